@@ -108,12 +108,8 @@ def check_exclusions(
     """
     changed = list(changed)
     for exclusion in exclusions:
-        if not (_holds(exclusion.if_, config) and all(_is_set(config, key) for key in exclusion.if_set)):
-            continue
-        offence = _offence(exclusion, config, changed)
-        if offence is not None:
+        if _holds(exclusion.if_, config) and (offence := _offence(exclusion, config, changed)) is not None:
             causes = [f"{key} = {value!r}" for key, value in exclusion.if_.items()]
-            causes += [f"{key} = {dotted.get(config, key)!r}" for key in exclusion.if_set]
             problem = f"excluded by {', '.join(causes)} ({exclusion.because})"
             raise ConfigError(file, offence, dotted.get(config, offence, None), problem, "change one of the two")
 
@@ -122,20 +118,13 @@ def _offence(exclusion: Exclusion, config: Mapping[str, Any], changed: list[str]
     """Return the key that is forbidden here, if there is one."""
     if exclusion.forbid and _holds(exclusion.forbid, config):
         return next(iter(exclusion.forbid))
-    for key in exclusion.forbid_set:
-        if _is_set(config, key):
-            return key
-    own = [key for key in changed if any(dotted.covers(cause, key) for cause in (*exclusion.if_, *exclusion.if_set))]
+    own = [key for key in changed if any(dotted.covers(cause, key) for cause in exclusion.if_)]
     forbidden = [key for key in changed if any(dotted.covers(other, key) for other in exclusion.forbid_change)]
     return forbidden[0] if own and forbidden else None
 
 
 def _holds(condition: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return all(dotted.get(config, key) == value for key, value in condition.items())
-
-
-def _is_set(config: Mapping[str, Any], key: str) -> bool:
-    return dotted.get(config, key, None) not in (None, False)
 
 
 def factor_of(key: str, factors: Mapping[str, Iterable[str]]) -> str:

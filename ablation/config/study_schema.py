@@ -138,12 +138,10 @@ class StageDefinition(Strict):
 
 
 class Exclusion(Strict):
-    """Incompatible values: if `if` and `if_set` hold, `forbid`, `forbid_set` and `forbid_change` may not."""
+    """Incompatible values: if `if` holds, `forbid` and `forbid_change` may not."""
 
-    if_: dict[str, Any] = Field(default={}, alias="if", description="Dotted key: value; all must hold.")
-    if_set: list[Text] = Field(default=[], description="Dotted keys; all must be set (neither null nor false).")
+    if_: dict[str, Any] = Field(alias="if", min_length=1, description="Dotted key: value; all must hold.")
     forbid: dict[str, Any] = Field(default={}, description="Dotted key: value; not all may hold as well.")
-    forbid_set: list[Text] = Field(default=[], description="Dotted keys, none of which may be set as well.")
     forbid_change: list[Text] = Field(
         default=[],
         description="Dotted keys that a variant which changes a key of the condition may not change as well.",
@@ -152,15 +150,13 @@ class Exclusion(Strict):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if not (self.if_ or self.if_set):
-            raise ValueError("a condition is missing: give `if` or `if_set`")
-        if not (self.forbid or self.forbid_set or self.forbid_change):
-            raise ValueError("nothing is forbidden: give `forbid`, `forbid_set` or `forbid_change`")
+        if not (self.forbid or self.forbid_change):
+            raise ValueError("nothing is forbidden: give `forbid` or `forbid_change`")
         return self
 
     def named_keys(self) -> list[str]:
         """Return every key that it names."""
-        return [*self.if_, *self.if_set, *self.forbid, *self.forbid_set, *self.forbid_change]
+        return [*self.if_, *self.forbid, *self.forbid_change]
 
 
 class Target(Strict):

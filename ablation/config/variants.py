@@ -9,7 +9,6 @@ from pydantic import BaseModel
 
 from ablation.config import dotted
 from ablation.config.changes import changes, check_exclusions, refuse_idle, refuse_without_effect
-from ablation.config.commands import check_commands
 from ablation.config.lineage import ancestors, in_natural_order, walk
 from ablation.config.names import RESERVED_KEYS, is_safe_name, suggest
 from ablation.config.scale import Scale, load_scale
@@ -17,6 +16,7 @@ from ablation.config.settings import Settings
 from ablation.config.study import Change, Study, Variant
 from ablation.config.study_file import (
     check_all_read,
+    check_commands,
     check_edges,
     check_figures,
     check_keys,

@@ -1,9 +1,7 @@
 """What is checked before the first job: devices, machines, packages, and the state of the working tree."""
 
-import ast
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from ablation.config import dotted
 from ablation.config.scale import load_scale
 from ablation.config.study_schema import COMMAND_ENTRY
 from ablation.contract.errors import ConfigError
-from ablation.contract.fingerprint import read_source
+from ablation.contract.fingerprint import Sources
 from ablation.plan.build import PROJECT
 from ablation.plan.plan import Plan
 from ablation.plan.plan_file import PlannedStage
@@ -72,26 +70,13 @@ def check_packages(plan: Plan, states: States) -> None:
                     raise ConfigError(variant.file, key, value, problem, remedy)
 
 
-def names_of(entry: str, folders: Iterable[Path]) -> set[str] | None:
-    """Return the names that a module binds at its top level, by assignment or from another; None: no such file.
-
-    folders: that may hold its package, in the order in which they are searched.
-    """
-    stems = [folder.joinpath(*entry.split(".")) for folder in folders]
-    paths = (path for stem in stems for path in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")))
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
-        return None
-    found: set[str] = set()
-    for node in ast.parse(read_source(path)).body:
-        if isinstance(node, ast.ImportFrom):
-            found |= {alias.asname or alias.name for alias in node.names}
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return found
+def _names_of(entry: str, root: Path) -> Iterable[str] | None:
+    """Return the names that an entry module binds, read without importing it; None: no such file."""
+    sources = Sources(root)
+    return sources.read(entry).bindings if sources.find(entry) else None
 
 
-def check_nodes(plan: Plan, states: States, *, on_slurm: bool) -> None:
+def check_nodes(plan: Plan, states: States, *, on_slurm: bool, root: Path = PROJECT) -> None:
     """Refuse `nodes` where a stage cannot run in several processes, or these jobs run without Slurm.
 
     Raises ConfigError for the first such stage that is to run, and for devices that do not divide evenly over machines.
@@ -101,7 +86,7 @@ def check_nodes(plan: Plan, states: States, *, on_slurm: bool) -> None:
         if nodes == 1:
             continue
         where = source_of(plan, stage, "nodes")
-        if "RANKS" not in (names_of(stage.entry, (PROJECT, plan.settings.configs.parent)) or ()):
+        if "RANKS" not in (_names_of(stage.entry, root) or ()):
             what = "a command" if stage.entry == COMMAND_ENTRY else stage.entry
             raise ConfigError(*where, nodes, f"{stage.id} ({what}) runs on one machine only", "take it away, or set 1")
         if gpu < nodes or gpu % nodes:
@@ -117,22 +102,21 @@ def check_nodes(plan: Plan, states: States, *, on_slurm: bool) -> None:
 _USES_SEVERAL = {"RANKS", "USES_ALL_DEVICES"}  # names that an entry module binds, see docs/add-a-trainer.md
 
 
-def idle_devices(stages: Iterable[PlannedStage], folders: Sequence[Path]) -> list[str]:
+def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
     """Return a line for each kind of stage, except commands, that asks for several devices and uses only the first.
 
-    folders: those that hold the packages of the entry modules.
+    root: the folder that holds the packages of the entry modules.
     """
     most: dict[str, PlannedStage] = {}
     for stage in stages:
         known = most.get(stage.id)
         if stage.resources.gpu > (1 if known is None else known.resources.gpu) and stage.entry != COMMAND_ENTRY:
             most[stage.id] = stage
-    uses_one = cache(lambda entry: (names := names_of(entry, folders)) is not None and not names & _USES_SEVERAL)
     return [
         f"{stage.id} is given {stage.resources.gpu} devices and uses one, the others idle: set gpu: 1 in "
         f"studies.{stage.study}.resources.{stage.stage} of the scale, not in a variant (docs/several-devices.md)"
         for stage in most.values()
-        if uses_one(stage.entry)
+        if not _USES_SEVERAL.intersection(_names_of(stage.entry, root) or _USES_SEVERAL)
     ]
 
 

@@ -193,7 +193,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     # Checked for all that is to run, before a failure is set aside: a refused start loses none.
     check_pool(plan, states)
     warnings = check_trees(plan, root or plan.settings.configs.parent, states) + check_fit(plan, states)
-    warnings += idle_devices(pending(plan, states), (root or PROJECT, plan.settings.configs.parent))
+    warnings += idle_devices(pending(plan, states), root or PROJECT)
     said += [f"warning: {warning}" for warning in warnings]
     if plan.settings.retry == "failed":
         retry_failed(plan, states)

@@ -18,11 +18,11 @@ from ablation.readers.sheet import (
     ItemText,
     Sheet,
     Wanted,
+    add_value,
     asked,
     digest,
     mean_over_repeats,
     refuse_options,
-    refuse_twice,
     short,
 )
 
@@ -64,14 +64,10 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     )
     splits = [split or "" for split in rows["split"]]
     chosen = "test" if "test" in splits else next(iter(splits), "")
-    values: dict[str, dict[int, float]] = {}
+    values: dict[str, dict[Any, float]] = {}
     for item, trial, split, value in zip(rows["instance_id"], rows["trial"], splits, rows["value"], strict=True):
-        if split != chosen:
-            continue
-        held = values.setdefault(str(item), {})
-        if int(trial) in held:
-            refuse_twice(path, str(item), int(trial))
-        held[int(trial)] = float(value)
+        if split == chosen:
+            add_value(path, values, str(item), int(trial), float(value))
     _refuse_gaps(path, metric, chosen, values)
     items, means, repeats = mean_over_repeats(path, metric, values)
     words = _words(path)

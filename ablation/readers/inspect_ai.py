@@ -18,11 +18,11 @@ from ablation.readers.sheet import (
     ItemText,
     Sheet,
     Wanted,
+    add_value,
     asked,
     digest,
     mean_over_repeats,
     refuse_options,
-    refuse_twice,
     short,
 )
 
@@ -60,7 +60,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         raise ConfigError(
             path, "status", header.get("status"), "the evaluation did not end", "run `inspect eval-retry`"
         )
-    values: dict[str, dict[int, float]] = {}
+    values: dict[str, dict[Any, float]] = {}
     said: dict[str, dict[str, int]] = {"prompt": {}, "target": {}}
     scorers: dict[str, None] = {}
     metric = wanted.metric or ""
@@ -73,10 +73,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
             problem = f"sample {short(item)} has no score of this name"
             remedy = f"there are {', '.join(found)}" if found else "evaluate it again: no item may be dropped"
             raise ConfigError(path, "metric", metric or None, problem, remedy)
-        held = values.setdefault(item, {})
-        if repeat in held:
-            refuse_twice(path, item, repeat)
-        held[repeat] = _number(path, metric, item, found[metric])
+        add_value(path, values, item, repeat, _number(path, metric, item, found[metric]))
         said["prompt"][item] = digest(_words(sample.get("input")), *map(str, sample.get("choices") or ()))
         said["target"][item] = digest(_words(sample.get("target")))
     items, means, repeats = mean_over_repeats(path, metric, values)

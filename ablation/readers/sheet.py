@@ -156,9 +156,12 @@ def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any,
     return items, means, counts[most]
 
 
-def refuse_twice(path: Path, item: str, repeat: object) -> None:
-    """Refuse a row that stands twice."""
-    raise ConfigError(path, "", None, f"item {short(item)} stands twice (repeat {repeat})", REPEATED)
+def add_value(path: Path, values: dict[str, dict[Any, float]], item: str, repeat: Any, value: float) -> None:
+    """Add a value to {item: {repeat: value}}. Raises ConfigError for a row that stands twice."""
+    held = values.setdefault(item, {})
+    if repeat in held:
+        raise ConfigError(path, "", None, f"item {short(item)} stands twice (repeat {repeat})", REPEATED)
+    held[repeat] = value
 
 
 def asked(items: Sequence[str], by_name: Mapping[str, Mapping[str, int]]) -> dict[str, Digests]:

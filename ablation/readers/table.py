@@ -19,10 +19,10 @@ from ablation.readers.sheet import (
     ItemText,
     Sheet,
     Wanted,
+    add_value,
     check_values,
     mean_over_repeats,
     refuse_options,
-    refuse_twice,
 )
 
 FILES = ("*.csv", "*.tsv", "*.jsonl", "*.parquet")  # in a folder only where the caller says so
@@ -147,12 +147,9 @@ def _sheet(
 
 def _averaged(path: Path, value: str, group: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """A row for each item, with the mean of its samples, and how many it has."""
-    values: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[Any, float]] = {}
     for item, sample, number in zip(group["item"], group["sample"], group["value"], strict=True):
-        held = values.setdefault(item, {})
-        if sample in held:
-            refuse_twice(path, item, sample)
-        held[sample] = number
+        add_value(path, values, item, sample, number)
     items, means, samples = mean_over_repeats(path, value, values)
     return group.drop_duplicates("item").set_index("item").loc[items].assign(value=means).reset_index(), samples
 

@@ -48,9 +48,8 @@ from ablation.contract.status import ENDED, KEPT_STATUS, STATUS, altered, left_f
 from ablation.runner.devices import Lease, lease, visible_devices
 from ablation.runner.job import Job, parse, read_job
 from ablation.runner.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
-from ablation.runner.memory import keep_freed_memory
 from ablation.runner.ranks import ALONE, Ranks
-from ablation.runner.threads import prepare_process
+from ablation.runner.threads import keep_freed_memory, prepare_process
 from ablation.runner.times import duration
 
 if TYPE_CHECKING:

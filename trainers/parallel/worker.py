@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, NoReturn
 from ablation.contract.lifetime import end_with_parent
 from ablation.runner.job import Job, read_job
 from ablation.runner.lifetime import end_on_signals
-from ablation.runner.memory import keep_freed_memory
 from ablation.runner.run import build_stage, check_modules, hold_code, known_modules, outcome_of
-from ablation.runner.threads import prepare_process
+from ablation.runner.threads import keep_freed_memory, prepare_process
 from trainers.parallel.launch import LESS_MEMORY, write_outcome
 
 if TYPE_CHECKING:

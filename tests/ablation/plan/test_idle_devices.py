@@ -41,7 +41,7 @@ def test_what_the_studies_here_can_and_cannot_use(monkeypatch):
         for stage in plan.stages.values()
         if stage.resources.gpu
     ]
-    assert {line.partition(" ")[0] for line in idle_devices(asked, [PROJECT])} == {
+    assert {line.partition(" ")[0] for line in idle_devices(asked, PROJECT)} == {
         "demonstrations.learner",
         "demonstrations.rce",
         "demonstrations.grpo",

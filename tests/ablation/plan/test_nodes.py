@@ -20,7 +20,7 @@ def plan_of(toy, **resources):
 
 def check(toy, *, on_slurm=True, **resources):
     plan = plan_of(toy, **resources)
-    check_nodes(plan, states_of(plan), on_slurm=on_slurm)
+    check_nodes(plan, states_of(plan), on_slurm=on_slurm, root=toy.root)
     return plan
 
 
