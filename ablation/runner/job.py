@@ -1,14 +1,23 @@
-"""The input of a stage's process: its command line, and the plan's `config.json`."""
+"""The input of a stage's process: command line and `config.json`, and whether its code is still what was planned."""
 
 import argparse
-from collections.abc import Sequence
+import errno
+import sys
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
-from ablation.contract.code_files import FileCode
-from ablation.contract.fingerprint import Code
+from ablation.contract.code_files import FileCode, changed_files
+from ablation.contract.errors import ConfigError
+from ablation.contract.fingerprint import Code, sha_of, texts_of
+from ablation.contract.fingerprint import changed as changed_modules
+from ablation.contract.parts import PACKAGES
 from ablation.contract.reading import read_json
+
+_PROJECT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -81,3 +90,56 @@ def read_job(argv: Sequence[str]) -> Job:
         arguments=argv,
         nodes=arguments.nodes,
     )
+
+
+def changed_code(code: Code | FileCode) -> str:
+    """Return which code has changed since the plan, or nothing; a command's files are below this folder."""
+    found = _edited(code)
+    names = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    return names and f"its code has changed since the plan ({names}), so its key would lie; start snakemake again"
+
+
+def _edited(code: Code | FileCode) -> list[str]:
+    try:
+        return changed_files(code, Path()) if isinstance(code, FileCode) else changed_modules(code, _PROJECT)
+    except ConfigError as error:  # it has gone, or is half of an edit
+        return [str(error.value or error.file)]
+
+
+def hold_code(code: Code | FileCode) -> str:
+    """Return which code has changed since the plan; from here on no edited module of it can be imported.
+
+    A stage may import a module hours after its code was compared. A command is a process of its own.
+    """
+    if isinstance(code, Code):
+        sys.meta_path.insert(0, _Guard(code))
+    return changed_code(code)
+
+
+class _Guard(MetaPathFinder):
+    def __init__(self, code: Code) -> None:
+        self.code, self.texts = code, texts_of(code, _PROJECT)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name not in self.texts or sha_of(name, _PROJECT) == self.texts[name] or not _edited(self.code):
+            return
+        problem = f"{name} was edited after the stage began, so its key would lie; start snakemake again"
+        raise OSError(errno.ECANCELED, problem)
+
+
+def known_modules(job: Job) -> frozenset[str]:
+    """Import the config model; return the modules that are loaded then: the runner's own and the model's."""
+    if job.plan["model"]:
+        import_module(job.plan["model"].partition(":")[0])
+    return frozenset(sys.modules)
+
+
+def check_modules(job: Job, known: Collection[str]) -> None:
+    """Raise RuntimeError if the stage imported project code that is not in its key."""
+    assert isinstance(job.code, Code)
+    counted = {*known, *job.code.modules, *job.code.exclude}
+    if found := sorted(name for name in sys.modules if name.partition(".")[0] in PACKAGES and name not in counted):
+        raise RuntimeError(
+            f"imported {', '.join(found)}, which no key of the stage holds: a change of it would be a stale number; "
+            "import it by an import statement, or let the study's `parts` name it"
+        )

@@ -27,26 +27,22 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from logging import Logger
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from ablation.contract.atomic import remove_leftovers, write_json, write_text
-from ablation.contract.code_files import FileCode, changed_files
-from ablation.contract.errors import ConfigError
-from ablation.contract.fingerprint import HARNESS, Code, sha_of, texts_of
-from ablation.contract.fingerprint import changed as changed_modules
+from ablation.contract.fingerprint import HARNESS, Code
 from ablation.contract.lifetime import end_with_parent
-from ablation.contract.parts import PACKAGES, Loaded
+from ablation.contract.parts import Loaded
 from ablation.contract.reading import one_line, read_json, read_text
 from ablation.contract.status import ENDED, KEPT_STATUS, STATUS, altered, left_files, read_state
 from ablation.runner.devices import Lease, lease, visible_devices
-from ablation.runner.job import Job, parse, read_job
+from ablation.runner.job import Job, changed_code, check_modules, hold_code, known_modules, parse, read_job
 from ablation.runner.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
 from ablation.runner.ranks import ALONE, Ranks
 from ablation.runner.threads import keep_freed_memory, prepare_process
@@ -57,7 +53,6 @@ if TYPE_CHECKING:
 
 EXIT_IN_USE, EXIT_MACHINE, EXIT_CHANGED = 75, 74, 78  # EX_TEMPFAIL, EX_IOERR and EX_CONFIG of sysexits.h
 REASON_LENGTH = 500
-_PROJECT = Path(__file__).resolve().parents[2]
 _MACHINE_FAULTS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE),  # of the disk
     errno.ECANCELED,  # a command that was ended from outside
@@ -95,7 +90,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
     if _take_over(job, since):
         _say(job, "finished by another process")
         return 0
-    if problem := _changed(job.code):
+    if problem := changed_code(job.code):
         print(f"error: {_title(job)}: {problem}", file=sys.stderr)
         return EXIT_CHANGED
     remove_leftovers(job.out)
@@ -118,59 +113,6 @@ def _run_alone(job: Job, since: Path | None) -> int:
     except (ValueError, OSError) as error:  # of the machine: the stage's own end in a status
         start.say(f"error: {job.out}: {_one_line(error)}")
         return EXIT_MACHINE
-
-
-def _changed(code: Code | FileCode) -> str:
-    """Return which code has changed since the plan, or nothing; a command's files are below this folder."""
-    found = _edited(code)
-    names = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-    return names and f"its code has changed since the plan ({names}), so its key would lie; start snakemake again"
-
-
-def _edited(code: Code | FileCode) -> list[str]:
-    try:
-        return changed_files(code, Path()) if isinstance(code, FileCode) else changed_modules(code, _PROJECT)
-    except ConfigError as error:  # it has gone, or is half of an edit
-        return [str(error.value or error.file)]
-
-
-def hold_code(code: Code | FileCode) -> str:
-    """Return which code has changed since the plan; from here on no edited module of it can be imported.
-
-    A stage may import a module hours after its code was compared. A command is a process of its own.
-    """
-    if isinstance(code, Code):
-        sys.meta_path.insert(0, _Guard(code))
-    return _changed(code)
-
-
-class _Guard(MetaPathFinder):
-    def __init__(self, code: Code) -> None:
-        self.code, self.texts = code, texts_of(code, _PROJECT)
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name not in self.texts or sha_of(name, _PROJECT) == self.texts[name] or not _edited(self.code):
-            return
-        problem = f"{name} was edited after the stage began, so its key would lie; start snakemake again"
-        raise OSError(errno.ECANCELED, problem)
-
-
-def known_modules(job: Job) -> frozenset[str]:
-    """Import the config model; return the modules that are loaded then: the runner's own and the model's."""
-    if job.plan["model"]:
-        import_module(job.plan["model"].partition(":")[0])
-    return frozenset(sys.modules)
-
-
-def check_modules(job: Job, known: Collection[str]) -> None:
-    """Raise RuntimeError if the stage imported project code that is not in its key."""
-    assert isinstance(job.code, Code)
-    counted = {*known, *job.code.modules, *job.code.exclude}
-    if found := sorted(name for name in sys.modules if name.partition(".")[0] in PACKAGES and name not in counted):
-        raise RuntimeError(
-            f"imported {', '.join(found)}, which no key of the stage holds: a change of it would be a stale number; "
-            "import it by an import statement, or let the study's `parts` name it"
-        )
 
 
 def _take_over(job: Job, since: Path | None) -> bool:
@@ -233,7 +175,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             held = [job.lock, *devices.descriptors]
             command = entry.CommandPlan(**job.plan["command"])
             earlier = entry.run(stage, job.plan["config"], command, job.code, held=held, devices=len(devices.tokens))
-            if problem := _changed(job.code):  # nobody knows which of its files it had read already
+            if problem := changed_code(job.code):  # nobody knows which of its files it had read already
                 raise OSError(errno.ECANCELED, problem)
         else:
             entry.run(stage)

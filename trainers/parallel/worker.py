@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ablation.contract.lifetime import end_with_parent
-from ablation.runner.job import Job, read_job
+from ablation.runner.job import Job, check_modules, hold_code, known_modules, read_job
 from ablation.runner.lifetime import end_on_signals
-from ablation.runner.run import build_stage, check_modules, hold_code, known_modules, outcome_of
+from ablation.runner.run import build_stage, outcome_of
 from ablation.runner.threads import keep_freed_memory, prepare_process
 from trainers.parallel.launch import LESS_MEMORY, write_outcome
 

@@ -18,7 +18,8 @@ import pytest
 
 from ablation.contract.fingerprint import code_of
 from ablation.contract.status import read_state
-from ablation.runner.run import _used, hold_code
+from ablation.runner.job import hold_code
+from ablation.runner.run import _used
 from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
 from tests.workflow.project import wait_for
 
@@ -328,7 +329,7 @@ def test_a_comment_that_is_written_while_a_stage_runs_is_no_change_of_a_late_imp
     late = tmp_path / "trainers" / "late.py"
     late.parent.mkdir()
     late.write_text("x = 1\n")
-    monkeypatch.setattr("ablation.runner.run._PROJECT", tmp_path)
+    monkeypatch.setattr("ablation.runner.job._PROJECT", tmp_path)
     monkeypatch.setattr("sys.meta_path", [])
     code = code_of(["trainers.late"], tmp_path)
     assert not hold_code(code)
