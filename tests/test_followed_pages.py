@@ -37,7 +37,7 @@ class Follower:
         self.files = {match[1]: block.rstrip("\n") + "\n" for match, block in named if match}
         self.blocks = blocks
         commands = [block.splitlines() for match, block in named if not match]
-        self.commands = [line for lines in commands for line in lines if re.match("python -m|snakemake ", line)]
+        self.commands = [line for lines in commands for line in lines if re.match("ablation |snakemake ", line)]
 
     def write(self, *names: str) -> None:
         """Write the named files; none may be there already."""
@@ -181,7 +181,7 @@ def test_a_task_from_nothing(tmp_path):
     assert "task.name: knights_knaves -> reversal" in follower.run(diff)
     follower.run(grid)
     query = "select value from results where variant = 'reversal' and metric = 'greedy/test/accuracy'"
-    out = follower.run(f'python -m ablation sql --json "{query}" --results results/try')
+    out = follower.run(f'ablation sql --json "{query}" --results results/try')
     (row,) = json.loads(out)["rows"]
     assert 0 <= row["value"] <= 1
 
