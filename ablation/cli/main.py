@@ -9,7 +9,7 @@ from importlib import import_module
 from ablation.cli.parser import build_parser
 from ablation.cli.terminal import Shown
 from ablation.contract.errors import TrackerError, explained
-from ablation.contract.lifetime import end_with_parent
+from ablation.contract.process import end_with_parent
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ablation.cli.configs import settings_of
 from ablation.contract.errors import ConfigError
-from ablation.contract.lock import is_locked
+from ablation.contract.process import is_locked
 from ablation.contract.stage_folder import DATABASE
 from ablation.plan.build import build_plan
 from ablation.plan.keys import KEY_LENGTH

@@ -7,6 +7,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from ablation.contract.reading import listed
+
 _Each = TypeVar("_Each", bound=Hashable)
 RESERVED_KEYS = ("extends", "why", "gpu")  # of a variant file; no config model may have them
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -21,8 +23,7 @@ def suggest(name: str, known: Iterable[object]) -> str:
     """Return the remedy for an unknown name: the close match if there is one, and what is known."""
     names = [str(other) for other in known]
     close = difflib.get_close_matches(str(name)[:200], names, n=1)  # of a very long one it would take minutes
-    shown = ", ".join(names) if len(names) <= 25 else ", ".join(names[:25]) + f" and {len(names) - 25} more"
-    return (f"did you mean {close[0]!r}? " if close else "") + f"known: {shown or 'none'}"
+    return (f"did you mean {close[0]!r}? " if close else "") + f"known: {listed(names, 25) or 'none'}"
 
 
 def distinct(values: tuple[_Each, ...]) -> tuple[_Each, ...]:

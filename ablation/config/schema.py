@@ -1,7 +1,8 @@
 """JSON schemas for editors, generated from the pydantic models: completion and squiggles while typing a variant."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,7 @@ def study_json_schema(study: Study) -> dict[str, Any]:
     schema = study.config_model.model_json_schema()
     definitions = schema.get("$defs", {})
     # A variant states only what it changes, so nothing is required; but lists replace, so their items are complete.
-    whole = _reachable(_items(schema), definitions) | _reachable(
-        (item for definition in definitions.values() for item in _items(definition)), definitions
-    )
+    whole = _in_lists(schema)
     for name, definition in definitions.items():
         if name not in whole:
             definition.pop("required", None)
@@ -62,38 +61,19 @@ def write_schemas(studies: Iterable[Study], folder: Path) -> list[Path]:
     return written
 
 
-def _items(schema: Any) -> Iterator[Any]:
-    """Yield the schemas of the items of all arrays in a schema."""
-    if isinstance(schema, Mapping):
-        for key in ("items", "prefixItems"):
-            if key in schema:
-                yield schema[key]
-        for key, value in schema.items():
-            if key != "$defs":
-                yield from _items(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            yield from _items(value)
+def _in_lists(schema: Mapping[str, Any]) -> set[str]:
+    """Return the names of the definitions that items of lists refer to, at any depth."""
+    found: list[str] = []
+
+    def note(part: dict[str, Any]) -> dict[str, Any]:
+        found.extend(_references([part.get(key) for key in ("items", "prefixItems")]))
+        return part
+
+    json.loads(json.dumps(schema), object_hook=note)  # visits every map
+    for name in found:
+        found += (other for other in _references(schema["$defs"][name]) if other not in found)
+    return set(found)
 
 
-def _reachable(schemas: Iterable[Any], definitions: Mapping[str, Any]) -> set[str]:
-    """Return the names of the definitions that the schemas refer to, at any depth."""
-    found: set[str] = set()
-    waiting = [name for schema in schemas for name in _references(schema)]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += _references(definitions[name])
-    return found
-
-
-def _references(schema: Any) -> Iterator[str]:
-    if isinstance(schema, Mapping):
-        if isinstance(schema.get("$ref"), str):
-            yield schema["$ref"].rsplit("/", 1)[-1]
-        for value in schema.values():
-            yield from _references(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            yield from _references(value)
+def _references(schema: Any) -> list[str]:
+    return re.findall(r'"#/\$defs/([^"]+)"', json.dumps(schema))

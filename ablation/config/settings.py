@@ -13,7 +13,7 @@ from ablation.config.scale import Seed, Seeds, load_scale
 from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import kind_of
+from ablation.contract.reading import kind_of, listed
 
 _OVERRIDES = "--config"
 
@@ -152,9 +152,10 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     run = studies if written.study is None else [written.study]
     planned = sorted({seed for study in run for seed in settings.seeds_of(study)})
     if settings.seed is not None and settings.seed not in planned:
-        shown = ", ".join(map(str, planned[:10])) + (f" and {len(planned) - 10} more" if len(planned) > 10 else "")
         problem = "is not among the seeds of the plan"
-        raise ConfigError(where["seed"], "seed", settings.seed, problem, f"choose from {shown}")
+        raise ConfigError(
+            where["seed"], "seed", settings.seed, problem, f"choose from {listed(list(map(str, planned)), 10)}"
+        )
     return settings
 
 

@@ -6,6 +6,7 @@ import math
 import os
 import re
 import stat
+from collections.abc import Sequence
 from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
@@ -107,6 +108,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, date | time):
         return value.isoformat()
     return value if value is None or isinstance(value, int | str) else str(value)
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return the first of the names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def one_line(text: object, width: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ablation.contract.lock import is_locked
+from ablation.contract.process import is_locked
 from ablation.contract.reading import kind_of, one_line, read_json, sha256
 
 STATUS = "status.json"

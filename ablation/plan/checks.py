@@ -10,6 +10,7 @@ from ablation.config.scale import load_scale
 from ablation.config.study_schema import COMMAND_ENTRY
 from ablation.contract.errors import ConfigError
 from ablation.contract.fingerprint import Sources
+from ablation.contract.reading import listed
 from ablation.plan.build import PROJECT
 from ablation.plan.plan import Plan
 from ablation.plan.plan_file import PlannedStage
@@ -120,9 +121,6 @@ def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
     ]
 
 
-_SHOWN = 3
-
-
 def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
     """Return a warning for each study that wants one (`warn`) and has stages to run from the files below `root`.
 
@@ -169,5 +167,4 @@ def _problem(root: Path, outside: Iterable[Path]) -> tuple[str, str]:
     files = dirty_files(root, outside)
     if files is None:
         return f"{root} is not in a git repository", "put it into one"
-    more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
-    return (f"uncommitted files ({', '.join(files[:_SHOWN])}{more})" if files else ""), "commit or remove them"
+    return (f"uncommitted files ({listed(files)})" if files else ""), "commit or remove them"

@@ -5,14 +5,13 @@ from typing import Any, NamedTuple
 
 from ablation.config.dotted import leaves
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import read_json
+from ablation.contract.reading import listed, read_json
 from ablation.contract.status import FAILED, StageState
 from ablation.plan.plan import Address, Plan
 from ablation.plan.plan_file import PlannedRun, read_plan
 from ablation.plan.retry import States, pending
 
 _MOST = 30  # lines
-_NAMED = 3  # files, or variants, of a line
 
 
 class _Reason(NamedTuple):
@@ -52,7 +51,8 @@ def reasons(plan: Plan, states: States) -> list[str]:
                     text = _changes(_read(earlier), plan, address, old, run)
                 found.setdefault(_Reason(address[0], text), {})[address] = run.variant
     lines = [
-        f"{len(of)} x {reason.id}: {reason.text.replace('{}', _some(of.values()))}" for reason, of in found.items()
+        f"{len(of)} x {reason.id}: {reason.text.replace('{}', listed(list(dict.fromkeys(of.values()))))}"
+        for reason, of in found.items()
     ]
     return lines[:_MOST] + ([f"and {len(lines) - _MOST} more reasons"] if len(lines) > _MOST else [])
 
@@ -94,7 +94,7 @@ def _code(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(one, dict):  # of a version that noted it otherwise
         yield "this version finds its code in another way"
     elif names := sorted(name for name in {*one, *other} if one.get(name) != other.get(name)):
-        yield f"{_some(names)} changed"
+        yield f"{listed(names)} changed"
 
 
 def _values(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -102,8 +102,3 @@ def _values(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     for key in {**one, **other}:
         if (old := one.get(key)) != (new := other.get(key)):
             yield f"{key} of {{}} changed ({old} -> {new})"
-
-
-def _some(names: Any) -> str:
-    named = list(dict.fromkeys(names))
-    return ", ".join(named[:_NAMED]) + (f" and {len(named) - _NAMED} more" if len(named) > _NAMED else "")

@@ -19,7 +19,7 @@ from ablation.config.formats import formats_of
 from ablation.config.names import suggest
 from ablation.config.yaml_io import parse_foreign
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line, printable, read_text
+from ablation.contract.reading import listed, one_line, printable, read_text
 from ablation.contract.rows import CLUSTER, ITEMS, METRICS
 
 Problem = Callable[[str], None]
@@ -171,8 +171,7 @@ def repeats_as_clusters(items: pa.Table) -> pa.Table:
 
 def shortened(names: Sequence[str]) -> str:
     """Return a list of names in words, at most five of them."""
-    shown = ", ".join(one_line(name, 80) for name in names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+    return listed([one_line(name, 80) for name in names], 5)
 
 
 def iso_time(seconds: float | None) -> str | None:

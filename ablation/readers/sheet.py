@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ablation.contract.errors import ConfigError
+from ablation.contract.reading import listed
 from ablation.readers.run import ITEM_ROWS
 
 Array = NDArray[np.float64]
@@ -128,8 +129,7 @@ def short(item: str) -> str:
 
 def some(items: Sequence[str], count: int = 3) -> str:
     """The first few names, and how many more."""
-    named = ", ".join(short(item) for item in items[:count])
-    return f"{named} and {len(items) - count} more" if len(items) > count else named
+    return listed([short(item) for item in items], count)
 
 
 def digest(*parts: str) -> int:

@@ -25,7 +25,7 @@ import yaml
 from ablation.contract.atomic import write_json, write_text
 from ablation.contract.code_files import FileCode
 from ablation.contract.command import OUTPUT, Filling, fill, value_at
-from ablation.contract.reading import one_line, read_json
+from ablation.contract.reading import listed, one_line, read_json
 from ablation.contract.status import ENDED
 from ablation.runner.command_guard import MARK, adopt_orphans, end_all, marked, running
 from ablation.runner.command_opened import unnamed, watched
@@ -166,8 +166,7 @@ def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
 
 def _warn(stage: Stage, names: Sequence[str]) -> None:
     """Report which files belong in `code`: in the log, on the terminal, and as a metric, for a note of the tables."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    stage.meter.say(f"opened {', '.join(names[:3])}{more}, and a change would not rerun anything: add to `code`")
+    stage.meter.say(f"opened {listed(names)}, and a change would not rerun anything: add to `code`")
     for name in names:
         stage.log.warning("opened %s, and a change to it would not rerun the stage: add it to `code`", name)
     last = stage.metrics.rows[-1][0] if stage.metrics.rows else 0

@@ -15,7 +15,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.fingerprint import Code, sha_of, texts_of
 from ablation.contract.fingerprint import changed as changed_modules
 from ablation.contract.parts import PACKAGES
-from ablation.contract.reading import read_json
+from ablation.contract.reading import listed, read_json
 
 _PROJECT = Path(__file__).resolve().parents[2]
 
@@ -95,7 +95,7 @@ def read_job(argv: Sequence[str]) -> Job:
 def changed_code(code: Code | FileCode) -> str:
     """Return which code has changed since the plan, or nothing; a command's files are below this folder."""
     found = _edited(code)
-    names = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    names = listed(found)
     return names and f"its code has changed since the plan ({names}), so its key would lie; start snakemake again"
 
 

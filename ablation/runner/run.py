@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from ablation.contract.atomic import remove_leftovers, write_json, write_text
 from ablation.contract.fingerprint import HARNESS, Code
-from ablation.contract.lifetime import end_with_parent
 from ablation.contract.parts import Loaded
+from ablation.contract.process import end_with_parent
 from ablation.contract.reading import one_line, read_json, read_text
 from ablation.contract.status import ENDED, KEPT_STATUS, STATUS, altered, left_files, read_state
 from ablation.runner.devices import Lease, lease, visible_devices

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import TrackerError
-from ablation.contract.lifetime import end_with_parent
+from ablation.contract.process import end_with_parent
 from ablation.contract.stage_folder import DATABASE
 from ablation.judge.certificate.files import CERTIFICATE
 from ablation.plan.collected import is_current, states_now

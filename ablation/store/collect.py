@@ -15,7 +15,7 @@ from ablation.config.lineage import compared
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.atomic import replacing
 from ablation.contract.clock import date, from_the_future
-from ablation.contract.lock import alone
+from ablation.contract.process import alone
 from ablation.contract.rows import SHARDS
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import STATUS, StageState, altered, read_state

@@ -14,7 +14,7 @@ from ablation.cli.main import main
 from ablation.config.settings import load_settings
 from ablation.contract.clock import LONG_AGO, date
 from ablation.contract.errors import ConfigError, explained
-from ablation.contract.lock import alone
+from ablation.contract.process import alone
 from ablation.contract.stage_folder import read_progress
 from ablation.contract.status import read_state
 from ablation.plan.collected import states_now

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from signal import SIGKILL
 from typing import Any
 
-from ablation.contract.lifetime import end_with_parent
+from ablation.contract.process import end_with_parent
 
 # Any free port; by number, as a machine's own name need not resolve.
 HERE = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "127.0.0.1"}

@@ -4,7 +4,7 @@ import os
 import sys
 from signal import SIGTERM
 
-from ablation.contract.lifetime import end_with_parent
+from ablation.contract.process import end_with_parent
 
 if __name__ == "__main__":
     end_with_parent(int(sys.argv[1]), SIGTERM)  # at which srun ends its step; what the kernel was told survives exec

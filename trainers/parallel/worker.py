@@ -13,7 +13,7 @@ from logging import Logger
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ablation.contract.lifetime import end_with_parent
+from ablation.contract.process import end_with_parent
 from ablation.runner.job import Job, check_modules, hold_code, known_modules, read_job
 from ablation.runner.lifetime import end_on_signals
 from ablation.runner.run import build_stage, outcome_of

@@ -20,7 +20,7 @@ from ablation.config.names import suggest
 from ablation.config.study_schema import Analysis
 from ablation.contract.atomic import update_text
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.lock import alone
+from ablation.contract.process import alone
 from ablation.contract.reading import one_line
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers import database

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from ablation.contract.errors import TrackerError
-from ablation.contract.lock import alone
+from ablation.contract.process import alone
 
 
 def is_free(lock):

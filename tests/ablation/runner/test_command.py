@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ablation.contract.code_files import code_files
-from ablation.contract.lock import is_locked
+from ablation.contract.process import is_locked
 from ablation.contract.status import read_state
 from tests.workflow.project import wait_for
 

@@ -1,7 +1,10 @@
-"""Locks of folders: whether a process is running a stage, and one process at a time in a shared folder."""
+"""Processes: a folder has one at a time, and each ends with the one that started it."""
 
+import ctypes
 import fcntl
 import os
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,3 +60,21 @@ def _taken(lock: Path) -> int | None:
         if not held:
             os.close(handle)
     return handle if held else None
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(parent: int | None = None, by: int = signal.SIGKILL) -> None:
+    """Ask the kernel to kill this process when its parent ends, so that a killed Snakemake leaves no orphan.
+
+    parent: its process id as the caller knew it; if it is gone already, this process ends at once. by: the signal; a
+    program that replaces this one (exec) gets it too. Linux only; elsewhere nothing happens and the folder lock still
+    keeps a second process out.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    expected = parent or os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by)
+    if os.getppid() != expected:
+        os.kill(os.getpid(), by)
