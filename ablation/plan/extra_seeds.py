@@ -1,42 +1,35 @@
-"""Seeds that `decide` adds to some variants: `results/seeds.json`, {study: {variant: number of seeds}}.
-
-load_extra_seeds(results) -> {study: {variant: n}}
-save_extra_seeds(results, study, {variant: n})
-extended(seeds, n) -> the seeds, continued to n of them
-"""
+"""Seeds that `decide` adds to some variants: `results/seeds.json`, {study: {variant: number of seeds}}."""
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import read_json
+from ablation.contract.reading import read_bytes
 
 FILE = "seeds.json"
 _MAX_SEEDS = 10_000
+_CONTENT = TypeAdapter(dict[str, dict[str, Annotated[int, Field(ge=1, le=_MAX_SEEDS)]]])
 
 
 def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
-    """Read the file; {} where there is none. A broken one is a ConfigError: silently fewer seeds would undo
-    decisions.
-    """
+    """Read the file; {} where there is none. A broken one is a ConfigError: fewer seeds would undo decisions."""
     path = results / FILE
-    if not path.exists():
-        return {}
-    remedy = "mend it or delete it (the plan's own seeds stay)"
     try:
-        content = read_json(path)
-    except (ValueError, OSError) as error:
-        raise ConfigError(path, "", None, f"not JSON ({error})", remedy) from None
-    if not isinstance(content, dict) or not all(isinstance(variants, dict) for variants in content.values()):
-        raise ConfigError(path, "", None, "expected {study: {variant: number of seeds}}", remedy)
-    for study, variants in content.items():
-        for variant, count in variants.items():
-            if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MAX_SEEDS:
-                problem = f"expected a number of seeds, 1 to {_MAX_SEEDS}"
-                raise ConfigError(path, f"{study}.{variant}", count, problem, remedy)
-    return content
+        return _CONTENT.validate_json(read_bytes(path), strict=True)
+    except FileNotFoundError:
+        return {}
+    except (ValidationError, OSError) as error:
+        key, why = "", str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False)[0]
+            key, why = ".".join(map(str, first["loc"])), first["msg"]
+        problem = f"expected a number of seeds, 1 to {_MAX_SEEDS}, for each study and variant ({why})"
+        raise ConfigError(path, key, None, problem, "mend it or delete it (the plan's own seeds stay)") from None
 
 
 def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> None:

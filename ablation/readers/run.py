@@ -1,5 +1,6 @@
 """A run that another program made, as every reader returns it, and what the readers share."""
 
+import hashlib
 import json
 import math
 import re
@@ -145,8 +146,10 @@ class Numbered:
     def __init__(self) -> None:
         self._seen: Counter[tuple[str, str]] = Counter()
 
-    def name(self, digest: str, place: str) -> str:
-        """Return the name of the next item of this hash in this place (a step, a file)."""
+    def name(self, asked: Any, place: str = "", *, ascii: bool = True) -> str:
+        """Return the name of the next item with this question, in this place (a step, a file)."""
+        text = json.dumps(asked, sort_keys=True, ensure_ascii=ascii)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         self._seen[digest, place] += 1
         count = self._seen[digest, place]
         return digest if count == 1 else f"{digest}#{count}"

@@ -7,7 +7,6 @@ one list; each number keeps its name. Settings come from a JSON or YAML file in 
 (`SETTINGS`), else from `training_args.bin` there or in the newest checkpoint.
 """
 
-import hashlib
 import json
 import pickle
 import zipfile
@@ -187,8 +186,7 @@ def _completion_rows(path: Path) -> list[tuple[str, str, str, str, float]]:
         numbered = Numbered()
         for batch in file.iter_batches(columns=["step", "prompt", *values]):
             for row in batch.to_pylist():
-                text = json.dumps(row["prompt"], sort_keys=True)
-                item = numbered.name(hashlib.sha256(text.encode()).hexdigest()[:16], str(row["step"]))
+                item = numbered.name(row["prompt"], str(row["step"]))
                 subset = f"step {row['step']}"
                 rows += [
                     (item, subset, "completions", name, float(row[name])) for name in values if row[name] is not None

@@ -9,7 +9,6 @@ belongs to the log `<name>.jsonl` next to it if it is or lies in the folder `<na
 there. verl's `rollout_data_dir` looks the same, so of several such folders the one with `val` in its name counts.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -140,8 +139,7 @@ def _samples(path: Path, problem: Problem) -> pa.Table | None:
 def _sample_rows(path: Path, problem: Problem) -> Iterator[tuple[str, str, str, str, float]]:
     numbered, subset = Numbered(), f"step {int(path.stem)}"
     for line in _lines(path, problem):
-        asked = json.dumps([line.get("input"), line.get("gts")], sort_keys=True, ensure_ascii=False)
-        item = numbered.name(hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:16], "")
+        item = numbered.name([line.get("input"), line.get("gts")], ascii=False)
         for name, value in line.items():
             if name not in _TEXTS and (number := as_number(value)) is not None:
                 yield item, subset, "validation", name, number
