@@ -119,18 +119,6 @@ def correlation_within(values: Sequence[Array], clusters: Clusters) -> float:
     return float(np.clip(mean_product / (squares / float(np.sum(sizes))), 0.0, 1.0))
 
 
-def by_item(values: Sequence[Array], arms: Array, slopes: Array) -> list[Array]:
-    """The contrast of each item [items] per subset, its mean over seeds, in the direction's sense."""
-    found = []
-    for index, subset in enumerate(values):
-        total = np.zeros(subset.shape[2])
-        for factors, runs in zip(arms[:, None] * slopes[:, :, index], subset, strict=True):
-            for factor, run in zip(factors, runs, strict=True):
-                total += factor * run  # einsum's sum of three factors takes four times as long
-        found.append(total / subset.shape[1])
-    return found
-
-
 @lru_cache(maxsize=4)
 def cluster_counts(clusters: int, replicates: int, seed: int) -> Array:
     """How often each bootstrap replicate draws each cluster, less the one time it is there: [replicates, clusters].

@@ -1,8 +1,8 @@
 """Unseen changes: a cluster that changes and was not among those drawn. Formulas in docs/statistics.md.
 
-    unseen(values, arms, slopes, clusters, found) -> what one such cluster would add to the contrast
+    unseen(ordered, weights, clusters, apart) -> what one such cluster would add to the contrast
 
-`values` is one array [arms, seeds, items] per subset, `found` the contrast of each item [items] per subset.
+`ordered` holds for each arm the sorted values of each subset, `apart` the contrasts of items [seeds, items] per subset.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from ablation.judge.significance import Array
 _A_CHANGE = 0.1  # of the range: a cluster that changed by as much has changed
 
 
-def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters, found: Sequence[Array]) -> float:
+def unseen(ordered: Sequence[Sequence[Array]], weights: Array, clusters: Clusters, apart: Sequence[Array]) -> float:
     """Return what one cluster that changes, and was not among those drawn, would add to the contrast.
 
     If none of n clusters changed, the share that would change is below -ln(alpha / 2) / n, on either side (rule of
@@ -27,39 +27,39 @@ def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Cluste
     seeds; a cluster of several if a tenth of its items do, in any seed. The worst subset, of few clusters, counts. 0
     for a single arm: its mean has no such items.
     """
-    if np.count_nonzero(arms) < 2:
+    if np.count_nonzero(weights) < 2:
         return 0.0
-    reach = [_range(subset) * float(arms[arms > 0].sum()) / len(values) for subset in values]
-    most = clusters.shares @ np.array(reach)  # [clusters]: every item of it changes as much as it can
+    ranges = [
+        _range(float(min(arm[0] for arm in of)), float(max(arm[-1] for arm in of))) for of in zip(*ordered, strict=True)
+    ]
+    positive, found = float(weights[weights > 0].sum()), [subset.mean(axis=0) for subset in apart]
+    most = clusters.shares @ (
+        np.array(ranges) * positive / len(apart)
+    )  # [clusters]: every item of it changes as much as it can
     if not most.any():
         return 0.0
-    changed = sum(clusters.sums(v / (len(v) * len(values)), index) for index, v in enumerate(found))
+    changed = sum(clusters.sums(v / (len(v) * len(apart)), index) for index, v in enumerate(found))
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = np.where(most > 0, np.minimum(np.abs(changed) / most, 1.0), 0.0)
     size = min(1.0, float(parts.max()) + 1 / max(1.0, float(parts.sum())))
-    unchanged = 1 - np.average(_differing(values, arms, slopes, clusters, found), weights=most)
+    unchanged = 1 - np.average(_differing(ranges, clusters, apart, found), weights=most)
     return size * float(unchanged) * float((clusters.shares.T @ most).max())
 
 
-def _differing(
-    values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters, found: Sequence[Array]
-) -> Array:
+def _differing(ranges: Sequence[float], clusters: Clusters, apart: Sequence[Array], found: Sequence[Array]) -> Array:
     """Whether each cluster's items differ between the arms [clusters], in [0, 1]; `found`: of items, over seeds."""
     size = differ = mean = np.zeros(clusters.count)
-    for index, subset in enumerate(values):
-        factors = arms[:, None] * slopes[:, :, index]
-        by_seed = np.abs((factors[:, :, None] * subset).sum(axis=0)).max(axis=0)
-        change = _A_CHANGE * max(_range(subset), np.finfo(float).tiny)
-        items = np.minimum(by_seed / change, 1.0)
+    for index, subset in enumerate(apart):
+        change = _A_CHANGE * max(ranges[index], np.finfo(float).tiny)
+        items = np.minimum(np.abs(subset).max(axis=0) / change, 1.0)
         size = size + clusters.sums(np.ones(len(items)), index)
         differ = differ + clusters.sums(items, index)
         mean = mean + clusters.sums(np.abs(found[index]) / change, index)
     return np.minimum(np.where(size == 1, mean, differ / np.maximum(size, 1) / _A_CHANGE), 1.0)
 
 
-def _range(values: Array) -> float:
+def _range(low: float, high: float) -> float:
     """Range of the values of a subset; where they are all the same, that to 0, or 1 if they are 0 or 1."""
-    low, high = float(values.min()), float(values.max())
     if high > low:
         return high - low
     return 1.0 if high in (0.0, 1.0) else abs(high)

@@ -19,6 +19,7 @@ mean of S seeds). Values may leave the range of the study's values.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple, cast
 
@@ -56,6 +57,11 @@ class Parts:
     made: Array  # [variants, seeds]: 1 where there is a run
     low: list[float]  # per subset: the smallest value, and the largest
     high: list[float]
+
+    @cached_property
+    def other_items(self) -> dict[str, list[pd.Index]]:
+        """For each variant the same number of items, of which the first is another."""
+        return {name: [of.delete(0).insert(0, f"{name} {of[0]}") for of in self.index] for name in self.runs}
 
 
 class Column(NamedTuple):
@@ -212,7 +218,7 @@ def _as_study(study: Measurements, parts: Parts, values: Sequence[Array], mispai
     for place, (variant, own) in enumerate(parts.runs.items()):
         index, later = parts.index, 0
         if variant in other and mispaired == "items":
-            index = [pd.Index([f"{variant} {of[0]}", *of[1:]]) for of in index]
+            index = parts.other_items[variant]
         elif variant in other:
             later = (place + 1) * (max(seeds) + 1)
         for seed in own:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ablation.judge.significance import Noise
-from ablation.judge.statistics import Crossing, _resolution, contrast, gain
+from ablation.judge.statistics import Crossing, contrast, gain
 
 TARGET = {"target": 0.5}
 
@@ -252,11 +252,3 @@ def test_few_items_of_0_and_1_get_mcnemars_exact_test(seeds):
     assert (found.item_p if seeds == 1 else found.p) == pytest.approx(expected) == 2 / 2**6
     many = contrast([np.tile(values, 3)], (1, -1), "max")
     assert (many.item_p if seeds == 1 else many.p) < 1e-4
-
-
-def test_a_rounding_step_is_left_out_only_where_it_changes_nothing():
-    values, arms = [crossed(items=2000), crossed(items=2000)], np.array([1.0, -1.0])
-    whole = _resolution(values, arms, 0.0)
-    found = {10.0**-power: _resolution(values, arms, 10.0**-power) for power in range(30)}
-    assert all(spread + step == spread + whole for spread, step in found.items())
-    assert {*found.values()} == {0.0, whole}
