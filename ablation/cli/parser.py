@@ -289,6 +289,11 @@ def _judgement(commands: _Commands) -> None:
     page = add("report", "report", "Write the report page: one HTML file that opens offline.")
     page.add_argument("--reports", type=Path, help="folder that index.html goes into (default: likewise)")
     page.add_argument("--out", type=Path, metavar="FILE", help="another name for the page")
+    page.add_argument(
+        "--so-far",
+        action="store_true",
+        help="write nothing else, and only if something is still to run: as a grid does",
+    )
     live = add(
         "serve", "serve", "Show the report page in a browser of this machine, with what runs now; it follows the grid."
     )

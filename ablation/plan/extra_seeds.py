@@ -24,12 +24,12 @@ def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
     except FileNotFoundError:
         return {}
     except (ValidationError, OSError) as error:
-        key, why = "", str(error)
+        key, value, why = "", None, str(error)
         if isinstance(error, ValidationError):
             first = error.errors(include_url=False)[0]
-            key, why = ".".join(map(str, first["loc"])), first["msg"]
+            key, value, why = ".".join(map(str, first["loc"])), first["input"], first["msg"]
         problem = f"expected a number of seeds, 1 to {_MAX_SEEDS}, for each study and variant ({why})"
-        raise ConfigError(path, key, None, problem, "mend it or delete it (the plan's own seeds stay)") from None
+        raise ConfigError(path, key, value, problem, "mend it or delete it (the plan's own seeds stay)") from None
 
 
 def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> None:

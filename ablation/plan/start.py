@@ -25,6 +25,7 @@ from ablation.plan.build import PROJECT, build_plan
 from ablation.plan.checks import check_packages, check_pool, check_trees, idle_devices
 from ablation.plan.fit import check_fit
 from ablation.plan.jobs import Jobs
+from ablation.plan.pages import follow
 from ablation.plan.plan import Plan
 from ablation.plan.reports import claim_reports
 from ablation.plan.retry import (
@@ -84,6 +85,7 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
             _prefer_own_sacct()
             states = states_of(plan)
             _say(prepare(plan, states))
+        follow(plan, states)
     if pool is None and main:  # without a number nothing would be limited
         workflow.register_resource("gpu", plan.settings.gpus)
     return Jobs(plan, workflow, states)

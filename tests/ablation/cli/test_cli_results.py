@@ -61,6 +61,31 @@ def test_the_gate_fails_only_for_failures(results, capsys):
     assert lines[-1] == "13 stages ok, 5 not"
 
 
+def test_the_page_so_far_takes_the_place_of_an_older_one_only_while_something_is_to_run(
+    results, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("os.nice", lambda by: 0)
+    page = tmp_path / "reports" / "index.html"
+    words = ["report", "--so-far", "--results", results, "--reports", page.parent]
+    simulate(results, [Study(states={("v1", 0): "missing"})])
+    status, out, _ = run(capsys, *words)
+    assert (status, out.startswith(f"{page}: as far as the grid is; 2 stages to go")) == (0, True)
+    assert "v1" in page.read_text()
+    assert not (results / DATABASE).exists()
+
+    def grid(store):
+        page.write_text("the grid's own")
+        return "older"
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr("ablation.cli.report.render", grid)
+        assert run(capsys, *words) == (0, "", "")
+    assert page.read_text() == "the grid's own"
+    simulate(results, [Study()])
+    assert run(capsys, *words) == (0, "", "")
+    assert page.read_text() == "the grid's own"
+
+
 def ended(results):
     """Stages of the database that have ended, and its variants."""
     with Store(results / DATABASE) as store:
