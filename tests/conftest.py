@@ -1,7 +1,7 @@
 """The order of the files, those that take minutes first, so that two workers end at the same time; what is slow."""
 
 LONGEST_FIRST = (
-    *("test_smoke", "test_kills", "test_workflow", "test_trl", "test_full_disk", "test_every_default", "test_damage"),
+    *("test_smoke", "test_kills", "test_workflow", "test_trl", "test_full_disk", "test_damage"),
     *("test_followed_pages", "test_fuzz", "test_updates", "test_wheel", "test_loads", "test_whole_stages"),
     *("test_hostile", "test_export", "test_kill"),
 )

@@ -138,17 +138,6 @@ def test_what_a_command_logged_is_not_replaced_by_a_mean(tmp_path):
     assert collected(tmp_path, {"reader": "metrics"}, {"reader": "items"})[0] == {(7, "test/all/value"): 0.9}
 
 
-def test_a_trainer_state_and_the_items_of_a_script_of_ones_own(tmp_path):
-    state = {"global_step": 4, "max_steps": 4, "log_history": [{"step": 2, "loss": 1.5}, {"step": 4, "eval_loss": 1.0}]}
-    for folder in ("checkpoint-2", "checkpoint-4"):
-        (tmp_path / "run" / folder).mkdir(parents=True)
-        (tmp_path / "run" / folder / "trainer_state.json").write_text(json.dumps(state))
-    (tmp_path / "items.csv").write_text("item,value\na,1\n")
-    values, items = collected(tmp_path, {"reader": "trainer_state", "place": "run"}, {"reader": "items"})
-    assert values == {(2, "loss"): 1.5, (4, "eval_loss"): 1.0, (4, "test/all/value"): 1.0}
-    assert len(items) == 1
-
-
 def test_the_last_evaluation_of_a_training(tmp_path):
     write(tmp_path / "log.jsonl", [{"step": step, "data": {"reward": step}} for step in (5, 10)])
     for step in (5, 10):

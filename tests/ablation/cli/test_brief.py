@@ -98,15 +98,6 @@ def test_answers_hold_for_one_database_one_code_and_one_whole_file(tmp_path, mon
         assert kept_answers.kept_answers(tmp_path) is None, broken
 
 
-def test_results_that_cannot_be_written_keep_no_answers_and_that_is_no_error(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError("read-only file system")
-
-    monkeypatch.setattr(kept_answers, "write_json", full)
-    kept_answers.keep_answers(tmp_path, "digest", {"one": "Yes."})
-    assert kept_answers.kept_answers(tmp_path) is None
-
-
 def test_since_belongs_to_brief(tmp_path, capsys):
     run_grid(tmp_path)
     assert main(["verdicts", "--since", "x", "--results", str(tmp_path)]) == 2

@@ -40,12 +40,6 @@ def test_verdicts_gives_each_edge_its_reason_and_each_broken_rule_its_meaning_on
     assert max(map(len, lines)) <= 120
 
 
-def test_an_unknown_study_is_one_line(tmp_path, capsys):
-    simulate(tmp_path, [Study("one")])
-    assert main(["verdicts", "onne", "--results", str(tmp_path)]) == 2
-    assert "did you mean 'one'" in capsys.readouterr().err
-
-
 def test_audit_prints_its_findings_and_fails_on_errors(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     assert main(["audit", "debias", "--results", str(tmp_path)]) == 1

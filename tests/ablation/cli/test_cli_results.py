@@ -95,9 +95,7 @@ def ended(results):
     return stages, variants
 
 
-@pytest.mark.parametrize(
-    "words", ["verdicts", "verdicts --brief", "tables", "figures", "report", "gate", "sql from.runs"]
-)
+@pytest.mark.parametrize("words", ["verdicts --brief", "figures", "report", "gate", "sql from.runs"])
 def test_no_command_shows_a_database_of_another_plan_or_of_fewer_stages(results, tmp_path, capsys, words):
     def show():
         reports = ["--reports", tmp_path] if words.split()[0] in ("tables", "figures", "report") else []
@@ -145,12 +143,6 @@ def test_a_copy_of_the_database_alone_is_shown_as_it_is(results, tmp_path, capsy
         shutil.copy(results / name, tmp_path / "copy")
     assert run(capsys, "sql", "from runs", "--results", tmp_path / "copy")[2] == ""
     assert ended(tmp_path / "copy") == (6, 2)
-
-
-def test_status_is_printed_once_or_watched_to_the_end(results, capsys):
-    simulate(results)
-    assert "nothing is left to run" in run(capsys, "status", "--results", results)[1]
-    assert "nothing is left to run" in run(capsys, "status", "--watch", "--results", results)[1]
 
 
 def test_sql_prints_a_table_csv_or_json(results, capsys):

@@ -1,22 +1,15 @@
 """The study gad: what variants share, its edges, its rules against the source's table, all scales."""
 
-from typing import Any
-
 import pytest
 
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
 from ablation.contract.health import evaluate
-from ablation.plan.build import build_plan
 from ablation.store.health_events import as_rule
 from tests.make_stage import part_names, parts_of
-from tests.trainers.gad.helpers import ENTRIES, INPUTS
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import difference_limit
-from trainers.gad.data import response_limit
-from trainers.gad.order import number_of_steps
-from trainers.gad.rows import Row, split_rows
 
 
 def settings_at(scale, **overrides):
@@ -26,75 +19,6 @@ def settings_at(scale, **overrides):
 @pytest.fixture(scope="module")
 def study():
     return load_studies(settings_at("demo"))["gad"]
-
-
-@pytest.fixture(scope="module")
-def plan():
-    return build_plan(settings_at("demo", seeds="0,1"))
-
-
-@pytest.mark.parametrize("scale", ["smoke", "demo", "laptop", "paper"])
-def test_every_variant_is_valid_at_every_scale(scale):
-    variants = load_studies(settings_at(scale))["gad"].variants
-    assert len(variants) == 29
-    assert {"seqkd", "d-original", "d-v1", "d-v2", "d-final", "skip-seqkd", "stop-after-warmup"} <= variants.keys()
-
-
-def keys(plan, stage, *variants):
-    return {run.stages[stage] for run in plan.runs if not variants or run.variant in variants}
-
-
-def test_one_seqkd_of_a_seed_serves_all_discriminators_and_faults(plan):
-    assert len(keys(plan, "data")) == 1
-    others = [run.variant for run in plan.runs if run.variant != "skip-seqkd"]
-    assert (
-        len(keys(plan, "base")) == len(keys(plan, "seqkd", *others)) == len(keys(plan, "evaluate_start", *others)) == 2
-    )
-    assert keys(plan, "seqkd", "skip-seqkd") != keys(plan, "seqkd", "d-final")
-
-
-def test_discriminators_and_seeds_have_warmups_of_their_own_and_stopping_shares_it(plan):
-    assert len(keys(plan, "warmup", "d-original", "d-v1", "d-v2", "d-final")) == 8
-    assert keys(plan, "warmup", "stop-after-warmup") == keys(plan, "warmup", "d-final")
-    assert not keys(plan, "gad", "stop-after-warmup") & keys(plan, "gad", "d-final")
-
-
-def test_every_edge_is_one_factor(study):
-    others = {"seqkd": None, "original-sum": "d-original", "v2-mean": "d-v2", "v2-raw-bound": "v2-mean"}
-    assert {name: v.parent for name, v in study.variants.items() if not name.startswith("d-")} == {
-        name: others.get(name, "d-final") for name in study.variants if not name.startswith("d-")
-    }
-    for variant in study.variants.values():
-        assert len(variant.factors) == (0 if variant.parent is None else 1), variant.name
-
-
-@pytest.mark.parametrize(
-    ("name", "key", "value"),
-    [
-        ("temperature-1", "balanced.temperature", 1.0),
-        ("temperature-3", "balanced.temperature", 3.0),
-        ("score-reg-0.001", "balanced.score_reg", 0.001),
-        ("score-reg-0.01", "balanced.score_reg", 0.01),
-        ("threshold-0.5", "balanced.penalty_threshold", 0.5),
-        ("threshold-2", "balanced.penalty_threshold", 2.0),
-        ("ranking-1", "balanced.ranking_weight", 1.0),
-        ("ranking-2", "balanced.ranking_weight", 2.0),
-        ("fault-length", "sampling.length_factor", 3.0),
-        ("v2-raw-bound", "hinge.upper_on", "raw"),
-        ("original-sum", "pooling", "sum"),
-        ("pooling-sum", "pooling", "sum"),
-        ("pooling-mean", "pooling", "mean"),
-        ("v2-mean", "pooling", "mean"),
-        ("fault-no-end-token", "critic.end_token", False),
-        ("fault-one-update", "update.minibatches", 1),
-        ("warmup-cross-entropy", "warmup.student", "cross_entropy"),
-        ("skip-warmup", "warmup.enabled", False),
-        ("pooling-last-per-token", "pooling", "last_per_token"),
-    ],
-)
-def test_the_edges_of_the_source(study, name, key, value):
-    (change,) = study.variants[name].changes
-    assert (change.key, change.new) == (key, value)
 
 
 @pytest.mark.parametrize(
@@ -147,36 +71,6 @@ def test_what_is_read_is_not_idle():
     assert "seqkd.enabled" not in GadConfig(seqkd={"enabled": False}).without_effect()
 
 
-def test_the_helpers_run_the_stages_as_they_are_declared(study):
-    for name, spec in study.stages.items():
-        declared = [label for label, source in spec.inputs.items() if not source.startswith("asset:")]
-        assert sorted(declared) == sorted(INPUTS[name]), name
-        assert spec.entry == ENTRIES[name]
-        assert set(spec.reads) <= GadConfig.model_fields.keys()
-
-
-def test_the_paper_scale_is_the_recipe_of_section_20_and_trains_on_1000_rows():
-    final: Any = load_studies(settings_at("paper"))["gad"].variants["d-final"].resolved
-    assert (final.rollout.prompts, final.rollout.group_size, final.sampling.temperature) == (128, 8, 0.8)
-    assert (final.gad.epochs, final.gad.actor_lr, final.gad.critic_lr) == (8, 3e-6, 1e-6)
-    assert (final.gad.critic_warmup, final.warmup.critic_warmup) == (10, 10)  # the last stage's is section 20's
-    assert (final.clip.low, final.clip.high) == (0.1, 0.1)
-    assert response_limit(final, {"p99": 174.0}) == 256
-    splits = split_rows(
-        [Row(str(i), [], "") for i in range(1000)], train=None, dev=final.data.dev, test=final.data.test, seed=0
-    )
-    steps = {
-        name: number_of_steps(len(splits["train"]), size, stage.epochs, stage.max_steps)
-        for name, stage, size in (
-            ("seqkd", final.seqkd, final.seqkd.batch_size),
-            ("warmup", final.warmup, final.rollout.prompts),
-            ("gad", final.gad, final.rollout.prompts),
-        )
-    }
-    assert steps == {"seqkd": 27, "warmup": 14, "gad": 54}  # the source: 64 of 1,000 rows, none held out
-    assert steps["warmup"] > final.warmup.critic_warmup
-
-
 # --- rules: the GAD notes, section 19 -----------------------------------------------------------------------------
 
 
@@ -222,14 +116,6 @@ HEALTHY = {
 def test_a_healthy_run_trips_nothing(rules, stage):
     for severity in ("note", "warn", "abort"):
         assert not tripped(rules, severity, stage=stage, **HEALTHY)
-
-
-def test_the_warmup_is_watched_by_the_same_rules(rules):
-    of = {stage: {rule.id.removesuffix("-warmup") for rule in rules if rule.stage == stage} for stage in ENTRIES}
-    assert of["gad"] - of["warmup"] == {"warmup-skipped"}
-    assert len(of["gad"]) == 28
-    collapsed = {**HEALTHY, "response_length/mean": 1.0}
-    assert tripped(rules, "warn", stage="warmup", **collapsed) == {"length-collapses-warmup"}
 
 
 def test_a_critic_that_has_just_begun_is_no_fault(rules):
@@ -279,30 +165,6 @@ def test_the_difference_that_v1_and_v2_ask_for_is_healthy_and_more_is_not(rules)
 )
 def test_each_fault_of_the_table_is_warned_of_by_its_rule(rules, metric, value, rule):
     assert tripped(rules, "warn", **{**HEALTHY, metric: value}) == {rule}
-
-
-@pytest.mark.parametrize(
-    ("metric", "value", "rule"),
-    [
-        ("critic/d_acc", 0.81, "critic-accuracy"),
-        ("critic/d_acc", 0.54, "critic-accuracy"),
-        ("critic/score_diff", 0.51, "difference"),
-        ("critic/score_diff", 0.009, "difference"),
-        ("critic/ranking_loss", 0.64, "ranking-loss"),
-        ("critic/ranking_loss", 0.6905, "ranking-loss"),
-        ("actor/pg_clipfrac", 0.09, "clip-fraction"),
-        ("response_length/clip_ratio", 0.31, "often-truncated"),
-    ],
-)
-def test_leaving_the_healthy_range_is_noted_before_it_is_a_fault(rules, metric, value, rule):
-    changed = {**HEALTHY, metric: value}
-    assert tripped(rules, "note", **changed) == {rule}
-    assert not tripped(rules, "warn", **changed)
-
-
-def test_a_moments_excursion_is_no_fault(rules):
-    for metric, value in (("critic/d_acc", 0.99), ("actor/pg_loss", 0.0), ("critic/grad_norm", 0.0)):
-        assert not tripped(rules, "warn", steps=2, **{**HEALTHY, metric: value}), metric
 
 
 def test_stale_rollouts_end_the_run(rules):

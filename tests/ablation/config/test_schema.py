@@ -48,18 +48,6 @@ def test_every_file_fits_its_schema(study):
         jsonschema.validate(load_yaml(path), study_schema if path.name == "_study.yaml" else variant_schema)
 
 
-def test_every_scale_fits_its_schema():
-    for path in (CONFIGS / "scales").glob("*.yaml"):
-        jsonschema.validate(load_yaml(path), json.loads((CONFIGS / "schema/_scale.json").read_text()))
-
-
-def test_files_name_their_schema():
-    for path in [*CONFIGS.glob("studies/*/*.yaml"), *CONFIGS.glob("scales/*.yaml")]:
-        first = path.read_text().splitlines()[0]
-        assert first.startswith("# yaml-language-server: $schema="), path
-        assert (path.parent / first.partition("=")[2]).resolve().is_file(), path
-
-
 @pytest.mark.parametrize(
     "content",
     [

@@ -9,7 +9,6 @@ from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.plan.extra_seeds import load_extra_seeds
 from tests.ablation.toy_study import Toy
 
 
@@ -37,7 +36,6 @@ def odd(toy):
     return toy
 
 
-@pytest.mark.parametrize("key", ["results", "reports"])
 @pytest.mark.parametrize(
     ("folder", "problem"),
     [
@@ -59,7 +57,8 @@ def odd(toy):
         ("x" * 300, "cannot be looked at (File name too long)"),
     ],
 )
-def test_what_is_no_folder_is_refused(odd, key, folder, problem):
+def test_what_is_no_folder_is_refused(odd, folder, problem):
+    key = "reports" if folder.endswith("below") else "results"
     text = refusal(odd, **{key: folder.replace("{root}", str(odd.root))})
     assert text.startswith(f"--config: {key} = ")
     assert problem in text
@@ -104,21 +103,10 @@ def test_a_number_that_is_too_large_is_refused(toy, key, value):
     assert text.startswith(f"--config: {key}")
 
 
-def test_the_largest_seed_works(toy):
-    assert load_settings({"seeds": [2**32 - 1], "seed": 2**32 - 1}, configs=toy.configs).seed == 2**32 - 1
-
-
 def test_a_seed_of_a_scale_or_of_the_settings_file_is_checked_too(toy):
     toy.yaml("scales/full.yaml", {"seeds": [0, 2**40]})
     with pytest.raises(ConfigError, match=r"full\.yaml: seeds\.1 = 1099511627776: input should be less"):
         load_settings({}, configs=toy.configs)
-
-
-@pytest.mark.parametrize("count", [10**12, 0, True, "3"])
-def test_a_number_of_extra_seeds_is_bounded(tmp_path, count):
-    (tmp_path / "seeds.json").write_text(f'{{"toy": {{"v1": {count!r}}}}}'.replace("True", "true").replace("'", '"'))
-    with pytest.raises(ConfigError, match="expected a number of seeds, 1 to 10000"):
-        load_extra_seeds(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -192,11 +180,6 @@ def test_without_a_list_every_folder_is_a_study(toy):
     toy.yaml("studies/another/_study.yaml", {})
     assert settings(toy).studies == ("another", "toy")
     assert settings(toy, studies="toy").studies == ("toy",)
-
-
-def test_scale_may_list_its_seeds(toy):
-    toy.yaml("scales/small.yaml", {"seeds": [3, 5]})
-    assert settings(toy, scale="small").seeds == (3, 5)
 
 
 def test_a_study_may_have_seeds_of_its_own_unless_the_settings_name_some(toy):

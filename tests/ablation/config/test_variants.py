@@ -4,7 +4,6 @@ import pytest
 
 from ablation.cli.configs import describe
 from ablation.config.changes import diff
-from ablation.config.names import is_safe_name
 from ablation.config.printed import Printed
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
@@ -102,8 +101,6 @@ REFUSALS = {
     "unknown parent": ({"extends": "bas", "why": "x"}, "extends = 'bas'", "did you mean 'base'"),
     "two parents": ({"extends": ["base", "v2"], "why": "x"}, "extends", "one variant"),
     "missing why": ({"extends": "base", "lr": 0.5}, "why", "say in a sentence"),
-    "empty why": ({"extends": "base", "why": " ", "lr": 0.5}, "why"),
-    "why is a list": ({"extends": "base", "why": ["x"], "lr": 0.5}, "why"),
     "same as the parent": (
         {"extends": "v2", "why": "x", "reward": {"weight": 0.5}},
         "reward.weight = 0.5",
@@ -112,24 +109,17 @@ REFUSALS = {
     "same as the default": ({"extends": "base", "why": "x", "size": 100}, "size = 100", "has this value already"),
     "same in other type": ({"extends": "v2", "why": "x", "lr": 0.001, "bold": True}, "lr = 0.001"),
     "same in a root": ({"why": "x", "size": 100}, "the base has this"),
-    "same list": ({"extends": "v2", "why": "x", "reward": {"levels": [0.1, 0.2]}}, "reward.levels"),
     "empty map": ({"extends": "v2", "why": "x", "reward": {}}, "reward", "has this value already"),
     "wrong type": ({"extends": "base", "why": "x", "size": "many"}, "size = 'many'", "integer"),
-    "quoted number": ({"extends": "base", "why": "x", "size": "7"}, "size = '7'", "integer"),
-    "float for int": ({"extends": "base", "why": "x", "size": 1.5}, "size = 1.5"),
     "number for bool": ({"extends": "base", "why": "x", "bold": 1}, "bold = 1", "boolean"),
-    "scalar for map": ({"extends": "base", "why": "x", "reward": 3}, "reward = 3"),
     "out of range": (
         {"extends": "base", "why": "x", "reward": {"weight": 2}},
         "reward.weight = 2",
         "Share of the reward",
     ),
     "not an option": ({"extends": "base", "why": "x", "reward": {"kind": "c"}}, "reward.kind = 'c'"),
-    "inside a list": ({"extends": "base", "why": "x", "reward": {"levels": [0.1, "x"]}}, "reward.levels.1 = 'x'"),
-    "two errors": ({"extends": "base", "why": "x", "size": 0, "lr": -1.0}, "size = 0"),
     "exclusion": ({"extends": "v10", "why": "x", "bold": True}, "reward.kind = 'b'", "b is never bold"),
     "gpu zero": ({"extends": "base", "why": "x", "gpu": 0, "lr": 0.5}, "gpu = 0"),
-    "gpu text": ({"extends": "base", "why": "x", "gpu": "all", "lr": 0.5}, "gpu = 'all'"),
     "inside an asset": (
         {"extends": "base", "why": "x", "data": {"sources": [{"source": "hub", "repo": "a", "branch": "b"}]}},
         "data.sources.0.branch = 'b'",
@@ -164,27 +154,10 @@ def test_cycle_names_its_members(toy):
     assert error.key == "extends"
 
 
-def test_itself_as_parent(toy):
-    toy.variant("a", {"extends": "a", "why": "x", "lr": 0.5})
-    refused(toy, "cycle", "a -> a")
-
-
 @pytest.mark.parametrize("name", [".hidden", "-dash", "a..b", "a b", "a;b", "<script>", "ü", "a\nb", "$(x)", "a{key}"])
 def test_names_that_make_bad_folders_are_refused(toy, name):
     toy.variant(name, {"extends": "base", "why": "x", "lr": 0.5})
     refused(toy, "variant name")
-
-
-def test_safe_names():
-    assert all(map(is_safe_name, ["v8", "v8.1", "v8-earlystop", "a_b", "_x", "8"]))
-    assert not any(map(is_safe_name, ["", ".", "..", "a/b", "a\\b", "a..b", "x" * 101]))
-
-
-def test_other_files(toy):
-    (toy.folder / "notes.md").write_text("nothing")
-    load(toy)
-    (toy.folder / "v9.yml").write_text("why: x\n")
-    refused(toy, "v9.yml", "rename it to .yaml")
 
 
 def test_all_mistakes_are_told_at_once(toy):

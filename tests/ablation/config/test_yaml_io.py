@@ -111,12 +111,6 @@ def test_empty_missing_binary_deep_and_two_documents(tmp_path):
         load(tmp_path, "a: 1\n---\na: 2\n")
 
 
-def test_alias_bomb_is_refused_at_once(tmp_path):
-    bomb = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12))
-    with pytest.raises(ConfigError, match="aliases"):
-        load(tmp_path, bomb)
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

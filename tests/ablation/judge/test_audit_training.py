@@ -16,7 +16,6 @@ from ablation.store.database import Store
 from tests.simulate import Study, simulate
 
 REPOSITORY = Path(__file__).parents[3]
-PUBLISHED = REPOSITORY / "configs" / "published"
 
 
 def reading(kind, values, variant="v1", **more):

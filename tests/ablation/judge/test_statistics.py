@@ -76,15 +76,6 @@ def test_variance_counts_the_residual_once():
     assert np.mean(totals) == pytest.approx(1 / 250, rel=0.25)
 
 
-def test_equal_runs_have_no_effect_and_no_spread():
-    values = crossed()
-    same = np.stack([values[0], values[0]])
-    numbers = contrast([same], (1, -1), "max")
-    assert (numbers.effect, numbers.p) == (0, 1)
-    unseen_share = -np.log(0.025) / values.shape[2]
-    assert numbers.high == -numbers.low == pytest.approx(unseen_share * np.ptp(values[0]))
-
-
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 6), st.floats(-3, 3))
 def test_shifting_the_child_shifts_the_interval(seed, seeds, shift):

@@ -4,9 +4,6 @@ import fcntl
 import os
 import threading
 
-import pytest
-
-from ablation.contract.errors import TrackerError
 from ablation.contract.process import alone
 
 
@@ -51,10 +48,3 @@ def test_who_waited_for_a_lock_that_was_removed_holds_the_one_that_others_find(t
     done.set()
     second.join()
     assert is_free(lock)
-
-
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
-    (tmp_path / "file").write_text("")
-    said = r"file/below: cannot be written .*; mend the folder"
-    with pytest.raises(TrackerError, match=said), alone(tmp_path / "file/below/.lock"):
-        pass

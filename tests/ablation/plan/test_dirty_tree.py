@@ -103,12 +103,6 @@ def test_refuse_is_one_line_with_the_files_and_the_remedy(toy):
     assert "\n" not in text
 
 
-def test_allow_says_nothing(toy):
-    plan = plan_with(toy, "allow")
-    toy.code("new.py", "")
-    assert check(plan, toy.root) == []
-
-
 def test_only_a_study_with_stages_to_run_is_asked(toy):
     plan = plan_with(toy, "refuse")
     toy.code("new.py", "")
@@ -135,23 +129,9 @@ def test_a_stage_that_runs_again_since_its_files_are_damaged_counts(toy):
         prepare(plan, states_of(plan), toy.root)
 
 
-def test_a_selection_asks_for_its_own_stages(toy):
-    plan = plan_with(toy, "refuse", variant="base", seed=0)
-    toy.code("new.py", "")
-    with pytest.raises(ConfigError, match="its 4 stages"):  # the asset, prepare, train, evaluate
-        check(plan, toy.root)
-    end(plan.selected())
-    assert check(plan, toy.root) == []
-
-
 def test_without_git_there_is_no_commit_to_name(toy):
     plan = plan_with(toy, "refuse")
     (toy.root / ".git").rename(toy.root.parent / "gone")
     assert dirty_files(toy.root) is None
     with pytest.raises(ConfigError, match=r"is not in a git repository, so .*; put it into one, or set"):
         check(plan, toy.root)
-
-
-def test_another_word_is_an_error(toy):
-    with pytest.raises(ConfigError, match="dirty_tree = 'perhaps'"):
-        plan_with(toy, "perhaps")

@@ -1,7 +1,6 @@
 """Will it fit: what the plan says of memory, what is refused before any job, and the table of docs/scale.md."""
 
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,10 +9,9 @@ import pytest
 from ablation.cli.main import main
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
-from ablation.contract.footprint import GIB, Footprint, Work
-from ablation.plan import fit as plan_fit
+from ablation.contract.footprint import GIB
 from ablation.plan.build import build_plan
-from ablation.plan.fit import PROCESS, USABLE, _halved, check_fit, fullest, needs_of, problem_of
+from ablation.plan.fit import USABLE, check_fit, fullest, needs_of, problem_of
 from ablation.plan.retry import states_of
 from ablation.plan.start import prepare
 
@@ -45,18 +43,6 @@ def end(plan, name, state="ok"):
             stage.status.write_text(json.dumps({"state": state, "key": stage.key}))
 
 
-def test_sums():
-    made = Footprint(
-        held={"policy": 40, "reference": 10},
-        works=(
-            Work("update", 8, lambda n: {"logits": 2 * n, "activations": n}),
-            Work("reference", 6, lambda n: {"logits": 5 * n}),
-        ),
-        host={"models": 30, "data": 4},
-    )
-    assert [made.held_size, made.peak, made.least, made.host_size] == [50, 50 + 30, 50 + 5, 34]
-
-
 def test_what_does_not_fit_is_refused_before_any_job_and_nothing_is_written(tmp_path):
     plan = plan_of("gad", tmp_path, gpus=8, device_memory=48)
     with pytest.raises(ConfigError) as error:
@@ -75,42 +61,6 @@ def test_a_refused_retry_sets_no_failure_aside(tmp_path):
     with pytest.raises(ConfigError, match=r"needs 71\.5 GiB"):
         prepare(plan, states_of(plan))
     assert "failed" in {state.state for state in states_of(plan).values()}
-
-
-def test_paper_asks_for_as_many_devices_as_it_needs():
-    for study in ("debias", "demonstrations", "gad", "gspo", "innovations"):
-        for need in needs(planned(study)).values():
-            assert need.devices == need.enough.devices, need.stage.id
-            assert need.fits_host
-
-
-def test_what_is_held_is_named_as_it_is_divided():
-    need = needs(planned("gad"))["gad"]
-    assert "student: optimiser 11.3" in problem_of(replace(need, memory=1)).problem
-    problem = problem_of(need.on(2)).problem
-    assert "student: optimiser 28.4, reference: weights 7.1, critic: weights 13.2" in problem
-
-
-def test_halved_is_what_is_too_large():
-    update = Work("update", 8, lambda n: {"logits": 8 * n, "gathered weights": 50})
-    works = (update, Work("sampling", 8, lambda n: {"cache": 8 * n}))
-    made = replace(needs(planned("gspo"))["reinforce"], footprint=Footprint({"policy": 30}, works), memory=100)
-    line = _halved(made)
-    assert line.endswith("update (8 rows at once: <0.1 GiB)")
-
-
-def test_the_configuration_with_the_largest_batches_is_warned_of(monkeypatch):
-    plan = planned("gspo")
-    need = needs(plan)["reinforce"]
-    made = [
-        Footprint(works=(Work(name, 8, lambda n, size=size, least=least: {"logits": size if n > 1 else least}),))
-        for name, size, least in (("a", 60, 50), ("b", 90, 40))
-    ]
-    monkeypatch.setattr(
-        plan_fit, "needs_of", lambda *_, **__: [replace(need, footprint=each, memory=80) for each in made]
-    )
-    (line,) = check_fit(plan, states_of(plan))
-    assert "b (8 rows at once" in line
 
 
 def test_student_critic_and_reference_are_as_by_hand():
@@ -184,38 +134,11 @@ def test_the_memory_of_the_machine_counts_as_well():
     assert "studies.gspo.resources.reinforce.mem_mb" in problem.remedy
 
 
-@pytest.mark.parametrize(("study", "stages"), [("debias", 3), ("demonstrations", 3)])
-def test_the_machine_holds_what_each_process_reads_for_itself(study, stages):
-    read = [need for need in needs(planned(study)).values() if "weights" in need.footprint.host]
-    assert len(read) == stages
-    for need in read:
-        assert sum(need.on(4).host.values()) == 4 * sum(need.on(1).host.values()) > 4 * PROCESS
-
-
-def test_every_study_says_what_each_stage_with_a_model_holds():
-    plan = planned("debias,demonstrations,gad,gspo,innovations", scale="smoke")
-    found = {need.stage.id for need in needs_of(plan, plan.content.stages, device_memory=None)}
-    having = {stage.id for stage in plan.content.stages if stage.resources.gpu > 0}
-    assert having - found == {"innovations.judge"}  # which no variant of it asks for
-
-
-@pytest.mark.parametrize("value", ["a lot", "-1", "nan", "inf", True])
-def test_a_size_that_is_none_is_refused(value):
-    with pytest.raises(ConfigError, match="device_memory"):
-        load_settings({"device_memory": value}, configs=ROOT / "configs")
-
-
 def test_a_module_that_is_not_there_is_one_line(tmp_path, toy):
     toy.study(footprint="trainers.toy.nothing")
     plan = build_plan(load_settings(configs=toy.configs), root=toy.root)
     with pytest.raises(ConfigError, match=r"_study.yaml: footprint = 'trainers.toy.nothing': cannot be used"):
         needs_of(plan, plan.content.stages, device_memory=None)
-
-
-def test_a_study_that_names_no_module_is_left_out(toy):
-    toy.study()
-    plan = build_plan(load_settings(configs=toy.configs), root=toy.root)
-    assert needs_of(plan, plan.content.stages, device_memory=1.0) == []
 
 
 def fit(capsys, *words):

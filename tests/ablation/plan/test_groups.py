@@ -71,7 +71,7 @@ def test_a_long_stage_ends_a_group(toy):
     assert ("toy.fourth", run["fourth"]) not in groups  # alone
 
 
-@pytest.mark.parametrize("minutes", [10, 11, 12, 13, 1000])
+@pytest.mark.parametrize("minutes", [11, 13, 1000])
 @pytest.mark.parametrize("long", CHAIN)
 def test_submissions_never_wait_for_each_other_in_a_circle(toy, minutes, long):
     write(toy, **{long: 500})

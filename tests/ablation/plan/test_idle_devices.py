@@ -3,8 +3,7 @@
 import pytest
 
 from ablation.config.settings import load_settings
-from ablation.plan.build import PROJECT, build_plan
-from ablation.plan.checks import idle_devices
+from ablation.plan.build import build_plan
 from ablation.plan.retry import states_of
 from ablation.plan.start import prepare
 from tests.ablation.toy_study import STUDY
@@ -31,18 +30,3 @@ def test_a_stage_that_uses_one_is_warned_of_once(toy):
         "studies.toy.resources.train of the scale, not in a variant (docs/several-devices.md)"
     ]
     assert not said(toy, RUN, gpu=1)
-
-
-def test_what_the_studies_here_can_and_cannot_use(monkeypatch):
-    monkeypatch.chdir(PROJECT)
-    plan = build_plan(load_settings({"scale": "smoke"}, configs=PROJECT / "configs"))
-    asked = [
-        stage.model_copy(update={"resources": stage.resources.model_copy(update={"gpu": 2})})
-        for stage in plan.stages.values()
-        if stage.resources.gpu
-    ]
-    assert {line.partition(" ")[0] for line in idle_devices(asked, PROJECT)} == {
-        "demonstrations.learner",
-        "demonstrations.rce",
-        "demonstrations.grpo",
-    }

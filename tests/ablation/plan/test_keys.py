@@ -13,7 +13,6 @@ from ablation.config.settings import load_settings
 from ablation.contract.absent import Absent
 from ablation.plan import keys
 from ablation.plan.build import build_plan
-from ablation.store.health_events import as_rule
 from tests.ablation import toy_study
 from tests.ablation.toy_study import VARIANTS
 
@@ -41,10 +40,6 @@ def names(stages, variants, seeds=(0, 1)):
 
 ALL = tuple(VARIANTS)
 BELOW = ("train", "evaluate")
-
-
-def test_same_input_same_keys(toy):
-    assert keys_of(build(toy)) == keys_of(build(toy))
 
 
 def test_a_key_is_the_digest_of_canonical_json():
@@ -83,12 +78,6 @@ def test_texts_order_and_layout_change_nothing(toy):
     toy.study(title="Other", question="Other?", curves=[])
     (toy.folder / "v10.yaml").write_text("# comment\n\nlr: 1.0e-2\nreward:  {kind: 'b'}\nwhy: another\nextends: v2\n")
     assert text != (toy.folder / "v10.yaml").read_text()
-    assert changed(before, build(toy)) == set()
-
-
-def test_a_new_variant_changes_no_other(toy):
-    before = build(toy)
-    toy.variant("v4", {"extends": "v3", "why": "x", "lr": 0.5})
     assert changed(before, build(toy)) == set()
 
 
@@ -254,12 +243,6 @@ def test_editing_the_adaptive_curriculum_rekeys_v8_and_its_family_only(copy):
     assert changed(before, debias(copy)) == names(BELOW, V8_FAMILY)
 
 
-def test_editing_the_fairness_term_rekeys_v10_only(copy):
-    before = debias(copy)
-    edit(copy / "trainers/objectives/debias.py", "(stereo_logp - anti_logp)", "(stereo_logp + anti_logp)")
-    assert changed(before, debias(copy)) == names(BELOW, ("v10",))
-
-
 def test_editing_the_edit_loss_rekeys_everything(copy):
     before = debias(copy)
     edit(
@@ -270,23 +253,16 @@ def test_editing_the_edit_loss_rekeys_everything(copy):
     assert names(BELOW, before.studies["debias"].variants) <= changed(before, debias(copy))
 
 
+def test_no_key_holds_code_that_judges_or_shows():
+    plan = build_plan(load_settings({"scale": "smoke", "seeds": 1}, configs=REPOSITORY / "configs"), root=REPOSITORY)
+    modules = set().union(*(config["code"]["modules"] for config in plan.configs.values()))
+    assert len(modules) > 80
+    judging = ("ablation.cli", "ablation.judge", "ablation.show", "ablation.store", "ablation.readers", "ablation.api")
+    assert not [module for module in modules if module.startswith(judging)]
+
+
 def test_changing_the_alphas_of_v8_rekeys_v8_and_its_children(copy):
     before = debias(copy)
     edit(copy / "configs/studies/debias/v8.yaml", "alphas: [0.0, 1.0, 2.0]", "alphas: [0.0, 1.0, 3.0]")
     # v8.1 replaces the alphas, so that nothing changes for it.
     assert changed(before, debias(copy)) == names(BELOW, set(V8_FAMILY) - {"v8.1"})
-
-
-def test_the_grid_of_debias(copy):
-    plan = debias(copy)
-    assert len(plan.studies["debias"].variants) == 16
-    assert len(plan.runs) == 32
-    assert len(plan.stages) == 2 + 1 + 32 + 32
-
-
-def test_health_rules_of_debias_are_rules_of_the_health_package(copy):
-    rules = {rule.id: as_rule(rule) for rule in debias(copy).studies["debias"].written.health}
-    assert rules["lms-collapse"].is_outside(-0.9)
-    assert not rules["lms-collapse"].is_outside(0.0)
-    assert rules["loss-not-finite"].is_outside(float("nan"))
-    assert rules["bias-grows"].measure == "change"

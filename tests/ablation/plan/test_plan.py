@@ -2,7 +2,6 @@ import json
 import time
 
 import pytest
-import yaml
 
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
@@ -54,21 +53,6 @@ def test_labels(toy):
     assert "v4" in labels
     # Their inputs differ, so no two of them share a training.
     assert "v4 seed 1" in labels
-
-
-def test_labels_of_shared_seeded_stages(toy):
-    stages = yaml.safe_load((toy.folder / "_study.yaml").read_text())["stages"]
-    # So that v2 and v3, which load the same objective, share their training.
-    stages["evaluate"]["reads"] = stages["train"].pop("reads")
-    toy.study(stages=stages)
-    labels = {stage.label for stage in build(toy).stages.values() if stage.id == "toy.train"}
-    assert labels == {"base, v2 and v3, seed 0", "base, v2 and v3, seed 1", "v10 seed 0", "v10 seed 1"}
-
-
-def test_a_study_has_as_many_runs_as_the_scale_gives_it_seeds(toy):
-    toy.yaml("scales/full.yaml", {"seeds": 2, "studies": {"toy": {"seeds": 3}}})
-    assert {run.seed for run in build(toy).runs} == {0, 1, 2}
-    assert {run.seed for run in build(toy, seeds=1).runs} == {0}
 
 
 def test_a_missing_entry_is_named(toy):
@@ -177,17 +161,6 @@ def test_config_file_follows_the_contract(toy):
     folders = sorted(path.parent.name for path in toy.root.glob("results/stages/**/config.json"))
     assert folders == sorted(stage.key for stage in plan.selected())
     assert not list(toy.root.glob("results/**/.*"))  # no temporary file is left
-
-
-def test_the_written_config_gives_the_resolved_values_back(toy):
-    plan = build(toy)
-    for stage in plan.stages.values():
-        if stage.id == "toy.train":
-            resolved, config = (
-                plan.studies["toy"].variants[stage.variants[0]].resolved,
-                plan.configs[stage.id, stage.key],
-            )
-            assert config["config"] == resolved.model_dump(mode="json", include=set(config["reads"]))
 
 
 def test_writing_twice_touches_nothing(toy):

@@ -1,23 +1,18 @@
 """plan.json is written from classes and read into them, and a study's definition reaches every reader by itself."""
 
 import json
-from collections import Counter
-from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
 from ablation.config.settings import load_settings
 from ablation.config.study_schema import StudyDefinition
 from ablation.contract.errors import ConfigError
 from ablation.plan.build import build_plan
-from ablation.plan.plan_file import PlanFile, read_plan
+from ablation.plan.plan_file import read_plan
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests.ablation.toy_study import STUDY, Toy
 from tests.simulate import simulate
-
-REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -64,24 +59,6 @@ def test_a_key_of_the_definition_reaches_plan_and_database_without_being_named_t
         assert getattr(store.study("toy"), key) == value
 
 
-def test_a_variant_is_dumped_once_as_declared_and_once_as_sized(monkeypatch):
-    """It is what planning spends most time on: 286 times for the 15 variants of debias, once."""
-    dumps = Counter()
-    dump = BaseModel.model_dump
-
-    def counted(self, **arguments):
-        dumps[type(self).__name__] += 1
-        return dump(self, **arguments)
-
-    monkeypatch.setattr(BaseModel, "model_dump", counted)
-    settings = load_settings({"scale": "smoke", "studies": "debias", "seeds": 3}, configs=REPOSITORY / "configs")
-    plan = build_plan(settings, root=REPOSITORY)
-    plan.content.text()
-    variants = len(plan.studies["debias"].variants)
-    assert dumps["DebiasConfig"] == 2 * variants + 1  # the base of the roots as well
-    assert dumps.total() <= 2 * variants + 10  # what else there is does not grow with variants or seeds
-
-
 def test_a_key_that_is_not_known_is_one_line(tmp_path):
     file = simulate(tmp_path / "results")
     content = json.loads(file.read_text())
@@ -89,9 +66,3 @@ def test_a_key_that_is_not_known_is_one_line(tmp_path):
     file.write_text(json.dumps(content))
     with pytest.raises(ConfigError, match=r"plan\.json: studies\.0\.analysis\.margins: not a plan .*; delete it"):
         read_plan(file)
-
-
-def test_no_field_of_the_plan_is_any_map_but_the_values_of_a_variant():
-    """A `definition` dict was read with `.get(...) or {}` by everyone; now each reader is told what there is."""
-    kinds = json.dumps(PlanFile.model_json_schema())
-    assert kinds.count('"additionalProperties": true') == 1

@@ -6,7 +6,7 @@ import pytest
 
 from ablation.cli.main import main
 from ablation.contract.errors import ConfigError
-from ablation.plan.reports import MARKER, claim_reports
+from ablation.plan.reports import claim_reports
 from tests.simulate import simulate
 
 
@@ -47,20 +47,6 @@ def test_reports_without_a_note_are_drawn_again(folders):
     os.utime(reports / "toy/table.md")
     claim_reports(one, reports)
     assert (reports / "toy/table.md").stat().st_mtime > 1
-
-
-def test_a_note_that_cannot_be_read_is_an_error(folders):
-    one, _, reports = folders
-    os.mkfifo(reports / MARKER)
-    with pytest.raises(ConfigError, match=r"cannot be read \(\.results is a pipe"):
-        claim_reports(one, reports)
-
-
-@pytest.mark.parametrize("odd", ["/dev/null", "file"])
-def test_what_is_no_folder_is_an_error(folders, tmp_path, odd):
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"is not a folder; name another one"):
-        claim_reports(folders[0], tmp_path / odd)
 
 
 def test_the_commands_refuse_the_reports_of_other_results(tmp_path, capsys):

@@ -126,14 +126,6 @@ def test_damaged_logs(tmp_path, capsys):
     assert "the evaluation did not end" in refused(capsys, good, "--with", bad)
 
 
-def test_another_question_is_refused(tmp_path, capsys):
-    other = log()
-    other["samples"][0]["input"] = "Another?"
-    other["samples"][1]["input"] = "Another?"
-    a, b = write_log(tmp_path / "a.eval", log()), write_log(tmp_path / "b.eval", other)
-    assert "the prompt of 1 of 3 items of letters" in refused(capsys, a, "--with", b)
-
-
 @pytest.mark.peers
 def test_logs_that_inspect_itself_writes(tmp_path, capsys):
     done = subprocess.run(

@@ -278,24 +278,6 @@ def test_the_points_are_those_of_the_event_accumulator_without_its_limit():
         assert len(peer.Scalars(tag)) == 20
 
 
-def test_two_writers_of_one_run_add_up_and_hparams_are_its_settings():
-    runs, _ = read(tensorboard, WRITTEN / "tensorboard")
-    run = runs["lr_0.2/seed_0"]
-    assert len(course(run, "loss")) == len(course(run, "eval/accuracy")) == 20
-    assert run.config == {"lr": 0.2, "seed": 0.0}
-    assert len(runs) == 2
-
-
-def test_more_points_than_the_event_accumulator_keeps(tmp_path):
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(tmp_path / "long") as writer:
-        for step in range(10_050):
-            writer.add_scalar("loss", step, step)
-    runs, _ = read(tensorboard, tmp_path)
-    assert len(course(runs["long"], "loss")) == 10_050
-
-
 def test_the_trainers_event_files_belong_to_its_output_folder_with_its_settings():
     runs, problems = read(tensorboard, WRITTEN / "trainer")
     assert problems == []

@@ -73,14 +73,6 @@ def test_a_copied_log_without_a_writer(written, tmp_path, gone):
     assert sorted(path.name for path in written.iterdir()) == before  # nothing is written beside it
 
 
-def test_a_database_without_its_log_is_read_as_it_is(written):
-    (written / "live.db-wal").unlink()
-    (written / "live.db-shm").unlink()
-    runs, _ = read_all(read, written / "live.db")
-    assert [points(run) for run in runs.values()] == [{(0, "loss"): 0.0}]
-    assert not (written / "live.db-shm").exists()
-
-
 def test_rows_that_make_no_sense_are_named(written):
     with sqlite3.connect(written / "grid.db") as writer:
         writer.execute("UPDATE metrics SET metrics = '{\"loss\": 0.2' WHERE id = 2")
@@ -108,13 +100,6 @@ def test_a_log_that_is_cut_off(written, tmp_path):
         assert found == {(step, "loss"): float(step) for step in range(len(found))}
         counts.add(len(found))
     assert counts >= {1, 3}
-
-
-def test_one_bad_file_costs_no_other(written):
-    (written / "bad.db").write_text("words")
-    runs, problems = read_all(read, written)
-    assert len(runs) == 10
-    assert any(line.startswith(str(written / "bad.db")) for line in problems)
 
 
 def test_before_runs_had_ids(written, tmp_path):

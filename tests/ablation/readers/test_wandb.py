@@ -119,20 +119,6 @@ def test_a_resumed_run_is_found_again(written, tmp_path):
     assert (first.state, both.state) == ("failed", "finished")
 
 
-def test_files_are_ordered_by_their_start_not_by_their_name(written, tmp_path):
-    for place, name in enumerate(("z", "a")):
-        (tmp_path / name).mkdir()
-        shutil.copy(file_of(written, "res2", place), tmp_path / name)
-    assert points(read_all(read, tmp_path)[0]["res2"])[8, "loss"] == 18.0
-
-
-def test_a_file_is_read_once(written):
-    runs, problems = read_all(read, written / "wandb")
-    assert (written / "wandb/latest-run").is_symlink()
-    assert len(points(runs["cut4"])) == runs["cut4"].metrics.num_rows > 100
-    assert not any("begins again at step 0" in line for line in problems)
-
-
 def test_two_projects_with_a_run_of_one_id(written, tmp_path):
     content = file_of(written, "bad3").read_bytes()
     for name in ("one", "two"):

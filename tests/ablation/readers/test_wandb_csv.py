@@ -56,12 +56,6 @@ def test_a_chart_of_several_runs(tmp_path):
     }
 
 
-def test_a_chart_of_one_run(tmp_path):
-    (tmp_path / "one.csv").write_text('"Step","loss","loss__MIN","loss__MAX"\n"3","0.5","0.4","0.6"\n')
-    runs, _ = read_all(read, tmp_path / "one.csv")
-    assert points(runs["one"]) == {(3, "loss"): 0.5}
-
-
 def test_a_chart_over_something_else(tmp_path):
     (tmp_path / "t.csv").write_text(
         '"Relative Time","a - loss","a - loss__MIN","a - loss__MAX"\n0.5,1,1,1\n1.5,1,1,1\n'

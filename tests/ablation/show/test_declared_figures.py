@@ -12,66 +12,23 @@ from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests import simulate as simulated
 
+M0, M1 = ({"metric": f"train/m0{i}", "label": f"metric {i}"} for i in (0, 1))
+
+
+def figure(name, kind, *panels, **more):
+    return {"name": name, "kind": kind, "title": name, "columns": 2, "panels": list(panels)} | more
+
+
+HITS = {"metric": "edited/*/hit", "label": "hits"}
+NONE = {"metric": "train/none", "label": "nothing"}
 FIGURES = [
-    {
-        "name": "training",
-        "kind": "lines",
-        "title": "Training",
-        "columns": 2,
-        "x": None,
-        "panels": [{"metric": f"train/m0{i}", "label": f"metric {i}"} for i in range(3)],
-    },
-    {
-        "name": "against-another",
-        "kind": "lines",
-        "title": "One metric against another",
-        "columns": 2,
-        "x": {"metric": "train/m01", "label": "metric 1"},
-        "panels": [{"metric": "train/m00", "label": "metric 0"}, {"metric": "train/none", "label": "nothing"}],
-    },
-    {
-        "name": "bars",
-        "kind": "bars",
-        "title": "Means",
-        "columns": 2,
-        "x": None,
-        "panels": [{"metric": "train/m00", "label": "metric 0"}],
-    },
-    {
-        "name": "chosen",
-        "kind": "lines",
-        "title": "Some of the variants",
-        "columns": 2,
-        "x": None,
-        "panels": [{"metric": "train/m00", "label": "metric 0"}],
-        "variants": ["v4", "v1"],
-    },
-    {
-        "name": "each",
-        "kind": "each",
-        "title": "Each variant against its parent",
-        "columns": 4,
-        "x": {"metric": "train/m01", "label": "metric 1"},
-        "panels": [{"metric": "train/m00", "label": "metric 0", "log": True}],
-    },
-    {
-        "name": "along",
-        "kind": "subsets",
-        "title": "Along the subsets",
-        "columns": 2,
-        "axis": "group",
-        "panels": [
-            {"metric": "edited/*/hit", "label": "hits", "variants": ["v3", "v0"]},
-            {"metric": "edited/*/none", "label": "nothing", "variants": None},
-        ],
-    },
-    {
-        "name": "spread",
-        "kind": "distributions",
-        "title": "Spread of the items",
-        "columns": 2,
-        "panels": [{"metric": "edited/*/hit", "label": "hits", "variants": ["v1", "v0"]}],
-    },
+    figure("training", "lines", M0, M1, {"metric": "train/m02", "label": "metric 2"}),
+    figure("against-another", "lines", M0, NONE, x=M1),
+    figure("bars", "bars", M0),
+    figure("chosen", "lines", M0, variants=["v4", "v1"]),
+    figure("each", "each", M0 | {"log": True}, x=M1, columns=4),
+    figure("along", "subsets", HITS | {"variants": ["v3", "v0"]}, NONE | {"metric": "edited/*/none"}, axis="group"),
+    figure("spread", "distributions", HITS | {"variants": ["v1", "v0"]}),
 ]
 
 

@@ -1,33 +1,8 @@
 """The lineage as the page draws it: lanes, the picture in small, the axis of effects, counts of verdicts."""
 
-import pandas as pd
 import pytest
 
-from ablation.plan.plan_file import PlannedVariant
-from ablation.show.page.edges import study_edges
 from ablation.show.page.lineage import forest_axis, graph_rows, picture
-from tests.simulate import DEBIAS
-
-
-def test_the_trunk_stays_in_one_lane_and_what_was_tried_branches_off():
-    rows = graph_rows({name: parent for name, (parent, _) in DEBIAS.items()})
-    shown = [(row.variant, row.lane, row.branch, row.lines) for row in rows]
-    assert shown == [
-        ("baseline", 0, False, ("bottom", "none")),
-        ("v1", 0, False, ("full", "none")),
-        ("v2", 0, False, ("full", "none")),
-        ("v3", 0, False, ("full", "none")),
-        ("v4", 0, False, ("full", "none")),
-        ("v5", 1, True, ("full", "none")),
-        ("v6", 1, True, ("full", "none")),
-        ("v7", 1, True, ("full", "none")),
-        ("v8", 0, False, ("full", "none")),
-        ("v8.1", 1, True, ("full", "none")),
-        ("v9", 1, True, ("full", "none")),
-        ("v10", 1, True, ("full", "none")),
-        ("v8-earlystop", 0, False, ("full", "none")),
-        ("v8-earlystop-max", 0, False, ("top", "none")),
-    ]
 
 
 def test_a_branch_with_children_goes_down_in_its_own_lane():
@@ -73,20 +48,3 @@ def test_the_axis_holds_all_bounds_but_one_wide_interval_hides_no_other():
     assert forest_axis([], margin=0.02).limit == pytest.approx(0.04)
     assert forest_axis([float("nan")], margin=None).limit > 0
     assert forest_axis([0.0], margin=None).limit > 0
-
-
-def test_edges_count_verdicts_in_the_order_of_the_page():
-    kept = {"why": "why", "file": "file", "resolved": {}, "factors": (), "changes": ()}
-    parents = {"a": None, "b": "a", "c": "a"}
-    variants = [PlannedVariant(name=name, parent=parent, **kept) for name, parent in parents.items()]
-    rows = [
-        {"parent": "a", "child": "b", "verdict": "undecided", "effect": 0.01, "low": -0.01, "high": 0.03},
-        {"parent": "a", "child": "c", "verdict": "better", "effect": 0.02, "low": float("nan"), "high": None},
-    ]
-    edges = study_edges(variants, pd.DataFrame(rows), margin=0.02)
-    assert edges.counts == [("better", 1), ("undecided", 1)]
-    assert edges.decimals == 3  # two digits of 0.02
-    by_name = {row.variant.name: row for row in edges.rows}
-    assert by_name["a"].verdict is None
-    assert by_name["c"].interval.low is None
-    assert by_name["c"].interval.point > by_name["b"].interval.point > edges.axis.x(0)

@@ -12,14 +12,13 @@ import duckdb
 import pandas as pd
 import pytest
 
-from ablation import audit
 from ablation.cli.main import main
 from ablation.config.judging_rules import RULES
 from ablation.judge import measurements as judged
 from ablation.judge import verdicts
 from ablation.judge.measurements import read_measurements
 from ablation.judge.pairs import judge_all_pairs
-from ablation.show.page import plan_words, published
+from ablation.show.page import plan_words
 from ablation.show.page.content import anchors, problems
 from ablation.show.page.edges import bound_of, within
 from ablation.show.page.evidence import evidence
@@ -104,18 +103,6 @@ def test_every_edge_that_the_plan_declares_is_on_the_page(tmp_path):
     assert '<option value="v1\tv3"' in html
     cell = re.search(r'<th scope="row"[^>]*>v3</th>\s*<td[^>]*>(.*?)</td>', html, re.S)[1]
     assert " ".join(Elements(cell).text.split()) == "confounded against v0 confounded against v1"
-
-
-def test_edges_from_the_root_say_what_differs_from_the_root(tmp_path):
-    def root(plan):
-        plan["studies"][0]["analysis"]["edges"] = "root"
-
-    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"clip": (0.1, 0.2)})}
-    html = page(build(tmp_path, [Study("s", lineage=lineage)], edit=root))
-    assert "Evidence for v1 against v0" in text_of(html)
-    [row] = re.findall(r'<div class="row against".*?<details>', html, re.S)
-    assert "v2 </span>" in row
-    assert re.findall(r'class="key">(.*?)<', row) == ["lr", "clip"]
 
 
 # ---- any two variants
@@ -451,10 +438,6 @@ def test_the_same_results_give_the_same_bytes_even_collected_again(tmp_path):
     assert sorted(path.name for path in tmp_path.glob("*.html")) == ["first.html", "second.html"]
 
 
-def test_findings_of_every_kind_have_a_title():
-    assert set(published.KINDS) == set(audit.KINDS)
-
-
 def test_the_command_writes_the_page_and_says_where(tmp_path, capsys):
     build(tmp_path)
     arguments = ["report", "--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
@@ -465,10 +448,9 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys):
     assert main(arguments) == 2
 
 
-@pytest.mark.slow
 def test_a_large_report_is_quick_and_small(tmp_path):
-    database = build(tmp_path, [Study(variants=20, seeds=5, steps=500, metrics=20)])
+    database = build(tmp_path, [Study(variants=15, seeds=4, steps=200, metrics=10)])
     start = time.process_time()
     path = write_report(database, tmp_path / "index.html")
-    assert time.process_time() - start < 15
-    assert path.stat().st_size < 3e6
+    assert time.process_time() - start < 6  # 1.8 s, and half a megabyte
+    assert path.stat().st_size < 1e6

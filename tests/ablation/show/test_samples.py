@@ -16,7 +16,7 @@ from ablation.judge.measurements import read_measurements
 from ablation.runner.runlog import write_table
 from ablation.show.page import samples as page_samples_module
 from ablation.show.page.flips import find_flips
-from ablation.show.page.render import SCRIPTS, render, write_report
+from ablation.show.page.render import SCRIPTS, write_report
 from ablation.show.page.samples import differing, page_samples
 from ablation.store.collect import collect
 from ablation.store.database import Store
@@ -237,13 +237,6 @@ def test_the_words_of_a_command_lie_in_its_output_and_a_moved_project_keeps_them
         assert page_samples([(study, [("v0", "v1")], study_samples(store, "toy"))])["toy"]["v0", "v1"] == whole
 
 
-def test_results_without_words_give_the_page_that_they_gave(tmp_path):
-    plan = simulate(tmp_path / "results", [STUDY])
-    page = page_of(plan)
-    assert 'class="samples"' not in page
-    assert shown(plan) is None
-
-
 # ---- text from anybody
 
 HOSTILE = {
@@ -367,13 +360,3 @@ def test_many_edges_share_what_one_page_may_quote(tmp_path, monkeypatch):
     for edge in found.values():
         assert sum(item.length for item in edge.items) < 150_000 / 11 + page_samples_module.MARKUP
         assert {item.improved for item in edge.items} == {True, False}
-
-
-def test_the_same_database_and_files_give_the_same_page(plan):
-    database = collect(plan.parent).database
-    pages = []
-    for _ in range(2):
-        with Store(database) as store:
-            pages.append(render(store))
-    assert pages[0] == pages[1]
-    assert 'class="samples"' in unfolded(pages[0])

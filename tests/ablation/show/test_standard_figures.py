@@ -16,7 +16,7 @@ from ablation.show.figures import render
 from ablation.show.figures.curves import draw_curves, families
 from ablation.show.figures.metric import primary_column
 from ablation.show.figures.render import render_figures
-from ablation.show.lineage import Node, describe_change, lineage
+from ablation.show.lineage import describe_change, lineage
 from ablation.show.tables import build_table
 from ablation.show.text import describe_value
 from ablation.store.collect import collect
@@ -44,13 +44,6 @@ def rendered(tmp_path, *studies, into="reports"):
     simulate(tmp_path / "results", studies)
     collect(tmp_path / "results")
     return render_figures(tmp_path / "results" / DATABASE, tmp_path / into)
-
-
-def test_lineage_puts_each_subtree_below_its_parent():
-    tree = {"b": ("a", {}), "a": (None, {}), "c": ("a", {}), "d": ("b", {"x": 1, "y.z": 2}), "e": (None, {})}
-    nodes = nodes_of(tree)
-    assert [(node.name, node.depth) for node in nodes] == [("a", 0), ("b", 1), ("d", 2), ("c", 1), ("e", 0)]
-    assert [node.name for node in nodes if node.confounded] == ["d"]
 
 
 @pytest.mark.parametrize(
@@ -86,16 +79,6 @@ def test_every_variant_meets_its_parent_in_exactly_one_family(tree, most):
         else:
             assert len(meeting) == 1
             assert parent in meeting[0][: meeting[0].index(name)]
-
-
-def test_families_of_a_chain_a_fan_and_loners():
-    assert families(nodes_of(DEBIAS)) == [
-        ["baseline", "v1", "v2", "v3", "v4"],
-        ["v4", "v5", "v6", "v7", "v8"],
-        ["v8", "v8.1", "v9", "v10", "v8-earlystop"],
-        ["v8-earlystop", "v8-earlystop-max"],
-    ]
-    assert families([Node("a", None, 0, (), ()), Node("b", None, 0, (), ())]) == [["a", "b"]]
 
 
 def test_the_primary_metric_is_the_mean_under_the_analysed_protocol(tmp_path):
@@ -143,11 +126,6 @@ def test_nothing_run_yet_still_gives_the_declared_figures(tmp_path):
     paths = rendered(tmp_path, Study(states=states))
     assert {path.stem for path in paths} == {"curves", "lineage", "metric"}
     assert all(path.stat().st_size for path in paths)
-
-
-def test_a_study_without_curves_has_no_such_figure(tmp_path):
-    paths = rendered(tmp_path, Study(metrics=0))
-    assert {path.stem for path in paths} == {"lineage", "metric"}
 
 
 def test_one_line_and_one_band_per_variant_and_panel(tmp_path):

@@ -144,11 +144,6 @@ def test_rules_that_a_variant_broke_are_a_column(results):
     assert "rules broken" not in to_markdown(table_of(results)) + to_html(table_of(results))
 
 
-def test_a_diverged_row_says_so():
-    assert a_row(seeds=0, state="diverged", reason="loss is nan").status == "failed (diverged): loss is nan"
-    assert a_row(seeds=0, state="running").status == "running"
-
-
 def test_digits_follow_the_spread_and_published_numbers_keep_theirs(results):
     published = {"v0": {"gender": 0.017, "mean": 0.0277}, "v1": {"gender": 0.0155}}
     simulate(results, [Study(seeds=5, published=published)])
@@ -206,15 +201,6 @@ def test_numbers_that_are_means_over_the_last_policies_say_so(results):
     assert "the last 1 to 3 students of each run" in averaged(results, [1, 3], of="students").caption
     for counts in ([1, 1], [None, None]):
         assert "policies" not in averaged(results, counts).caption
-
-
-def test_the_caption_is_silent_on_assets_where_a_study_has_none(results):
-    simulate(results, [Study()])
-    plan = json.loads((results / "plan.json").read_text())
-    for variant in plan["studies"][0]["variants"]:
-        del variant["resolved"]["model"]
-    (results / "plan.json").write_text(json.dumps(plan))
-    assert table_of(results).caption.startswith("Scale: simulated. Evaluation items: gender 40")
 
 
 @pytest.mark.parametrize(

@@ -52,14 +52,6 @@ def test_a_mistyped_query_is_one_line(results):
     assert "\n" not in str(caught.value)
 
 
-def test_results_are_the_last_stage_of_ok_runs(results):
-    with opened(results, Study(states={("v1", 0): "failed"})) as store:
-        frame = store.results("toy")
-    assert not frame["metric"].str.startswith("train/").any()
-    assert ("v1", 0) not in set(zip(frame["variant"], frame["seed"], strict=True))
-    assert frame.groupby(["variant", "seed"]).ngroups == 7
-
-
 def test_figures_of_a_run_that_is_not_ok_are_no_results(results):
     plan = simulate(results, [Study(states={("v1", 0): "diverged"})])
     left = stage_dir(plan, "toy", "v1", 0, "evaluate") / "metrics.parquet"  # of an earlier attempt, say
@@ -118,17 +110,6 @@ def test_a_last_value_that_is_null_is_no_number_either(results):
         assert store.sql("SELECT count(*) FROM metrics WHERE value IS NULL").iloc[0, 0] == 0
 
 
-def test_metrics_are_those_of_the_items(results):
-    with opened(results, Study(items={"a": 50, "b": 20})) as store:
-        items = store.items("toy", protocol="edited", name="hit")
-        values = store.results("toy").set_index(["variant", "seed", "metric"])["value"]
-        counts = dict(store.item_counts("toy").itertuples(index=False))
-    rates = items.groupby(["variant", "seed", "subset"])["value"].mean()
-    assert counts == {"a": 50, "b": 20}
-    for (variant, seed, subset), rate in rates.items():
-        assert values[variant, seed, f"edited/{subset}/distance"] == pytest.approx(abs(rate - 0.5), abs=1e-12)
-
-
 def test_curves_are_mean_and_extremes_over_seeds(results):
     plan = simulate(results, [Study(seeds=3, steps=4, metrics=1)])
     collect(results)
@@ -165,11 +146,6 @@ def test_long_curves_are_binned_by_neighbouring_steps(results):
     curve = curve[curve["variant"] == "v0"]
     assert curve["step"].tolist() == [2, 4, 6, 8, 10]
     np.testing.assert_allclose(curve["mean"], values.reshape(5, 2).mean(axis=1), rtol=1e-12)
-
-
-def test_a_study_that_is_not_there_is_named(results):
-    with opened(results) as store, pytest.raises(ConfigError, match=r"toi.*one of \['toy'\]"):
-        store.study("toi")
 
 
 def test_a_missing_or_foreign_file_says_what_to_do(tmp_path):

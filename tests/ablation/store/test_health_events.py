@@ -4,9 +4,7 @@ import json
 
 import numpy as np
 import pandas as pd
-import pytest
 
-from ablation.contract.errors import ConfigError
 from ablation.contract.health import evaluate, parse_rules
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
@@ -73,13 +71,6 @@ def test_a_changed_rule_needs_no_new_run(results):
     assert found.loc[0, "diagnosis"] == "other words"
 
 
-def test_what_ended_a_run_is_an_event_too(results):
-    plan = simulate(results, [Study(states={("v1", 0): "diverged"})])
-    declare(results, {"id": "nan", "stage": "train", "metric": "loss"} | WORDS | {"severity": "abort"})
-    log(plan, ("v1", 0), {"loss": [(1, 0.5), (2, np.inf)]})
-    assert rows(events(results)) == [("v1", 0, "nan", "loss", "abort", 2, 2, np.inf)]
-
-
 def test_a_missing_value_counts_as_not_finite(results):
     plan = simulate(results)
     declare(results, {"id": "nan", "stage": "train", "metric": "loss"} | WORDS)
@@ -132,10 +123,3 @@ def test_the_collector_finds_what_the_monitor_of_each_stage_would(results):
     assert len(expected) > 20
     assert {rule for _, _, rule, *_ in expected} == {"low", "ratio"}
     assert rows(events(results)) == expected
-
-
-def test_a_malformed_rule_in_the_plan_is_one_line(results):
-    simulate(results)
-    declare(results, {"id": "high", "stage": "train", "metric": "x", "rang": {"max": 1.0}} | WORDS)
-    with pytest.raises(ConfigError, match=r"plan\.json: studies\.0\.health\.0\.rang: not a plan"):
-        collect(results)

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from ablation.cli.main import main
-from ablation.contract.stage_folder import read_progress
 from ablation.contract.status import left_files
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
@@ -231,21 +230,6 @@ def test_the_words_of_an_error_are_shown_and_do_nothing(tmp_path, capsys):
         found = store.sql("SELECT reason FROM stages WHERE state = 'failed' ORDER BY rowid")["reason"].tolist()
     assert found[:3] == ["caf\\udce9", "\\x1b[2J\\x1b]0;owned\\x07", "a b c\\x00d"]
     assert [len(reason) for reason in found[3:]] == [500, len("\\u202egnp.exe")]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        DEEP,
-        '{"done": 1e400, "total": 2, "unit": "steps", "started": 1, "updated": 2}',
-        '{"done": 1, "total": NaN, "unit": "steps", "started": 1, "updated": 2}',
-        '{"done": 1, "total": ' + str(10**400) + ', "unit": "steps", "started": 1, "updated": 2}',
-        '{"done": 1, "total": 2, "unit": "steps", "started": 1e300, "updated": "9999-99-99"}',
-    ],
-)
-def test_absurd_progress_is_none(tmp_path, content):
-    (tmp_path / "progress.json").write_text(content)
-    assert read_progress(tmp_path) is None
 
 
 def test_a_pipe_for_a_lock_or_progress_holds_nobody_up(tmp_path):

@@ -66,14 +66,6 @@ def test_a_grid_is_not_done_before_its_longest_stage(results):
     assert unknown == 2  # no evaluation has ended or runs
 
 
-def test_a_kind_that_only_runs_stands_for_its_waiting_ones(results):
-    plan = simulate(results, [Study(seeds=1, variants=2, states={("v0", 0): "running", ("v1", 0): "missing"})])
-    with locked(stage_dir(plan, "toy", "v0", 0, "train")):
-        left, unknown = seconds_left(look(results, NOW), NOW)
-    assert left == pytest.approx(30 + 40)  # 30 s to go, then a whole one: 10 s so far and 30 s to go
-    assert unknown == 2
-
-
 def test_the_text_names_counts_running_stages_and_failures(results):
     states = {("v1", 0): "failed", ("v2", 0): "running", ("v3", 1): "missing"}
     plan = simulate(results, [Study(states=states), Study("other", variants=1)])

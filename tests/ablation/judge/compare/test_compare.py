@@ -215,23 +215,6 @@ def test_two_times_five_seeds_of_ten_thousand_items_cost_little(tmp_path):
     assert kilobytes < 550_000
 
 
-def test_it_needs_no_project_and_loads_no_heavy_library(arms, tmp_path):
-    code = (
-        "import sys; from ablation.cli.main import main; status = main(sys.argv[1:]);"
-        "heavy = {'torch', 'transformers', 'snakemake', 'matplotlib'} & {name.split('.')[0] for name in sys.modules};"
-        "print(heavy, file=sys.stderr); sys.exit(status or bool(heavy))"
-    )
-    root = Path(__file__).resolve().parents[4]
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    command = [sys.executable, "-c", code, "compare", arms[0], "--with", arms[1], "--page", str(tmp_path / "p.html")]
-    done = subprocess.run(
-        command, cwd=empty, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert not list(empty.iterdir())
-
-
 def test_what_a_terminal_or_a_browser_would_obey_is_shown_as_its_code(tmp_path, capsys):
     odd = "a\x1b[2J\u202eb\x9b"
     for name, hit in (("base", 0), ("new", 1)):

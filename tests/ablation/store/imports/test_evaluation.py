@@ -1,6 +1,5 @@
 """Evaluation files as items of imported runs, on what the real lm-eval wrote."""
 
-import hashlib
 import json
 import tarfile
 from pathlib import Path
@@ -9,8 +8,6 @@ import pytest
 
 from ablation.cli.main import main
 from ablation.judge.verdicts import judge_study
-from ablation.readers import table
-from ablation.readers.sheet import Wanted
 from ablation.store.database import Store
 
 FILES = Path(__file__).parents[2] / "readers/fixtures/lm_eval.tar.gz"
@@ -48,15 +45,6 @@ def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
     assert (edge.effect, edge.low, edge.high) == pytest.approx(
         (compared["effect"], compared["low"], compared["high"]), rel=1e-6
     )
-
-
-def test_every_metric_and_filter_is_a_value_of_the_items(runs, capsys):
-    decided = ["--items", "evaluation/letters/exact_match,strict-match", *DECIDED]
-    assert main(["import", "evaluation", str(runs), "--study", "letters", *decided, "--map", "allow=prompt"]) == 0
-    with Store(Path("results/tracker.duckdb")) as store:
-        names = store.rows("SELECT DISTINCT subset, name FROM items WHERE protocol = 'evaluation' ORDER BY ALL")[1]
-    assert {("openbook", "acc"), ("openbook", "acc_norm")} <= set(names)
-    assert {("letters", f"exact_match,{kind}") for kind in ("strict-match", "flexible-extract")} <= set(names)
 
 
 def test_a_task_that_was_evaluated_again_counts_once_and_is_named_once(runs, capsys):
@@ -114,13 +102,6 @@ def test_runs_of_two_imports_that_were_asked_otherwise_are_no_pairs(tmp_path, mo
     assert "the prompts of all differ between" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
     assert main(["import", "evaluation", "other.csv", *words, "--map", "allow=prompt"]) == 0
-
-
-def test_digests_do_not_depend_on_the_version_of_a_library(tmp_path):
-    (tmp_path / "a.csv").write_text("item,value,target\nq,1,abc\nr,1,\n")
-    [sheet] = table.sheets(tmp_path / "a.csv", Wanted())
-    md5 = int.from_bytes(hashlib.md5(b"abc").digest()[8:], "little")
-    assert sheet.asked["target"].tolist() == [md5, 0]
 
 
 def test_other_tables_of_a_folder_are_named_and_left_out(tmp_path, monkeypatch, capsys):

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
@@ -90,11 +89,6 @@ def test_a_refused_import_leaves_nothing_behind(capsys):
     capsys.readouterr()
     refused(capsys, *HF, "--metric", "eval_los", "--yes")
     assert Path("results/imported/lr/study.json").exists()
-
-
-@pytest.mark.parametrize("text", ["up", "target:0.5", "target=nan", "0.5"])
-def test_a_direction_is_said_as_for_compare(capsys, text):
-    assert "write max, min or target=0.5" in refused(capsys, *HF, "--metric", "eval_loss", "--direction", text)
 
 
 def test_a_direction_may_be_a_target():
@@ -196,18 +190,6 @@ def test_a_resumed_run_adds_to_what_a_truncated_log_lost(tmp_path):
     assert edge.items == 8
     unchanged = [name for name in before if name in content()]
     assert len([name for name in unchanged if name.endswith("run.json")]) == 3
-
-
-def test_a_log_that_was_cut_off_loses_nothing_that_was_known(tmp_path):
-    place = tmp_path / "logs"
-    shutil.copytree(WRITTEN / "verl/grpo", place / "grpo")
-    options = ["--metric", "critic/score/mean", "--direction", "max", "--margin", "0.05", "--yes"]
-    run("verl", place, "--study", "po", *options)
-    before = content()
-    log = place / "grpo/seed_0.jsonl"
-    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:3]))
-    assert run("verl", place, "--study", "po", "--yes") == 0
-    assert content() == before
 
 
 def test_items_with_repeats_are_paired_by_question_and_cluster(tmp_path):
@@ -352,18 +334,6 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
     assert "my study.yaml: analysis" in line
 
 
-def test_logs_and_evaluations_of_one_run_are_two_of_its_stages():
-    run(*HF, *EVAL, "--yes")
-    assert run("tensorboard", WRITTEN / "trainer", "--study", "lr", "--yes") == 0
-    with Store(Path("results/tracker.duckdb")) as store:
-        stages = store.rows("SELECT stage, count(*) FROM run_stages GROUP BY ALL ORDER BY ALL")[1]
-        assert stages == [("outcome", 8), ("tensorboard", 4), ("trainer_state", 4)]
-        metrics = {name for (name,) in store.rows("SELECT DISTINCT metric FROM results")[1]}
-        assert {"eval_loss", "eval/loss"} <= metrics
-        [edge] = judge_study(store, "lr").edges
-    assert edge.verdict == "better"
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -412,14 +382,3 @@ def test_items_that_make_no_sense_are_refused_and_nothing_is_half_imported(tmp_p
     assert "seed_1" in line
     assert "has a acc that is not a number (1 such rows)" in line
     assert not Path("results/imported/po").exists()
-
-
-def test_what_is_stored_is_plain_parquet_and_json():
-    run(*HF, *EVAL, "--yes")
-    manifest = json.loads(Path("results/imported/lr/study.json").read_text())
-    run_ = next(each for each in manifest["runs"] if (each["variant"], each["seed"]) == ("base", 0))
-    folder = Path("results/imported/lr") / run_["key"]
-    assert pq.read_table(folder / "log/metrics.parquet").column_names == ["step", "name", "value"]
-    finals = pq.read_table(folder / "outcome/metrics.parquet").to_pylist()
-    assert len({row["name"] for row in finals}) == len(finals)
-    assert json.loads((folder / "run.json").read_text())["config"]["learning_rate"] == 0.05

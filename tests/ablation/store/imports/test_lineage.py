@@ -43,15 +43,6 @@ def test_runs_with_names_that_say_nothing_are_grouped_by_configuration_without_t
     assert variants["beta-1"].factors == ("beta",)
 
 
-def test_the_order_of_reading_changes_nothing():
-    runs = [record(f"v{i}-s{s}", {"a": i % 2, "b": i // 2}) for i in range(4) for s in range(2)]
-    variants, placed = place(runs)
-    again, other = place(runs[::-1])
-    assert (again, other[::-1]) == (variants, placed)
-    assert {v.parent for v in variants.values()} == {None, "v0", "v1"}
-    assert len(variants["v3"].changes) == 1
-
-
 def test_systematic_names_tell_variants_apart_that_no_configuration_does():
     variants, placed = place([record(f"{name}/seed_{s}") for name in ("new", "base") for s in (3, 4)])
     assert placed == [("new", 3), ("new", 4), ("base", 3), ("base", 4)]
