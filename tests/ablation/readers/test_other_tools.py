@@ -223,6 +223,8 @@ def test_runs_of_helm_that_were_asked_otherwise_or_are_damaged(tmp_path, capsys)
 
 @pytest.fixture
 def written_by_helm(tmp_path):
+    """Runs a, b and c, two seeds each, of 30 instances and two trials, by the classes of crfm-helm 0.5.16: `c` has
+    other instructions and was not summarized; the statistic `defined` is NaN for instance id3."""
     with tarfile.open(HERE / "fixtures/helm.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     return tmp_path / "runs"
