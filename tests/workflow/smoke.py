@@ -1,4 +1,4 @@
-"""Which variants of the smoke grid the tests run: those that run code which no variant before them does.
+"""Which variants of the smoke grid the tests run: so many that all code runs which any variant chooses.
 
 A variant that only combines others, or sets another number where one of them does, is left to `make smoke`.
 """
@@ -23,14 +23,23 @@ def choices(variant):
 
 
 def chosen_variants():
-    """Variants of each study, in their order, that choose something which none before them does."""
+    """Of each study as few variants as make every choice, with their parents, which run with them."""
     chosen = {}
     for name, study in load_studies(load_settings({"scale": "smoke"}, configs=CONFIGS)).items():
-        seen, chosen[name] = set(), []
-        for variant in study.variants.values():
-            if not choices(variant) <= seen:
-                seen |= choices(variant)
-                chosen[name].append(variant.name)
+        made = {variant.name: choices(variant) for variant in study.variants.values()}
+        parents = {variant.name: {variant.parent} - {None} for variant in study.variants.values()}
+
+        def made_by(variants, made=made, parents=parents):
+            run = variants.union(*(parents[variant] for variant in variants))
+            return set().union(*(made[variant] for variant in run)), run
+
+        needed = set(made)
+        for variant in made:
+            without = needed - {variant}
+            if made_by(without)[0] == made_by(set(made))[0]:
+                needed = without
+        run = made_by(needed)[1]
+        chosen[name] = [variant for variant in made if variant in run]
     return chosen
 
 
