@@ -6,6 +6,7 @@ A block whose first line is a comment with a path is a file; another one whose f
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
+from tests import warm
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("ablation", "trainers", "workflow", "configs", "Snakefile", "environment.yml", "docs")
@@ -50,18 +53,9 @@ class Follower:
     def run(self, command: str) -> str:
         """Run a command as the page has it; return what it prints."""
         own = {"PYTHONPATH": str(self.folder), "ABLATION_LEASES": str(self.folder / "leases"), "OMP_NUM_THREADS": "1"}
-        own["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        command = command.replace("--cores all", "--cores 2")
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.folder,
-            env={**os.environ, **own},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=600,
-            check=False,
-        )
+        words = shlex.split(command.replace("--cores all", "--cores 2"), comments=True)
+        module, *arguments = words[2:] if words[:2] == ["python", "-m"] else words
+        done = warm.run(module, arguments, cwd=self.folder, env={**os.environ, **own}, timeout=600)
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}"
         return done.stdout
 

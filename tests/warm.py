@@ -8,7 +8,7 @@ forked has imported installed packages only, and loads the project's own modules
 
 A Snakemake that runs so starts its commands of the tracker through `tests/warm_python.py`, and its stages through the
 project's own client and fork server; only that the server need not import anything. ABLATION_COLD=1 has everything
-start as it does for a user, and so do the tests that kill processes (`Project.start`), the smoke grid and the pages.
+start as it does for a user, and so do the tests that kill processes (`Project.start`), the smoke grid and the wheel.
 """
 
 import ctypes
