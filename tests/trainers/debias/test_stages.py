@@ -8,7 +8,15 @@ import torch
 from safetensors.torch import load_file
 
 from tests.make_stage import part_names, parts_of
-from tests.trainers.debias.helpers import config, debias_stage, run_evaluate, run_prepare, run_train, stereoset_rows
+from tests.trainers.debias.helpers import (
+    FULL,
+    config,
+    debias_stage,
+    run_evaluate,
+    run_prepare,
+    run_train,
+    stereoset_rows,
+)
 from trainers.assets import files
 from trainers.debias import evaluate, train
 from trainers.debias.measure import load_suffix, score_items
@@ -16,19 +24,6 @@ from trainers.debias.objective import Objective
 from trainers.debias.prepared import Prepared
 from trainers.debias.train import Trainer, edit_batches
 from trainers.stage import Diverged, Stage
-
-FULL = {
-    "grpo": {"weight": 0.3, "reward": "balanced", "beta": 0.1, "gamma": 1.0},
-    "rcs": {
-        "mode": "adaptive",
-        "thresholds": [0.02, 0.05],
-        "alphas": [0.5, 1.0, 2.0],
-        "schedule": [{"after": 0.5, "thresholds": [0.1, 0.2], "alphas": [3.0, 4.0, 5.0]}],
-    },
-    "mo_fairness_weight": 0.2,
-    "max_grad_norm": 0.5,
-    "early_stop": {"key": "edit/loss", "patience": 5},
-}
 
 
 @pytest.fixture(scope="module")
@@ -84,28 +79,6 @@ def test_another_seed_is_another_run(home, undisturbed, tmp_path):
 
 class Killed(Exception):
     pass
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("steps", "every"), [(steps, every) for steps in (1, 2, 3, 5) for every in (1, 4)])
-def test_interrupted_and_continued_equals_undisturbed(home, undisturbed, tmp_path, steps, every):
-    settings = config(**FULL, checkpoint_every=every)
-    plain, done = Trainer._edit_batch, []
-
-    def dying(self, indices, share):
-        if self.step >= steps:
-            raise Killed
-        done.append(self.step)
-        return plain(self, indices, share)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_edit_batch", dying)
-        with pytest.raises(Killed):
-            run_train(tmp_path, home[1], settings)
-    assert done
-    batches = {1: 2, 2: 3, 3: 5, 5: 8}[steps]  # three batches an epoch, two a step
-    assert (tmp_path / "train" / "checkpoint" / "state.json").exists() == (batches >= every)
-    assert_same_run(undisturbed, run_train(tmp_path, home[1], settings))
 
 
 def test_metrics_of_a_full_objective_and_of_the_baseline(home, undisturbed, tmp_path):

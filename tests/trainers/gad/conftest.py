@@ -4,15 +4,14 @@ import shutil
 
 import pytest
 
-from tests.trainers.gad.helpers import config, run_stage
+from tests.trainers.gad.helpers import run_before
 
 
 @pytest.fixture(scope="session")
 def before(tmp_path_factory):
     """Data, base model and SeqKD's student."""
     root = tmp_path_factory.mktemp("gad")
-    for name in ("data", "base", "seqkd", "evaluate_start"):
-        run_stage(root, name, config(), seed=None)
+    run_before(root)
     return root
 
 

@@ -55,6 +55,12 @@ def run_stage(root, name, settings, *, seed=0, inputs=None, out=None):
     return pd.read_parquet(stage.out / "metrics.parquet")
 
 
+def run_before(root):
+    """Run the stages before adversarial training."""
+    for name in ("data", "base", "seqkd", "evaluate_start"):
+        run_stage(root, name, config(), seed=None)
+
+
 def series(table, name):
     return table[table["name"] == name].set_index("step")["value"]
 

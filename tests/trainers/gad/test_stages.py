@@ -186,37 +186,6 @@ def test_a_warmup_that_is_too_short_for_its_critic_is_warned_of(root, caplog):
     assert series(fine, "critic/missing_warmup_steps").tolist() == [0]
 
 
-class Killed(Exception):
-    pass
-
-
-@pytest.mark.parametrize("name", ["seqkd", "warmup", "gad"])
-def test_a_stage_that_is_stopped_goes_on_bit_identically(root, monkeypatch, name):
-    settings = config()
-    for earlier in ("warmup",) if name == "gad" else ():
-        run_stage(root, earlier, settings)
-    shutil.rmtree(root / name, ignore_errors=True)
-    expected = run_stage(root, name, settings, out=root / "whole")
-
-    from trainers.stage import Stage
-
-    original = Stage.progress
-
-    def stopping(self, done, total, unit="steps"):
-        if done == 3:
-            raise Killed
-        original(self, done, total, unit)
-
-    monkeypatch.setattr(Stage, "progress", stopping)
-    with pytest.raises(Killed):
-        run_stage(root, name, settings)
-    assert (root / name / "checkpoint" / "state.json").exists()
-    monkeypatch.setattr(Stage, "progress", original)
-    found = run_stage(root, name, settings)
-    pd.testing.assert_frame_equal(found, expected, check_exact=True)
-    assert weights(root / name / STUDENT) == weights(root / "whole" / STUDENT)
-
-
 def test_seeds_differ_and_the_same_seed_repeats(root):
     settings = config(warmup={"max_steps": 2})
     first = run_stage(root, "warmup", settings, out=root / "a")

@@ -6,11 +6,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
-from tests.trainers.policy.helpers import CHAT, PAD, SMALL, TINY, stage
-from trainers.policy import task_data, warm_start
-from trainers.policy.config import (
-    PolicyConfig,
-)
+from tests.trainers.policy import helpers
+from tests.trainers.policy.helpers import CHAT, PAD, TINY
 from trainers.policy.models import build_policy
 from trainers.policy.text import pad, word_tokenizer
 from trainers.random_model import build_random_model
@@ -35,11 +32,7 @@ def prompts():
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory):
-    root = tmp_path_factory.mktemp("policy")
-    config = PolicyConfig(**SMALL)
-    task_data.run(stage(root / "task_data", config, {}))
-    warm_start.run(stage(root / "warm_start", config, {"task_data": root / "task_data"}))
-    return {"task_data": root / "task_data", "warm_start": root / "warm_start"}
+    return helpers.prepared(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture(scope="module")

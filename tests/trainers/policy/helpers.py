@@ -9,7 +9,7 @@ import torch
 
 from tests.make_stage import make_stage, parts_of
 from trainers.micro_batch import MicroBatch
-from trainers.policy import reinforce
+from trainers.policy import reinforce, task_data, warm_start
 from trainers.policy.actor import Actor, Batch
 from trainers.policy.batch import token_logps
 from trainers.policy.config import (
@@ -85,6 +85,14 @@ def stage(folder, config, inputs, seed=None, devices=("cpu",)):
         devices=devices,
         stages=[folder.name, "reinforce", "judge"],
     )
+
+
+def prepared(root):
+    """The stages before the reinforcement: their folders by name."""
+    config = PolicyConfig(**SMALL)
+    task_data.run(stage(root / "task_data", config, {}))
+    warm_start.run(stage(root / "warm_start", config, {"task_data": root / "task_data"}))
+    return {"task_data": root / "task_data", "warm_start": root / "warm_start"}
 
 
 def train(folder, inputs, config, seed=0, *, ties=False):

@@ -7,13 +7,12 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.trainers.policy.helpers import CPU, SMALL, killed_at, sampled_batch, stage, train
+from tests.trainers.policy.helpers import CPU, SMALL, sampled_batch, stage, train
 from trainers.objectives.advantages import terminal_rewards
 from trainers.policy import evaluate, reinforce, task_data
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.config import (
-    Clip,
     Gae,
     Kl,
     PolicyConfig,
@@ -27,33 +26,6 @@ from trainers.policy.memory_config import Memory
 from trainers.policy.placement import Placement
 from trainers.tasks.interface import read_problems
 from trainers.tasks.settings.knights_knaves import KnightsKnaves
-
-VARIANTS = {
-    "grpo": {},
-    "ppo": {"advantage": {"kind": "gae"}, "rollout": Rollout(responses=16, group_size=1)},
-    "dapo": {
-        "kl": Kl(coef=0.0),
-        "surrogate": Clip(high=0.28),
-        "update": Update(aggregation="token_mean"),
-        "dynamic_sampling": {"max_rounds": 2},
-        "overlong_penalty": {"share": 0.2},
-    },
-    "balanced": {"ema_smoothing": {}, "gradient_adaptive": {}, "surrogate": {"kind": "asymmetric_clip"}},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", VARIANTS)
-def test_a_killed_run_goes_on_bit_identically(prepared, tmp_path, monkeypatch, name):
-    config = PolicyConfig(**{**SMALL, **VARIANTS[name]})
-    expected, weights = train(tmp_path / "whole", prepared, config)
-
-    with killed_at(3, monkeypatch):
-        train(tmp_path / "resumed", prepared, config)
-    assert (tmp_path / "resumed" / "checkpoint" / "state.json").exists()
-    found, resumed_weights = train(tmp_path / "resumed", prepared, config)
-    pd.testing.assert_frame_equal(found, expected, check_exact=True)
-    assert resumed_weights == weights
 
 
 def test_seeds_differ_and_the_same_seed_repeats(prepared, tmp_path):
