@@ -28,15 +28,12 @@ def run(stage):
     write_json(stage.out / "weight.json", stage.config.steps + stage.seed)
     os.unlink(f"device-{device}")
 """
-LIGHT = "NEEDS_TORCH = False\n"
 
 
 def light(folder, seeds, pause):
     """A project of light stages: a train stage of 20 steps, `pause` seconds each."""
     project = Project.create(folder)
     project.write("trainers/debias/train.py", TRAIN)
-    for name in ("prepare", "evaluate"):
-        project.write(f"trainers/debias/{name}.py", LIGHT + project.read(f"trainers/debias/{name}.py"))
     project.write("configs/scales/smoke.yaml", f"seeds: {seeds}\nstudies: {{debias: {{}}}}\n")
     study = project.read("configs/studies/debias/_study.yaml")
     project.write("configs/studies/debias/_study.yaml", f"{study}base: {{steps: 20, pause: {pause}}}\n")

@@ -39,8 +39,13 @@ TRAIN = (
         if config.mode == "die\"""",
     )
 )
-# For Snakemake on Slurm: a short wait for the first answer, as the machine is this one.
-QUICK = ("--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5")
+# For Snakemake on Slurm: short waits, as the machine is this one. The plugin's grow by ten seconds with each answer.
+QUICK = ("--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "5")
+EACH_SECOND = """
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+
+RemoteExecutor.next_seconds_between_status_checks = property(lambda _: 1, lambda *_: None)
+"""
 PATIENCE = 900  # seconds; a job starts three interpreters one after the other
 
 
@@ -49,25 +54,23 @@ class Grid(Project):
 
     @classmethod
     def create(cls, folder: Path, **modes: str) -> "Grid":
-        """Make the project, with a variant for each mode beside a, b and c."""
+        """Make the project; with modes, it has the root and a variant for each of them."""
         grid = cls(Project.create(folder).folder)
+        grid.write("Snakefile", grid.read("Snakefile") + EACH_SECOND)
         grid.write("trainers/debias/train.py", TRAIN)
         grid.write("configs/studies/debias/_study.yaml", STUDY.replace("runtime: 5", "runtime: 30"))
         for name, mode in modes.items():
-            grid.write(f"configs/studies/debias/{name}.yaml", f"extends: a\nwhy: to be held up\nmode: {mode}\n")
+            text = f"extends: a\nwhy: to be held up\nmode: {mode}\nsteps: 5\n"
+            grid.write(f"configs/studies/debias/{name}.yaml", text)
+        for name in ("b", "c") if modes else ():
+            (grid.folder / f"configs/studies/debias/{name}.yaml").unlink()
         return grid
 
     def submit(self, *words: str, profile: str = "slurm") -> subprocess.Popen[str]:
         """Start Snakemake with a profile; its output goes to submit.log."""
         quick = QUICK if profile == "slurm" else QUICK[2:]
-        return self._start("--workflow-profile", f"workflow/profiles/{profile}", *quick, *words)
-
-    def run_here(self, *words: str) -> None:
-        """Run Snakemake without a scheduler to its end."""
-        self.finish(self._start("--cores", "2", *words))
-
-    def _start(self, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "snakemake", *words]
+        place = f"workflow/profiles/{profile}"
+        command = [sys.executable, "-m", "snakemake", "--workflow-profile", place, *quick, *words]
         with (self.folder / "submit.log").open("a") as log:
             return subprocess.Popen(command, cwd=self.folder, env=self.environment(), stdout=log, stderr=log, text=True)
 

@@ -59,7 +59,7 @@ SlurmdParameters=config_overrides
 GresTypes=gpu
 ReturnToService=2
 KillWait=3
-SchedulerParameters=sched_interval=5,bf_interval=5
+SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
 PropagateResourceLimits=NONE
 NodeName=node1 NodeHostname=$host NodeAddr=127.0.0.1 Port=16818 CPUs=$cpus RealMemory=16000 Gres=gpu:2
 NodeName=node2 NodeHostname=$host NodeAddr=127.0.0.1 Port=16819 CPUs=$cpus RealMemory=16000 Gres=gpu:2

@@ -84,13 +84,16 @@ def parts(config, stage):
     "prepare": """
 from ablation.contract.atomic import write_json
 
+NEEDS_TORCH = False
+
 def run(stage):
     write_json(stage.out / "data.json", list(range(stage.config.size)))
 """,
     "train": """
 import json, os, time
-import torch
 from ablation.contract.atomic import write_json
+
+NEEDS_TORCH = False
 
 def run(stage):
     config = stage.config
@@ -98,21 +101,23 @@ def run(stage):
     if config.mode == "raise" and not os.path.exists("mended"):
         raise RuntimeError("this variant is broken")
     found = stage.load_checkpoint()
-    start, weight = (found.step, found.tensors["weight"]) if found else (0, torch.tensor([float(stage.seed)]))
+    start, weight = (found.step, found.state["weight"]) if found else (0, float(stage.seed))
     for step in range(start, config.steps):
         weight = weight + 1
-        stage.log_metrics(step, {"train/loss": loss_of(weight.item())})
-        stage.save_checkpoint(step + 1, {"weight": weight}, {})
+        stage.log_metrics(step, {"train/loss": loss_of(weight)})
+        stage.save_checkpoint(step + 1, {}, {"weight": weight})
         stage.progress(step + 1, config.steps)
         if config.mode == "die" and step == 1 and not (stage.out / "died").exists():
             (stage.out / "died").touch()
             os.kill(os.getpid(), 9)
         if not os.path.exists("hurry"):
             time.sleep(config.pause)
-    write_json(stage.out / "weight.json", weight.item())
+    write_json(stage.out / "weight.json", weight)
 """,
     "evaluate": """
 import json
+
+NEEDS_TORCH = False
 
 def run(stage):
     score = stage.config.scale * json.loads((stage.inputs["train"] / "weight.json").read_text())
