@@ -13,21 +13,17 @@ from safetensors.torch import load_file
 
 from ablation.contract.fingerprint import code_of, of_entry
 from tests.peers.environment import python_of
+from tests.trainers.parallel.launch import launch
 from tests.trainers.parallel.updates import CASES, WITH_PEFT
 from trainers.parallel.group import Group
 
 pytestmark = pytest.mark.slow  # processes that import torch and transformers
 ROUNDING = {"rewards": 1e-5}  # in float32, and beside other rows
 ROOT = Path(__file__).resolve().parents[3]
-SCRIPT = Path(__file__).with_name("updates.py")
 
 
 def run(folder, count, python=sys.executable, cases=()):
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"] if count > 1 else []
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [str(python), *launcher, str(SCRIPT), str(folder), *cases]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    launch("updates", folder, *cases, count=count, python=python)
     return json.loads((folder / "metrics.json").read_text()), load_file(folder / "tensors.safetensors")
 
 

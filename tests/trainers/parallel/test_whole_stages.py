@@ -1,30 +1,21 @@
 """Stages that divide their items by two and by four processes are those of one: metrics, items, words, weights."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.trainers.parallel.launch import launch
 from tests.trainers.parallel.whole_stages import CASES, CONTINUED
 
 pytestmark = pytest.mark.slow  # processes that import torch and transformers
-ROOT = Path(__file__).resolve().parents[3]
-SCRIPT = Path(__file__).with_name("whole_stages.py")
 EQUAL = ("debias.prepare", "demonstrations.embed", "demonstrations.candidates", "demonstrations.evaluate")
 
 
 def run(shared, out, count):
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"] if count > 1 else []
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *launcher, str(SCRIPT), str(shared), str(out)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    launch("whole_stages", shared, out, count=count)
     return out / "0"
 
 

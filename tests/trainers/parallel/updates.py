@@ -1,4 +1,4 @@
-"""Updates of small models, by one process or by several: python updates.py OUT, under torchrun's launcher or not.
+"""Updates of small models, by one process or by several: `python -m` with OUT, as launch.py runs it.
 
 Leaves for each case what three steps gave: losses and norms, and the weights after them, gathered.
 """

@@ -1,4 +1,4 @@
-"""Whole stages, by one process or by several: python whole_stages.py SHARED OUT, under torchrun's launcher or not.
+"""Whole stages, by one process or by several: `python -m` with SHARED and OUT, as launch.py runs it.
 
 SHARED holds what the stages read; the only process makes it. OUT gets a folder for each of CASES.
 """
