@@ -16,6 +16,9 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import kind_of, listed
 
 _OVERRIDES = "--config"
+# The project's own folders: what a grid writes there would be mixed up with them.
+_PROJECT = (".git", ".snakemake", "ablation", "configs", "docs", "tests", "trainers", "workflow")
+_RESULTS = ("stages", "imported", "tensorboard", "logs")  # of the results
 
 
 def _number(value: Any) -> Any:
@@ -166,11 +169,6 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in values.items()
         if key not in SettingsFile.model_fields or (value is not None and value != "")
     }
-
-
-# The project's own folders: what a grid writes there would be mixed up with them.
-_PROJECT = (".git", ".snakemake", "ablation", "configs", "docs", "tests", "trainers", "workflow")
-_RESULTS = ("stages", "imported", "tensorboard", "logs")  # of the results
 
 
 def folder_of(key: str, value: Any, where: str, project: Path) -> Path:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from ablation.contract.errors import TrackerError
 
+_PR_SET_PDEATHSIG = 1
+
 
 def is_locked(folder: Path) -> bool:
     """Whether a runner holds the stage's lock. The check takes a shared lock for an instant."""
@@ -60,9 +62,6 @@ def _taken(lock: Path) -> int | None:
         if not held:
             os.close(handle)
     return handle if held else None
-
-
-_PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(parent: int | None = None, by: int = signal.SIGKILL) -> None:

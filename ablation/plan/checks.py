@@ -16,6 +16,8 @@ from ablation.plan.plan import Plan
 from ablation.plan.plan_file import PlannedStage
 from ablation.plan.retry import States, pending
 
+_USES_SEVERAL = {"RANKS", "USES_ALL_DEVICES"}  # names that an entry module binds, see docs/add-a-trainer.md
+
 
 def check_pool(plan: Plan, states: States) -> None:
     """Raise ConfigError for the first stage that is to run and asks for more than the pool has.
@@ -100,9 +102,6 @@ def check_nodes(plan: Plan, states: States, *, on_slurm: bool, root: Path = PROJ
             raise ConfigError(*where, nodes, problem, remedy)
 
 
-_USES_SEVERAL = {"RANKS", "USES_ALL_DEVICES"}  # names that an entry module binds, see docs/add-a-trainer.md
-
-
 def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
     """Return a line for each kind of stage, except commands, that asks for several devices and uses only the first.
 
@@ -131,7 +130,10 @@ def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
     starting = {name: len(pending(plan, states, name)) for name, policy in asked.items() if policy != "allow"}
     if not any(starting.values()):
         return []
-    problem, remedy = _problem(root, outside=(plan.settings.results, plan.settings.reports))
+    files, remedy = dirty_files(root, outside=(plan.settings.results, plan.settings.reports)), "commit or remove them"
+    problem = f"uncommitted files ({listed(files)})" if files else ""
+    if files is None:
+        problem, remedy = f"{root} is not in a git repository", "put it into one"
     warnings = []
     for name, count in starting.items():
         if not (problem and count):
@@ -160,11 +162,3 @@ def dirty_files(root: Path, outside: Iterable[Path] = ()) -> list[str] | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return sorted(entry[3:] for entry in done.stdout.split("\0") if entry)
-
-
-def _problem(root: Path, outside: Iterable[Path]) -> tuple[str, str]:
-    """Return how the tree differs from a commit, and what to do; nothing if it does not."""
-    files = dirty_files(root, outside)
-    if files is None:
-        return f"{root} is not in a git repository", "put it into one"
-    return (f"uncommitted files ({listed(files)})" if files else ""), "commit or remove them"

@@ -27,11 +27,7 @@ def states_of(plan: Plan) -> States:
 
 def retry_failed(plan: Plan, states: States) -> list[PlannedStage]:
     """Set aside the status of every selected stage that did not end well, so that it runs again; return them."""
-    again = [stage for stage in plan.selected() if states[stage.id, stage.key].state in FAILED]
-    for stage in again:
-        _set_aside(stage)
-        states[stage.id, stage.key] = StageState("missing")
-    return again
+    return _start_over([stage for stage in plan.selected() if states[stage.id, stage.key].state in FAILED], states)
 
 
 def reread(plan: Plan, states: States) -> list[PlannedStage]:
@@ -39,11 +35,7 @@ def reread(plan: Plan, states: States) -> list[PlannedStage]:
 
     The command itself does not run again: `ablation.runner.command`.
     """
-    again = [stage for stage in plan.selected() if _read_otherwise(plan, states, stage)]
-    for stage in again:
-        _set_aside(stage)
-        states[stage.id, stage.key] = StageState("missing")
-    return again
+    return _start_over([stage for stage in plan.selected() if _read_otherwise(plan, states, stage)], states)
 
 
 def _read_otherwise(plan: Plan, states: States, stage: PlannedStage) -> bool:
@@ -106,17 +98,16 @@ def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
     Damaged: its status cannot be read, or `collect` could not read another of its files.
     """
     corrupt = read_collected(plan.settings.results).get("corrupt", {})
-    again: dict[Address, PlannedStage] = {}
+    again = []
     for stage in plan.selected():
         state = states[stage.id, stage.key].state
         if state == "corrupt" or (state not in TO_COME and stage.key in corrupt):
-            _set_aside(stage)
-            again[stage.id, stage.key] = stage
-    states.update(dict.fromkeys(again, StageState("missing")))
-    if any(stage.key in corrupt for stage in again.values()):
-        left = {key: reason for key, reason in corrupt.items() if all(key != stage.key for stage in again.values())}
+            again.append(stage)
+    _start_over(again, states)
+    left = {key: reason for key, reason in corrupt.items() if all(key != stage.key for stage in again)}
+    if left != corrupt:
         write_json(plan.settings.results / COLLECTED, {**read_collected(plan.settings.results), "corrupt": left})
-    return list(again.values())
+    return again
 
 
 def release(plan: Plan, states: States, waits: Waits) -> list[PlannedStage]:
@@ -130,9 +121,7 @@ def release(plan: Plan, states: States, waits: Waits) -> list[PlannedStage]:
         bad = [states[other] for other in plan.upstream[address] if states[other].state in FAILED]
         bad += [states[other] for other in waits.get(address, ()) if states[other].unread]
         if states[address].state == "blocked" and not bad:
-            _set_aside(stage)
-            states[stage.id, stage.key] = StageState("missing")
-            again.append(stage)
+            again += _start_over([stage], states)
     return again
 
 
@@ -152,6 +141,14 @@ def mark_stale(plan: Plan, states: States) -> None:
 
 def _digest_of(states: States) -> str:
     return digest((key, state) for (_, key), state in states.items())
+
+
+def _start_over(stages: list[PlannedStage], states: States) -> list[PlannedStage]:
+    """Set aside the statuses of stages, so that these run again; return the stages."""
+    for stage in stages:
+        _set_aside(stage)
+        states[stage.id, stage.key] = StageState("missing")
+    return stages
 
 
 def _set_aside(stage: PlannedStage) -> None:

@@ -38,6 +38,13 @@ STATE = "trainer_state.json"
 SETTINGS = ("training_args.json", "args.json", "training_args.yaml", "args.yaml", ".hydra/config.yaml", "config.yaml")
 _KEPT = ("train_batch_size", "num_train_epochs", "max_steps")
 _MAX_BYTES = 1 << 30
+PICKLED = "training_args.bin"
+_KNOWN = ("transformers", "trl", "accelerate", "torch")
+_MAX_PICKLE = 4 << 20  # real ones have 5 KB
+_MAX_VALUES = 10_000
+_MAX_TUPLES = 24  # nested, and shared by their places, n of them take 2**n steps to hash as a key of a dictionary
+_CHARACTERS = 100  # that count as one value
+_OF_THE_MACHINE = ("distributed_state", "deepspeed_plugin", "fsdp_plugin_args", "mixed_precision")
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
@@ -192,15 +199,6 @@ def _completion_rows(path: Path) -> list[tuple[str, str, str, str, float]]:
                     (item, subset, "completions", name, float(row[name])) for name in values if row[name] is not None
                 ]
     return rows
-
-
-PICKLED = "training_args.bin"
-_KNOWN = ("transformers", "trl", "accelerate", "torch")
-_MAX_PICKLE = 4 << 20  # real ones have 5 KB
-_MAX_VALUES = 10_000
-_MAX_TUPLES = 24  # nested, and shared by their places, n of them take 2**n steps to hash as a key of a dictionary
-_CHARACTERS = 100  # that count as one value
-_OF_THE_MACHINE = ("distributed_state", "deepspeed_plugin", "fsdp_plugin_args", "mixed_precision")
 
 
 class _Value:
