@@ -40,7 +40,8 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
         return 0
     for study in studies:
         if study.edges:
-            print(f"{study.name}\n{_text(edge_rows(study.edges)[SHOWN])}\n\n{_reasons(study.edges)}\n")
+            columns = [*SHOWN[:3], *(["guardrails"] if study.guarded else []), *SHOWN[3:]]
+            print(f"{study.name}\n{_text(edge_table([study])[columns])}\n\n{_reasons(study.edges)}\n")
         if far := [edge for edge in study.edges if edge.root not in ("", edge.parent)]:
             table = edge_rows(far)[TO_ROOT].set_axis(["child", "root", "effect", "joint_low", "joint_high"], axis=1)
             print(f"{study.name}: all changes since the root, intervals for all paths at once\n{_text(table)}\n")

@@ -31,7 +31,7 @@ def _started_since(results: Path, file: Path) -> bool:
 
 def _judged(results: Path, study: str | None) -> dict[str, str]:
     from ablation.cli.common import check_study
-    from ablation.judge.verdicts import edge_rows, judge_studies
+    from ablation.judge.verdicts import edge_table, judge_studies
     from ablation.show.answer import answer
     from ablation.store.current import load_or_collect
     from ablation.store.database import Store
@@ -39,4 +39,4 @@ def _judged(results: Path, study: str | None) -> dict[str, str]:
     with Store(load_or_collect(results)) as store:
         check_study(store, "verdicts", study)
         studies = judge_studies(store, study)
-    return {judged.name: answer(edge_rows(judged.edges), judged.measurements.analysis.margin) for judged in studies}
+    return {judged.name: answer(edge_table([judged]), judged.measurements.analysis.margin) for judged in studies}

@@ -39,7 +39,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
         raise ConfigError("gate", "STUDY", arguments.study, problem, "run the grid first")
     required = arguments.require or "not worse"
     of = held(answers(judged.measurements, judged.edges, required, edges), judged.guarded)
-    gated = Gated(judged.measurements, required, of, price_per_hour())
+    gated = Gated(judged.measurements, required, of, price_per_hour(), judged.guarded)
     if arguments.json:
         print_json("gate", as_rows(gated), outcome=gated.outcome, required=required, notes=gated.notes)
         return gated.status

@@ -21,7 +21,7 @@ def answer(verdicts: pd.DataFrame, margin: float) -> str:
 
     Args:
         verdicts: a row per edge, as `ablation.judge.verdicts.edge_table` returns them.
-        margin: the difference that the analysis plan calls none, in units of the effect.
+        margin: the largest difference that the analysis plan does not count, in units of the effect.
     """
     rows = clean_records(verdicts)
     of_word = {word: [row for row in rows if row["verdict"] == word] for word in {row["verdict"] for row in rows}}
@@ -29,12 +29,14 @@ def answer(verdicts: pd.DataFrame, margin: float) -> str:
     decimals = decimals_for([(row["high"] - row["low"]) / 2 for row in known] or [margin], least=3)
     parts = [part for word in ("better", "worse") for part in _moved(word, of_word.get(word, ()), decimals)]
     if same := of_word.get("equivalent"):
-        parts.append(f"{plural(len(same), 'change')} {'makes' if len(same) == 1 else 'make'} no difference")
+        parts.append(
+            f"{plural(len(same), 'change')} {'makes' if len(same) == 1 else 'make'} no difference{_cost(same)}"
+        )
     if undecided := of_word.get("undecided"):
         parts += _open(undecided)
     for word, (one, many) in _OTHER.items():
         if found := of_word.get(word):
-            parts.append(f"{plural(len(found), 'change')} {one if len(found) == 1 else many}")
+            parts.append(f"{plural(len(found), 'change')} {one if len(found) == 1 else many}{_cost(found)}")
     return ". ".join(parts) + "." if parts else "Nothing has been judged yet."
 
 
@@ -42,16 +44,28 @@ def _moved(word: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> list[
     rows = sorted(rows, key=lambda row: -abs(row["effect"]))
     named = [
         f"{row['child']} is {word} than {row['parent']} by {number(abs(row['effect']), decimals)} "
-        f"[{', '.join(number(bound, decimals) for bound in sorted((abs(row['low']), abs(row['high']))))}]"
+        f"[{', '.join(number(bound, decimals) for bound in sorted((abs(row['low']), abs(row['high']))))}]" + _rails(row)
         for row in rows[:NAMED]
     ]
-    more = len(rows) - len(named)
-    return named + ([f"{more} more {'is' if more == 1 else 'are'} {word}"] if more else [])
+    more = rows[NAMED:]
+    return named + ([f"{len(more)} more {'is' if len(more) == 1 else 'are'} {word}{_cost(more)}"] if more else [])
+
+
+def _rails(row: Mapping[str, Any]) -> str:
+    """What the guardrails of an edge add to its verdict, unless all hold."""
+    said = row.get("guardrails") or ""
+    return "" if said in ("", "guardrails hold") else f", {said}"
+
+
+def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many of these edges made a guardrail worse."""
+    lost = sum(_rails(row).startswith(", but worse") for row in rows)
+    return f", {f'{lost} of them ' * (len(rows) > 1)}worse in a guardrail" if lost else ""
 
 
 def _open(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Count the undecided, and name the one that the fewest seeds would decide if its effect is the one seen."""
-    text = f"{plural(len(rows), 'change')} {'is' if len(rows) == 1 else 'are'} undecided"
+    text = f"{plural(len(rows), 'change')} {'is' if len(rows) == 1 else 'are'} undecided{_cost(rows)}"
     priced = [row for row in rows if is_number(row.get("seeds_needed")) and row["seeds_needed"] > row["seeds"]]
     if not priced:
         return [text]

@@ -6,12 +6,14 @@ as_rows(gated) -> a map for each edge
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from ablation.judge import guardrails
 from ablation.judge.edges import Edge
 from ablation.judge.gate import STATUS, Answer, gravest
+from ablation.judge.guardrails import Guarded, Pair
 from ablation.judge.measurements import Measurements
 from ablation.judge.verdicts import edge_rows
 from ablation.readers.sheet import short
@@ -30,6 +32,7 @@ class Gated:
     required: str
     answers: Sequence[Answer]
     price: float | None = None  # of a device-hour
+    guarded: Mapping[Pair, Sequence[Guarded]] = field(default_factory=dict)  # by edge
 
     @property
     def outcome(self) -> str:
@@ -91,12 +94,13 @@ def as_markdown(gated: Gated) -> str:
 
 
 def as_rows(gated: Gated) -> list[dict[str, Any]]:
-    """What the verdicts know of each edge, and the answer."""
+    """The verdict on each edge, what its guardrails add, and the answer."""
+    edges = clean_records(edge_rows(answer.edge for answer in gated.answers))
     return [
-        edge | {"outcome": answer.outcome, "why": answer.why, "p_not_worse": answer.p_not_worse}
-        for edge, answer in zip(
-            clean_records(edge_rows(answer.edge for answer in gated.answers)), gated.answers, strict=True
-        )
+        edge
+        | {"guardrails": guardrails.in_words(gated.guarded.get(answer.edge.pair, ()))}
+        | {"outcome": answer.outcome, "why": answer.why, "p_not_worse": answer.p_not_worse}
+        for edge, answer in zip(edges, gated.answers, strict=True)
     ]
 
 

@@ -98,8 +98,19 @@ def test_the_commands_and_the_page_say_both(results, capsys):
     for edge, status in (("v1", 10), ("v2", 0)):
         assert main(["gate", "toy", edge, "--require", "better", "--results", str(results)]) == status
     assert "passed: v2 after v0 is better" in capsys.readouterr().out
+    assert main(["gate", "toy", "--json", "--results", str(results)]) == 10
+    assert {row["child"]: row["guardrails"] for row in json.loads(capsys.readouterr().out)["rows"]} == {
+        child: guardrails for child, (_, guardrails) in said.items()
+    }
     assert main(["verdicts", "toy", "--results", str(results)]) == 0
-    assert "toy: guardrails, corrected for all edges and guardrails" in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "toy: guardrails, corrected for all edges and guardrails" in table
+    assert re.search(r"v0 +v1 +better +but worse in length ", table)
+    assert main(["verdicts", "toy", "--brief", "--results", str(results)]) == 0
+    assert re.search(
+        r"v1 is better than v0 by [^.]*\.\d+ \[[^]]*\], but worse in length\.",
+        " ".join(capsys.readouterr().out.split()),
+    )
     with Store(results / DATABASE) as store:
         html = render(store)
     assert '<small class="rails">but worse in length</small>' in html

@@ -13,7 +13,9 @@ def edge(child, verdict, effect=0.01, half=0.005, **words):
 
 
 def said(*edges):
-    return answer(pd.DataFrame(edges, columns=EDGE_COLUMNS).astype({"seeds_needed": "Int64"}), margin=0.02)
+    return answer(
+        pd.DataFrame(edges, columns=[*EDGE_COLUMNS, "guardrails"]).astype({"seeds_needed": "Int64"}), margin=0.02
+    )
 
 
 def test_what_moved_is_named_with_its_interval_the_largest_first_and_the_rest_is_counted():
@@ -31,6 +33,17 @@ def test_what_is_open_says_what_the_cheapest_needs():
         "large as the one seen."
     )
     assert said(edge("e", "undecided", seeds_needed=5)) == "1 change is undecided."  # it has as many
+
+
+def test_a_guardrail_that_a_change_made_worse_is_told_with_its_word():
+    lost, held = {"guardrails": "but worse in length"}, {"guardrails": "guardrails hold"}
+    assert said(edge("a", "better", 0.02, **lost), edge("b", "better", 0.01, **held)) == (
+        "a is better than v1 by 0.0200 [0.0150, 0.0250], but worse in length. b is better than v1 by 0.0100 [0.0050, "
+        "0.0150]."
+    )
+    assert said(edge("a", "equivalent", **lost), edge("b", "equivalent", **held), edge("c", "undecided", **lost)) == (
+        "2 changes make no difference, 1 of them worse in a guardrail. 1 change is undecided, worse in a guardrail."
+    )
 
 
 @pytest.mark.parametrize(
