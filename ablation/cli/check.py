@@ -70,8 +70,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 
 def _check_paper(arguments: argparse.Namespace) -> int:
-    from ablation.show.paper import check_paper
-    from ablation.show.table_files import all_numbers
+    from ablation.show.table_files import all_numbers, check_paper
     from ablation.store.current import load_or_collect
 
     with Store(load_or_collect(results_folder(arguments))) as store:

@@ -249,7 +249,7 @@ def _judgement(commands: _Commands) -> None:
     merge.add_argument("study", nargs="?", metavar="STUDY", help="whose edges are asked")
     merge.add_argument("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
     _requirement(merge, "what every edge must be (default: not worse)")
-    trust = add("certify", "certificate", "How often each word is wrong where the truth is known.")
+    trust = add("certify", "analysis", "How often each word is wrong where the truth is known.")
     _add_json(trust)
     trust.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     _audit(add("audit", "audit", "Check a study's published numbers, and compare them with ours; or check any table."))

@@ -6,12 +6,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from ablation.cli.brief import digest_of, keep_answers
 from ablation.cli.folders import reports_folder, results_folder
 from ablation.contract.atomic import write_text
 from ablation.contract.status import TO_COME
 from ablation.plan.reports import claim_reports
 from ablation.serve.draw import NICENESS, database_now
-from ablation.show.kept_answers import digest_of, keep_answers
 from ablation.show.page.render import draw, read_page, render
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store

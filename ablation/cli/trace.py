@@ -1,14 +1,150 @@
-"""The command trace: the runs, keys and code behind one number of a table."""
+"""The command `trace`: the runs, stages and code behind one number of a table, and how to run them again."""
 
 import argparse
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ablation.cli.common import check_study
 from ablation.cli.folders import results_folder
 from ablation.cli.terminal import print_json
-from ablation.show.trace import trace
+from ablation.config.names import suggest
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import printable
+from ablation.show.table_formats import show_cell
+from ablation.show.tables import Cell, ComparisonColumn, build_table
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
+
+_CHANGED = re.compile(r"^diff --git a/(.*) b/", re.MULTILINE)
+_MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class TracedStage:
+    """A stage of a run behind the number, and the code that made it."""
+
+    variant: str
+    seed: int
+    value: float  # of the run
+    stage: str
+    state: str
+    key: str
+    folder: str
+    ended: str | None
+    commit: str | None
+    dirty: bool | None  # whether files differed from the commit
+    diff: str | None  # the file that holds the difference
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A cell: what the table shows, the metric, and every stage behind it."""
+
+    study: str
+    row: str
+    metric: str
+    shown: str
+    stages: tuple[TracedStage, ...]
+    rerun: tuple[str, ...]  # commands
+
+    def lines(self) -> Iterator[str]:
+        """The trace in words."""
+        seeds = list(dict.fromkeys((stage.variant, stage.seed, stage.value) for stage in self.stages))
+        yield f"{self.study}, {self.row}, {self.metric}: {self.shown} of {len(seeds)} run{'s' * (len(seeds) != 1)}"
+        for variant, seed, value in seeds:
+            yield f"  {variant} seed {seed}: {value:.6g}"
+            for stage in self.stages:
+                if (stage.variant, stage.seed) == (variant, seed):
+                    yield f"    {stage.stage}  {stage.key}  {stage.ended or stage.state}  {stage.folder}"
+        codes = dict.fromkeys((stage.commit, stage.dirty) for stage in self.stages)
+        for commit, dirty in codes:
+            those = [stage for stage in self.stages if (stage.commit, stage.dirty) == (commit, dirty)]
+            names = ", ".join(dict.fromkeys(stage.stage for stage in those))
+            yield f"code of {names}: {f'commit {commit}' if commit else 'not under version control'}"
+            for diff in dict.fromkeys(stage.diff for stage in those if stage.diff):
+                yield f"  with changes that were not committed: {', '.join(_changed(Path(diff))) or 'gone'} ({diff})"
+            if dirty and not any(stage.diff for stage in those):
+                yield "  with files that were not under version control"
+        yield "to run it again:" if self.rerun else "made by another program: it cannot be run again from here"
+        yield from (f"  {command}" for command in self.rerun)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A map for each stage."""
+        return [asdict(stage) for stage in self.stages]
+
+
+def trace(store: Store, study: str, row: str, column: str) -> Traced:
+    """Find the runs behind a cell; `column` is a heading of the study's table, or a metric of its results.
+
+    Raises:
+        ConfigError: there is no such row or column, or no run has the value.
+    """
+    table = build_table(store, study)
+    labels = {each.label: each for each in table.columns}
+    metrics = [name for (name,) in store.rows("SELECT DISTINCT metric FROM results WHERE study = ?", [study])[1]]
+    known = labels.get(column) or (ComparisonColumn(column, column, None) if column in metrics else None)
+    if known is None:
+        raise ConfigError(
+            "trace", "COLUMN", column, "is not a column or a metric", suggest(column, [*labels, *metrics])
+        )
+    found = next((each for each in table.rows if each.name == row), None)
+    if found is None:
+        raise ConfigError("trace", "ROW", row, "is not a row", suggest(row, [each.name for each in table.rows]))
+    metric, reference = known.metric, store.study(study).table.reference
+    if found.is_reference and reference:  # the unchanged model, which every variant measures
+        metric = "/".join(reference.replace.get(part, part) for part in metric.split("/"))
+    names, rows = store.rows(
+        f"""SELECT r.variant, r.seed, v.value, r.stage, s.state, r.key, s.dir AS folder, s.ended,
+               p.data->'git'->>'commit' AS commit, (p.data->'git'->>'dirty')::BOOLEAN AS dirty,
+               s.dir || '/' || (p.data->'git'->>'diff_file') AS diff
+           FROM run_stages r JOIN results v USING (study, variant, seed)
+           JOIN stages s ON r.key = s.key AND r.study = s.study AND r.stage = s.stage
+               AND r.seed = coalesce(s.seed, r.seed)
+           LEFT JOIN provenance p ON r.key = p.key
+           WHERE r.study = ? AND v.metric = ? {"" if found.is_reference else "AND r.variant = ?"}
+           ORDER BY r.variant, r.seed, r.position""",
+        [study, metric, *([] if found.is_reference else [row])],
+    )
+    if not rows:
+        raise ConfigError("trace", "ROW", row, f"has no {metric}", found.status or "no run that ended well logged it")
+    stages = tuple(TracedStage(**dict(zip(names, values, strict=True))) for values in rows)
+    cell = found.cells[table.columns.index(known)] if known in table.columns else _cell(stages)
+    shown = show_cell(cell, known, found.seeds)
+    scale = store.meta().get("scale", "")
+    return Traced(
+        study, row, metric, shown, stages, () if store.study(study).imported else tuple(_rerun(study, scale, stages))
+    )
+
+
+def _cell(stages: tuple[TracedStage, ...]) -> Cell:
+    return Cell(tuple({(stage.variant, stage.seed): stage.value for stage in stages}.values()))
+
+
+def _rerun(study: str, scale: str, stages: tuple[TracedStage, ...]) -> Iterator[str]:
+    """Commands that run it in folders of their own, with the code that it had where that was one commit."""
+    commits = {stage.commit for stage in stages} - {None}
+    diffs = {stage.diff for stage in stages if stage.diff}
+    if len(commits) == 1:
+        yield f"git checkout {commits.pop()}"
+        if diffs:
+            yield f"git apply {shlex.quote(min(diffs))}"
+    variants, seeds = (list(dict.fromkeys(of)) for of in zip(*((s.variant, s.seed) for s in stages), strict=True))
+    only = [f"variant={variants[0]}"] if len(variants) == 1 else []
+    words = [f"scale={scale}", f"study={study}", *only, f"seeds={json.dumps(seeds)}", "results=again", "reports=again"]
+    yield f"snakemake --cores all --config {shlex.join(words)}"
+
+
+def _changed(patch: Path) -> list[str]:
+    try:
+        with patch.open(encoding="utf-8", errors="replace") as file:
+            return list(map(printable, dict.fromkeys(_CHANGED.findall(file.read(_MOST_BYTES)))))
+    except OSError:
+        return []
 
 
 def run_trace(arguments: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from ablation.contract.process import end_with_parent
 from ablation.contract.stage_folder import DATABASE
 from ablation.judge.certificate.files import CERTIFICATE
 from ablation.plan.collected import is_current, states_now
-from ablation.serve.live import live_parts
+from ablation.serve.painter import live_parts
 from ablation.show.page.render import render
 from ablation.store.collect import collect_apart
 from ablation.store.database import Store

@@ -1,4 +1,4 @@
-"""Keeps the page up to date while somebody looks, in a thread that starts a process for each drawing."""
+"""Keeps the page up to date while somebody looks: a process per drawing, and the section that changes between two."""
 
 import hashlib
 import os
@@ -10,10 +10,55 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from ablation.serve.live import MARKER, show_waiting
-from ablation.serve.now import Watcher
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from ablation.serve.now import Now, Watcher
+from ablation.show.page.inline import Live, asset, content_policy
+from ablation.show.text import shown
+
+HERE = Path(__file__).parent
+MARKER = "<!-- what runs now -->"  # no text of a configuration or a log can hold it: `<` is escaped
+
+
+def live_parts(seconds: float) -> Live:
+    """Return what makes a page a served one; without scripts it reloads every `seconds`."""
+    style, script = (asset(name, HERE / "assets") for name in ("live.css", "live.js"))
+    return Live(style, script, MARKER, max(2, round(seconds)))
+
+
+def show_now(now: Now, version: str, *, drawn: str, problem: str, drawing: bool) -> str:
+    """Return the section on top of the page as HTML.
+
+    version: of the page that is drawn, empty before the first. drawn: its time, as text. problem: why the last drawing
+    failed, or nothing. drawing: whether one is in progress.
+    """
+    words: dict[str, Any] = {"version": version, "drawn": drawn, "problem": problem, "drawing": drawing}
+    return _environment().get_template("now.html.j2").render(now=now, **words)
+
+
+def show_waiting(seconds: float) -> str:
+    """Return the page that stands in until the first is drawn, with the marker in it."""
+    live = live_parts(seconds)
+    style = f"{asset('page.css')}\n{live.style}"
+    policy = content_policy(style, [live.script], served=True)
+    return _environment().get_template("waiting.html.j2").render(style=style, csp=policy, live=live)
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        finalize=shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
 
 SHARE = 0.1  # share of one processor that drawing may take
 LOOKED_AT = 60.0  # seconds after its last request, while a page still counts as looked at

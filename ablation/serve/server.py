@@ -15,9 +15,8 @@ from typing import Any
 
 from ablation.contract.errors import TrackerError
 from ablation.contract.reading import json_text
-from ablation.serve.live import show_now
 from ablation.serve.now import Now, Watcher
-from ablation.serve.painter import Painter
+from ablation.serve.painter import Painter, show_now
 
 ADDRESS = "127.0.0.1"
 NAMES = ("127.0.0.1", "localhost", "[::1]")

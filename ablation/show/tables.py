@@ -11,7 +11,7 @@ from ablation.config import dotted
 from ablation.config.display_schema import ReferenceDefinition
 from ablation.contract.status import FAILED, TO_COME
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.lineage import lineage
+from ablation.show.text import lineage
 from ablation.store.database import ENDED_WELL, Store
 from ablation.store.health_events import OF_EVERY_STAGE
 from ablation.store.stored_study import StoredStudy

@@ -13,16 +13,11 @@ from matplotlib.figure import Figure
 from ablation.config.display_schema import FigureDefinition
 from ablation.contract.atomic import replacing, write_json
 from ablation.contract.reading import read_json
-from ablation.show.figures.bars import draw_bars
-from ablation.show.figures.curves import draw_curves
-from ablation.show.figures.distributions import draw_distributions
-from ablation.show.figures.lines import draw_each, draw_lines
-from ablation.show.figures.metric import draw_metric
+from ablation.show.figures.declared import draw_bars, draw_distributions, draw_each, draw_lines, draw_subsets
+from ablation.show.figures.standard import draw_curves, draw_metric, draw_tree
 from ablation.show.figures.style import RC
-from ablation.show.figures.subsets import draw_subsets
-from ablation.show.figures.tree import draw_tree
-from ablation.show.lineage import lineage
 from ablation.show.tables import build_table
+from ablation.show.text import lineage
 from ablation.store.database import Store
 
 DRAWN = ".figures.json"  # beside the figures: what they were drawn from, and what each file holds, as digests

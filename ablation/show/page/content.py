@@ -1,5 +1,6 @@
 """Everything that the page says, gathered from the database; the templates only place it."""
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,16 +16,13 @@ from ablation.contract.status import TO_COME
 from ablation.judge.certificate.record import StudyCertificate
 from ablation.judge.pairs import Pair
 from ablation.show.answer import answer
-from ablation.show.groups import group_table, keys_that_group
+from ablation.show.other_tables import group_table, keys_that_group
 from ablation.show.page.curves import plan_curves, study_curves
-from ablation.show.page.edges import EdgeRow, Edges, bound_of, clean_records, study_edges, within
-from ablation.show.page.figures import figure_data
+from ablation.show.page.edges import EdgeRow, Edges, bound_of, clean_records, figure_data, study_edges, within
 from ablation.show.page.format import day, plural
 from ablation.show.page.pairs import MOST_VARIANTS, Pairs, study_pairs
 from ablation.show.page.plan_words import could_help
-from ablation.show.page.planes import Plane
-from ablation.show.page.provenance import provenance
-from ablation.show.page.published import DotPlot, FindingGroup, dot_plots, finding_groups
+from ablation.show.page.plots import DotPlot, FindingGroup, Plane, dot_plots, finding_groups
 from ablation.show.page.samples import Quoted
 from ablation.show.tables import ComparisonTable, build_table, means_over
 from ablation.store.database import ENDED_WELL, Store
@@ -319,3 +317,40 @@ def device_seconds(store: Store, study: str) -> float:
         [study],
     )
     return float(frame["seconds"][0])
+
+
+MAIN_FACTS = {
+    "git.commit",
+    "git.dirty",
+    "python",
+    "packages.torch",
+    "packages.transformers",
+    "hardware.processor",
+    "hardware.gpus",
+}
+
+
+def provenance(store: Store, study: str) -> list[dict[str, Any]]:
+    """One entry per leaf of provenance.json: {key, main, values: [(text, number of stages)]}."""
+    frame = store.sql(
+        "SELECT key, data FROM provenance WHERE key IN (SELECT key FROM run_stages WHERE study = ?) ORDER BY key",
+        [study],
+    )
+    counted: dict[str, dict[str, int]] = {}
+    for text in frame["data"]:
+        for key, value in _leaves(json.loads(text)):
+            values = counted.setdefault(key, {})
+            values[value] = values.get(value, 0) + 1
+    return [
+        {"key": key, "main": key in MAIN_FACTS, "values": sorted(values.items(), key=lambda item: (-item[1], item[0]))}
+        for key, values in sorted(counted.items())
+        if key.split(".")[0] not in ("argv", "command")
+    ]
+
+
+def _leaves(value: Any, path: str = "") -> list[tuple[str, str]]:
+    if isinstance(value, dict):
+        return [leaf for key in value for leaf in _leaves(value[key], f"{path}.{key}" if path else str(key))]
+    if isinstance(value, bool) or value is None:
+        return [(path, {None: "none", True: "yes", False: "no"}[value])]
+    return [(path, ", ".join(map(str, value)) if isinstance(value, list) else str(value))]

@@ -1,7 +1,7 @@
 """The edges of a study as the page shows them: place in the lineage, change, effect, verdict and evidence."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,11 @@ from ablation.config.study import Change
 from ablation.config.study_schema import Analysis, Target
 from ablation.judge.edges import WORDS
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.page.format import decimals_for, is_number
+from ablation.show.page.format import decimals_for, duration, is_number, number, p_value, signed
 from ablation.show.page.lineage import ForestAxis, GraphRow, Picture, forest_axis, graph_rows, picture
+from ablation.show.page.plan_words import primary_in_words
+from ablation.show.page.plots import DotPlot
+from ablation.show.text import describe_change
 from ablation.store.database import Store
 
 
@@ -169,3 +172,77 @@ def _plain(value: Any) -> Any:
         value = value.item()
     missing = value is pd.NaT or value is pd.NA or (isinstance(value, float) and math.isnan(value))
     return None if missing else value
+
+
+SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
+    "p": ("p", lambda value, _: p_value(value)),
+    "p_adjusted": ("p, corrected for all changes", lambda value, _: p_value(value)),
+    "p_sign_flip": ("p over seeds alone (sign flips)", lambda value, _: p_value(value)),
+    "mde": ("smallest effect found with 80% power", lambda value, n: number(value, n) if value < math.inf else "none"),
+    "seeds": ("seeds", lambda value, _: f"{value:.0f}"),
+    "items": ("items", lambda value, _: f"{value:,.0f}"),
+    "seeds_needed": ("seeds needed for an effect this large", lambda value, _: f"{value:,.0f}"),
+    "prior_df": ("degrees of freedom from other variants' noise", lambda value, _: f"{value:.2g}"),
+    "cost_hours": ("device time of this change", lambda value, _: duration(3600 * value)),
+}
+
+
+def evidence(record: Mapping[str, Any], decimals: int) -> list[tuple[str, str]]:
+    """(label, text) of every fact that is known."""
+    facts = [
+        (label, show(record[key], decimals))
+        for key, (label, show) in SHOWN.items()
+        if is_number(record.get(key)) or record.get(key) == math.inf
+    ]
+    facts += [
+        (label, f"{start}[{signed(record[low], decimals)}, {signed(record[high], decimals)}]")
+        for label, start, low, high in _intervals(record, decimals)
+        if is_number(record.get(low)) and is_number(record.get(high))
+    ]
+    return facts
+
+
+def _intervals(record: Mapping[str, Any], decimals: int) -> Iterator[tuple[str, str, str, str]]:
+    """Label, what stands before the interval, and the keys of its ends."""
+    yield "interval, corrected for all changes", "", "joint_low", "joint_high"
+    root = record.get("root")
+    if root and root != record.get("parent"):
+        yield (
+            f"since {root}, for all such paths at once",
+            f"{signed(record['root_effect'], decimals)} ",
+            "root_low",
+            "root_high",
+        )
+
+
+EFFECTS = ("effect", "low", "high", "p", "p_adjusted", "seeds", "items")
+
+
+def figure_data(title: str, edges: Edges, analysis: Analysis | None, plots: list[DotPlot]) -> dict[str, Any]:
+    """Return `{title, effects, published}`; a figure that the page does not have is None.
+
+    effects: `{measure, margin, confidence, limit, decimals, columns, rows}`, a row being variant, against, change,
+    verdict and the numbers of EFFECTS (null where there is none), in the order of the lineage.
+    published: `[{label, rows: [[variant, published, measured, sd]]}]`, one per plot.
+    """
+    rows = [
+        [
+            name,
+            comparison.parent,
+            "; ".join(describe_change(change) for change in comparison.changes),
+            comparison.verdict,
+            *(value if is_number(value := comparison.evidence.get(column)) else None for column in EFFECTS),
+        ]
+        for name, comparison in edges.comparisons
+    ]
+    effects = analysis and {
+        "measure": primary_in_words(analysis),
+        "margin": edges.axis.margin,
+        "confidence": f"{1 - analysis.alpha:.0%}",
+        "limit": edges.axis.limit,
+        "decimals": edges.decimals,
+        "columns": ["variant", "against", "change", "verdict", *EFFECTS],
+        "rows": rows,
+    }
+    published = [{"label": plot.label, "rows": plot.rows} for plot in plots]
+    return {"title": title, "effects": effects if rows else None, "published": published or None}

@@ -26,7 +26,7 @@ from ablation.judge.measurements import read_measurements
 from ablation.judge.pairs import Pair, judge_all_pairs
 from ablation.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
 from ablation.show.page.content import Certify, Check, Compare, Judge, Page, build_page
-from ablation.show.page.evidence import evidence
+from ablation.show.page.edges import evidence
 from ablation.show.page.format import (
     duration,
     is_number,
@@ -48,7 +48,7 @@ from ablation.show.page.plan_words import (
     rules_changed,
     standing_together,
 )
-from ablation.show.page.planes import Plane, planes
+from ablation.show.page.plots import Plane, planes
 from ablation.show.page.samples import Quoted, differing, page_samples
 from ablation.show.table_formats import show_cell, show_seeds
 from ablation.show.text import describe_value, shown

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ablation.cli import brief
 from ablation.cli.main import main
 from ablation.judge import verdicts
-from ablation.show import kept_answers
 from ablation.store.collect import collect
 from tests.simulate import Study, simulate
 
@@ -81,21 +81,21 @@ def test_answers_hold_for_one_database_one_code_and_one_whole_file(tmp_path, mon
     (tmp_path / "judge").mkdir()
     (tmp_path / "judge/judge.py").write_text("margin = 1")
     (tmp_path / "tracker.duckdb").write_bytes(b"rows")
-    monkeypatch.setattr(kept_answers, "_PACKAGE", tmp_path)
-    kept_answers.keep_answers(tmp_path, kept_answers.digest_of(tmp_path), {"one": "Yes."})
+    monkeypatch.setattr(brief, "_PACKAGE", tmp_path)
+    brief.keep_answers(tmp_path, brief.digest_of(tmp_path), {"one": "Yes."})
     for file, other in (("tracker.duckdb", "row"), ("judge/judge.py", "margin = 2"), ("judge/new.py", "")):
         path = tmp_path / file
         before = path.read_text() if path.exists() else None
-        assert kept_answers.kept_answers(tmp_path) == {"one": "Yes."}
+        assert brief.kept_answers(tmp_path) == {"one": "Yes."}
         path.write_text(other)
-        assert kept_answers.kept_answers(tmp_path) is None, file
+        assert brief.kept_answers(tmp_path) is None, file
         path.unlink()
         if before is not None:
-            assert kept_answers.kept_answers(tmp_path) is None, file
+            assert brief.kept_answers(tmp_path) is None, file
             path.write_text(before)
     for broken in ("", "[]", '{"digest": 1, "answers": [1]}', '{"answers": {}}', "null"):
-        (tmp_path / kept_answers.ANSWERS).write_text(broken)
-        assert kept_answers.kept_answers(tmp_path) is None, broken
+        (tmp_path / brief.ANSWERS).write_text(broken)
+        assert brief.kept_answers(tmp_path) is None, broken
 
 
 def test_since_belongs_to_brief(tmp_path, capsys):

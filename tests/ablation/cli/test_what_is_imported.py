@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ablation.show.kept_answers import digest_of, keep_answers
+from ablation.cli.brief import digest_of, keep_answers
 from ablation.store.collect import collect
 from tests.simulate import Study, simulate
 

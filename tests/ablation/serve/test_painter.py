@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from ablation.serve import painter as painter_module
-from ablation.serve.live import MARKER
 from ablation.serve.now import Watcher
-from ablation.serve.painter import Painter
+from ablation.serve.painter import MARKER, Painter
 from tests.ablation.serve.asking import TOY, fail_the_last, progress
 from tests.simulate import locked, simulate, stage_dir
 

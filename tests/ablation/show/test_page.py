@@ -19,11 +19,9 @@ from ablation.judge import verdicts
 from ablation.judge.measurements import read_measurements
 from ablation.judge.pairs import judge_all_pairs
 from ablation.show.page import plan_words
-from ablation.show.page.content import anchors, problems
-from ablation.show.page.edges import bound_of, within
-from ablation.show.page.evidence import evidence
+from ablation.show.page.content import anchors, problems, provenance
+from ablation.show.page.edges import bound_of, evidence, within
 from ablation.show.page.format import decimals_for, duration, number, p_value, plural, signed
-from ablation.show.page.provenance import provenance
 from ablation.show.page.render import SCRIPTS, render, write_report
 from ablation.store import analysis_history
 from ablation.store.collect import collect

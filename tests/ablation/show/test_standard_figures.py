@@ -13,12 +13,10 @@ from PIL import Image, ImageStat
 from ablation.config.study import Change
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.figures import render
-from ablation.show.figures.curves import draw_curves, families
-from ablation.show.figures.metric import primary_column
 from ablation.show.figures.render import render_figures
-from ablation.show.lineage import describe_change, lineage
+from ablation.show.figures.standard import draw_curves, families, primary_column
 from ablation.show.tables import build_table
-from ablation.show.text import describe_value
+from ablation.show.text import describe_change, describe_value, lineage
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
 from tests.simulate import DEBIAS, Study, default_lineage, simulate

@@ -14,10 +14,9 @@ import pandas as pd
 import pytest
 
 from ablation.cli.main import main
-from ablation.show.groups import group_table, keys_that_differ
 from ablation.show.methods import methods
+from ablation.show.other_tables import group_table, keys_that_differ, subset_table
 from ablation.show.page.render import render
-from ablation.show.subsets import subset_table
 from ablation.show.table_files import render_tables
 from ablation.show.table_formats import latex, to_csv, to_html, to_latex, to_markdown
 from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, build_table

@@ -1,4 +1,4 @@
-"""The figure `curves`: what a study's runs logged, a panel per family of variants and metric."""
+"""The figures of every study: `curves`, `metric` (the main metric of every variant) and `lineage`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +12,13 @@ from numpy.typing import NDArray
 
 from ablation.config.display_schema import CurveDefinition
 from ablation.config.lineage import walk
+from ablation.config.study_schema import Analysis
 from ablation.show.figures.style import (
+    INK,
     LEGEND,
+    MUTED,
     PALETTE,
+    WARN,
     Dash,
     beside,
     finite,
@@ -22,16 +26,18 @@ from ablation.show.figures.style import (
     headed,
     key,
     look,
+    names_down,
     nothing,
     numbered,
     room_for,
 )
-from ablation.show.lineage import Node
+from ablation.show.tables import ComparisonTable, Row
+from ablation.show.text import Node, plain, shortened, wrapped
 
 Array = NDArray[np.float64]
 MOST = 1 + len(PALETTE)  # lines of one panel: a parent and six that are compared with it
 SIZE = (1.9, 1.25)  # inches
-_NOTE = (
+_CURVES_NOTE = (
     "Line: mean over seeds. Band: lowest to highest seed. Thin: some seeds have stopped. "
     "Black: what the others of its legend descend from."
 )
@@ -97,7 +103,7 @@ def draw_curves(title: str, declared: Sequence[CurveDefinition], nodes: Sequence
         return figure
     groups, found = families(nodes), courses(frame)
     right = LEGEND + room_for([f"{name} (no data)" for group in groups for name in group])
-    figure, axes = grid(title, _NOTE, (len(groups), len(curves)), SIZE, gaps=(0.5, 0.12), right=right)
+    figure, axes = grid(title, _CURVES_NOTE, (len(groups), len(curves)), SIZE, gaps=(0.5, 0.12), right=right)
     for column, curve in enumerate(curves):
         rows = frame[frame["metric"] == curve.metric]
         for row, group in enumerate(groups):
@@ -150,3 +156,90 @@ def draw_course(panel: Axes, course: Course, style: tuple[str, Dash], width: flo
         linestyle=(0, dash) if dash else "-",
         marker="." if len(course.step) == 1 else "",
     )
+
+
+_DOTS, _METRIC = 0.23, 4.6  # inches
+_METRIC_NOTE = "Dot: one seed. Bar: mean of seeds."
+
+
+def primary_column(table: ComparisonTable, analysis: Analysis) -> int:
+    """The table's main column: the mean over subsets under the analysis' protocol, else the first."""
+    for index, column in enumerate(table.columns):
+        parts = column.metric.split("/")
+        if len(parts) == 3 and parts[1] == "mean" and parts[0] == analysis.protocol:
+            return index
+    return 0
+
+
+def draw_metric(table: ComparisonTable, analysis: Analysis) -> Figure:
+    """Draw the primary metric of every variant."""
+    index = primary_column(table, analysis)
+    rows = [row for row in table.rows if not row.is_reference]
+    references = [row for row in table.rows if row.is_reference and row.cells[index].mean is not None]
+    published = " Diamond: published." if any(row.published[index] is not None for row in rows) else ""
+    dashed = "".join(f" Dashed: {plain(row.name)}." for row in references)
+    title = f"{table.title} ({table.scale} scale)"
+    left = 0.2 + room_for([row.name for row in rows])
+    figure, axes = grid(
+        title, _METRIC_NOTE + published + dashed, (1, 1), (_METRIC, _DOTS * max(len(rows), 1)), left=left
+    )
+    panel = axes[0, 0]
+    names_down(panel, [row.name for row in rows])
+    for row in references:
+        panel.axvline(finite(row.cells[index].mean), color=MUTED, linestyle=(0, (4, 2)), linewidth=1)
+    for place, row in enumerate(rows):
+        _draw_row(panel, place, row, index)
+    panel.set_xlabel(plain(table.columns[index].metric))
+    return figure
+
+
+def _draw_row(panel: Axes, place: int, row: Row, index: int) -> None:
+    cell, published = row.cells[index], row.published[index]
+    if cell.mean is None:
+        note = plain(shortened(row.status or ("failed" if cell.failed else "not measured"), 60))
+        across = panel.get_yaxis_transform()
+        panel.text(0.02, place, note, transform=across, va="center", color=MUTED, style="italic")
+    else:
+        panel.plot(finite(cell.values), [place] * len(cell.values), ".", color=PALETTE[0], markersize=5, alpha=0.6)
+        panel.plot([finite(cell.mean)], [place], "|", color=INK, markersize=9, markeredgewidth=1.8)
+    if published is not None:
+        panel.plot([published], [place], "D", color=PALETTE[1], markersize=4, markerfacecolor="none")
+
+
+LINE, INDENT, LETTER = 0.15, 0.26, 0.085  # of a line's height, of a generation and of a bold letter, in inches
+_TREE_NOTE = "Square: confounded, more than one factor changed, so the edge cannot say which one mattered."
+
+
+def draw_tree(title: str, nodes: Sequence[Node]) -> Figure:
+    """Draw the variants in tree order."""
+    labels = [_label(node) for node in nodes]
+    tops, y = {}, 0.0
+    for node, label in zip(nodes, labels, strict=True):
+        tops[node.name] = y
+        y += max(1, len(label)) * LINE + 0.1
+    column = max(node.depth * INDENT + LETTER * len(node.name) for node in nodes) + 0.35
+    figure, [[axes]] = grid(
+        title, _TREE_NOTE if any(node.confounded for node in nodes) else "", (1, 1), (column + 4.5, y), left=0.2
+    )
+    axes.set_xlim(0, column + 4.5)  # inches
+    axes.set_ylim(y, 0)
+    axes.set_axis_off()
+    depths = {node.name: node.depth * INDENT for node in nodes}
+    for node, label in zip(nodes, labels, strict=True):
+        x, top, color = depths[node.name], tops[node.name], WARN if node.confounded else INK
+        if node.parent in tops:
+            above = depths[node.parent]
+            axes.plot([above, above, x], [tops[node.parent], top, top], color=MUTED, linewidth=1, zorder=1)
+        marker, face = ("s", "white") if node.confounded else ("o", INK)
+        axes.plot([x], [top], marker, color=color, markersize=5, markerfacecolor=face, clip_on=False)
+        axes.text(x + 0.13, top, plain(node.name), size=8.5, weight="bold", va="center")
+        for number, line in enumerate(label):
+            axes.text(column, top + number * LINE, line, size=7.5, va="center", color=color if node.parent else MUTED)
+    return figure
+
+
+def _label(node: Node) -> list[str]:
+    """The changes in lines of 78 characters, broken between changes where that is possible."""
+    kept = [change.replace(" ", "\u00a0") if len(change) < 78 else change for change in node.changes]
+    lines = plain(wrapped("; ".join(kept) or "root", 78).replace("\u00a0", " ")).split("\n")
+    return [*lines[:-1], f"{lines[-1]}  ({len(node.factors)} factors)"] if node.confounded else lines
