@@ -215,7 +215,7 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compa
                 items=int(store.item_counts(name)["items"].sum()),
                 health=broken_rules(store, name),
                 published=found,
-                figures=figure_data(definition.title, edges, analysis, found.plots if found else []),
+                figures=figure_data(definition.title, edges, found.plots if found else []),
                 certificate=certify(name),
                 provenance=provenance(store, name),
                 seconds=device_seconds(store, name),

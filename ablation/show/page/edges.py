@@ -15,7 +15,6 @@ from ablation.judge.edges import WORDS
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.page.format import decimals_for, duration, is_number, number, p_value, signed
 from ablation.show.page.lineage import ForestAxis, GraphRow, Picture, forest_axis, graph_rows, picture
-from ablation.show.page.plan_words import primary_in_words
 from ablation.show.page.plots import DotPlot
 from ablation.show.text import describe_change
 from ablation.store.database import Store
@@ -218,12 +217,11 @@ def _intervals(record: Mapping[str, Any], decimals: int) -> Iterator[tuple[str, 
 EFFECTS = ("effect", "low", "high", "p", "p_adjusted", "seeds", "items")
 
 
-def figure_data(title: str, edges: Edges, analysis: Analysis | None, plots: list[DotPlot]) -> dict[str, Any]:
-    """Return `{title, effects, published}`; a figure that the page does not have is None.
+def figure_data(title: str, edges: Edges, plots: list[DotPlot]) -> dict[str, Any]:
+    """Return `{title, effects, published}`, the numbers behind the page's figures; None for a figure that it lacks.
 
-    effects: `{measure, margin, confidence, limit, decimals, columns, rows}`, a row being variant, against, change,
-    verdict and the numbers of EFFECTS (null where there is none), in the order of the lineage.
-    published: `[{label, rows: [[variant, published, measured, sd]]}]`, one per plot.
+    effects: `{columns, rows}`, a row being variant, against, change, verdict and the numbers of EFFECTS (null where
+    there is none), in the order of the lineage. published: `[{label, rows: [[variant, published, measured, sd]]}]`.
     """
     rows = [
         [
@@ -235,14 +233,6 @@ def figure_data(title: str, edges: Edges, analysis: Analysis | None, plots: list
         ]
         for name, comparison in edges.comparisons
     ]
-    effects = analysis and {
-        "measure": primary_in_words(analysis),
-        "margin": edges.axis.margin,
-        "confidence": f"{1 - analysis.alpha:.0%}",
-        "limit": edges.axis.limit,
-        "decimals": edges.decimals,
-        "columns": ["variant", "against", "change", "verdict", *EFFECTS],
-        "rows": rows,
-    }
+    effects = {"columns": ["variant", "against", "change", "verdict", *EFFECTS], "rows": rows}
     published = [{"label": plot.label, "rows": plot.rows} for plot in plots]
     return {"title": title, "effects": effects if rows else None, "published": published or None}

@@ -58,20 +58,15 @@ from ablation.store.samples import study_samples
 HERE = Path(__file__).parent
 Quote = Callable[[], Quoted]
 Examples = Mapping[str, Sequence[Mapping[str, Any]]]
-STYLES = ("uPlot-1.6.32.min.css", "page.css", "page_samples.css")
+STYLES = ("uPlot-1.6.32.min.css", "page.css")
 LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
 SCRIPTS = (
     "uPlot-1.6.32.iife.min.js",
     "tablesort-5.7.1.min.js",
-    "page_packed.js",
-    "page_tables.js",
-    "page_picture.js",
+    "page.js",
     "page_export.js",
-    "page_figures.js",
-    "page_series.js",
     "page_curves.js",
     "page_pairs.js",
-    "page_samples.js",
 )
 
 

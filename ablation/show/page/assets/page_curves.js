@@ -7,7 +7,7 @@
   const DARK = ["#6ab7ec", "#f08c4a", "#3fc39c", "#df9cc0", "#e6b53c", "#a9d8f5", "#e4e4e4"];
   const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 2], [1, 2], [12, 4]];
   const SLOTS = LIGHT.length;
-  const { bridged, summary, smoothed, extremes, interpolated } = window.ablation;
+  const { element, drawn, label, save, saveSvg, csv } = window.ablation;
   const dark = window.matchMedia("screen and (prefers-color-scheme: dark)");
 
   // How to write the numbers of one row: with the same decimals, four digits of the largest and two of the smallest.
@@ -23,22 +23,67 @@
     };
   }
 
-  function element(name, text, className) {
-    const node = document.createElement(name);
-    if (text !== undefined) node.textContent = text;
-    if (className) node.className = className;
-    return node;
+  function swatch(colour, dash) {
+    const line = drawn("line", { x1: 0, x2: 26, y1: 5, y2: 5, stroke: colour, "stroke-width": 2, "stroke-dasharray": dash.join(" ") });
+    return drawn("svg", { width: 26, height: 10, viewBox: "0 0 26 10" }, line);
   }
 
-  function swatch(colour, dash) {
-    const ns = "http://www.w3.org/2000/svg";
-    const svg = document.createElementNS(ns, "svg");
-    const line = document.createElementNS(ns, "line");
-    Object.entries({ width: 26, height: 10, viewBox: "0 0 26 10" }).forEach(([k, v]) => svg.setAttribute(k, v));
-    const look = { x1: 0, x2: 26, y1: 5, y2: 5, stroke: colour, "stroke-width": 2, "stroke-dasharray": dash.join(" ") };
-    Object.entries(look).forEach(([k, v]) => line.setAttribute(k, v));
-    svg.appendChild(line);
-    return svg;
+  // Fill gaps inside a seed's own range on a straight line: another run may have logged at steps that this one did not.
+  function bridged(values) {
+    const filled = values.slice();
+    let last = -1;
+    values.forEach((value, i) => {
+      if (value === null) return;
+      for (let j = last + 1; last >= 0 && j < i; j++) {
+        filled[j] = values[last] + ((value - values[last]) * (j - last)) / (i - last);
+      }
+      last = i;
+    });
+    return filled;
+  }
+
+  // Only where every seed has a value: a mean over the survivors of an early stop is not that of the variant.
+  function summary(seeds, count) {
+    const mean = [], low = [], high = [];
+    for (let i = 0; i < count; i++) {
+      const values = seeds.map((seed) => seed.values[i]);
+      const all = values.length > 0 && values.every((value) => value !== null);
+      mean.push(all ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
+      low.push(all ? Math.min(...values) : null);
+      high.push(all ? Math.max(...values) : null);
+    }
+    return { mean, low, high };
+  }
+
+  // Exponential moving average, freed of its start at nothing, as TensorBoard's; gaps stay gaps.
+  function smoothed(values, weight) {
+    let sum = 0, norm = 0;
+    return values.map((value) => {
+      if (value === null) return null;
+      sum = weight * sum + (1 - weight) * value;
+      norm = weight * norm + (1 - weight);
+      return sum / norm;
+    });
+  }
+
+  // Where a line is lowest and highest, and where it ends: {min, max, last}, each [value, index] or null.
+  function extremes(values) {
+    const known = values.map((value, i) => [value, i]).filter(([value]) => value !== null);
+    if (!known.length) return null;
+    const by = (better) => known.reduce((best, point) => (better(point[0], best[0]) ? point : best));
+    return { min: by((a, b) => a < b), max: by((a, b) => a > b), last: known[known.length - 1] };
+  }
+
+  // Values known at some x, read off a straight line at others; null outside of them.
+  function interpolated(x, values, wanted) {
+    const known = x.map((at, i) => [at, values[i]]).filter(([, value]) => value !== null);
+    let place = 0;
+    return wanted.map((at) => {
+      while (place + 1 < known.length && known[place + 1][0] < at) place++;
+      if (!known.length || at < known[0][0] || at > known[known.length - 1][0]) return null;
+      const [x0, y0] = known[place], [x1, y1] = known[Math.min(place + 1, known.length - 1)];
+      return x1 > x0 ? y0 + ((y1 - y0) * (at - x0)) / (x1 - x0) : y0;
+    });
   }
 
   class Curves {
@@ -59,8 +104,8 @@
       this.options = Array.from(this.find(".metric").options);
       this.find(".metric-search").addEventListener("input", () => this.search());
       [".smooth", ".log-steps", ".over"].forEach((name) => this.find(name).addEventListener("input", () => this.draw()));
-      this.find(".save-csv").addEventListener("click", () => window.ablation.save(`${this.fileName()}.csv`, "text/csv", this.csv()));
-      window.ablation.savePicture(this.root, () => this.fileName(), () => window.ablation.drawCurves(this.picture()));
+      this.find(".save-csv").addEventListener("click", () => save(`${this.fileName()}.csv`, "text/csv", this.csv()));
+      this.find(".save-svg").addEventListener("click", () => this.saveSvg());
       this.find(".each-seed").addEventListener("change", () => this.draw());
       this.find(".log-scale").addEventListener("change", () => this.draw());
       this.find(".step").addEventListener("input", () => this.read(Number(this.find(".step").value), true));
@@ -234,6 +279,7 @@
           else if (beyond.some((value, i) => value !== null && part.mean[i] === null)) add(beyond, { stroke: `${part.colour}90`, width: 1 });
         });
       });
+      this.lines = { series, bands };
       return { data, series, bands };
     }
 
@@ -337,17 +383,49 @@
         const each = seeds.map((seed) => (part.seeds.find((one) => one.seed === seed) || { values: [] }).values[i]);
         rows.push([this.metric.name, part.name, step, part.seconds ? part.seconds[i] : null, part.mean[i], part.low[i], part.high[i], ...each]);
       }));
-      return window.ablation.csv(rows);
+      return csv(rows);
     },
 
-    picture() {
-      const weight = Number(this.find(".smooth").value);
-      const log = this.find(".log-scale");
-      return {
-        title: this.metric.label, xLabel: this.timed ? "seconds" : "step", logX: this.chart.scales.x.distr === 3,
-        logY: log.checked && !log.disabled,
-        lines: this.parts.map((part) => ({ ...part, ...this.look(part.name, true), raw: weight > 0 ? part.mean : null, mean: weight > 0 ? smoothed(part.mean, weight) : part.mean, band: part.seeds.filter((seed) => seed.ok).length > 1 })),
+    // The chart as uPlot has laid it out: its bands, lines and ticks, in the colours of paper.
+    async saveSvg() {
+      this.draw(true);
+      await null; // uPlot lays out in a microtask
+      const { chart } = this, [xs] = chart.data, [width, height] = [chart.over.clientWidth, chart.over.clientHeight];
+      const at = (values, i) => `${chart.valToPos(xs[i], "x").toFixed(2)} ${chart.valToPos(values[i], "y").toFixed(2)}`;
+      const path = (values, looks) => {
+        let pen = "M";
+        const steps = values.map((value, i) => {
+          if (value === null && !this.timed) pen = "M";
+          if (value === null) return "";
+          const step = pen + at(values, i);
+          pen = "L";
+          return step;
+        });
+        return drawn("path", { d: steps.join(""), fill: "none", ...looks });
       };
+      const ticks = (axis, draw) => axis._splits.map((value, i) => [value, axis._values[i]]).filter(([, text]) => text).flatMap(draw);
+      const bands = this.lines.bands.map(({ series: [high, low], fill }) => {
+        const [above, below] = [chart.data[high], chart.data[low]], known = xs.map((_, i) => i).filter((i) => below[i] !== null);
+        const edge = [...known.map((i) => at(above, i)), ...known.reverse().map((i) => at(below, i))];
+        return drawn("path", { d: edge.length ? `M${edge.join("L")}Z` : "", fill });
+      });
+      const lines = this.lines.series.map((line, i) => [line, chart.data[i]]).filter(([line]) => line.width)
+        .map(([line, values]) => path(values, { stroke: line.stroke, "stroke-width": line.width, "stroke-dasharray": (line.dash || []).join(" ") }));
+      const grid = [
+        ...ticks(chart.axes[1], ([value, text]) => {
+          const y = chart.valToPos(value, "y");
+          return [drawn("path", { d: `M0 ${y}H${width}`, stroke: "#dddbd3" }), label(-8, y + 4, text, { "text-anchor": "end" })];
+        }),
+        ...ticks(chart.axes[0], ([value, text]) => label(chart.valToPos(value, "x"), height + 18, text, { "text-anchor": "middle" })),
+        label(width / 2, height + 36, this.timed ? "seconds" : "step", { "text-anchor": "middle" }),
+      ];
+      const keys = this.parts.flatMap(({ name, colour, dash }, i) => {
+        const [x, y] = [(i % 4) * 160, height + 60 + 18 * Math.floor(i / 4)];
+        return [drawn("path", { d: `M${x} ${y - 4}h26`, stroke: colour, "stroke-width": 2, "stroke-dasharray": dash.join(" ") }), label(x + 32, y, name)];
+      });
+      const plot = drawn("g", { transform: "translate(64 34)" }, ...grid, ...bands, ...lines, ...keys);
+      saveSvg(this.fileName(), this.metric.label, width + 84, height + 100 + 18 * Math.ceil(this.parts.length / 4), [plot]);
+      this.draw();
     },
   });
 

@@ -1,15 +1,38 @@
-// What a reader takes along: a file of a figure's data (CSV) or of its picture (SVG), made here and sent nowhere.
+// What a reader takes along: a figure's data (CSV) or its picture (SVG), made here and sent nowhere.
 (function () {
   "use strict";
 
-  const WIDTH = 720, HEIGHT = 400, LEFT = 70, RIGHT = 16, TOP = 30, BOTTOM = 46;
+  const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "font-size", "text-anchor"];
+
+  function element(name, text, className) {
+    const node = document.createElement(name);
+    if (text !== undefined && text !== null) node.textContent = text;
+    if (className) node.className = className;
+    return node;
+  }
+
+  function drawn(name, attributes, ...children) {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+    Object.entries(attributes).forEach(([key, value]) => node.setAttribute(key, value));
+    node.append(...children);
+    return node;
+  }
+
+  const label = (x, y, text, looks) => drawn("text", { x, y, fill: "#1d1d1b", "font-size": 12, ...looks }, text);
 
   function save(name, type, text) {
-    const link = document.createElement("a");
+    const link = element("a");
     link.href = URL.createObjectURL(new Blob([text], { type }));
     link.download = name;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  function saveSvg(name, title, width, height, parts) {
+    const paper = drawn("rect", { width: "100%", height: "100%", fill: "#ffffff" });
+    const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "font-family": "Helvetica, Arial, sans-serif" });
+    svg.append(drawn("title", {}, title), paper, label(8, 20, title, { "font-weight": 600, "font-size": 14 }), ...parts);
+    save(`${name}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(svg));
   }
 
   // Numbers as they are; a text that a spreadsheet would run as a formula gets a leading apostrophe.
@@ -23,80 +46,63 @@
     return rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
   }
 
-  function ticks(low, high, log) {
-    if (log) {
-      const found = [];
-      for (let power = Math.ceil(low - 1e-9); power <= high + 1e-9; power++) found.push(power);
-      return found.length > 1 ? found : [low, high];
-    }
-    const rough = (high - low) / 8 || 1, power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
-    const found = [];
-    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(k * step);
-    return found;
-  }
-
-  function label(value, log) {
-    const number = log ? 10 ** value : value;
-    return String(+number.toPrecision(4)).replace("-", "\u2212");
-  }
-
-  // Lines with bands on two axes: {title, xLabel, logX, logY, lines}, a line with its own x.
-  function drawCurves({ title, xLabel, logX, logY, lines }) {
-    const ofX = (value) => (logX ? Math.log10(value) : value);
-    const ofY = (value) => (logY ? Math.log10(value) : value);
-    const there = (line, i, value) => line.x[i] !== null && (!logX || line.x[i] > 0) && value !== null && (!logY || value > 0);
-    const range = (values, empty) => {
-      const [least, most] = [values.reduce((a, b) => Math.min(a, b), Infinity), values.reduce((a, b) => Math.max(a, b), -Infinity)];
-      return values.length ? [least, most > least ? most : least + 1] : empty;
-    };
-    const shown = (line) => [line.mean, line.raw, ...(line.band ? [line.low, line.high] : [])].filter(Boolean);
-    const allX = lines.flatMap((line) => line.x.filter((_, i) => shown(line).some((values) => there(line, i, values[i]))).map(ofX));
-    const allY = lines.flatMap((line) => shown(line).flatMap((values) => values.filter((value, i) => there(line, i, value)))).map(ofY);
-    const [x0, x1] = range(allX, [0, 1]), [y0, y1] = range(allY, [0, 1]);
-    const picture = new window.ablation.Picture(WIDTH, HEIGHT + 18 * Math.ceil(lines.length / 4), title);
-    const bottom = HEIGHT - BOTTOM - 18, right = WIDTH - RIGHT;
-    const px = (value) => LEFT + ((ofX(value) - x0) / (x1 - x0)) * (right - LEFT);
-    const py = (value) => bottom - ((ofY(value) - y0) / (y1 - y0)) * (bottom - TOP);
-    const paths = (line, values) => {
-      const found = [[]];
-      values.forEach((value, i) => {
-        if (there(line, i, value)) found[found.length - 1].push([px(line.x[i]), py(value)]);
-        else if (found[found.length - 1].length) found.push([]);
-      });
-      return found.filter((points) => points.length);
-    };
-    picture.text(LEFT, 18, title, { bold: true });
-    ticks(y0, y1, logY).forEach((tick) => {
-      const y = bottom - ((tick - y0) / (y1 - y0)) * (bottom - TOP);
-      picture.line([[LEFT, y], [right, y]], { stroke: "#dddddd" });
-      picture.text(LEFT - 8, y + 4, label(tick, logY), { anchor: "end" });
+  // A drawing of the page with its styles written into it, at a place of another one.
+  function still(svg, x, y) {
+    const copy = svg.cloneNode(true), shown = [svg, ...svg.querySelectorAll("*")];
+    [copy, ...copy.querySelectorAll("*")].forEach((node, i) => {
+      const style = getComputedStyle(shown[i]);
+      LOOKS.forEach((look) => node.setAttribute(look, style.getPropertyValue(look)));
     });
-    ticks(x0, x1, logX).forEach((tick) => {
-      const x = LEFT + ((tick - x0) / (x1 - x0)) * (right - LEFT);
-      picture.line([[x, bottom], [x, bottom + 4]], { stroke: "#666666" });
-      picture.text(x, bottom + 18, label(tick, logX), { anchor: "middle" });
-    });
-    picture.text((LEFT + right) / 2, bottom + 36, xLabel, { anchor: "middle" });
-    lines.forEach((line, i) => {
-      if (line.band) {
-        const known = line.x.map((_, at) => at).filter((at) => there(line, at, line.low[at]));
-        const edge = (values, order) => order.map((at) => [px(line.x[at]), py(values[at])]);
-        if (known.length) picture.area([...edge(line.high, known), ...edge(line.low, known.slice().reverse())], { fill: line.colour, opacity: 0.17 });
-      }
-      if (line.raw) paths(line, line.raw).forEach((points) => picture.line(points, { stroke: line.colour, opacity: 0.35 }));
-      paths(line, line.mean).forEach((points) => picture.line(points, { stroke: line.colour, width: 2, dash: line.dash }));
-      const [lx, ly] = [LEFT + (i % 4) * 160, bottom + 60 + 18 * Math.floor(i / 4)];
-      picture.line([[lx, ly - 4], [lx + 26, ly - 4]], { stroke: line.colour, width: 2, dash: line.dash });
-      picture.text(lx + 32, ly, line.name);
-    });
-    return picture;
+    copy.setAttribute("x", x);
+    copy.setAttribute("y", y);
+    return copy;
   }
 
-  // The button of a figure: its picture as SVG. `name` and `draw` are asked when it is pressed.
-  function savePicture(root, name, draw) {
-    root.querySelector(".save-svg").addEventListener("click", () => save(`${name()}.svg`, "image/svg+xml", draw().svg()));
+  // The axis of the lineage, and a row for each change: its interval as on the page, the numbers and the verdict.
+  function effects(article, { rows }) {
+    const [axis, ...forests] = article.querySelectorAll(".lineage .forest");
+    const parts = rows.flatMap(([variant, against, , verdict], i) => {
+      const y = 70 + 24 * i, effect = forests[i].closest(".row").querySelector(".c-effect").textContent.replace(/\s+/g, " ").trim();
+      const word = { "text-anchor": "end", "font-weight": 600, fill: getComputedStyle(forests[i]).color };
+      return [label(8, y + 16, `${variant}, from ${against}`.slice(0, 40)), still(forests[i], 250, y), label(500, y + 16, effect, { "font-size": 11 }), label(752, y + 16, verdict, word)];
+    });
+    return [": effect of each change", 760, 80 + 24 * rows.length, [still(axis, 250, 36), ...parts]];
   }
 
-  window.ablation = Object.assign(window.ablation || {}, { save, csv, ticks, axisLabel: label, drawCurves, savePicture });
+  // The panels of the page, three side by side, and their key.
+  function published(article, plots) {
+    const panels = [...article.querySelectorAll(".panels svg")], [width, height] = ["width", "height"].map((side) => panels[0][side].baseVal.value);
+    const rows = Math.ceil(panels.length / 3), y = 50 + rows * (height + 30);
+    const parts = panels.flatMap((svg, i) => {
+      const [left, top] = [(i % 3) * width, 50 + Math.floor(i / 3) * (height + 30)];
+      return [label(left + 8, top - 6, plots[i].label, { "font-weight": 600 }), still(svg, left, top)];
+    });
+    const [ours, theirs] = [...article.querySelectorAll("svg.key")].reverse();
+    const key = [still(theirs, 8, y - 10), label(24, y, "published"), still(ours, 100, y - 10), label(116, y, "measured, ± one standard deviation over seeds")];
+    return [": published and measured", Math.max(width * Math.min(3, panels.length), 400), y + 12, [...parts, ...key]];
+  }
+
+  const FIGURES = {
+    effects: { draw: effects, table: ({ columns, rows }) => [columns, ...rows] },
+    published: {
+      draw: published,
+      table: (plots) => [["column", "variant", "published", "measured", "sd"], ...plots.flatMap(({ label, rows }) => rows.map((row) => [label, ...row]))],
+    },
+  };
+
+  window.ablation.ready.then(() => document.querySelectorAll(".figure-tools").forEach((tools) => {
+    const { title, [tools.dataset.figure]: content } = window.ablation.data[tools.dataset.source];
+    const { draw, table } = FIGURES[tools.dataset.figure];
+    const article = tools.closest("article"), name = `${article.id}-${tools.dataset.figure}`;
+    tools.querySelector(".save-svg").addEventListener("click", () => {
+      document.documentElement.classList.add("paper"); // its colours, also where the page is dark
+      const [what, ...picture] = draw(article, content);
+      document.documentElement.classList.remove("paper");
+      saveSvg(name, `${title}${what}`, ...picture);
+    });
+    tools.querySelector(".save-csv").addEventListener("click", () => save(`${name}.csv`, "text/csv", csv(table(content))));
+    tools.hidden = false;
+  }));
+
+  window.ablation = Object.assign(window.ablation || {}, { element, drawn, label, save, saveSvg, csv });
 })();

@@ -5,19 +5,7 @@
   const TURNED = { better: "worse", worse: "better" };
   const MINUS = "\u2212";
 
-  function element(name, text, className) {
-    const node = document.createElement(name);
-    if (text !== undefined && text !== null) node.textContent = text;
-    if (className) node.className = className;
-    return node;
-  }
-
-  function drawn(name, attributes, ...children) {
-    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
-    Object.entries(attributes).forEach(([key, value]) => node.setAttribute(key, value));
-    node.append(...children);
-    return node;
-  }
+  const { element, drawn } = window.ablation;
 
   function signed(value, decimals) {
     const text = Math.abs(value).toFixed(decimals);

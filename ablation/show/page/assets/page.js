@@ -1,4 +1,21 @@
-// Sorting (tablesort) and filtering of the comparison tables.
+// What the page holds packed: lists that stand folded go to their places, and `data` to the scripts that draw it.
+(function () {
+  "use strict";
+
+  const bytes = Uint8Array.from(atob(document.getElementById("packed").textContent), (c) => c.charCodeAt(0));
+  const opened = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const ready = new Response(opened).json().then(({ folded, data }) => {
+    // One that holds others is counted after them, and must be there before them.
+    folded.map((html, i) => [html, i]).reverse().forEach(([html, i]) => { document.querySelector(`[data-folded="${i}"]`).outerHTML = html; });
+    window.ablation.data = data;
+    const aim = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (aim) aim.scrollIntoView();
+  });
+  window.ablation = { ready };
+  ready.then(() => { document.documentElement.dataset.ready = "yes"; });
+})();
+
+// Sorting (tablesort) and filtering of tables and lists, and what a print shows.
 (function () {
   "use strict";
 
@@ -64,4 +81,20 @@
     opened.forEach((details) => { details.open = true; });
   });
   window.addEventListener("afterprint", () => opened.forEach((details) => { details.open = false; }));
+
+  // Items that changed: the filter by subset.
+  window.ablation.ready.then(() => document.querySelectorAll(".samples").forEach((samples) => {
+    const select = samples.querySelector(".sample-subset");
+    if (!select) return;
+    const items = [...samples.querySelectorAll("li[data-subset]")];
+    const count = samples.querySelector("output");
+    const show = () => {
+      for (const item of items) item.hidden = select.value !== "" && item.dataset.subset !== select.value;
+      const shown = items.filter((item) => !item.hidden).length;
+      count.textContent = shown === items.length ? "" : `${shown} of ${items.length} items`;
+    };
+    select.addEventListener("change", show);
+    samples.querySelector(".controls").hidden = false;
+    show(); // a browser may restore the choice of an earlier visit
+  }));
 })();
