@@ -10,7 +10,7 @@ from ablation.judge.compare.arms import Options, expand
 from ablation.judge.compare.comparison import Comparison, Rules, compare_sides
 from ablation.judge.compare.outcomes import Outcome
 from ablation.readers.sheet import Wanted
-from ablation.show.comparison import as_rows, in_words
+from ablation.show.comparison import as_rows, in_words, write_comparison
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
@@ -21,8 +21,6 @@ def run_compare(arguments: argparse.Namespace) -> int:
         raise ConfigError("compare", "--markdown", None, "cannot be combined with --csv or --json", "leave one out")
     comparison = _from_study(arguments) if arguments.study else _from_files(arguments)
     if arguments.page:
-        from ablation.show.page.compared import write_comparison
-
         write_comparison(comparison, arguments.page)
     if arguments.csv:
         from ablation.judge.verdicts import edge_rows

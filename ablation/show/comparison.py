@@ -1,21 +1,27 @@
-"""A comparison in words, and as rows for programs.
+"""A comparison of evaluations in words, as rows for programs, and as a page.
 
 in_words(comparison, width) -> str
 as_rows(comparison) -> list of plain values, one map per edge
+write_comparison(comparison, out)
 """
 
+import hashlib
 import math
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from ablation.config.display_schema import ColumnDefinition, TableDefinition
 from ablation.config.study_schema import Target
 from ablation.contract.reading import one_line
 from ablation.judge.compare.comparison import Compared, Comparison
 from ablation.judge.compare.flips import Flip
 from ablation.judge.verdicts import EDGE_COLUMNS
 from ablation.readers.sheet import short
+from ablation.store.stored_study import StoredStudy
 
 _FEWEST_DECIMALS = 4
 
@@ -189,3 +195,68 @@ def _row(comparison: Comparison, found: Compared) -> dict[str, Any]:
         "worst": [asdict(flip) for flip in found.flips.worst],
     }
     return row
+
+
+def write_comparison(comparison: Comparison, out: Path) -> Path:
+    """Write the report page of a comparison, drawn as a grid's is, from a database made for it; return `out`."""
+    from ablation.show.page.render import write_report  # late: neither is needed without a page
+    from ablation.store.evaluated import STAGE, write_evaluated
+
+    measured = comparison.measured
+    analysis = measured.analysis
+    formats = sorted({sheet.source.suffix.lstrip(".") for arm in comparison.arms.values() for sheet in arm.sheets})
+    filters = sorted({sheet.filter for arm in comparison.arms.values() for sheet in arm.sheets} - {""})
+    columns = [
+        ColumnDefinition(metric=f"{analysis.protocol}/{subset}/{analysis.value}", label=subset)
+        for subset in analysis.subsets
+    ]
+    digest = hashlib.sha256(analysis.model_dump_json().encode()).hexdigest()[:16]
+    definition = StoredStudy(
+        name=measured.name,
+        title=measured.name,
+        question=f"Does {analysis.value}{f' ({filters[0]})' if filters else ''} change?",
+        source=f"evaluation files ({', '.join(formats)})",
+        table=TableDefinition(columns=columns),
+        analysis=analysis,
+        analysis_digest=digest,
+        published=None,
+        last_stage=STAGE,
+        analysis_history=[],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        database = Path(folder) / "compared.duckdb"
+        write_evaluated(database, definition, measured.variants, measured.values, measured.clusters)
+        return write_report(database, out, {measured.name: _examples(comparison)})
+
+
+def _examples(comparison: Comparison) -> list[dict[str, Any]]:
+    """Items that changed most, with their words, for each edge that has some."""
+    edges = []
+    for found in comparison.compared:
+        flips, edge = found.flips, found.edge
+        items = [
+            {
+                "word": word,
+                "item": short(flip.item),
+                "subset": flip.subset,
+                "before": f"{flip.before:.3g}",
+                "after": f"{flip.after:.3g}",
+                "seed": flip.seed if edge.seeds > 1 else None,
+                "asked": flip.text.asked,
+                "answers": [
+                    (who, what)
+                    for who, what in (
+                        ("wanted", flip.text.wanted),
+                        (edge.parent, flip.answer_before),
+                        (edge.child, flip.text.answered),
+                    )
+                    if what
+                ],
+            }
+            for word, of in (("improved", flips.best), ("got worse", flips.worst))
+            for flip in of
+        ]
+        if items:
+            counts = {"better": flips.better, "worse": flips.worse}
+            edges.append({"child": edge.child, "parent": edge.parent, "items": items} | counts)
+    return edges
