@@ -33,7 +33,7 @@ def digest_of(results: Path) -> str:
 def keep_answers(results: Path, digest: str, answers: Mapping[str, str]) -> None:
     """Keep the sentence of each study; `digest` was taken before anything was judged.
 
-    Results that cannot be written, as those of a colleague, are not a reason for a report to fail.
+    A results folder that cannot be written, such as a colleague's, must not make the report fail.
     """
     with contextlib.suppress(OSError):
         write_json(results / ANSWERS, {"digest": digest, "answers": dict(answers)})

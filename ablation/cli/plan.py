@@ -146,7 +146,7 @@ def _known(edges: Sequence[Edge]) -> list[Edge]:
 
 @dataclass(frozen=True)
 class Question:
-    """An effect that is to be found with a probability, at the levels that the analysis plan leaves to an edge."""
+    """An effect to be found with a given power, at the levels that the analysis plan leaves to one edge."""
 
     effect: float
     power: float
@@ -178,7 +178,7 @@ def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
     `pilots` are ordered by their noise: the table is of the one in the middle, and of the noisiest.
 
     Raises:
-        ConfigError: no plan is to be had for the hours.
+        ConfigError: no plan fits the hours.
     """
     heads = {
         "seeds": "seeds",
@@ -228,7 +228,7 @@ def _middle(pilots: Sequence[Pilot]) -> Pilot:
 
 
 def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Iterator[str]:
-    """What finds the effect, and below what it cannot be decided. Raises as `in_words`."""
+    """The smallest plans that find the effect, and the hours below which none does. Raises as `in_words`."""
     middle, noisiest = _middle(pilots), pilots[-1]
     wanted = f"an effect of {question.effect:g} with {question.power:.0%}"
     for pilot in dict.fromkeys((middle, noisiest)):

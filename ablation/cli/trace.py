@@ -126,7 +126,7 @@ def _cell(stages: tuple[TracedStage, ...]) -> Cell:
 
 
 def _rerun(study: str, scale: str, stages: tuple[TracedStage, ...]) -> Iterator[str]:
-    """Commands that run it in folders of their own, with the code that it had where that was one commit."""
+    """Commands that run it again in separate folders, with its original code if that was one commit."""
     commits = {stage.commit for stage in stages} - {None}
     diffs = {stage.diff for stage in stages if stage.diff}
     if len(commits) == 1:

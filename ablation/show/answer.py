@@ -1,4 +1,4 @@
-"""What a study found, in short sentences: what helped, what hurt, what made no difference, what to look at next."""
+"""A study's findings in a few short sentences: what helped, hurt or made no difference, and what to look at next."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from ablation.show.page.format import decimals_for, is_number, number, plural
 _OTHER = {
     "confounded": ("mixes several factors", "mix several factors"),
     "invalid": ("cannot be compared", "cannot be compared"),
-    "not run": ("has still to run", "have still to run"),
+    "not run": ("still has to run", "still have to run"),
 }
 NAMED = 2  # edges of each word that are named, the largest effects first; the others are counted
 
@@ -64,7 +64,7 @@ def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _open(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Count the undecided, and name the one that the fewest seeds would decide if its effect is the one seen."""
+    """Count the undecided edges, and name the one that needs the fewest more seeds if its effect is as observed."""
     text = f"{plural(len(rows), 'change')} {'is' if len(rows) == 1 else 'are'} undecided{_cost(rows)}"
     priced = [row for row in rows if is_number(row.get("seeds_needed")) and row["seeds_needed"] > row["seeds"]]
     if not priced:

@@ -116,7 +116,7 @@ def _subsets(found: Compared, alpha: float, tool: str) -> list[str]:
 
 
 def _tool(comparison: Comparison) -> str:
-    """Whose standard errors the files hold."""
+    """The tool whose standard errors the files hold."""
     tools = {
         sheet.facts.tool for arm in comparison.arms.values() for sheet in arm.sheets if sheet.facts.stderr is not None
     }
@@ -140,7 +140,7 @@ def _flips(found: Compared, width: int) -> Iterator[str]:
 
 def _words(flip: Flip, found: Compared, width: int) -> Iterator[str]:
     text, parent, child, several = flip.text, found.edge.parent, found.edge.child, found.edge.seeds > 1
-    if text.asked:  # its end: a long prompt starts with instructions and examples
+    if text.asked:  # the end, since a long prompt starts with instructions and examples
         asked = " ".join(text.asked.split())
         room = max(width - 8, 20)
         yield f"        {one_line(asked if len(asked) <= room else '…' + asked[1 - room :], room)}"

@@ -1,4 +1,4 @@
-"""What a gate answered: in words for a terminal, and as Markdown for a pull request.
+"""The answers of a gate: in words for a terminal, and as Markdown for a pull request.
 
 in_words(gated) -> str
 as_markdown(gated) -> str
@@ -36,7 +36,7 @@ class Gated:
 
     @property
     def outcome(self) -> str:
-        """That of all edges."""
+        """The outcome of all edges together."""
         return gravest(self.answers)
 
     @property
@@ -46,7 +46,7 @@ class Gated:
 
     @property
     def notes(self) -> list[str]:
-        """What else is to be known before the answer is believed."""
+        """What a reader should know before believing the answer."""
         changed = "the analysis plan, its seeds or the rules of judging were changed after results existed"
         return [changed] if len(self.study.history) > 1 else []
 

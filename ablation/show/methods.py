@@ -102,7 +102,7 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
 
 
 def _measured(settings: Sequence[object]) -> list[str]:
-    """How runs were measured (number of samples, policies that a value is a mean of): what all variants share."""
+    """The evaluation settings that all variants share (such as the number of samples), as a sentence."""
     of_all = [each for each in settings if isinstance(each, Mapping)]
     if not of_all or len(of_all) < len(settings):
         return []

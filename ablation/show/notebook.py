@@ -1,4 +1,4 @@
-"""What a notebook shows of a verdict and of a results folder: small pieces of HTML without a style sheet.
+"""Verdicts and results folders in a notebook: small pieces of HTML without a style sheet.
 
 verdict_html(row) -> str
 results_html(runs, scale) -> str

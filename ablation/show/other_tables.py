@@ -23,8 +23,8 @@ GROUP BY ALL ORDER BY f.variant, f.seed, i.subset"""
 def subset_table(store: Store, table: ComparisonTable) -> ComparisonTable:
     """The rows of a study's table with a column per subset of its analysis plan, and their mean last.
 
-    A cell is the mean over items, its spread that over seeds. With a target the last column is the mean distance from
-    it: that, and not the distance of the mean, is what decides.
+    A cell is the mean over items, ± the spread over seeds. With a target, the last column is the mean distance from it,
+    which is what decides, not the distance of the mean.
     """
     analysis = store.study(table.study).analysis
     _, found = store.rows(MEANS, [table.study, analysis.protocol, analysis.value, analysis.subsets])
@@ -90,7 +90,7 @@ def keys_that_differ(variants: Sequence[PlannedVariant]) -> list[str]:
 
 
 def keys_that_group(variants: Sequence[PlannedVariant]) -> list[str]:
-    """Those of them of which two variants have the same value: of the others every row would be a variant."""
+    """The keys that differ but have a value that variants share; by any other, every row would be one variant."""
     return [key for key in keys_that_differ(variants) if len({value_of(v, key) for v in variants}) < len(variants)]
 
 

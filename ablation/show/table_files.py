@@ -31,7 +31,7 @@ FORMATS: dict[str, _Format] = {
 def render_tables(database: Path, reports_dir: Path, *, macros: bool = False) -> list[Path]:
     """Write a study's `table.md`, `.csv`, `.tex` and `.html`, `subsets.csv` and `.tex`, `runs.csv` and `methods.md`.
 
-    They stand in `<reports_dir>/<study>/`; returns the paths written. With `macros`, `.tex` files have a macro for each
+    The files go to `<reports_dir>/<study>/`; return their paths. With `macros`, `.tex` files have a macro for each
     number, and `numbers.tex` defines them.
     """
     written = []

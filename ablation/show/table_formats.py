@@ -80,7 +80,7 @@ def to_runs_csv(study: str, runs: pd.DataFrame, results: pd.DataFrame) -> str:
 
 
 def numbers(table: ComparisonTable) -> dict[str, str]:
-    """What LaTeX prints of each measured number, by the name of its macro: `gad/d-final/accuracy`."""
+    """Each measured number as LaTeX prints it, by the name of its macro: `gad/d-final/accuracy`."""
     return {
         macro: latex(show_cell(cell, column, row.seeds, table.counted))
         for row in table.rows
@@ -90,7 +90,7 @@ def numbers(table: ComparisonTable) -> dict[str, str]:
 
 
 def _macros(table: ComparisonTable, row: Row) -> list[str]:
-    """The names of a row's macros; where headings alone do not tell the columns apart, metrics do."""
+    """The names of a row's macros: from the column headings, or from the metrics if headings are not unique."""
     named = [[_label(text, "./_") for text in (c.label, c.metric)] for c in table.columns]
     labels, metrics = zip(*named, strict=True)
     columns = labels if len(set(labels)) == len(labels) else metrics
@@ -182,7 +182,7 @@ def show_published(row: Row, table: ComparisonTable) -> list[str]:
 
 
 def latex(text: str) -> str:
-    """Text that LaTeX prints as it stands; characters outside Latin-1 become `?`, which T1 fonts may lack."""
+    """Text that LaTeX prints literally; characters outside Latin-1, which T1 fonts may lack, become `?`."""
     known = "".join(c if ord(c) < 256 or c in LATEX else "..." if c == "…" else "?" for c in " ".join(text.split()))
     return re.sub("->|[" + re.escape("".join(k for k in LATEX if len(k) == 1)) + "]", lambda m: LATEX[m[0]], known)
 
@@ -203,7 +203,7 @@ def pipe(cells: Iterable[str], *, escape: bool = True) -> str:
 
 
 def markdown(text: str) -> str:
-    """Text that Markdown shows as it stands, on one line."""
+    """Text that Markdown shows literally, on one line."""
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split())).replace("-\\>", "->")
 
 

@@ -42,7 +42,7 @@ class Cell:
 
     @property
     def mean(self) -> float | None:
-        """Mean over seeds; None where there is none to be had."""
+        """Mean over seeds; None if nothing was measured or a value is not finite."""
         return math.fsum(self.values) / len(self.values) if self.values and not self.failed else None
 
     @property
@@ -74,7 +74,7 @@ class Row:
 
     @property
     def status(self) -> str:
-        """Why there are no numbers, or nothing."""
+        """Why there are no numbers; empty if there are."""
         if self.seeds:
             return ""
         if self.state in FAILED:
@@ -85,7 +85,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """A whole table with what a reader must know to read it."""
+    """A table with everything that a reader needs to know."""
 
     study: str
     title: str
@@ -94,8 +94,12 @@ class ComparisonTable:
     columns: tuple[ComparisonColumn, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
-    heads: tuple[str, str, str] = ("variant", "changed from its parent", "seeds")  # of the columns that name and count
-    counted: str = "seeds"  # what the values of a cell are of
+    heads: tuple[str, str, str] = (
+        "variant",
+        "changed from its parent",
+        "seeds",
+    )  # of the columns for name, change and count
+    counted: str = "seeds"  # a cell has a value for each of these
     suffix: str = ""  # of the label by which LaTeX refers to it
 
     @property
@@ -162,7 +166,7 @@ def _worst(runs: pd.DataFrame) -> tuple[str, str]:
 
 
 def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) -> list[str]:
-    """One sentence for every run that is behind a smaller n, and for every figure that is not finite."""
+    """A sentence for every run that is missing from n, and for every value that is not finite."""
     notes = []
     if row.seeds:
         for run in runs[~runs["state"].isin(ENDED_WELL)].to_dict("records"):
@@ -193,7 +197,7 @@ def _notes_of_stages(health: pd.DataFrame) -> list[tuple[str, str]]:
 def _reference_row(
     reference: ReferenceDefinition | None, columns: Sequence[ComparisonColumn], results: pd.DataFrame
 ) -> tuple[list[Row], list[str]]:
-    """The row of the unchanged model: per seed the mean over variants; they agree, or a note says so."""
+    """The row of the unchanged model: per seed the mean over variants, and a note if they disagree."""
     if not reference:
         return [], []
     cells, notes, seeds = [], [], 0
@@ -211,7 +215,7 @@ def _reference_row(
 
 
 def with_decimals(column: ComparisonColumn, index: int, rows: Sequence[Row]) -> ComparisonColumn:
-    """Two significant digits of the typical spread; without a spread, four of the largest value."""
+    """Show two significant digits of the typical spread or, without a spread, four of the largest value."""
     cells = [row.cells[index] for row in rows]
     spreads = sorted(cell.sd for cell in cells if cell.sd)
     sizes = [abs(cell.mean) for cell in cells if cell.mean]
@@ -248,7 +252,7 @@ def _caption(store: Store, definition: StoredStudy) -> str:
 
 
 def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], protocol: str | None = None) -> str:
-    """Say which values are means over the last policies of each run, or nothing where none is.
+    """Say which values are means over the last policies of each run; empty if none is.
 
     With a protocol: of its values alone.
     """

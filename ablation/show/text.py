@@ -13,12 +13,12 @@ from ablation.plan.plan_file import PlannedVariant
 
 
 def plain(text: str) -> str:
-    """Text that is drawn as it stands: control characters become spaces."""
+    """Text to draw as it is, with control characters replaced by spaces."""
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
 
 
 def shown(value: Any) -> Any:
-    """Jinja's `finalize`: a browser would obey marks that turn the direction of a line, and has no sign for ESC."""
+    """Jinja's `finalize`: escapes what a browser would obey (marks of text direction) or cannot show (ESC)."""
     return type(value)(printable(value)) if isinstance(value, str) else value
 
 

@@ -20,7 +20,7 @@ from ablation.show.tables import build_table
 from ablation.show.text import lineage
 from ablation.store.database import Store
 
-DRAWN = ".figures.json"  # beside the figures: what they were drawn from, and what each file holds, as digests
+DRAWN = ".figures.json"  # next to the figures: digests of their data and of each file
 DATED = {"svg": "Date", "pdf": "CreationDate"}  # formats that would hold the time, and where
 DRAW: Mapping[str, Callable[[Store, str, FigureDefinition, Sequence[str], str], Figure]] = {
     "lines": draw_lines,
@@ -35,7 +35,7 @@ def render_figures(database: Path, reports_dir: Path, formats: Sequence[str] = (
     """Write `<reports_dir>/<study>/{curves,metric,lineage}.svg` and the study's own figures; return the paths.
 
     A study without curves has no such figure; one whose curves nothing has logged yet has one that says so. Where the
-    data of a study and the code are those of its files, these only get the time of now, for Snakemake.
+    data and the code are unchanged, only the modification times of a study's files are updated, for Snakemake.
     """
     written: list[Path] = []
     with Store(database) as store, mpl.rc_context(RC):
@@ -56,7 +56,7 @@ def render_figures(database: Path, reports_dir: Path, formats: Sequence[str] = (
 
 
 def digest_of(store: Store, study: str) -> str:
-    """Return a digest of all that a study's figures show, and of what draws them."""
+    """Return a digest of everything that a study's figures show, and of the code that draws them."""
     known = hashlib.sha256(mpl.__version__.encode())
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         known.update(path.read_bytes())
@@ -72,7 +72,7 @@ def digest_of(store: Store, study: str) -> str:
 
 
 def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
-    """What draws each figure of a study, by its name."""
+    """The function that draws each figure of a study, by name."""
     definition, nodes = store.study(study), lineage(store.variants(study))
     scale = f"({store.meta()['scale']} scale)"
     names = [node.name for node in nodes]

@@ -1,4 +1,4 @@
-"""How figures look: colours and dashes, a grid of panels, and what all kinds of figure draw into one."""
+"""The look of figures: colours and dashes, a grid of panels, and what all kinds of figures share."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ INK, MUTED, FAINT, WARN = "#222222", "#888888", "#DDDDDD", "#B34700"
 SMALL = 7.0  # size of letters in points
 NAME_WIDTH = 26  # characters of a variant's name
 LETTER = 0.062  # width of a letter in inches, rather more than the mean
-LEGEND = 0.65  # of a legend's line and what stands around it
+LEGEND = 0.65  # width of a legend's line and its margins, in inches
 HUGE = 1e300  # beyond it a difference of two numbers may overflow
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
@@ -78,8 +78,8 @@ def grid(
 ) -> tuple[Figure, Any]:
     """Return a figure of panels, [rows, columns], with a title above and a note at its foot.
 
-    Lengths are inches: `size` of a panel, `gaps` beside and below one, `left`, `right` and `below` of all of them.
-    Fixed room, as to ask matplotlib what everything takes (a tight box, a layout engine) takes as long as to draw it.
+    Lengths are inches: `size` of a panel, `gaps` to the right of and below one, `left`, `right` and `below` around all.
+    The room is fixed: measuring it (a tight box, a layout engine) would take as long as drawing.
     """
     (rows, columns), (gap, rise) = shape, gaps
     inner = (columns * (size[0] + gap) - gap, rows * (size[1] + rise) - rise)
@@ -113,13 +113,13 @@ def numbered(axes: Axes, x: bool = True, y: bool = True, *, whole: bool = False)
     if axes.get_yscale() == "linear":
         axes.yaxis.set_major_locator(MaxNLocator(4))
     else:
-        axes.yaxis.set_major_formatter("{x:g}")  # that of a logarithmic axis writes mathematics
+        axes.yaxis.set_major_formatter("{x:g}")  # the default of a logarithmic axis would be mathtext
     axes.tick_params(labelleft=y)
-    axes.yaxis.get_offset_text().set_x(-0.2)  # beside the title, not in it
+    axes.yaxis.get_offset_text().set_x(-0.2)  # next to the title, not over it
 
 
 def headed(axes: Axes, title: str, inches: float) -> None:
-    """Write a panel's title, in lines that it has room for."""
+    """Set a panel's title, wrapped to its width."""
     axes.set_title(wrapped(plain(title), round(15 * inches)))
 
 
@@ -158,5 +158,5 @@ def nothing(axes: Axes, words: str = "no data") -> None:
 
 
 def finite(values: Any) -> np.ndarray:
-    """Numbers of which an axis can be made."""
+    """Values that an axis can hold."""
     return np.clip(np.asarray(values, dtype=float), -HUGE, HUGE)

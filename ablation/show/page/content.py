@@ -121,7 +121,7 @@ class StudyPage:
 
     @property
     def plan_causes(self) -> list[str]:
-        """What was changed of the plan after there were results and could have helped one."""
+        """Changes to the plan, made after results existed, that could have favoured a verdict."""
         return [cause for old, new in pairwise(self.history) for cause in could_help(old, new)]
 
     @property
@@ -259,7 +259,7 @@ def run_grid(store: Store, study: str, variants: Sequence[str]) -> RunGrid:
 
 
 def problems(store: Store, study: str) -> list[dict[str, Any]]:
-    """What is not ok, once per stage, state and reason: {stage, state, reason, runs, dirs of stages with a log}.
+    """What is not ok, by stage, state and reason: {stage, state, reason, runs, dirs of stages with a log}.
 
     What only waits for another stage of the same run is left out. Failures come first, then what was not run.
     """

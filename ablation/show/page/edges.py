@@ -22,7 +22,7 @@ from ablation.store.database import Store
 
 @dataclass(frozen=True)
 class Interval:
-    """Where an effect and its interval lie on the shared axis, at its end where they leave it; None for no number."""
+    """Positions of an effect and its interval on the shared axis, clipped to its ends; None if not known."""
 
     point: float
     low: float | None
@@ -58,7 +58,7 @@ class EdgeRow:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """Every judged edge of the variant, that with its parent first."""
+        """Every judged edge of the variant, the one with its parent first."""
         if self.verdict is None or self.variant.parent is None:
             return list(self.others)
         own = Comparison(self.variant.parent, self.verdict, self.evidence, self.interval, self.variant.changes)
@@ -66,7 +66,7 @@ class EdgeRow:
 
     @property
     def word(self) -> str | None:
-        """The verdict that stands for the variant: that of the edge with its parent, else of the first other."""
+        """The variant's verdict: of the edge with its parent, or else of the first other edge."""
         return next((comparison.verdict for comparison in self.comparisons), None)
 
 
@@ -138,7 +138,7 @@ def _interval(record: Mapping[str, Any], axis: ForestAxis) -> Interval | None:
 
 
 def bound_of(store: Store, study: str, analysis: Analysis) -> float:
-    """The largest effect that there can be: known where every item is right (1) or wrong (0), else infinite."""
+    """The largest possible effect: known if every item is either right (1) or wrong (0), otherwise infinite."""
     _, [[right_or_wrong]] = store.rows(
         "SELECT bool_and(value IN (0, 1)) FROM finals JOIN items USING (key)"
         " WHERE study = ? AND protocol = ? AND name = ?",
@@ -151,7 +151,7 @@ def bound_of(store: Store, study: str, analysis: Analysis) -> float:
 
 
 def within(verdicts: pd.DataFrame, bound: float) -> pd.DataFrame:
-    """The verdicts with intervals cut at the largest effect that there can be; no effect beyond it can be detected."""
+    """The verdicts with intervals cut at the largest possible effect, beyond which nothing can be detected."""
     if math.isinf(bound):
         return verdicts
     ends = [name for name in verdicts if name.endswith(("low", "high"))]
@@ -202,7 +202,7 @@ def evidence(record: Mapping[str, Any], decimals: int) -> list[tuple[str, str]]:
 
 
 def _intervals(record: Mapping[str, Any], decimals: int) -> Iterator[tuple[str, str, str, str]]:
-    """Label, what stands before the interval, and the keys of its ends."""
+    """Label, text before the interval, and the keys of its ends."""
     yield "interval, corrected for all changes", "", "joint_low", "joint_high"
     root = record.get("root")
     if root and root != record.get("parent"):

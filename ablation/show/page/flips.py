@@ -33,7 +33,7 @@ class Flip:
         return (self.against - self.agreeing, -abs(self.change), self.subset, self.item)
 
     def telling_seeds(self, sign: int) -> list[int]:
-        """The seeds, that of the largest change in the item's direction first; `sign`: of an improvement."""
+        """The seeds, the largest change in the item's direction first; `sign`: as in `Flips.signs`."""
         direction = sign if self.change > 0 else -sign
         return [seed for seed, _, _ in sorted(self.values, key=lambda v: (-direction * (v[2] - v[1]), v[0]))]
 

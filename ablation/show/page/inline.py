@@ -17,9 +17,9 @@ ASSETS = Path(__file__).parent / "assets"
 
 @dataclass(frozen=True)
 class Live:
-    """What makes a page one that a server refreshes; a page in a file has none of it.
+    """The additions to a page that a server refreshes; a page in a file has none of them.
 
-    style, script: texts of the server's own. marker: HTML whose place the server fills, above the results. seconds:
+    style, script: the server's own. marker: HTML whose place the server fills, above the results. seconds:
     after which a browser without scripts loads the page again.
     """
 
@@ -31,12 +31,12 @@ class Live:
 
 @dataclass
 class Packed:
-    """What a page holds compressed, to be opened by its script: HTML that stands folded, and the scripts' data."""
+    """The compressed part of a page, which its script opens: folded HTML, and the scripts' data."""
 
     folded: list[str] = field(default_factory=list)
 
     def fold(self, html: str) -> Markup:
-        """Keep some HTML; return what holds its place."""
+        """Keep some HTML; return its placeholder."""
         self.folded.append(str(html))
         return Markup(f'<div data-folded="{len(self.folded) - 1}"></div>')  # a number
 
@@ -49,7 +49,7 @@ class Packed:
 
 
 def asset(name: str, folder: Path = ASSETS) -> str:
-    """An inline script or style; none may hold what would end its element early."""
+    """Return an inline script or style. Raises ValueError if it holds text that would end its element early."""
     text = (folder / name).read_text(encoding="utf-8").replace("\r\n", "\n")
     if re.search(r"</(script|style)|<!--", text, re.IGNORECASE):
         raise ValueError(f"{name} holds text that HTML would read as the end of its element")

@@ -13,14 +13,14 @@ from ablation.show.page.edges import Edges
 from ablation.show.page.format import is_number
 from ablation.show.text import describe_value
 
-MOST_VARIANTS = 40  # whose pairs are computed beforehand: 780
+MOST_VARIANTS = 40  # of which all pairs are computed in advance: 780
 GLYPHS = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "○", "invalid": "×", "not run": "□"}
 _TURNED = {"better": "worse", "worse": "better"}
 
 
 @dataclass(frozen=True)
 class PairCell:
-    """What the row's variant did against the column's."""
+    """The row's variant against the column's."""
 
     word: str
     effect: float | None

@@ -17,7 +17,7 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[s
 
 
 def could_help(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What changed between two entries of a plan's history that could have been chosen for what it does to a word."""
+    """Changes between two entries of a plan's history that could have been made to obtain a verdict."""
     keys = changed_keys(old["analysis"], new["analysis"])
     gone = [pair for pair in old.get("edges", []) if pair not in new.get("edges", [])]
     return [
@@ -36,7 +36,7 @@ def rules_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, 
 
 
 def standing_together(comparisons: Iterable[tuple[str, Any]]) -> list[tuple[str, list[str]]]:
-    """(parent, variants) of words, better or worse, that rest on the runs of one parent."""
+    """(parent, variants) of verdicts, better or worse, that rest on the runs of one parent."""
     found: dict[str, list[str]] = {}
     for name, comparison in comparisons:
         if comparison.verdict in ("better", "worse"):

@@ -154,7 +154,7 @@ class Plane:
 
 
 def planes(judged: JudgedStudy) -> list[Plane]:
-    """A plane for each guardrail of a study, of the changes of which both were measured."""
+    """A plane for each guardrail of a study, with the changes whose two effects were both measured."""
     edges, found = {edge.pair: edge for edge in judged.edges}, []
     for metric in dict.fromkeys(rail.metric for rails in judged.guarded.values() for rail in rails):
         both = [
@@ -177,12 +177,12 @@ def planes(judged: JudgedStudy) -> list[Plane]:
 
 
 def _reach(edges: Sequence[Edge], margin: float) -> float:
-    """So far that every effect and the margin are inside; intervals may leave the plane."""
+    """How far the axis reaches: every effect and the margin are inside, intervals may leave the plane."""
     return 1.5 * max([margin, *(abs(edge.effect) for edge in edges)])
 
 
 def _place(edge: Edge, reach: float) -> tuple[float, float, float]:
-    """The effect and its joint interval, which reaches as far as the plane where there is none."""
+    """The effect and its joint interval, which spans the plane if it is not known."""
     low, high = (edge.joint_low, edge.joint_high) if is_number(edge.joint_low) else (-abs(reach), abs(reach))
     return _pixel(edge.effect, reach), _pixel(low, reach), _pixel(high, reach)
 

@@ -1,6 +1,6 @@
 """The report page: one self-contained HTML file, drawn from the database and its certificate, that opens offline.
 
-The same database and certificate give the same bytes: the page shows the time of its data, never that of its drawing.
+The same database and certificate give the same bytes: the page shows the time of its data, never the time of drawing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +73,7 @@ SCRIPTS = (
 def write_report(database: Path, out: Path, examples: Examples | None = None) -> Path:
     """Draw the page of `database` into `out`, which is replaced only when the page is complete; return `out`.
 
-    `examples`: items that changed most, by study, for those who know their words.
+    `examples`: the items that changed most, with their texts, by study.
     """
     with Store(database) as store:
         page = read_page(store)
@@ -93,7 +93,7 @@ def render(
 
 
 def read_page(store: Store, judge: Judge | None = None, check: Check | None = None) -> Page:
-    """Return what the page says."""
+    """Gather the page's content."""
     own_judge, own_check, certify, compare, quote, draw_planes = _analyst(store)
     page = build_page(store, judge or own_judge, check or own_check, certify, compare)
     studies = [replace(study, planes=draw_planes(study.name)) for study in page.studies]
@@ -178,7 +178,7 @@ def _mark(word: str) -> str:
 
 
 def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote, Callable[[str], list[Plane]]]:
-    """Return what judges, audits, certifies, compares and quotes the variants of a study; all use one reading of it."""
+    """Return functions that judge, audit, certify, compare and quote variants; a study is read once for all."""
     certificates = known(store.path.parent)
 
     @cache

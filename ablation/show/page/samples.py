@@ -1,4 +1,4 @@
-"""Items that changed along an edge, in words, side by side: what the page quotes, and how much of it.
+"""The texts behind items that changed along an edge, side by side, as far as the page has room.
 
     page_samples(studies) -> {study: {(parent, child): EdgeSamples}}
 
@@ -38,7 +38,7 @@ class Quote:
 
 @dataclass(frozen=True)
 class Both:
-    """A text that both sides judged alike in words: its own words, and the numbers of either side, column by column."""
+    """A text that both sides judged with the same words: the words once, and the numbers of both sides in columns."""
 
     texts: Words
     numbers: list[str]
@@ -227,9 +227,9 @@ def _quote(said: Said, names: Sequence[str]) -> Quote:
 
 
 def differing(text: str, other: str) -> tuple[str, str, str]:
-    """Return a text as what it begins with like the other, where it differs, and what it ends with like the other.
+    """Split a text into the beginning that it shares with the other, the part that differs, and the shared end.
 
-    Whole words; the middle is empty where the two are equal, or have so little in common that a mark would say nothing.
+    Splits at whole words. The middle is empty if the two are equal, or share too little for a mark to mean anything.
     """
     ours, theirs = re.split(r"(\s+)", text), re.split(r"(\s+)", other)
     most = min(len(ours), len(theirs))
@@ -255,7 +255,7 @@ def _notes(study: Measurements, samples: Samples, edge: Edge) -> Iterator[str]:
 
 
 def _shown(text: str) -> str:
-    """Return a text as it may be shown: a sign for what is not a character, the first and last of very many lines."""
+    """Return a text fit to be shown: invalid characters are replaced, and the middle of very many lines is left out."""
     text = _NOISE.sub("\ufffd", text.replace("\r\n", "\n"))
     lines = text.split("\n")
     if len(lines) <= MOST_LINES:

@@ -66,5 +66,5 @@ def test_the_page_says_once_per_study_whether_its_words_are_calibrated(results, 
     text = (results / "certificate.json").read_text().replace(found["digest"], "0" * 16)
     (stale / "certificate.json").write_text(text)
     page = unfolded(write_report(stale / "tracker.duckdb", tmp_path / "stale.html").read_text())
-    assert "The grid makes it once all of its runs have ended" in page
-    assert "There is no certificate of these results" in page
+    assert "The grid makes one when all of its runs have ended" in page
+    assert "These results have no certificate" in page

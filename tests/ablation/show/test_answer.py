@@ -51,7 +51,7 @@ def test_a_guardrail_that_a_change_made_worse_is_told_with_its_word():
     [
         ([], "Nothing has been judged yet."),
         ([edge("v2", "invalid")], "1 change cannot be compared."),
-        ([edge("a", "not run"), edge("b", "not run")], "2 changes have still to run."),
+        ([edge("a", "not run"), edge("b", "not run")], "2 changes still have to run."),
         ([edge("a", "confounded"), edge("b", "confounded")], "2 changes mix several factors."),
     ],
 )

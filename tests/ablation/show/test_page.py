@@ -134,7 +134,7 @@ def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_
     cells = {name: re.findall(r"<td.*?</td>", row) for name, row in rows}
     assert ["v-worse" in cells["v2"][at("v0")], "v-better" in cells["v0"][at("v2")]] == [True, True]
     assert Elements(cells["v0"][at("v0")]).text == ""
-    told = "Values are those that the runs had."
+    told = "These are the values that the runs used."
     assert told in html
     assert told not in page(build(tmp_path / "elsewhere", [Study("s")], scale="imported"))
 
@@ -142,7 +142,7 @@ def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_
 def test_pairs_of_very_many_variants_are_not_computed(tmp_path):
     html = page(build(tmp_path, [Study("s", variants=41, seeds=1, items={"all": 5}, steps=1, metrics=1)]))
     assert pairs_of(html)["pairs"] == {}
-    assert "Of more than 40 variants the effects of all pairs are not computed beforehand" in text_of(html)
+    assert "With more than 40 variants, the effects of all pairs are not computed in advance" in text_of(html)
 
 
 # ---- words
@@ -420,7 +420,7 @@ def test_without_results_published_or_studies_there_is_a_page(tmp_path):
     assert "No run has logged a curve yet" in shown
     assert "there are no results yet" in shown
     assert "Published numbers" not in shown
-    assert "The plan holds no study" in text_of(page(build(tmp_path / "none", [])))
+    assert "The plan has no studies" in text_of(page(build(tmp_path / "none", [])))
 
 
 def test_the_same_results_give_the_same_bytes_even_collected_again(tmp_path):
