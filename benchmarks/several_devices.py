@@ -121,7 +121,7 @@ def take_steps(arguments: argparse.Namespace, out: Path) -> int:
     from trainers.micro_batch import MicroBatch
     from trainers.policy.config import Precision
     from trainers.policy.learner import Learner
-    from trainers.policy.placement import Placement
+    from trainers.policy.models import Placement
     from trainers.policy.supervised import fit
 
     name = "cpu" if arguments.device == "cpu" else f"cuda:{os.environ.get('LOCAL_RANK', '0')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from ablation.runner import stage
@@ -60,3 +61,13 @@ class Stage(stage.Stage):
             self.monitor.observe(step, {name: value})
         self.log.info("resumed after step %d", found.step)
         return found._replace(state=found.state["user"])
+
+
+def with_run_seed(configured: int, run: int | None) -> int:
+    """Return a seed in [0, 2**31) of a `seed` key and `Stage.seed`, the same in every process and on every machine.
+
+    A stage that the study declares as not seeded (run None) has the configured seed itself: one draw for all runs.
+    """
+    if run is None:
+        return configured
+    return int.from_bytes(hashlib.sha256(f"{configured} {run}".encode()).digest()[:8], "big") % 2**31

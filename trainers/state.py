@@ -1,6 +1,6 @@
 """Everything that a resumed run needs, as named tensors: modules, optimisers, random generators."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,3 +82,29 @@ def names_below(tensors: Mapping[str, Tensor], name: str) -> list[str]:
 def below(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     """Return the tensors whose names begin with `name/`, without that."""
     return {key: tensors[f"{name}/{key}"] for key in names_below(tensors, name)}
+
+
+def run_steps(
+    stage: Stage,
+    step: Callable[[int], object],
+    *,
+    steps: int,
+    first: int = 0,
+    state: State | None = None,
+    checkpoint_every: int | None = None,
+    enough: Callable[[int], bool] | None = None,
+) -> None:
+    """Call `step` with the numbers from `first` up to `steps`, and report progress after each.
+
+    state: written after every `checkpoint_every` steps, but not after the last; without one of the two there
+    are not checkpoints. enough: asked after each step, with the number of steps taken, whether to end here.
+    """
+    for number in range(first, steps):
+        step(number)
+        done = number + 1
+        if enough is not None and enough(done):
+            stage.progress(done, done)
+            return
+        stage.progress(done, steps)
+        if state is not None and checkpoint_every and done % checkpoint_every == 0 and done < steps:
+            state.save(stage, done)

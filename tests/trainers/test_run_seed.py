@@ -15,7 +15,7 @@ from tests.trainers.policy.helpers import SMALL, stage
 from trainers.demonstrations.offline import FILE
 from trainers.policy import task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart
-from trainers.run_seed import with_run_seed
+from trainers.stage import with_run_seed
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 POLICY_STAGES = ("warm_start", "judge", "evaluate_warm")

@@ -2,10 +2,8 @@
 
 import torch
 
-from trainers.policy.config import Precision
-from trainers.policy.models import load_policy, load_tokenizer
-from trainers.policy.placement import Placement
-from trainers.policy.rollout_config import Vllm
+from trainers.policy.config import Precision, Vllm
+from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.vllm_engine import VllmEngine
 
 CPU = Placement.of(["cpu"], Precision())

@@ -8,10 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from ablation.runner.ranks import ALONE
-from trainers.policy.config import Precision
-from trainers.policy.models import load_policy, load_tokenizer
-from trainers.policy.placement import Placement
-from trainers.policy.rollout_config import Vllm
+from trainers.policy.config import Precision, Vllm
+from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.vllm_engine import VllmEngine
 
 PROMPTS = [[5, 9, 12], [7, 3, 8, 20, 11, 4], [6]]

@@ -6,10 +6,9 @@ import torch
 from tests.vllm.helpers import CPU, Engine
 from trainers.policy import vllm_engine
 from trainers.policy.batch import response_logits, token_logps
-from trainers.policy.config import Scratch
+from trainers.policy.config import Scratch, Vllm
 from trainers.policy.models import build_policy, save_policy
 from trainers.policy.responses import Responder
-from trainers.policy.rollout_config import Vllm
 from trainers.policy.text import decode, word_tokenizer
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

@@ -11,18 +11,18 @@ Protocols:
 The words of the test items are saved as samples: their three sentences, with the log-probability of each before and
 after the edit.
 
-Items name their cluster (trainers.debias.clusters): those that share a target term or an edit of protocol `edited`.
+Items name their cluster: those that share a target term or an edit of protocol `edited`.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from trainers.assets import files
-from trainers.debias.clusters import item_clusters
 from trainers.debias.data import KINDS
 from trainers.debias.editor import micro_batches, predict
 from trainers.debias.hypernetwork import Hypernetwork
@@ -36,13 +36,47 @@ from trainers.debias.measure import (
     term_means,
     unedited,
 )
-from trainers.debias.prepared import PAIR, Prepared
+from trainers.debias.prepared import PAIR, Prepared, TokenisedItem
 from trainers.debias.scores import stereotype_probability
 from trainers.debias.suffix import SuffixModel
 from trainers.parallel.join import join
 from trainers.samples import Row as Sample
 from trainers.samples import save_samples, some_items
 from trainers.stage import Stage
+
+
+# A cluster is a connected component: it holds every item that shares a target term or an edit batch with another of its
+# items, as one shift of the weights moves the whole batch. Where batches mix terms, components soon hold a whole domain.
+def item_clusters(items: Sequence[TokenisedItem], batches: Sequence[Sequence[int]]) -> dict[str, str]:
+    """Name the cluster of each item: `<domain>/<term>`, with `+<n>` where n further terms belong to it.
+
+    Args:
+        items: the items of a study; those in no batch share their term only.
+        batches: numbers of the items that one edit serves. A batch holds items of one domain.
+    """
+    terms = [(item.domain, item.term) for item in items]
+    parent = {term: term for term in terms}
+
+    def root(term: tuple[str, str]) -> tuple[str, str]:
+        while parent[term] != term:
+            term = parent[term]
+        return term
+
+    for batch in batches:
+        for one, other in pairwise(batch):
+            first, second = sorted((root(terms[one]), root(terms[other])))
+            parent[second] = first  # the root is the first of its terms in the alphabet
+
+    sizes: dict[tuple[str, str], int] = {}
+    for term in parent:
+        sizes[root(term)] = sizes.get(root(term), 0) + 1
+
+    def name(term: tuple[str, str]) -> str:
+        more = sizes[term] - 1
+        return "/".join(term) + (f"+{more}" if more else "")
+
+    return {item.id: name(root(term)) for item, term in zip(items, terms, strict=True)}
+
 
 Row = tuple[str, str, str, str, float]
 NAMES = {"anti": "anti-stereotype", "stereo": "stereotype", "unrelated": "unrelated"}

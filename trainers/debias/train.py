@@ -9,6 +9,7 @@ import math
 import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,6 @@ from torch import Tensor
 
 from ablation.contract.atomic import replacing, write_text
 from trainers.assets import files
-from trainers.debias.early_stopping import EarlyStopping
 from trainers.debias.editor import ModuleEdit, accumulate, applied, micro_batches, predict, shift_gradients
 from trainers.debias.hypernetwork import Hypernetwork
 from trainers.debias.measure import (
@@ -38,6 +38,38 @@ from trainers.parallel.join import join as join_ranks
 from trainers.stage import Diverged, Stage
 from trainers.state import below, pack, unpack
 from trainers.weights import write_weights
+
+
+@dataclass
+class EarlyStopping:
+    """Watches one figure, lower being better. Without a key every epoch counts as the best, and nothing stops early."""
+
+    key: str | None
+    patience: int | None
+    best: float | None = None
+    best_epoch: int = -1
+    epoch: int = -1
+
+    def update(self, epoch: int, figures: dict[str, float]) -> bool:
+        """Take in an epoch's development figures; true if the hypernetwork is now the one to keep."""
+        self.epoch = epoch
+        if self.key is not None:
+            value = figures[self.key]
+            if self.best is not None and value >= self.best:
+                return False
+            self.best = value
+        self.best_epoch = epoch
+        return True
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether `patience` epochs have passed without improvement."""
+        return self.key is not None and self.patience is not None and self.epoch - self.best_epoch >= self.patience
+
+    def state(self) -> dict[str, object]:
+        """All fields, as JSON values."""
+        return asdict(self)
+
 
 WEIGHTS_FILE, EDITOR_FILE = "hypernetwork.safetensors", "editor.json"
 RANKS = join_ranks  # several devices: a process for each, with the items of a batch divided among them

@@ -13,8 +13,7 @@ from trainers.demonstrations.config import Concepts, Learner
 from trainers.demonstrations.division import Division, consecutive_splits, with_pools
 from trainers.demonstrations.in_context import Scores
 from trainers.demonstrations.source_json import Imported
-from trainers.run_seed import with_run_seed
-from trainers.stage import Stage
+from trainers.stage import Stage, with_run_seed
 from trainers.state import pack, unpack
 
 FOLDER = "learner"

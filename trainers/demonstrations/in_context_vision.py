@@ -21,8 +21,7 @@ from trainers.demonstrations.division import Division, divide_questions
 from trainers.demonstrations.image_text import ImageTextModel, Turn, load_image_text
 from trainers.demonstrations.in_context import Scores
 from trainers.demonstrations.source_json import Imported
-from trainers.demonstrations.vqa_accuracy import vqa_accuracy
-from trainers.demonstrations.vqa_data import VisualData, VisualQuestion, read_data
+from trainers.demonstrations.vqa_data import VisualData, VisualQuestion, read_data, vqa_accuracy
 from trainers.models import refuse_pickles
 
 

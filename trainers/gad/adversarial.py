@@ -22,32 +22,24 @@ from trainers.gad.critic import (
     teachers_of,
     update_critic,
 )
-from trainers.gad.data import response_limit, teacher_lengths, training_rows
+from trainers.gad.data import generator, number_of_steps, response_limit, rows_of_step, teacher_lengths, training_rows
 from trainers.gad.measure import measure
-from trainers.gad.order import generator, number_of_steps, rows_of_step
 from trainers.gad.quality import qualities, quality_metrics, rule_of
-from trainers.gad.rollouts import Rollouts
+from trainers.gad.rollouts import Rollouts, count_steps, set_steps, steps_taken
 from trainers.gad.rows import Row, read_rows
 from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_student, save_models
-from trainers.gad.version import count_steps, set_steps, steps_taken
-from trainers.loop import run_steps
 from trainers.micro_batch import OutOfMemory
 from trainers.objectives.diagnostics import Sum
-from trainers.policy.actor import Actor
+from trainers.policy.actor import Actor, build_importance, clipped_objective, sampler_gap
 from trainers.policy.batch import Sequences
-from trainers.policy.last_steps import measured_steps
-from trainers.policy.learner import Learner
-from trainers.policy.minibatches import Averages, minibatches
-from trainers.policy.models import learning, load_learner, load_tokenizer
-from trainers.policy.objective import build_importance, clipped_objective
-from trainers.policy.placement import Placement
-from trainers.policy.sampler_gap import sampler_gap
-from trainers.policy.sources import asset_files
+from trainers.policy.learner import Averages, Learner, minibatches
+from trainers.policy.models import Placement, learning, load_learner, load_tokenizer
+from trainers.policy.sources import asset_files, measured_steps
 from trainers.policy.supervised import fit
 from trainers.policy.text import decode
 from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
-from trainers.state import State
+from trainers.state import State, run_steps
 
 # The engine's names -> those under which this study's source reports the same quantities.
 ACTOR_METRICS = {

@@ -3,17 +3,14 @@
 from functools import partial
 
 from trainers.gad.config import GadConfig
-from trainers.gad.data import WORKED
-from trainers.gad.order import rows_of_step
+from trainers.gad.data import WORKED, rows_of_step
 from trainers.gad.students import STUDENT
 from trainers.parallel.join import join
-from trainers.policy.models import build_policy, save_policy
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement, build_policy, save_policy
 from trainers.policy.sources import asset_files, load_task
 from trainers.policy.supervised import Examples, Schedule, train_on_responses, warmup_cosine
 from trainers.policy.text import prompt_tokens, response_tokens, word_tokenizer
-from trainers.run_seed import with_run_seed
-from trainers.stage import Stage
+from trainers.stage import Stage, with_run_seed
 from trainers.tasks.interface import read_problems
 
 RANKS = join  # several devices: a process for each

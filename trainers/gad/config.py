@@ -13,13 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ablation.contract.absent import Absent
 from trainers.assets_config import Asset
 from trainers.policy.config import (
+    COLDEST,
     ClipRange,
     LastSteps,
+    Memory,
     Precision,
+    Sampled,
     Scratch,
 )
-from trainers.policy.memory_config import Memory
-from trainers.policy.rollout_config import COLDEST, Sampled
 from trainers.tasks.settings.templated_lists import TemplatedLists
 
 ADVERSARIAL = (  # keys that only the two adversarial stages and their critic use

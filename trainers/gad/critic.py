@@ -13,10 +13,8 @@ from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import Sum
 from trainers.objectives.discriminators import Diagnostics, Pooling, Scores, pair_diagnostics, pool
 from trainers.policy.batch import Sequences
-from trainers.policy.learner import Learner
-from trainers.policy.minibatches import Averages, Passes, minibatches
-from trainers.policy.models import refuse_other_tokenizer
-from trainers.policy.placement import Placement
+from trainers.policy.learner import Averages, Learner, Passes, minibatches
+from trainers.policy.models import Placement, refuse_other_tokenizer
 from trainers.policy.value_model import ValueModel, is_language_model
 
 Loss = Callable[[Scores, Scores], tuple[Tensor, Diagnostics]]

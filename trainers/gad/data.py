@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from ablation.contract.atomic import write_json
@@ -15,7 +16,31 @@ from trainers.policy.models import load_tokenizer
 from trainers.policy.sources import asset_files, load_task
 from trainers.policy.text import message_tokens, response_tokens, word_tokenizer
 from trainers.stage import Stage
-from trainers.tasks.interface import write_problems
+from trainers.tasks.interface import bucket, write_problems
+
+
+# Random numbers and rows depend on the step alone, so a resumed stage needs no generator's state.
+def generator(purpose: str, seed: int, step: int) -> torch.Generator:
+    """Return random numbers for one purpose at one step."""
+    return torch.Generator().manual_seed(bucket(f"{purpose} {seed} {step}", 2**62))
+
+
+def number_of_steps(rows: int, batch_size: int, epochs: int, max_steps: int | None) -> int:
+    """Return the steps of `epochs` passes, the last batch of a pass filled from the next one, or fewer."""
+    steps = math.ceil(epochs * rows / batch_size)
+    return steps if max_steps is None else min(steps, max_steps)
+
+
+def rows_of_step(rows: int, batch_size: int, step: int, *, purpose: str, seed: int) -> list[int]:
+    """Return the `batch_size` row numbers of a step: pass after pass over all rows, each in an order of its own."""
+    first = step * batch_size
+    chosen: list[int] = []
+    while len(chosen) < batch_size:
+        epoch, place = divmod(first + len(chosen), rows)
+        order = torch.randperm(rows, generator=generator(purpose, seed, epoch)).tolist()
+        chosen += order[place : place + batch_size - len(chosen)]
+    return chosen
+
 
 SPLITS = ("train", "dev", "test")
 TRAINED = ("seqkd", "warmup", "gad")  # stages that may have training rows of their own: the assets `<stage>_source`

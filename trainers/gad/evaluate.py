@@ -17,9 +17,7 @@ from trainers.gad.quality import rule_of
 from trainers.gad.rows import read_rows
 from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student, measured_models
 from trainers.parallel.join import join
-from trainers.policy.keep import nothing
-from trainers.policy.models import load_policy, load_tokenizer
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.quotes import Quotes
 from trainers.policy.sources import asset_files
 from trainers.policy.value_model import ValueModel
@@ -71,7 +69,7 @@ def run(stage: Stage) -> None:
             memory=memory,
             judge=judge,
             greedily=number == 0,
-            keep=quotes.keep if number == 0 else nothing,
+            keep=quotes.keep if number == 0 else None,
         )
         frames.append(found)
     frame = pd.concat(frames).groupby(COLUMNS[:-1], sort=False, as_index=False)["value"].mean()

@@ -2,8 +2,7 @@
 
 from trainers.gad.adversarial import Course, train
 from trainers.gad.config import GadConfig
-from trainers.gad.data import training_rows
-from trainers.gad.order import number_of_steps
+from trainers.gad.data import number_of_steps, training_rows
 from trainers.parallel.join import join
 from trainers.stage import Stage
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from trainers.micro_batch import MicroBatch
-from trainers.policy.models import load_policy, load_tokenizer
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.rewards import RewardModel
 from trainers.policy.text import message_tokens, pad, pad_token, without_special_tokens
 from trainers.policy.value_model import is_language_model

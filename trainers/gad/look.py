@@ -7,12 +7,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ablation.contract.atomic import write_text
 from trainers.gad.config import SeqKD
+from trainers.gad.quality import chrf
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
-from trainers.gad.similarity import chrf
-from trainers.policy.placement import Placement
-from trainers.run_seed import with_run_seed
-from trainers.stage import Stage
+from trainers.policy.models import Placement
+from trainers.stage import Stage, with_run_seed
 
 PAGE = "responses.md"
 

@@ -11,14 +11,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import score, teachers_of
 from trainers.gad.judge import Judge
-from trainers.gad.quality import qualities
+from trainers.gad.quality import qualities, rouge_l
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
-from trainers.gad.similarity import rouge_l
 from trainers.micro_batch import MicroBatch
-from trainers.policy.keep import Keep, nothing
-from trainers.policy.placement import Placement
-from trainers.policy.spread import Distinct
+from trainers.policy.models import Placement
+from trainers.policy.spread import Distinct, Keep
 from trainers.policy.value_model import ValueModel
 from trainers.tasks.interface import Task
 
@@ -39,7 +37,7 @@ def measure(
     memory: MicroBatch,
     judge: Judge | None = None,
     greedily: bool = True,
-    keep: Keep = nothing,
+    keep: Keep | None = None,
 ) -> pd.DataFrame:
     """Return one row per prompt and value: protocols `greedy` (the most likely response) and `sampled` (means).
 
@@ -76,7 +74,8 @@ def measure(
             scores = score(critic, distinct.sequences, memory, config.pooling)
             pairs = teachers_of(teacher, teacher_scores, distinct.sequences, scores, distinct.prompts)
             values["win"] = (0.5 + 0.5 * (scores.pooled - pairs.pooled).sign()).tolist()
-        keep(protocol, distinct, texts, values)
+        if keep is not None:
+            keep(protocol, distinct, texts, values)
         for name, column in values.items():
             means = distinct.mean(torch.tensor(column, dtype=torch.float64)).tolist()
             cells = [(row.id, SUBSET, protocol, name, value) for row, value in zip(rows, means, strict=True)]

@@ -5,16 +5,40 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.gad.rows import Row
-from trainers.gad.version import steps_taken
 from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement
 from trainers.policy.responses import Responder
 from trainers.policy.spread import Distinct
 from trainers.policy.text import message_tokens, pad, pad_token, response_tokens
+
+# A model carries the number of optimiser steps that its weights have seen, as a buffer. A copy of the weights (a sampler's,
+# a reference's) holds the number of the moment of copying, so a difference means stale weights.
+_BUFFER = "optimizer_steps"
+
+
+def count_steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Let every step of `optimizer` add 1 to the number that `model` carries, 0 to begin with."""
+    model.register_buffer(_BUFFER, torch.tensor(0), persistent=False)  # belongs to a run, not to a saved model
+
+    def add_one(*_: object) -> None:
+        model.get_buffer(_BUFFER).add_(1)
+
+    optimizer.register_step_post_hook(add_one)
+
+
+def set_steps(model: nn.Module, taken: int) -> None:
+    """Set the number, for weights that come from a checkpoint."""
+    model.get_buffer(_BUFFER).fill_(taken)
+
+
+def steps_taken(model: nn.Module) -> int:
+    """Return the number of optimiser steps that the weights of `model` have seen."""
+    return int(model.get_buffer(_BUFFER))
 
 
 @dataclass

@@ -8,19 +8,16 @@ from functools import partial
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.gad.config import GadConfig
-from trainers.gad.data import teacher_lengths, training_rows
+from trainers.gad.data import number_of_steps, rows_of_step, teacher_lengths, training_rows
 from trainers.gad.look import look_at
-from trainers.gad.order import number_of_steps, rows_of_step
 from trainers.gad.rows import read_rows
 from trainers.gad.students import keep_models, latest_student, save_models
 from trainers.micro_batch import OutOfMemory
 from trainers.parallel.join import join
-from trainers.policy.models import load_learner, load_tokenizer
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement, load_learner, load_tokenizer
 from trainers.policy.supervised import Examples, Schedule, constant, train_on_responses
 from trainers.policy.text import message_tokens, response_tokens
-from trainers.run_seed import with_run_seed
-from trainers.stage import Stage
+from trainers.stage import Stage, with_run_seed
 
 RANKS = join  # several devices: a process for each
 

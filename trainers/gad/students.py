@@ -6,9 +6,8 @@ from pathlib import Path
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ablation.runner.ranks import ALONE, Ranks
-from trainers.policy.last_steps import KEPT, earlier_models, keeping
 from trainers.policy.models import save_policy
-from trainers.policy.sources import asset_files
+from trainers.policy.sources import KEPT, asset_files, earlier_models, keeping
 from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
 

@@ -1,20 +1,61 @@
-"""The policy that learns: what its loss needs of a step's responses, and epochs of minibatches over them."""
+"""The policy that learns: its objective, what its loss needs of a step's responses, and epochs of minibatches."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
-from typing import Protocol
+from functools import partial, reduce
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from trainers.objectives.aggregation import Aggregation, aggregate, loss_units
+from trainers.objectives.aggregation import Aggregation, aggregate, loss_units, masked_mean
 from trainers.objectives.diagnostics import Diagnostics, Mean, Sum
 from trainers.objectives.kl import ESTIMATORS
+from trainers.objectives.losses import policy_loss
 from trainers.policy.batch import Sequences, batched_logps, token_logps
-from trainers.policy.learner import Learner
-from trainers.policy.minibatches import Averages, Passes, minibatches
-from trainers.policy.objective import Importance, Objective
-from trainers.policy.placement import Placement
+from trainers.policy.config import ClipRange, ImportanceWeights, PolicyConfig
+from trainers.policy.learner import Averages, Learner, Passes, minibatches
+from trainers.policy.models import Placement
+
+Objective = Callable[..., tuple[Tensor, Diagnostics]]
+
+
+def build_objective(parts: Mapping[str, Any], config: PolicyConfig) -> Objective:
+    """Return `policy_loss` with the variant's parts; call it with logps, old_logps, advantages, mask and `units`."""
+
+    def with_settings(*names: str) -> list[Callable[..., Any]]:
+        return [partial(parts[name], **getattr(config, name).model_dump()) for name in names if name in parts]
+
+    return partial(
+        policy_loss,
+        ratio=parts["ratio"],
+        transforms=with_settings("ema_smoothing") + [parts[name] for name in ("one_ratio",) if name in parts],
+        weights=with_settings("gradient_adaptive", "temporal_decay"),
+        surrogate=partial(parts["surrogate"], **config.surrogate.model_dump(exclude={"kind"})),
+        weight_on=config.weight_on,
+        aggregation=config.update.aggregation,
+    )
+
+
+def clipped_objective(parts: Mapping[str, Any], clip: ClipRange, aggregation: Aggregation) -> Objective:
+    """Return `policy_loss` with a ratio and PPO's clipping, and nothing else of what `build_objective` may add."""
+    surrogate = partial(parts["clip"], **clip.model_dump())
+    return partial(policy_loss, ratio=parts["ratio"], surrogate=surrogate, aggregation=aggregation)
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Weights (N, T) of old log-probabilities, the sampler's and the mask, at most `cap`."""
+
+    weights: Callable[[Tensor, Tensor, Tensor], Tensor]
+    cap: float
+
+
+def build_importance(parts: Mapping[str, Any], settings: ImportanceWeights | None) -> Importance | None:
+    """Return what corrects for a sampler that is not the policy; None where nothing does."""
+    if settings is None:
+        return None
+    return Importance(partial(parts["importance"], **settings.model_dump()), settings.cap)
 
 
 class ActorUpdate(Passes, Protocol):
@@ -168,3 +209,34 @@ class Actor:
 def with_advantage(advantages: Tensor) -> Tensor:
     """Return where the responses of advantages (N,) or (N, T) have one that is not 0: (N,), bool."""
     return (advantages != 0).view(len(advantages), -1).any(1)
+
+
+# How far the sampler's log-probabilities are from the policy's: rounding, unless the sampler's weights, cache or precision
+# differ. Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training".
+COMPARED = 8  # responses, spread evenly over the step's, so over all prompts and over all processes that sample
+# Nats. Between two ways through the same model float32 rounds to 1e-5, bfloat16 to 1e-2.
+LIMITS: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.05}
+
+
+def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "bfloat16"]) -> dict[str, float]:
+    """Return `rollout/logp_gap`, nats, and what it may be, before the update.
+
+    The gap is the mean over tokens of |log p of the sampler - log p of the policy|. Where the old log-probabilities
+    were recomputed it is of all responses, else of `COMPARED` ones.
+    """
+    sequences, sampled = batch.sequences, batch.sequences.logps
+    if sampled is None:
+        raise ValueError("responses that nobody sampled have no log-probabilities to compare with")
+    if actor.recompute_logps:
+        gap = masked_mean((batch.old_logps - sampled).abs(), sequences.mask)
+    else:
+        some = sequences.select(_spread(len(sequences)).to(sequences.mask.device))
+        assert some.logps is not None
+        gap = masked_mean((actor.logps(some) - some.logps).abs(), some.mask)
+    return {"rollout/logp_gap": gap.item(), "rollout/logp_gap_limit": LIMITS[sampled_in]}
+
+
+def _spread(count: int) -> Tensor:
+    """Return the numbers of `COMPARED` rows of `count`, evenly spread; of all where there are no more."""
+    some = min(COMPARED, count)
+    return torch.arange(some) * count // some

@@ -13,10 +13,9 @@ from trainers.objectives.diagnostics import Diagnostics, Sum
 from trainers.objectives.losses import value_loss
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
-from trainers.policy.learner import Learner
-from trainers.policy.memory_config import Memory
-from trainers.policy.minibatches import Averages, Passes, minibatches
-from trainers.policy.placement import Placement
+from trainers.policy.config import Memory
+from trainers.policy.learner import Averages, Learner, Passes, minibatches
+from trainers.policy.models import Placement
 from trainers.policy.value_model import ValueModel
 
 

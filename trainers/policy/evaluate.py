@@ -11,14 +11,11 @@ import pandas as pd
 from trainers.parallel.join import join
 from trainers.policy.config import PolicyConfig
 from trainers.policy.experience import Sampler
-from trainers.policy.keep import nothing
-from trainers.policy.last_steps import KEPT, earlier_models
 from trainers.policy.measure import Measured, average, measure
-from trainers.policy.models import load_policy, load_tokenizer
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.quotes import Quotes
 from trainers.policy.rewards import load_reward_model
-from trainers.policy.sources import load_task, policy_folder
+from trainers.policy.sources import KEPT, earlier_models, load_task, policy_folder
 from trainers.samples import save_samples
 from trainers.stage import Stage
 from trainers.tasks.interface import Problem, clusters_of, read_problems
@@ -60,7 +57,7 @@ def run(stage: Stage) -> None:
         # Numbers of its own for each policy: what sampling adds to a problem's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         last = number == 0
-        keep = quotes.keep if last else nothing
+        keep = quotes.keep if last else None
         found.append(measure(sampler, problems, settings, memory, greedy=last, keep=keep))
     results = found[0] | {"sampled": average([each["sampled"] for each in found])}
     rows = pd.concat([_rows(problems, protocol, result) for protocol, result in results.items()])

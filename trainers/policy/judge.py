@@ -1,8 +1,27 @@
-"""Stage `judge`: a reward model that learns the rule's rewards, where `reward_training` asks for one."""
+"""Stage `judge`: a reward model that learns the rule's rewards, where `reward_training` asks for one.
+
+The policy is then trained on what the classifier has learnt and measured by the rule, which shows the cost of reward
+hacking. The classifier is the warm start's body with a linear head on the last token of `prompt response`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.parallel.join import join
-from trainers.policy.config import PolicyConfig
-from trainers.stage import Stage
+from trainers.policy.config import PolicyConfig, Precision, RewardTraining
+from trainers.policy.experience import Sampler
+from trainers.policy.learner import Learner
+from trainers.policy.models import Placement, load_policy, load_tokenizer, save_policy, without_dropout
+from trainers.policy.rewards import encode, pair_texts, prepare_tokenizer
+from trainers.policy.sources import REWARD_MODEL, load_task, policy_folder
+from trainers.policy.supervised import Schedule, warmup_cosine
+from trainers.stage import Stage, with_run_seed
+from trainers.state import run_steps
+from trainers.tasks.interface import bucket, by_rule, read_problems
 
 RANKS = join  # several devices: a process for each
 
@@ -14,3 +33,123 @@ def run(stage: Stage) -> None:
         stage.log.info("reward_training.enabled is false: nothing is trained")
         return
     stage.parts["train"](stage)
+
+
+HELD_OUT = 10  # every tenth problem
+
+
+def train(stage: Stage) -> None:
+    """Sample, fit, measure on held-out problems, save."""
+    config: PolicyConfig = stage.config
+    settings, placement = config.reward_training, Placement.of(stage.devices, config.precision, stage.ranks)
+    folder, seed = policy_folder(stage, "warm_start"), with_run_seed(settings.seed, stage.seed)
+    texts, targets, correct = _judged(stage, folder, placement, seed)
+    tokenizer = prepare_tokenizer(load_tokenizer(folder))
+    model = stage.ranks.build(lambda: new_classifier(folder, placement.before_sharding, config.precision, seed))
+    model.config.pad_token_id = tokenizer.pad_token_id
+    model = stage.ranks.shard(model)
+    held_out = torch.arange(len(texts)) // settings.samples % HELD_OUT == 0
+    rows = (~held_out).nonzero()[:, 0]
+    classifier = _Classifier(model, tokenizer, placement)
+    _fit(stage, classifier, texts, targets, rows, seed=seed)
+    rows = held_out.nonzero()[:, 0]
+    with torch.no_grad():
+        memory = stage.micro_batch(settings.micro_batch)
+        scores = torch.cat(memory.run([texts[i] for i in rows], lambda part: classifier.scores(part).cpu()))
+    stage.log_metrics(settings.steps, agreement(scores, targets[rows], correct[rows]))
+    save_policy(stage.out / REWARD_MODEL, model, tokenizer, stage.ranks)
+
+
+def new_classifier(folder: Path, device: torch.device, precision: Precision, seed: int) -> PreTrainedModel:
+    """Return the body in `folder` with a new head of one output; the global random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder, num_labels=1, dtype=torch.float32, local_files_only=True
+        )
+    if precision.activation_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return without_dropout(model).to(device).eval()
+
+
+def agreement(scores: Tensor, rewards: Tensor, correct: Tensor) -> dict[str, float]:
+    """Return how well scores (N,) follow the rule's rewards (N,) and tell right from wrong responses, `correct` (N,).
+
+    `pair_accuracy`: share of the pairs of a right and a wrong response in which the right one has the higher score,
+    ties half; absent where all are right or all are wrong.
+    """
+    found = {"reward_model/error": (scores - rewards).square().mean().item()}
+    if scores.std() > 0 and rewards.std() > 0:
+        found["reward_model/correlation"] = torch.corrcoef(torch.stack([scores, rewards]))[0, 1].item()
+    difference = scores[correct > 0][:, None] - scores[correct == 0]
+    if difference.numel():
+        found["reward_model/pair_accuracy"] = (difference.sign().mean().item() + 1) / 2
+    return found
+
+
+def _judged(stage: Stage, folder: Path, placement: Placement, seed: int) -> tuple[list[str], Tensor, Tensor]:
+    """Return the texts of prompts and sampled responses, the rule's rewards (N,) and correctness (N,)."""
+    config: PolicyConfig = stage.config
+    settings = config.reward_training
+    tokenizer, task = load_tokenizer(folder), load_task(stage)
+    sampler = Sampler(
+        model=load_policy(folder, placement.device, config.precision),
+        tokenizer=tokenizer,
+        task=task,
+        sampling=config.sampling,
+        placement=placement,
+    )
+    problems = read_problems(stage.inputs["task_data"] / "train.jsonl")[: settings.problems]
+    generator = torch.Generator().manual_seed(bucket(f"judge {seed}", 2**62))
+    memory = stage.micro_batch(settings.sampled_at_once)
+    sequences, responses = sampler.responses(problems, group_size=settings.samples, generator=generator, memory=memory)
+    asked = [problem for problem in problems for _ in range(settings.samples)]
+    ended = sequences.ended(tokenizer.eos_token_id).tolist()
+    rewards, correct = map(torch.tensor, by_rule(task, asked, responses, ended))
+    texts = pair_texts(tokenizer, [problem.prompt for problem in asked], responses)
+    return texts, rewards, correct
+
+
+def _fit(
+    stage: Stage, classifier: "_Classifier", texts: list[str], targets: Tensor, rows: Tensor, *, seed: int
+) -> None:
+    """Minimise the mean squared error of the scores, responses drawn with replacement."""
+    settings: RewardTraining = stage.config.reward_training
+    generator = torch.Generator().manual_seed(bucket(f"judge order {seed}", 2**62))
+    memory = stage.micro_batch(settings.micro_batch)
+    learner = Learner.adamw(classifier.model, lr=settings.lr, memory=memory)
+
+    def draw(_: int) -> list[int]:
+        return rows[torch.randint(len(rows), (settings.batch_size,), generator=generator)].tolist()
+
+    schedule = Schedule(draw, settings.steps, settings.lr, warmup_cosine)
+
+    def backward(part: Tensor) -> Tensor:
+        scores = classifier.scores([texts[i] for i in part])
+        loss = (scores - targets[part].to(scores)).square().sum() / settings.batch_size
+        learner.memory.backward(loss)
+        return loss.detach()
+
+    def step(number: int) -> None:
+        learner.set_rate(schedule.lr_at(number))
+        losses, _ = learner.step(torch.tensor(schedule.rows(number)), backward)
+        if schedule.logs(number):
+            stage.log_metrics(number, {"reward_model/loss": sum(losses)})
+
+    with learner.training():
+        run_steps(stage, step, steps=settings.steps)
+
+
+@dataclass(frozen=True)
+class _Classifier:
+    """A reward model in training, and how it reads."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    placement: Placement
+
+    def scores(self, texts: list[str]) -> Tensor:
+        """Return the scores (N,), float32, with their graph."""
+        inputs = encode(self.tokenizer, texts).to(self.placement.device)
+        with self.placement.autocast():
+            return self.model(**inputs).logits[:, 0].float()

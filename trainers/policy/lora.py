@@ -30,7 +30,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class Settings(Protocol):
-    """What is read of `trainers.policy.memory_config.Lora`."""
+    """What is read of `trainers.policy.config.Lora`."""
 
     @property
     def rank(self) -> int: ...  # noqa: D102

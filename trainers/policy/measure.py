@@ -8,9 +8,8 @@ import torch
 from trainers.micro_batch import MicroBatch
 from trainers.policy.config import Evaluate
 from trainers.policy.experience import Sampler
-from trainers.policy.keep import Keep, nothing
 from trainers.policy.responses import Responder
-from trainers.policy.spread import Distinct
+from trainers.policy.spread import Distinct, Keep
 from trainers.tasks.interface import Problem, by_rule
 
 
@@ -41,7 +40,7 @@ def measure(
     memory: MicroBatch,
     *,
     greedy: bool = True,
-    keep: Keep = nothing,
+    keep: Keep | None = None,
 ) -> dict[str, Measured]:
     """Return the results of `greedy` (the most likely response) and `sampled` (`samples` responses per problem).
 
@@ -70,7 +69,13 @@ def measure(
 
 
 def _measured(
-    sampler: Sampler, problems: Sequence[Problem], found: Distinct, texts: list[str], *, protocol: str, keep: Keep
+    sampler: Sampler,
+    problems: Sequence[Problem],
+    found: Distinct,
+    texts: list[str],
+    *,
+    protocol: str,
+    keep: Keep | None,
 ) -> Measured:
     asked = [problems[i] for i in found.prompts.tolist()]
     values: dict[str, list[float]] = {"length": found.sequences.mask.sum(1).tolist()}
@@ -80,7 +85,8 @@ def _measured(
         values["reward"] = rewards
     if sampler.reward_model is not None:
         values["model_reward"] = sampler.reward_model([problem.prompt for problem in asked], texts).tolist()
-    keep(protocol, found, texts, values)
+    if keep is not None:
+        keep(protocol, found, texts, values)
     return Measured(
         {name: found.mean(torch.tensor(each, dtype=torch.float64)).tolist() for name, each in values.items()}
     )

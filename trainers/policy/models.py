@@ -2,6 +2,8 @@
 
 import copy
 import json
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,9 +21,37 @@ from transformers import (
 from transformers.utils import logging
 
 from ablation.runner.ranks import ALONE, Ranks
-from trainers.policy.config import Precision, Scratch
-from trainers.policy.memory_config import Memory
-from trainers.policy.placement import Placement
+from trainers.policy.config import Memory, Precision, Scratch
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The device of the models, the processes that share them, and `lora.Adapters` where models learn with some."""
+
+    device: torch.device
+    precision: Precision
+    ranks: Ranks = ALONE
+    adapters: Any = None
+
+    @classmethod
+    def of(cls, devices: list[str], precision: Precision, ranks: Ranks = ALONE, adapters: Any = None) -> "Placement":
+        """Return the placement on the stage's device, that of this rank."""
+        return cls(torch.device(devices[0]), precision, ranks, adapters)
+
+    @property
+    def before_sharding(self) -> torch.device:
+        """Return where a model is loaded: several ranks move it to their devices in parts."""
+        return self.device if self.ranks.size == 1 else torch.device("cpu")
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Return the context of a forward: bfloat16 arithmetic where the precision asks for it.
+
+        Autocast keeps the bfloat16 copies of weights until the context ends; several ranks, which gather the weights of
+        one block at a time, do without: each weight is used once in a forward.
+        """
+        enabled, keep = self.precision.compute == "bfloat16", self.ranks.size == 1
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=keep)
+
 
 logging.disable_progress_bar()  # a bar per model fills the logs of a grid
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")

@@ -6,9 +6,7 @@ from ablation.contract.parts import Parts
 from trainers.tasks import task_of
 
 if TYPE_CHECKING:
-    from trainers.policy.config import PolicyConfig
-    from trainers.policy.memory_config import Memory
-    from trainers.policy.rollout_config import Sampled
+    from trainers.policy.config import Memory, PolicyConfig, Sampled
 
 
 def parts(config: "PolicyConfig", stage: str) -> Parts:
@@ -17,7 +15,7 @@ def parts(config: "PolicyConfig", stage: str) -> Parts:
     if stage == "warm_start":
         found |= of_memory(config.warm_start.memory)
     if stage == "judge" and config.reward_training.enabled:
-        from trainers.policy.reward_training import train
+        from trainers.policy.judge import train
 
         found["train"] = train
     if stage == "reinforce":
@@ -94,7 +92,7 @@ def _of_rewards(config: "PolicyConfig") -> Parts:
     else:
         found["advantages"] = group_advantages(config.advantage.kind)
     if config.dynamic_sampling is not None:
-        from trainers.policy.dynamic_sampling import collect_informative
+        from trainers.policy.experience import collect_informative
 
         found["collect"] = collect_informative
     if config.overlong_penalty is not None:
@@ -103,7 +101,7 @@ def _of_rewards(config: "PolicyConfig") -> Parts:
         found["penalty"] = overlong_penalty
     if config.reward.level == "token":
         from trainers.objectives.rewards import token_advantages
-        from trainers.policy.token_rewards import TokenRewardModel
+        from trainers.policy.value_model import TokenRewardModel
 
         found |= {"reward_model": TokenRewardModel, "token_advantages": token_advantages}
     return found

@@ -11,26 +11,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from trainers.loop import run_steps
 from trainers.objectives.aggregation import masked_mean
 from trainers.objectives.kl import ESTIMATORS, adapt_coefficient
 from trainers.parallel.join import join
-from trainers.policy.actor import Actor, with_advantage
+from trainers.policy.actor import Actor, build_importance, build_objective, sampler_gap, with_advantage
 from trainers.policy.config import Critic as CriticSettings
 from trainers.policy.config import Gae, PolicyConfig
 from trainers.policy.experience import Experience, Responds, Sampler
-from trainers.policy.last_steps import KEPT, keeping, measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.measure import measure
-from trainers.policy.models import POLICY, learning, load_learner, load_tokenizer, save_policy
-from trainers.policy.objective import build_importance, build_objective
-from trainers.policy.placement import Placement
+from trainers.policy.models import POLICY, Placement, learning, load_learner, load_tokenizer, save_policy
 from trainers.policy.rewards import add_at_the_end, load_reward_model
-from trainers.policy.sampler_gap import sampler_gap
-from trainers.policy.sources import load_task, policy_folder, reward_model_folder
+from trainers.policy.sources import KEPT, keeping, load_task, measured_steps, policy_folder, reward_model_folder
 from trainers.policy.text import pad_token
 from trainers.stage import Stage
-from trainers.state import State
+from trainers.state import State, run_steps
 from trainers.tasks.interface import Problem, bucket, read_problems
 
 if TYPE_CHECKING:

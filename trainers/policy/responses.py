@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement
 from trainers.policy.rollout import concatenate, sample_all
 from trainers.policy.spread import Distinct, sample_evenly
 from trainers.policy.text import decode, pad, pad_token

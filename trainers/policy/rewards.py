@@ -10,8 +10,7 @@ from transformers import AutoModelForSequenceClassification, BatchEncoding, PreT
 
 from trainers.micro_batch import MicroBatch
 from trainers.policy.config import Reward
-from trainers.policy.models import load_tokenizer
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement, load_tokenizer
 from trainers.policy.sources import reward_model_folder
 from trainers.policy.text import without_special_tokens
 from trainers.stage import Stage

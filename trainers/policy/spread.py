@@ -14,7 +14,7 @@ On an accelerator each sample is a row of its own from the beginning: to divide 
 wait for the device ten times a token. The samples are the same but for rounding.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -224,3 +224,7 @@ def _divide(logits: Tensor, offsets: Tensor, many: Tensor) -> tuple[Tensor, Tens
     pairs, counts = keys[there].unique_consecutive(return_counts=True)
     before = place[there][counts.cumsum(0) - counts]
     return pairs // logits.shape[-1], pairs % logits.shape[-1], before, counts
+
+
+Keep = Callable[[str, Distinct, Sequence[str], Mapping[str, Sequence[float]]], None]
+"""Takes a protocol, its M different responses, their texts, and their values by name, M each."""

@@ -8,14 +8,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from trainers.loop import run_steps
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.learner import Learner
-from trainers.policy.models import learning
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement, learning
 from trainers.policy.text import pad, pad_token
 from trainers.stage import Stage
-from trainers.state import State
+from trainers.state import State, run_steps
 
 Rate = Callable[[int, int], float]  # step, steps -> share of the peak rate
 LOG_EVERY = 10  # steps

@@ -18,9 +18,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ablation.runner.deferred_imports import restore_compiler
 from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
-from trainers.policy.placement import Placement
+from trainers.policy.config import COLDEST, Vllm
+from trainers.policy.models import Placement
 from trainers.policy.rollout import concatenate
-from trainers.policy.rollout_config import COLDEST, Vllm
 from trainers.policy.text import decode, pad, pad_token
 
 SETTINGS = {

@@ -9,14 +9,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainers.micro_batch import MicroBatch
 from trainers.parallel.join import join
 from trainers.policy.config import PolicyConfig, Until, WarmStart
-from trainers.policy.models import POLICY, build_policy, load_learner, load_tokenizer, save_policy
-from trainers.policy.placement import Placement
+from trainers.policy.models import POLICY, Placement, build_policy, load_learner, load_tokenizer, save_policy
 from trainers.policy.responses import Responder
 from trainers.policy.sources import asset_files, load_task, mark_untrained
 from trainers.policy.supervised import Examples, Schedule, train_on_responses, warmup_cosine
 from trainers.policy.text import prompt_tokens, response_tokens, word_tokenizer
-from trainers.run_seed import with_run_seed
-from trainers.stage import Stage
+from trainers.stage import Stage, with_run_seed
 from trainers.tasks.interface import Problem, Task, bucket, by_rule, read_problems
 
 RANKS = join  # several devices: a process for each

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.tasks.interface import SPLITS, Problem, bucket
+from trainers.tasks.interface import SPLITS, Problem, bucket, rule_reward, tagged_answer
 from trainers.tasks.settings.arithmetic import Arithmetic
-from trainers.tasks.tagged import rule_reward, tagged_answer
 
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 NAMES = {"+": "plus", "-": "minus", "*": "times"}

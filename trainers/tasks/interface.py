@@ -6,6 +6,7 @@ A task is a module here with `create(settings, source) -> Task`; its settings ar
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,3 +83,27 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> None:
 def read_problems(path: Path) -> list[Problem]:
     """Read what `write_problems` wrote."""
     return [Problem(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# Responses of the form `<think> ... </think> <answer> ... </answer>` and the rule reward of Logic-RL (arXiv 2502.14768,
+# section 3.2): format +1 or -1; answer +2 if right, -1.5 if wrong, -2 if it cannot be read.
+FORMAT_REWARD = 1.0
+RIGHT, WRONG, UNREADABLE = 2.0, -1.5, -2.0
+
+_FORM = re.compile(r"\s*<think>(.*?)</think>\s*<answer>(.*?)</answer>\s*", re.DOTALL)
+_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+
+
+def tagged_answer(response: str) -> str | None:
+    """Return the text between the answer tags; None unless each tag stands once, in order, with no text around."""
+    match = _FORM.fullmatch(response)
+    if match is None or any(response.count(tag) != 1 for tag in _TAGS):
+        return None
+    return match.group(2).strip()
+
+
+def rule_reward(response: str, right: bool | None) -> float:
+    """Return format + answer reward; `right` is None where the answer cannot be read."""
+    if tagged_answer(response) is None:
+        return -FORMAT_REWARD + UNREADABLE
+    return FORMAT_REWARD + (UNREADABLE if right is None else RIGHT if right else WRONG)

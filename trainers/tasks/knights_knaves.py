@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.tasks.interface import SPLITS, Problem, bucket
+from trainers.tasks.interface import SPLITS, Problem, bucket, rule_reward, tagged_answer
 from trainers.tasks.settings.knights_knaves import KnightsKnaves
-from trainers.tasks.tagged import rule_reward, tagged_answer
 
 LETTERS = tuple("ABCDEFGH")
 NAMES = ("Avery", "Chloe", "Daniel", "Ella", "Ethan", "Jacob", "Lily", "Michael", "Noah", "Olivia", "Samuel", "Zoey")

@@ -1,6 +1,6 @@
 """Clusters of test items: connected by a target term, or by an edit that serves them together."""
 
-from trainers.debias.clusters import item_clusters
+from trainers.debias.evaluate import item_clusters
 from trainers.debias.prepared import TokenisedItem
 
 

@@ -8,12 +8,12 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from tests.trainers.debias.helpers import config
-from trainers.debias.early_stopping import EarlyStopping
 from trainers.debias.editor import applied, micro_batches
 from trainers.debias.measure import ItemScores, reported, summarise, term_means
 from trainers.debias.ridge import Ridge
 from trainers.debias.scores import PrefixTree, icat, language_modelling, stereotype_preferred, stereotype_probability
 from trainers.debias.suffix import SuffixModel
+from trainers.debias.train import EarlyStopping
 from trainers.models import find_modules
 from trainers.random_model import build_random_model
 

@@ -7,7 +7,7 @@ import torch
 
 from trainers.demonstrations import in_context_text
 from trainers.demonstrations.config import Sizes, TextQuestions
-from trainers.demonstrations.vqa_accuracy import normalise, vqa_accuracy
+from trainers.demonstrations.vqa_data import normalise, vqa_accuracy
 from trainers.random_model import build_random_model
 
 

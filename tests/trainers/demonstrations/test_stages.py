@@ -29,7 +29,7 @@ from trainers.demonstrations.offline import read_candidates, write_candidates
 from trainers.demonstrations.prepared import load_prepared
 from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.selector import build_selector
-from trainers.run_seed import with_run_seed
+from trainers.stage import with_run_seed
 
 ROOT = Path(__file__).parents[3]
 

@@ -27,10 +27,9 @@ from trainers.footprint.sizes import of_config, published, shape_of
 from trainers.gad.config import GadConfig
 from trainers.gad.footprint import footprint
 from trainers.models import EditedModule
-from trainers.policy.config import PolicyConfig, Precision, Scratch
+from trainers.policy.config import Lora, Memory, PolicyConfig, Precision, Scratch
 from trainers.policy.footprint import footprint as of_policy
 from trainers.policy.footprint import scratch_shape
-from trainers.policy.memory_config import Lora, Memory
 from trainers.policy.models import build_policy
 from trainers.policy.text import prompt_tokens, word_tokenizer
 from trainers.random_model import build_random_model

@@ -13,10 +13,10 @@ from trainers.gad.critic import pair_scores
 from trainers.objectives.aggregation import aggregate
 from trainers.policy import batch, decode, value_model
 from trainers.policy.batch import Sequences, batched_logps, token_logps
+from trainers.policy.config import Memory
 from trainers.policy.learner import Learner
-from trainers.policy.memory_config import Memory
+from trainers.policy.models import Placement
 from trainers.policy.parts import of_memory
-from trainers.policy.placement import Placement
 from trainers.policy.rollout import sample
 from trainers.policy.value_model import ValueModel
 from trainers.state import pack

@@ -21,8 +21,7 @@ from trainers.objectives.discriminators import Scores
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Precision
 from trainers.policy.learner import Learner
-from trainers.policy.models import load_policy, load_tokenizer
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.value_model import ValueModel
 
 CPU = Placement.of(["cpu"], Precision())

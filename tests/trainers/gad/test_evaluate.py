@@ -12,12 +12,12 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassifi
 from tests.trainers.gad.helpers import config, run_stage, series
 from trainers.gad.data import teacher_lengths
 from trainers.gad.judge import QUESTION, WINS, load_judge
+from trainers.gad.quality import rouge_l
 from trainers.gad.rows import read_rows
-from trainers.gad.similarity import rouge_l
 from trainers.gad.students import CRITIC, STUDENT
 from trainers.policy import responses
 from trainers.policy.config import Precision
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement
 from trainers.policy.text import word_tokenizer
 
 

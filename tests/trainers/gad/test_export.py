@@ -20,9 +20,8 @@ from trainers.export import main as trainers_export
 from trainers.gad.students import save_models
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Precision, Scratch
-from trainers.policy.last_steps import keeping
-from trainers.policy.models import build_policy, save_policy
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement, build_policy, save_policy
+from trainers.policy.sources import keeping
 from trainers.policy.text import word_tokenizer
 from trainers.policy.value_model import ValueModel
 

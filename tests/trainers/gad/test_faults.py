@@ -9,8 +9,8 @@ from tests.trainers.gad.helpers import config, course, gad_stage, inputs_of, run
 from tests.trainers.parallel.copying import Copying, Frozen
 from tests.trainers.policy.test_sampler_gap import broken, gap_rules
 from trainers.gad.adversarial import Trainer
+from trainers.gad.rollouts import steps_taken
 from trainers.gad.students import STUDENT
-from trainers.gad.version import steps_taken
 from trainers.policy.batch import token_logps
 
 

@@ -9,10 +9,9 @@ import pytest
 from tests.trainers.gad.helpers import gad_stage
 from trainers.gad import data
 from trainers.gad.config import GadConfig
-from trainers.gad.data import length_statistics, response_limit
-from trainers.gad.order import number_of_steps, rows_of_step
+from trainers.gad.data import length_statistics, number_of_steps, response_limit, rows_of_step
+from trainers.gad.quality import chrf
 from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
-from trainers.gad.similarity import chrf
 from trainers.policy.text import message_tokens, word_tokenizer
 from trainers.tasks.settings.templated_lists import TemplatedLists
 from trainers.tasks.templated_lists import WORDS, create

@@ -27,11 +27,9 @@ from trainers import checkpoint
 from trainers.gad.config import Critic as CriticSettings
 from trainers.gad.critic import new_critic
 from trainers.policy.batch import Sequences
-from trainers.policy.config import Precision, Scratch
+from trainers.policy.config import Memory, Precision, Scratch
 from trainers.policy.critic import build_critic
-from trainers.policy.memory_config import Memory
-from trainers.policy.models import build_policy, frozen_copy, load_trained
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement, build_policy, frozen_copy, load_trained
 from trainers.policy.text import word_tokenizer
 from trainers.policy.value_model import ValueModel
 from trainers.state import pack, unpack

@@ -13,7 +13,7 @@ from trainers.micro_batch import MicroBatch
 from trainers.parallel.rollout_copy import LINEAR, rollout_copy
 from trainers.policy.batch import batched_logps, token_logps
 from trainers.policy.config import Precision
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement
 from trainers.policy.responses import Responder
 from trainers.policy.rollout import sample
 from trainers.policy.spread import sample_evenly

@@ -29,23 +29,19 @@ from trainers.gad.config import Critic as CriticSettings
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import build_loss, update_critic
 from trainers.micro_batch import MicroBatch
-from trainers.policy.actor import Actor, Batch
+from trainers.policy.actor import Actor, Batch, sampler_gap
 from trainers.policy.batch import batched_logps
-from trainers.policy.config import Gae, PolicyConfig, Precision, Update
+from trainers.policy.config import Gae, Lora, Memory, PolicyConfig, Precision, Update
 from trainers.policy.critic import Critic, Estimate
 from trainers.policy.learner import Learner
-from trainers.policy.memory_config import Lora, Memory
-from trainers.policy.models import frozen_copy
+from trainers.policy.models import Placement, frozen_copy
 from trainers.policy.parts import of_memory
-from trainers.policy.placement import Placement
 from trainers.policy.responses import Responder
 from trainers.policy.rewards import RewardModel
 from trainers.policy.rollout import sample
-from trainers.policy.sampler_gap import sampler_gap
 from trainers.policy.supervised import fit
 from trainers.policy.text import pad
-from trainers.policy.token_rewards import TokenRewardModel
-from trainers.policy.value_model import ValueModel
+from trainers.policy.value_model import TokenRewardModel, ValueModel
 from trainers.random_model import build_random_model
 
 # benchmarks/several_devices.py has the same done by NVIDIA devices, with NCCL.

@@ -10,7 +10,7 @@ import torch
 from tests.make_stage import make_stage, parts_of
 from trainers.micro_batch import MicroBatch
 from trainers.policy import reinforce, task_data, warm_start
-from trainers.policy.actor import Actor, Batch
+from trainers.policy.actor import Actor, Batch, build_objective
 from trainers.policy.batch import token_logps
 from trainers.policy.config import (
     Data,
@@ -24,8 +24,7 @@ from trainers.policy.config import (
     WarmStart,
 )
 from trainers.policy.learner import Learner
-from trainers.policy.objective import build_objective
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement
 from trainers.policy.rollout import sample
 
 TINY = Scratch(hidden=16, layers=2, heads=2, feed_forward=24, init_std=0.4)

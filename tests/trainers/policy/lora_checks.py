@@ -26,12 +26,18 @@ from tests.trainers.policy.helpers import (
 from trainers.export import export
 from trainers.policy import evaluate, lora
 from trainers.policy.batch import batched_logps, token_logps
-from trainers.policy.config import Evaluate, PolicyConfig, Precision, Rollout, Update
+from trainers.policy.config import Evaluate, Lora, Memory, PolicyConfig, Precision, Rollout, Update
 from trainers.policy.decode import ModelDecoder, read_prompts
-from trainers.policy.memory_config import Lora, Memory
-from trainers.policy.models import build_policy, frozen_copy, learning, load_learner, load_policy, save_policy
+from trainers.policy.models import (
+    Placement,
+    build_policy,
+    frozen_copy,
+    learning,
+    load_learner,
+    load_policy,
+    save_policy,
+)
 from trainers.policy.packed import packs
-from trainers.policy.placement import Placement
 from trainers.policy.plain import is_plain
 from trainers.policy.rollout import sample
 from trainers.policy.value_model import ValueModel

@@ -5,8 +5,7 @@ import torch
 
 from tests.trainers.policy.helpers import PAD
 from trainers.policy.batch import Sequences
-from trainers.policy.dynamic_sampling import collect_informative
-from trainers.policy.experience import Experience
+from trainers.policy.experience import Experience, collect_informative
 
 
 def experience(correct):

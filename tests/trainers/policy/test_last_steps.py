@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tests.trainers.policy.helpers import SMALL, stage, train
 from trainers.policy import evaluate, reinforce
 from trainers.policy.config import Evaluate, PolicyConfig
-from trainers.policy.last_steps import KEPT, earlier_models, keeping, measured_steps
+from trainers.policy.sources import KEPT, earlier_models, keeping, measured_steps
 
 
 def kept(folder):

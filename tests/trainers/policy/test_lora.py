@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from tests.make_stage import part_names
 from tests.peers.environment import ROOT, python_of
-from trainers.policy.config import PolicyConfig, WarmStart
-from trainers.policy.memory_config import Lora, Memory
+from trainers.policy.config import Lora, Memory, PolicyConfig, WarmStart
 
 
 @pytest.mark.peers

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from trainers.policy import low_bit_adamw
+from trainers.policy.config import Memory
 from trainers.policy.learner import Learner
 from trainers.policy.low_bit_adamw import LowBitAdamW, dequantize, levels, quantize, round_to_bfloat16
-from trainers.policy.memory_config import Memory
 from trainers.policy.parts import of_memory
 from trainers.state import pack, unpack
 

@@ -21,8 +21,7 @@ from trainers.policy.config import (
     Sampling,
     WarmStart,
 )
-from trainers.policy.models import load_policy, load_tokenizer
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.responses import Responder
 from trainers.policy.rewards import RewardModel, pair_texts, score
 from trainers.policy.text import decode, prompt_tokens, word_tokenizer

@@ -15,9 +15,9 @@ from trainers.objectives.advantages import normalized_advantages, relative_advan
 from trainers.objectives.rewards import increments, returns_to_go, token_advantages
 from trainers.policy import evaluate, judge, reinforce, task_data, warm_start
 from trainers.policy.config import Data, Evaluate, PolicyConfig, Reward, RewardTraining, Rollout, Sampling, WarmStart
-from trainers.policy.reward_training import agreement
+from trainers.policy.judge import agreement
 from trainers.policy.rewards import RewardModel, add_at_the_end
-from trainers.policy.token_rewards import TokenRewardModel
+from trainers.policy.value_model import TokenRewardModel
 from trainers.tasks import question_answer
 from trainers.tasks.interface import read_problems
 from trainers.tasks.settings.question_answer import QuestionAnswer

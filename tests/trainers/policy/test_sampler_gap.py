@@ -17,12 +17,10 @@ from tests.trainers.policy.helpers import SMALL, sampled_batch
 from tests.trainers.policy.helpers import actor as make_actor
 from trainers.gad.config import GadConfig
 from trainers.policy import reinforce
+from trainers.policy.actor import LIMITS, build_importance, sampler_gap
 from trainers.policy.batch import token_logps
-from trainers.policy.config import PolicyConfig, Precision, Update
-from trainers.policy.objective import build_importance
+from trainers.policy.config import ImportanceWeights, PolicyConfig, Precision, Update
 from trainers.policy.parts import of_sampling
-from trainers.policy.rollout_config import ImportanceWeights
-from trainers.policy.sampler_gap import LIMITS, sampler_gap
 from trainers.stage import Diverged
 from trainers.tasks.interface import read_problems
 

@@ -15,6 +15,7 @@ from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.config import (
     Gae,
     Kl,
+    Memory,
     PolicyConfig,
     Precision,
     Rollout,
@@ -22,8 +23,7 @@ from trainers.policy.config import (
     Update,
 )
 from trainers.policy.learner import Learner
-from trainers.policy.memory_config import Memory
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement
 from trainers.tasks.interface import read_problems
 from trainers.tasks.settings.knights_knaves import KnightsKnaves
 

@@ -9,10 +9,8 @@ from tests.trainers.policy.helpers import CPU, TINY, actor, sampled_batch
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import Maximum, Mean, Reduction, Sum, Variance
 from trainers.policy import critic
-from trainers.policy.config import Critic, Update
-from trainers.policy.learner import Learner
-from trainers.policy.memory_config import Memory
-from trainers.policy.minibatches import Averages
+from trainers.policy.config import Critic, Memory, Update
+from trainers.policy.learner import Averages, Learner
 from trainers.policy.models import build_policy
 
 VARIANTS = {

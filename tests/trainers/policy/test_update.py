@@ -6,8 +6,7 @@ import torch
 from tests.trainers.policy.helpers import TINY, actor, sampled_batch
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.config import Precision, Update
-from trainers.policy.models import build_policy, frozen_copy, load_policy
-from trainers.policy.placement import Placement
+from trainers.policy.models import Placement, build_policy, frozen_copy, load_policy
 
 
 def trajectory(tokenizer, prompts, update, steps=3, **config):

@@ -13,10 +13,8 @@ from tests.make_stage import part_names
 from tests.trainers.policy.helpers import TINY
 from trainers.gad.config import GadConfig
 from trainers.policy import vllm_engine
-from trainers.policy.config import PolicyConfig, Precision, Rollout
-from trainers.policy.models import build_policy
-from trainers.policy.placement import Placement
-from trainers.policy.rollout_config import Vllm
+from trainers.policy.config import PolicyConfig, Precision, Rollout, Vllm
+from trainers.policy.models import Placement, build_policy
 
 PROMPTS = [[5, 9, 12], [7, 3, 8, 20], [6]]
 
