@@ -2,43 +2,34 @@
 
     python -m trainers.export --from results/stages/gad/gad/KEY/student --to my-student
     python -m trainers.export --from results/stages/gad/gad/KEY/critic --to my-critic
-    python -m trainers.export --from checkpoints/global_step_200/actor --to my-actor     # verl's, one file per rank
     python -m trainers.export --from results/stages/gspo/reinforce/KEY/checkpoint --hf-model BASE --to so-far
 
 A critic, which is a body and one linear head, becomes a token classifier with one label: its logit at a token is the
-critic's score there, and verl and `critic.init: reward_model` take it as it is. What a distributed backend left as
-pieces of tensors, one file per rank (torch's safetensors checkpoints `shard-*.safetensors`, FSDP's
-`model_world_size_*_rank_*.pt`), is merged, and so is the checkpoint of a stage that runs or has failed. The model is
-loaded before it is written, so a folder that would not load is never made. Weights keep their precision, unless another
-is asked for.
+critic's score there, and verl and `critic.init: reward_model` take it as it is. The checkpoint of a stage that runs or
+has failed, which several processes may have written, becomes a whole model. A model is loaded before it is written, so
+a folder that would not load is never made. Weights keep their precision, unless another is asked for.
 """
 
 import argparse
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from safetensors import safe_open
 from safetensors.torch import load_file
-from torch import Tensor, nn
-from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files
+from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification, PretrainedConfig, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from trainers.checkpoint import STATE
 from trainers.checkpoint import load as load_checkpoint
-from trainers.fsdp_shards import has_shards, merge_shards
 from trainers.models import refuse_pickles
 from trainers.policy.models import load_tokenizer
 from trainers.policy.value_model import HEAD
 from trainers.state import below
 
-PIECES = "shard-*.safetensors"
 TRAINED = ("policy", "student", "model")  # what stages call a language model in their checkpoints
 PRECISIONS = ("float32", "bfloat16", "float16")
 
@@ -46,7 +37,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 def export(source: Path, target: Path, *, described_by: Path | None = None, precision: str | None = None) -> None:
     """Write model (safetensors, config) and tokenizer of the folder `source` to the new or empty folder `target`.
 
-    described_by: a folder with config.json and tokenizer, where they do not lie in `source` or in its `huggingface`.
+    described_by: a folder with config.json and tokenizer, where they do not lie in `source`.
     precision: of the weights written; None: as they are.
     Raises ValueError where `target` is not empty, or the weights are pickled, incomplete or not the architecture's.
     """
@@ -56,14 +47,13 @@ def export(source: Path, target: Path, *, described_by: Path | None = None, prec
         raise ValueError(f"{source}: no such folder")
     disable_progress_bar()
     described = described_by or _description(source)
-    if has_shards(source):
-        model = _from_shards(source, described)
-    elif (source / STATE).exists():
+    if (source / STATE).exists():
         model = _from_checkpoint(source, described)
     elif (source / HEAD).exists():
         model = _critic(source)
     else:
-        model = _from_safetensors(source)
+        refuse_pickles(source)
+        model = _load(source, source, dtype="auto")
     if precision is not None:
         model = model.to(getattr(torch, precision))
     target.mkdir(parents=True, exist_ok=True)
@@ -72,22 +62,11 @@ def export(source: Path, target: Path, *, described_by: Path | None = None, prec
 
 
 def _description(source: Path) -> Path:
-    """Return the folder with config.json and tokenizer: that of the weights, verl's, or that of a critic's student."""
-    for folder in (source, source / "huggingface", source.parent / "student"):
+    """Return the folder with config.json and tokenizer: that of the weights, or of a critic's student."""
+    for folder in (source, source.parent / "student"):
         if (folder / "tokenizer_config.json").exists():
             return folder
-    raise ValueError(f"{source}: no config.json and tokenizer there or in `huggingface`; name the base model's folder")
-
-
-def _from_safetensors(source: Path) -> PreTrainedModel:
-    with tempfile.TemporaryDirectory(prefix="export-") as scratch:
-        whole = merge_pieces(source, Path(scratch)) if any(source.glob(PIECES)) else source
-        refuse_pickles(whole)
-        return _load(source, whole, dtype="auto")
-
-
-def _from_shards(source: Path, described: Path) -> PreTrainedModel:
-    return _from_tensors(source, described, merge_shards(source))
+    raise ValueError(f"{source}: no config.json and tokenizer there; name the base model's folder")
 
 
 def _from_checkpoint(source: Path, described: Path) -> PreTrainedModel:
@@ -102,16 +81,10 @@ def _from_checkpoint(source: Path, described: Path) -> PreTrainedModel:
                     f"{source}: a training with memory.lora keeps nothing but its adapters in checkpoints; the merged "
                     "model lies beside it when the stage is done"
                 )
-            return _from_tensors(source, described, state)
+            config = AutoConfig.from_pretrained(described, local_files_only=True)
+            dtype = next(value.dtype for value in state.values() if value.is_floating_point())
+            return _load(source, None, config=config, state_dict=state, dtype=dtype)
     raise ValueError(f"{source}: the checkpoint holds no {' or '.join(TRAINED)}")
-
-
-def _from_tensors(source: Path, described: Path, state: dict[str, Tensor]) -> PreTrainedModel:
-    if lora := [name for name in state if "lora_" in name]:
-        raise ValueError(f"{source}: {lora[0]} is a LoRA adapter's; merge the adapter into the model before")
-    config = AutoConfig.from_pretrained(described, local_files_only=True)
-    dtype = next(value.dtype for value in state.values() if value.is_floating_point())
-    return _load(source, None, config=config, state_dict=state, dtype=dtype)
 
 
 def _load(source: Path, folder: Path | None, *, config: PretrainedConfig | None = None, **how: Any) -> PreTrainedModel:
@@ -145,23 +118,6 @@ def _critic(source: Path) -> PreTrainedModel:
     getattr(model, prefix).load_state_dict(body.state_dict())
     heads[0].load_state_dict(load_file(source / HEAD))
     return model
-
-
-def merge_pieces(source: Path, scratch: Path) -> Path:
-    """Return a folder in `scratch` with whole tensors and the configuration beside them."""
-    pieces, merged = scratch / "pieces", scratch / "merged"
-    pieces.mkdir()
-    names: set[str] = set()
-    for file in source.glob(PIECES):
-        (pieces / file.name).symlink_to(file.resolve())
-        with safe_open(file, framework="pt") as opened:
-            names |= set(opened.keys())
-    merged.mkdir()
-    consolidate_safetensors_files(str(pieces), str(merged), dict.fromkeys(names, 1))  # all into file 1
-    for file in source.glob("*.json"):
-        if not file.name.endswith(".index.json"):
-            shutil.copy(file, merged / file.name)
-    return merged
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -201,10 +201,10 @@ def _models(commands: _Commands) -> None:
         commands,
         "export",
         "ablation.cli.results:run_export",
-        "Copy a model of a run as a Hugging Face folder, or a sharded checkpoint of verl, merged.",
+        "Copy a model of a run as a Hugging Face folder.",
         "python -m ablation export gad d-final --to DIR                        the final student\n"
         "python -m ablation export gad d-final --part critic --step 40 --to DIR\n"
-        "python -m ablation export --from checkpoints/global_step_200/actor --to DIR",
+        "python -m ablation export --from results/stages/gspo/reinforce/KEY/checkpoint --hf-model BASE --to DIR",
     )
     _add_results(copy)
     copy.add_argument("study", metavar="STUDY", nargs="?")

@@ -45,8 +45,8 @@ from trainers.samples import save_samples, some_items
 from trainers.stage import Stage
 
 
-# A cluster is a connected component: it holds every item that shares a target term or an edit batch with another of its
-# items, as one shift of the weights moves the whole batch. Where batches mix terms, components soon hold a whole domain.
+# A cluster is a connected component: it holds every item that shares a target term or an edit batch with another of
+# its items, as one shift of the weights moves the whole batch. Where batches mix terms, it may hold a whole domain.
 def item_clusters(items: Sequence[TokenisedItem], batches: Sequence[Sequence[int]]) -> dict[str, str]:
     """Name the cluster of each item: `<domain>/<term>`, with `+<n>` where n further terms belong to it.
 

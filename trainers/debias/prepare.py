@@ -14,9 +14,17 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from trainers.assets import files
-from trainers.debias.data import KINDS, SPLITS, Item, read_items, split_items
+from trainers.debias.data import (
+    KINDS,
+    SPLITS,
+    Item,
+    read_items,
+    read_own_splits,
+    refuse_swapped,
+    split_files,
+    split_items,
+)
 from trainers.debias.head import reference
-from trainers.debias.own_splits import read_own_splits, refuse_swapped, split_files
 from trainers.debias.prepared import PAIR, Layout, TokenisedItem, save_prepared
 from trainers.debias.scores import PrefixTree, last_hidden, score
 from trainers.debias.suffix import SuffixModel, pad

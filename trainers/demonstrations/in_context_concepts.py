@@ -1,6 +1,7 @@
 """The in-context model of task `concepts`: a small Lfm2 that stage `learner` trains (arXiv 2511.23404)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -8,13 +9,74 @@ from torch import Tensor
 from transformers import Lfm2Config, Lfm2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-from trainers.demonstrations.concept_task import draw_queries, draw_sequences, first_label, vocabulary, word_embeddings
 from trainers.demonstrations.config import Concepts, Learner
 from trainers.demonstrations.division import Division, consecutive_splits, with_pools
 from trainers.demonstrations.in_context import Scores
 from trainers.demonstrations.source_json import Imported
 from trainers.stage import Stage, with_run_seed
 from trainers.state import pack, unpack
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """N sequences of T word pairs: words (N, T, 2); label shown, right label (gold) and concept, each (N, T)."""
+
+    words: Tensor
+    shown: Tensor
+    gold: Tensor
+    concepts: Tensor
+
+
+def vocabulary(task: Concepts) -> int:
+    """Return the number of tokens: words, then labels."""
+    return task.concepts * task.words + task.labels
+
+
+def first_label(task: Concepts) -> int:
+    """Return the token of label 0."""
+    return task.concepts * task.words
+
+
+def draw_sequences(task: Concepts, places: Tensor, generator: torch.Generator, *, clean: int = 0) -> Sequences:
+    """Draw a mapping for each sequence and its word pairs.
+
+    Args:
+        task: the settings.
+        places: (N, T) int64, which of the sequence's `labels` concepts stands where.
+        generator: source of all randomness.
+        clean: so many pairs at the start have no replaced words.
+    """
+    count, length = places.shape
+    order = torch.rand(count, task.concepts, generator=generator).argsort(1)[:, : task.labels]
+    mapping = torch.rand(count, task.labels, generator=generator).argsort(1)  # place -> label
+    concepts, gold = order.gather(1, places), mapping.gather(1, places)
+    words = concepts[..., None] * task.words + torch.randint(task.words, (count, length, 2), generator=generator)
+    any_word = torch.randint(task.concepts * task.words, words.shape, generator=generator)
+    noisy = torch.rand(words.shape, generator=generator) < task.word_noise
+    noisy[:, :clean] = False
+    words = torch.where(noisy, any_word, words)
+    any_label = torch.randint(task.labels, gold.shape, generator=generator)
+    shown = torch.where(torch.rand(gold.shape, generator=generator) < task.label_noise, any_label, gold)
+    return Sequences(words, shown, gold, concepts)
+
+
+def draw_queries(task: Concepts) -> Sequences:
+    """Draw all queries with their pools: position 0 is the query, 1 to K its candidates, concepts evenly spread."""
+    generator = torch.Generator().manual_seed(task.seed)
+    count = task.sizes.train + task.sizes.validation + task.sizes.test
+    spread = torch.arange(task.candidates) % task.labels
+    shuffled = torch.rand(count, task.candidates, generator=generator).argsort(1)
+    query = torch.randint(task.labels, (count, 1), generator=generator)
+    return draw_sequences(task, torch.cat([query, spread[shuffled]], dim=1), generator, clean=1)
+
+
+def word_embeddings(task: Concepts) -> Tensor:
+    """Return random embeddings (words, d) in which words of a concept have an expected cosine of `concept_share`."""
+    generator = torch.Generator().manual_seed(task.seed + 1)
+    centres = torch.randn(task.concepts, task.d_embedding, generator=generator).repeat_interleave(task.words, 0)
+    own = torch.randn(task.concepts * task.words, task.d_embedding, generator=generator)
+    return task.concept_share**0.5 * centres + (1 - task.concept_share) ** 0.5 * own
+
 
 FOLDER = "learner"
 EMBEDDING_STD, CENTRE, NOISE = 0.3, 0.8, 0.6  # share of a concept's centre and of a word's own part

@@ -18,9 +18,6 @@ _SAMPLING = 28  # bytes per logit while a token is drawn: logits, divided, log-s
 _SCORING = 12  # per logit while log-probabilities and entropies are computed: logits, softmax, product
 _FORWARD = 16  # the same where a backward pass follows, which needs the log-softmax as well
 _LEARNING = {False: 16, True: 24}  # in the backward pass, by whether the entropy has a gradient
-_STATES = {"float32": 8, "bfloat16": 4}  # bytes of AdamW's two moments, of each parameter
-_8BIT_BLOCK = 256  # columns with one scale (trainers.policy.low_bit_adamw)
-_8BIT_LEAST = 4096  # elements of a matrix; smaller tensors keep float32
 
 
 @dataclass(frozen=True)
@@ -151,7 +148,7 @@ class Model:
         parts = {"weights": self.weights}
         if not self.frozen:
             parts |= {"adapters": FLOAT * self.trained} if self._lora is not None else {}
-            parts |= {"gradients": FLOAT * self.trained, "optimiser": self._moments}
+            parts |= {"gradients": FLOAT * self.trained, "optimiser": 2 * FLOAT * self.trained}
         elif self._lora is not None:
             return {}  # it is the model without its adapters
         return {f"{self.name}: {name}": ceil(size / self.devices) for name, size in parts.items()}
@@ -264,24 +261,6 @@ class Model:
         targets = self._lora.targets
         one = [sides for name, *sides in self.shape.matrices if targets is None or name in targets]
         return [(rows, columns) for rows, columns in one] * self.shape.layers
-
-    @property
-    def _moments(self) -> int:
-        """Return the bytes of the optimiser's states."""
-        states = "float32" if self.memory is None else self.memory.optimizer_states
-        if states != "8bit":
-            return _STATES[states] * self.trained
-        shape = self.shape
-        if self._lora is not None:
-            rank = self._lora.rank
-            sides = [pair for rows, columns in self._adapted for pair in ((rank, columns), (rows, rank))]
-        else:
-            sides = [(rows, columns) for _, rows, columns in shape.matrices] * shape.layers
-            sides += [(shape.vocab, shape.hidden)] * (1 if self.critic or shape.tied else 2)
-            sides += [(shape.positions, shape.hidden)]
-        large = [(rows, columns) for rows, columns in sides if rows * columns >= _8BIT_LEAST]
-        packed = sum(2 * rows * columns + 8 * rows * ceil(columns / _8BIT_BLOCK) for rows, columns in large)
-        return packed + _STATES["float32"] * (self.trained - sum(rows * columns for rows, columns in large))
 
     def _gathered(self, *, learnt: bool = False) -> dict[str, int]:
         """Return the weights that are whole in a pass of a divided model: of two blocks, and what is in none.

@@ -111,7 +111,7 @@ class Trainer:
         placement = self.placement = Placement.of(stage.devices, config.precision, stage.ranks, adapters)
         folder = latest_student(stage, course.earlier)
         self.tokenizer = load_tokenizer(folder)
-        needed = settings._has_reference
+        needed = settings.kl_coef > 0 and settings.student == "gspo"
         self.student, reference = load_learner(folder, placement, config.memory, stage.seed, reference=needed)
         # By name, so that a size that memory forced is kept from step to step.
         self.memory = {name: stage.micro_batch(config.rollout.batch_size) for name in ("sample", "score")}
@@ -123,7 +123,6 @@ class Trainer:
             betas=config.critic.betas,
             max_grad_norm=config.critic.max_grad_norm,
             memory=stage.micro_batch(config.critic.micro_batch),
-            optimizer=stage.parts["optimizer"],
         )
         self.advantages = stage.parts["advantages"]
         self.loss = build_loss(config, stage.parts["discriminator"])
@@ -230,7 +229,6 @@ class Trainer:
             weight_decay=update.weight_decay,
             max_grad_norm=update.max_grad_norm,
             memory=self.stage.micro_batch(update.micro_batch),
-            optimizer=self.stage.parts["optimizer"],
         )
         return Actor(
             learner=learner,

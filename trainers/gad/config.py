@@ -20,6 +20,7 @@ from trainers.policy.config import (
     Precision,
     Sampled,
     Scratch,
+    UpdateOf,
 )
 from trainers.tasks.settings.templated_lists import TemplatedLists
 
@@ -91,9 +92,6 @@ class SeqKD(_Strict):
     )
     lr: float = Field(default=5e-6, gt=0, le=1, description="Constant learning rate.")
     seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
-    samples: int = Field(default=8, ge=0, description="Responses per prompt in `responses.md`, before and after.")
-    sample_prompts: int = Field(default=4, ge=1, description="Prompts in `responses.md`.")
-    sample_temperature: float = Field(default=0.8, gt=0, description="Their sampling temperature.")
     memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Saves memory.")
 
 
@@ -133,21 +131,10 @@ class Rollout(Sampled):
     group_size: int = Field(default=8, ge=2, description="Responses per prompt.")
 
 
-class Update(_Strict):
+class Update(UpdateOf):
     """How a batch of responses changes the student."""
 
     epochs: int = Field(default=1, ge=1, description="Passes over a step's responses.")
-    minibatches: int = Field(default=2, ge=1, description="Optimizer steps per pass.")
-    micro_batch: int | None = Field(
-        default=None, ge=1, description="Responses per forward and backward pass; null: a minibatch."
-    )
-    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="For AdamW.")
-    weight_decay: float = Field(default=0.0, ge=0, description="For AdamW.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
-    aggregation: Literal["sequence_mean", "token_mean"] = Field(
-        default="sequence_mean", description="Average over responses or tokens."
-    )
-    entropy_coef: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
     drop_zero_advantage: bool = Field(
         default=False,
         description="Skip the backward pass of responses that add nothing to the loss.",
@@ -324,8 +311,6 @@ class GadConfig(_Strict):
                 keys |= dict.fromkeys([*others, f"{name}_source"], f"{name}.enabled is false")
             elif isinstance(part, Adversarial) and part.student == "cross_entropy":
                 keys[f"{name}.kl_coef"] = f"{name}.student is cross_entropy"
-        if self.seqkd.samples == 0:
-            keys |= dict.fromkeys(("seqkd.sample_prompts", "seqkd.sample_temperature"), "seqkd.samples is 0")
         if self.rollout.engine != "vllm":
             keys["rollout.vllm"] = f"rollout.engine is {self.rollout.engine}"
         if self.model is not None:

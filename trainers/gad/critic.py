@@ -13,7 +13,8 @@ from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import Sum
 from trainers.objectives.discriminators import Diagnostics, Pooling, Scores, pair_diagnostics, pool
 from trainers.policy.batch import Sequences
-from trainers.policy.learner import Averages, Learner, Passes, minibatches
+from trainers.policy.config import UpdateOf
+from trainers.policy.learner import Averages, Learner, minibatches
 from trainers.policy.models import Placement, refuse_other_tokenizer
 from trainers.policy.value_model import ValueModel, is_language_model
 
@@ -114,7 +115,7 @@ def update_critic(
     teacher: Sequences,
     student: Sequences,
     *,
-    update: Passes,
+    update: UpdateOf,
     pooling: Pooling,
     generator: torch.Generator,
 ) -> dict[str, float]:

@@ -12,7 +12,7 @@ from trainers.policy.footprint import TRIED as OF_POLICY
 from trainers.policy.footprint import engine_of, reinforcing, scratch_shape
 
 ASSUMED_PROMPT, ASSUMED_RESPONSE = 512, 256  # tokens, where the configuration gives no limit
-TRIED = {**OF_POLICY, "seqkd.memory.optimizer_states": "8bit", "seqkd.memory.lora": {"rank": 16}}
+TRIED = {**OF_POLICY, "seqkd.memory.lora": {"rank": 16}}
 
 
 def footprint(stage: str, config: GadConfig, models: Mapping[str, ModelAsset], devices: int) -> Footprint | None:

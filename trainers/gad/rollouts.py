@@ -16,8 +16,8 @@ from trainers.policy.responses import Responder
 from trainers.policy.spread import Distinct
 from trainers.policy.text import message_tokens, pad, pad_token, response_tokens
 
-# A model carries the number of optimiser steps that its weights have seen, as a buffer. A copy of the weights (a sampler's,
-# a reference's) holds the number of the moment of copying, so a difference means stale weights.
+# A model carries the number of optimiser steps that its weights have seen, as a buffer. A copy of the weights (a
+# sampler's, a reference's) holds the number of the moment of copying, so a difference means stale weights.
 _BUFFER = "optimizer_steps"
 
 

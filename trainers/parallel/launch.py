@@ -1,4 +1,4 @@
-"""Starts the ranks of a stage and waits for them.
+"""Starts the ranks of a stage and waits for them; run as a module it is the launcher, torchrun.
 
     stage's process (lock, leases, status)  ->  launcher (torchrun's)  ->  one worker per device
     on several machines:  stage's process (lock, status)  ->  srun  ->  a launcher on each (leases)  ->  workers
@@ -15,13 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from logging import Logger
 from pathlib import Path
-from typing import TextIO
+from signal import SIGKILL
+from typing import Any, TextIO
 
 from ablation.contract.atomic import write_json
+from ablation.contract.process import end_with_parent
 from ablation.contract.reading import read_json
-from ablation.runner.job import Job
+from ablation.runner.job import Job, parse
 
 OUTCOME = "ranks.json"
 LESS_MEMORY = "out of memory"
@@ -71,7 +74,7 @@ def _wait_for(path: Path, seconds: float) -> None:
 
 def _run_here(job: Job, environment: dict[str, str], terminal: TextIO, count: int) -> int:
     """Run torchrun's launcher on this machine; return its exit status."""
-    command = [sys.executable, "-m", "trainers.parallel.launcher", str(os.getpid()), str(count), *job.arguments]
+    command = [sys.executable, "-m", "trainers.parallel.launch", str(os.getpid()), str(count), *job.arguments]
     # Its standard input is how the ranks find the terminal: the launcher hands down no other descriptor.
     with tempfile.TemporaryDirectory() as scratch:
         environment["ABLATION_SCRATCH"] = scratch
@@ -94,3 +97,41 @@ def write_outcome(out: Path, state: str, reason: str, *, machine: bool = False, 
         pass
     finally:
         own.unlink()
+
+
+# Any free port; by number, as a machine's own name need not resolve.
+HERE = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "127.0.0.1"}
+
+
+def launch(count: int, arguments: Sequence[str], *, nodes: int = 1, meeting: Mapping[str, Any] = HERE) -> int:
+    """Run `count` workers with the arguments of the stage; end them all when one fails. Return the exit status.
+
+    meeting: how the launchers of so many machines find each other, in the words of torch's LaunchConfig.
+    """
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=nodes,
+        max_nodes=nodes,
+        nproc_per_node=count,
+        logs_specs=DefaultLogsSpecs(log_dir=os.environ["ABLATION_SCRATCH"]),
+        max_restarts=0,
+        shutdown_timeout=5,  # seconds from SIGTERM to SIGKILL
+        **{"run_id": str(os.getpid()), **meeting},
+    )
+    try:
+        elastic_launch(config, sys.executable)("-m", "trainers.parallel.worker", *arguments)
+    except ChildFailedError as error:
+        killed = [rank for rank, failure in error.failures.items() if failure.exitcode == -SIGKILL]
+        rank = killed[0] if killed else error.get_first_failure()[0]
+        reason = f"rank {rank} ended with exit status {error.failures[rank].exitcode}"
+        write_outcome(parse(arguments).out, "failed", reason, machine=True, over=bool(killed))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    end_with_parent(int(sys.argv[1]))
+    sys.exit(launch(int(sys.argv[2]), sys.argv[3:]))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablation.runner.devices import Lease, lease
 from ablation.runner.job import parse
-from trainers.parallel.launcher import launch
+from trainers.parallel.launch import launch
 from trainers.parallel.nodes import MEETING
 
 if TYPE_CHECKING:

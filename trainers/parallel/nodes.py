@@ -12,9 +12,11 @@ import subprocess
 import sys
 import uuid
 from datetime import timedelta
+from signal import SIGTERM
 from typing import TextIO
 
 from ablation.contract.atomic import write_text
+from ablation.contract.process import end_with_parent
 from ablation.runner.job import Job
 
 MEETING = "ranks.meeting"  # in the stage's folder: whether a machine sees it
@@ -36,7 +38,7 @@ def run_on_nodes(job: Job, environment: dict[str, str], terminal: TextIO, count:
     write_text(job.out / MEETING, token)
     # srun gives each machine its own devices; ours, in its environment, mean nothing there.
     environment = {name: value for name, value in environment.items() if name != "CUDA_VISIBLE_DEVICES"}
-    command = [sys.executable, "-m", "trainers.parallel.srun", str(os.getpid()), *step(job)]
+    command = [sys.executable, "-m", "trainers.parallel.nodes", str(os.getpid()), *step(job)]
     command += [sys.executable, "-m", "trainers.parallel.node", str(count), str(store.port), token, *job.arguments]
     try:
         # Of the launchers standard output becomes the terminal, and standard error our log.
@@ -73,3 +75,8 @@ def _is_ended(job: str) -> bool:
     except (OSError, subprocess.SubprocessError):
         return False
     return state not in ("", "RUNNING")
+
+
+if __name__ == "__main__":  # PARENT COMMAND...: an srun that ends with the stage's process, however that ends
+    end_with_parent(int(sys.argv[1]), SIGTERM)  # at which srun ends its step; what the kernel was told survives exec
+    os.execvp(sys.argv[2], sys.argv[2:])

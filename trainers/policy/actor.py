@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,8 @@ from trainers.objectives.diagnostics import Diagnostics, Mean, Sum
 from trainers.objectives.kl import ESTIMATORS
 from trainers.objectives.losses import policy_loss
 from trainers.policy.batch import Sequences, batched_logps, token_logps
-from trainers.policy.config import ClipRange, ImportanceWeights, PolicyConfig
-from trainers.policy.learner import Averages, Learner, Passes, minibatches
+from trainers.policy.config import ClipRange, ImportanceWeights, PolicyConfig, UpdateOf
+from trainers.policy.learner import Averages, Learner, minibatches
 from trainers.policy.models import Placement
 
 Objective = Callable[..., tuple[Tensor, Diagnostics]]
@@ -56,17 +56,6 @@ def build_importance(parts: Mapping[str, Any], settings: ImportanceWeights | Non
     if settings is None:
         return None
     return Importance(partial(parts["importance"], **settings.model_dump()), settings.cap)
-
-
-class ActorUpdate(Passes, Protocol):
-    """What an actor reads of a study's settings of its updates."""
-
-    @property
-    def aggregation(self) -> Aggregation: ...  # noqa: D102
-    @property
-    def entropy_coef(self) -> float: ...  # noqa: D102
-    @property
-    def drop_zero_advantage(self) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -112,7 +101,7 @@ class Actor:
 
     learner: Learner
     objective: Objective
-    update: ActorUpdate
+    update: UpdateOf
     placement: Placement
     reference: nn.Module | None = None
     temperature: float = 1.0
@@ -211,8 +200,8 @@ def with_advantage(advantages: Tensor) -> Tensor:
     return (advantages != 0).view(len(advantages), -1).any(1)
 
 
-# How far the sampler's log-probabilities are from the policy's: rounding, unless the sampler's weights, cache or precision
-# differ. Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training".
+# How far the sampler's log-probabilities are from the policy's: rounding, unless the sampler's weights, cache or
+# precision differ. Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training".
 COMPARED = 8  # responses, spread evenly over the step's, so over all prompts and over all processes that sample
 # Nats. Between two ways through the same model float32 rounds to 1e-5, bfloat16 to 1e-2.
 LIMITS: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.05}

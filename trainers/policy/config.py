@@ -92,10 +92,6 @@ class Lora(_Strict):
 class Memory(_Strict):
     """How a training takes less memory; docs/several-devices.md says what each saves, and what it changes."""
 
-    optimizer_states: Annotated[Literal["float32", "bfloat16", "8bit"], Absent("float32")] = Field(
-        default="float32",
-        description="AdamW's moments: 8, 4 or 2 bytes per parameter, the latter rounded stochastically.",
-    )
     lora: Annotated[Lora | None, Absent(None)] = Field(
         default=None, description="Train low-rank adapters and save the merged model; null: all weights."
     )
@@ -209,29 +205,34 @@ class RewardTraining(_Strict):
     seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
 
 
-class Update(_Strict):
-    """How a batch of responses changes the policy."""
+class UpdateOf(_Strict):
+    """How a batch of responses changes a policy, in every study."""
 
-    lr: float = Field(default=2e-4, gt=0, le=1, description="Learning rate.")
-    warmup_steps: int = Field(default=5, ge=0, description="Rollouts of linear warm-up.")
-    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="For AdamW.")
-    weight_decay: float = Field(default=0.0, ge=0, description="For AdamW.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
     epochs: int = Field(default=2, ge=1, description="Passes over a step's responses.")
     minibatches: int = Field(default=2, ge=1, description="Optimizer steps per pass.")
     micro_batch: int | None = Field(
         default=None, ge=1, description="Responses per forward and backward pass; null: a minibatch."
     )
+    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="For AdamW.")
+    weight_decay: float = Field(default=0.0, ge=0, description="For AdamW.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
     aggregation: Literal["sequence_mean", "token_mean"] = Field(
         default="sequence_mean", description="Average over responses (GRPO) or tokens (DAPO)."
     )
     entropy_coef: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
-    drop_truncated: Annotated[bool, Absent(False)] = Field(
-        default=False, description="Leave out truncated responses (overlong filtering)."
-    )
     drop_zero_advantage: bool = Field(
         default=True,
         description="Skip the backward pass of responses that add nothing to the loss.",
+    )
+
+
+class Update(UpdateOf):
+    """How a batch of responses changes the policy."""
+
+    lr: float = Field(default=2e-4, gt=0, le=1, description="Learning rate.")
+    warmup_steps: int = Field(default=5, ge=0, description="Rollouts of linear warm-up.")
+    drop_truncated: Annotated[bool, Absent(False)] = Field(
+        default=False, description="Leave out truncated responses (overlong filtering)."
     )
 
 

@@ -13,8 +13,8 @@ from trainers.objectives.diagnostics import Diagnostics, Sum
 from trainers.objectives.losses import value_loss
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
-from trainers.policy.config import Memory
-from trainers.policy.learner import Averages, Learner, Passes, minibatches
+from trainers.policy.config import Memory, UpdateOf
+from trainers.policy.learner import Averages, Learner, minibatches
 from trainers.policy.models import Placement
 from trainers.policy.value_model import ValueModel
 
@@ -60,7 +60,7 @@ class Critic:
         return Estimate(whiten(advantages, sequences.mask) if settings.whiten else advantages, returns, values)
 
     def learn(
-        self, sequences: Sequences, estimate: Estimate, *, passes: Passes, generator: torch.Generator
+        self, sequences: Sequences, estimate: Estimate, *, passes: UpdateOf, generator: torch.Generator
     ) -> dict[str, float]:
         """Fit the values to the returns over as many minibatches as the policy's; return the means of diagnostics."""
         averages, (_, returns, old_values) = Averages(), estimate

@@ -27,7 +27,6 @@ _SPECIAL = 3  # of the word-level tokenizer: padding, end, unknown
 TRIED = {  # what makes a stage smaller
     "precision.compute": "bfloat16",
     "precision.activation_checkpointing": True,
-    "memory.optimizer_states": "8bit",
     "memory.lora": {"rank": 16},
 }
 

@@ -4,17 +4,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import Maximum, Statistic
+from trainers.policy.config import UpdateOf
 
 T = TypeVar("T")
-adamw = partial(torch.optim.AdamW, fused=True)
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,10 @@ class Learner:
         weight_decay: float = 0.0,
         max_grad_norm: float = 1.0,
         memory: MicroBatch | None = None,
-        optimizer: Callable[..., torch.optim.Optimizer] | None = None,
     ) -> "Learner":
-        """Return a learner with a new AdamW over all parameters that learn: `optimizer`, or torch's own."""
+        """Return a learner with a new AdamW over all parameters that learn."""
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        made = (optimizer or adamw)(parameters, lr=lr, betas=betas, weight_decay=weight_decay)
+        made = torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
         return cls(model, made, max_grad_norm, memory or MicroBatch())
 
     @contextmanager
@@ -77,16 +75,7 @@ class Learner:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
 
-class Passes(Protocol):
-    """Settings of an update: passes over the rows, and minibatches per pass."""
-
-    @property
-    def epochs(self) -> int: ...  # noqa: D102
-    @property
-    def minibatches(self) -> int: ...  # noqa: D102
-
-
-def minibatches(rows: int, update: Passes, generator: torch.Generator) -> Iterator[Tensor]:
+def minibatches(rows: int, update: UpdateOf, generator: torch.Generator) -> Iterator[Tensor]:
     """Yield the row numbers of each minibatch, in a new order for every epoch; fewer minibatches where rows are few."""
     for _ in range(update.epochs):
         order = torch.randperm(rows, generator=generator)

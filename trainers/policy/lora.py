@@ -10,14 +10,14 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ablation.runner.ranks import Ranks
-from trainers.policy.config import Precision
+from trainers.policy.config import Lora, Precision
 
 try:
     from peft import LoraConfig, inject_adapter_in_model
@@ -29,18 +29,7 @@ NAME = "default"  # of the only adapter, in peft
 Model = TypeVar("Model", bound=nn.Module)
 
 
-class Settings(Protocol):
-    """What is read of `trainers.policy.config.Lora`."""
-
-    @property
-    def rank(self) -> int: ...  # noqa: D102
-    @property
-    def alpha(self) -> float: ...  # noqa: D102
-    @property
-    def targets(self) -> tuple[str, ...] | None: ...  # noqa: D102
-
-
-def adapt(model: PreTrainedModel, settings: Settings, precision: Precision, *, seed: int) -> PreTrainedModel:
+def adapt(model: PreTrainedModel, settings: Lora, precision: Precision, *, seed: int) -> PreTrainedModel:
     """Give a model adapters that learn, in place, drawn by `seed`; freeze all else, in the compute precision.
 
     Raises ValueError where a target names no linear layer of the blocks.

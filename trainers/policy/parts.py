@@ -24,16 +24,12 @@ def parts(config: "PolicyConfig", stage: str) -> Parts:
 
 
 def of_memory(settings: "Memory") -> Parts:
-    """Return AdamW, with moments as the settings ask for, and adapters where they do."""
-    from trainers.policy import learner, low_bit_adamw
+    """Return the adapters, where the settings ask for them."""
+    if settings.lora is None:
+        return {}
+    from trainers.policy.lora import Adapters
 
-    optimizers = {"float32": learner.adamw, "bfloat16": low_bit_adamw.adamw_bfloat16, "8bit": low_bit_adamw.adamw_8bit}
-    found: Parts = {"optimizer": optimizers[settings.optimizer_states]}
-    if settings.lora is not None:
-        from trainers.policy.lora import Adapters
-
-        found["adapters"] = Adapters
-    return found
+    return {"adapters": Adapters}
 
 
 def of_sampling(settings: "Sampled") -> Parts:

@@ -218,7 +218,6 @@ class Trainer:
             weight_decay=update.weight_decay,
             max_grad_norm=update.max_grad_norm,
             memory=self.stage.micro_batch(update.micro_batch),
-            optimizer=self.stage.parts["optimizer"],
         )
 
     def _critic(self, settings: CriticSettings, policy: Path, placement: Placement) -> "Critic":

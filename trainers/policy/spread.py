@@ -108,7 +108,7 @@ def sample_evenly(
         for first in range(0, samples, together):
             numbers = uniforms[chosen, first : first + together].to(ids.device)
             grow = _grow if merges(ids.device) else _grow_apart
-            found = grow(model, ids, mask, numbers, eos=eos, pad=pad, temperature=temperature)
+            found = grow(model, (ids, mask), numbers, eos=eos, pad=pad, temperature=temperature)
             parts.append((found.prompt + start, found.many, found.tokens, found.first))
     prompt, many, tokens, length = (torch.cat(column) for column in zip(*parts, strict=True))
     order = prompt.argsort(stable=True)
@@ -120,18 +120,11 @@ def sample_evenly(
 
 
 def _grow(
-    model: nn.Module,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
-    uniforms: Tensor,
-    *,
-    eos: int,
-    pad: int,
-    temperature: float,
+    model: nn.Module, prompts: tuple[Tensor, Tensor], uniforms: Tensor, *, eos: int, pad: int, temperature: float
 ) -> _Rows:
     """Return the different responses; `first` holds their lengths."""
-    device, (count, samples, limit) = prompt_ids.device, uniforms.shape
-    logits, decoder = read_prompts(model, prompt_ids, prompt_mask, group_size=1, room=limit)
+    device, (count, samples, limit) = uniforms.device, uniforms.shape
+    logits, decoder = read_prompts(model, *prompts, group_size=1, room=limit)
     numbers = torch.arange(count, device=device)
     rows = _Rows(
         numbers,
@@ -163,25 +156,18 @@ def merges(device: torch.device) -> bool:
 
 
 def _grow_apart(
-    model: nn.Module,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
-    uniforms: Tensor,
-    *,
-    eos: int,
-    pad: int,
-    temperature: float,
+    model: nn.Module, prompts: tuple[Tensor, Tensor], uniforms: Tensor, *, eos: int, pad: int, temperature: float
 ) -> _Rows:
     """Return what `_grow` does, from a row for each sample; samples with the same beginning stand side by side."""
     count, samples, limit = uniforms.shape
-    logits, decoder = read_prompts(model, prompt_ids, prompt_mask, group_size=samples, room=limit)
-    uniforms, number = uniforms.flatten(0, 1), torch.arange(count * samples, device=prompt_ids.device)
+    logits, decoder = read_prompts(model, *prompts, group_size=samples, room=limit)
+    uniforms, number = uniforms.flatten(0, 1), torch.arange(count * samples, device=uniforms.device)
     tokens = number.new_full((len(number), limit), pad)
     # Of the samples that go on, by number: the first one with the same beginning, how many have it, the length if over.
     alive, first, many = number, number // samples * samples, torch.full_like(number, samples)
     length = torch.zeros_like(number)
     firsts, counts, lengths = first.clone(), many.clone(), length.clone()
-    for block in blocks(limit, prompt_ids.device):
+    for block in blocks(limit, uniforms.device):
         written = []
         for t in block:
             cumulative = (logits / temperature).double().softmax(-1).cumsum(-1)

@@ -48,7 +48,6 @@ class Schedule:
     """Steps of AdamW. `rows`: the examples of a step; with checkpoints they must depend on the step alone.
 
     lr: the peak rate; rate: its share at a step. micro_batch: examples per forward and backward; None: a step's.
-    optimizer: as in `Learner.adamw`.
     """
 
     rows: Callable[[int], Sequence[int]]
@@ -56,7 +55,6 @@ class Schedule:
     lr: float
     rate: Rate
     micro_batch: int | None = None
-    optimizer: Callable[..., torch.optim.Optimizer] | None = None
 
     def lr_at(self, step: int) -> float:
         """Return the learning rate of a step."""
@@ -87,7 +85,7 @@ def train_on_responses(
     """
     prefix = metric.rpartition("/")[0]
     memory = stage.micro_batch(schedule.micro_batch)
-    learner = Learner.adamw(model, lr=schedule.lr, memory=memory, optimizer=schedule.optimizer)
+    learner = Learner.adamw(model, lr=schedule.lr, memory=memory)
     state = State({"model": learning(model)}, {"optimizer": learner.optimizer})
 
     def step(number: int) -> None:

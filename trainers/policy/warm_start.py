@@ -69,7 +69,7 @@ def train(
         [prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in problems],
         [response_tokens(tokenizer, problem.demonstration or "") for problem in problems],
     )
-    schedule = Schedule(rows, settings.steps, settings.lr, warmup_cosine, optimizer=stage.parts["optimizer"])
+    schedule = Schedule(rows, settings.steps, settings.lr, warmup_cosine)
     if settings.until is None:
         train_on_responses(stage, model, examples, schedule, metric="warm_start/loss", placement=placement)
         stage.log_metrics(settings.steps, {"warm_start/steps": settings.steps, "warm_start/short": 0.0})

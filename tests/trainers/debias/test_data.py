@@ -10,8 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainers.debias.helpers import stereoset_rows
-from trainers.debias.data import SPLITS, Item, assign_terms, read_items, split_items
-from trainers.debias.own_splits import read_own_splits, refuse_swapped, split_files
+from trainers.debias.data import (
+    SPLITS,
+    Item,
+    assign_terms,
+    read_items,
+    read_own_splits,
+    refuse_swapped,
+    split_files,
+    split_items,
+)
 from trainers.debias.prepare import tokenise
 from trainers.random_model import build_tokenizer
 

@@ -12,7 +12,7 @@ TINY = {
     "data": {"train": 16, "dev": 4, "test": 6, "base": 60},
     "scratch": {"hidden": 32, "heads": 2, "feed_forward": 48},
     "base": {"steps": 60, "batch_size": 16, "lr": 1e-2},
-    "seqkd": {"epochs": 4, "max_steps": 6, "batch_size": 8, "lr": 1e-3, "samples": 2, "sample_prompts": 2},
+    "seqkd": {"epochs": 4, "max_steps": 6, "batch_size": 8, "lr": 1e-3},
     "warmup": {"max_steps": 4, "critic_warmup": 2, "actor_lr": 1e-3, "critic_lr": 2e-3, "kl_coef": 0.01},
     "gad": {"max_steps": 4, "actor_lr": 1e-3, "critic_lr": 2e-3, "kl_coef": 0.01},
     "rollout": {"prompts": 2, "group_size": 4},

@@ -1,9 +1,6 @@
 """`python -m ablation export`: the model of a run as a folder that plain transformers loads, with the same logits."""
 
 import json
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,6 @@ from ablation.plan.plan_file import PlanFile
 from ablation.store.export import find_model
 from trainers import checkpoint
 from trainers.export import export
-from trainers.export import main as trainers_export
 from trainers.gad.students import save_models
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Precision, Scratch
@@ -215,162 +211,6 @@ def test_a_study_or_a_folder_has_to_be_named(tmp_path, capsys):
     assert main(["export", "gad", "--to", str(tmp_path / "x")]) == 2
     assert main(["export", "gad", "d-final", "--from", str(tmp_path), "--to", str(tmp_path / "x")]) == 2
     assert capsys.readouterr().err.count("name a STUDY and a VARIANT, or a folder") == 2
-
-
-# --- pieces of several ranks ----------------------------------------------------------------------------------------
-
-
-RANK = """
-    import sys
-    import torch, torch.distributed as dist
-    from torch.distributed.checkpoint import HuggingFaceStorageWriter, save
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, distribute_tensor
-    from transformers import AutoModelForCausalLM
-    source, target, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    dist.init_process_group("gloo", init_method=f"file://{target}.rendezvous", rank=rank, world_size=2)
-    mesh = init_device_mesh("cpu", (2,))
-    state = AutoModelForCausalLM.from_pretrained(source).state_dict()
-    state.pop("lm_head.weight", None)  # tied
-    pieces = {name: distribute_tensor(value, mesh, [Shard(0)]) for name, value in state.items()}
-    save(pieces, storage_writer=HuggingFaceStorageWriter(target, save_distributed=True))
-    dist.destroy_process_group()
-"""
-
-
-@pytest.mark.slow
-def test_pieces_that_two_ranks_wrote_are_merged(tmp_path, tokenizer):
-    model = model_of(tokenizer, 4)
-    save_policy(tmp_path / "whole", model, tokenizer)
-    save_policy(tmp_path / "pieces", model, tokenizer)
-    (tmp_path / "pieces" / "model.safetensors").unlink()
-    command = [sys.executable, "-c", textwrap.dedent(RANK), str(tmp_path / "whole"), str(tmp_path / "pieces")]
-    ranks = [subprocess.Popen([*command, str(rank)], cwd=ROOT) for rank in range(2)]
-    assert [rank.wait(timeout=300) for rank in ranks] == [0, 0]
-    files = sorted(path.name for path in (tmp_path / "pieces").glob("*.safetensors"))
-    assert len(files) == 2
-    assert all(name.startswith("shard-") for name in files)
-    export(tmp_path / "pieces", tmp_path / "out")
-    with torch.no_grad():
-        torch.testing.assert_close(logits(tmp_path / "out"), model(IDS).logits, rtol=0, atol=0)
-
-
-# As verl's FSDPCheckpointManager.save_checkpoint: every rank's `model.state_dict()` under SHARDED_STATE_DICT by
-# torch.save, and on rank 0 config and tokenizer in `huggingface/`. FSDP 1 has its mesh by `device_mesh`, FSDP 2 is
-# `fully_shard`; with replicas the mesh is (ddp, fsdp).
-VERL_RANK = """
-    import sys, warnings
-    import torch, torch.distributed as dist, torch.multiprocessing as multiprocessing
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-    from torch.distributed.fsdp import ShardedStateDictConfig, StateDictType, fully_shard
-    import transformers
-    warnings.simplefilter("ignore")
-
-    def rank_of(rank, source, target, kind, world):
-        dist.init_process_group("gloo", init_method=f"file://{target}.rendezvous", rank=rank, world_size=world)
-        config = transformers.AutoConfig.from_pretrained(source)
-        model = getattr(transformers, config.architectures[0]).from_pretrained(source)
-        names, shape = (("ddp", "fsdp"), (2, world // 2)) if kind == "replicas" else (("fsdp",), (world,))
-        mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
-        if kind == "fsdp1":
-            model = FSDP(model, device_mesh=mesh, device_id=torch.device("cpu"), use_orig_params=True)
-            with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig()):
-                state = model.state_dict()
-        else:
-            for layer in model.model.layers:
-                fully_shard(layer, mesh=mesh)
-            fully_shard(model, mesh=mesh)
-            state = model.state_dict()
-        torch.save(state, f"{target}/model_world_size_{world}_rank_{rank}.pt")
-        dist.barrier()
-        dist.destroy_process_group()
-
-    if __name__ == "__main__":
-        source, target, kind, world = sys.argv[1:]
-        multiprocessing.start_processes(rank_of, (source, target, kind, int(world)), int(world), start_method="fork")
-"""
-
-
-def verl_checkpoint(source, target, kind, ranks):
-    target.mkdir()
-    program = target.parent / "ranks.py"
-    program.write_text(textwrap.dedent(VERL_RANK))
-    subprocess.run([sys.executable, str(program), str(source), str(target), kind, str(ranks)], check=True, timeout=300)
-    (target / "huggingface").mkdir()
-    for file in source.glob("*.json"):
-        (target / "huggingface" / file.name).write_bytes(file.read_bytes())
-    return target
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "ranks"), [("fsdp1", 2), ("fsdp2", 3), ("replicas", 4)])
-def test_a_checkpoint_of_verl_is_merged(tmp_path, tokenizer, kind, ranks):
-    """23 words over 3 ranks: no cut is even."""
-    model = model_of(tokenizer, 5)
-    save_policy(tmp_path / "whole", model, tokenizer)
-    source = verl_checkpoint(tmp_path / "whole", tmp_path / "actor", kind, ranks)
-    export(source, tmp_path / "out")
-    with torch.no_grad():
-        torch.testing.assert_close(logits(tmp_path / "out"), model(IDS).logits, rtol=0, atol=0)
-    assert PreTrainedTokenizerFast.from_pretrained(tmp_path / "out")("w3")["input_ids"] == [6]
-    if kind != "fsdp1":
-        return
-    bare = tmp_path / "bare"
-    (source / "huggingface").rename(bare)  # as older versions left it: nothing beside the weights
-    with pytest.raises(ValueError, match="name the base model's folder"):
-        export(source, tmp_path / "x")
-    low = [*("export", "--from", str(source), "--hf-model", str(bare)), "--precision", "bfloat16"]
-    assert main([*low, "--to", str(tmp_path / "low")]) == 0
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "low", dtype="auto", local_files_only=True)
-    assert loaded.dtype == torch.bfloat16
-    (source / "model_world_size_2_rank_1.pt").unlink()
-    with pytest.raises(ValueError, match="the file of rank 1 is missing"):
-        export(source, tmp_path / "y", described_by=bare)
-
-
-@pytest.mark.slow
-def test_a_critic_that_verl_wrote_is_merged_as_what_it_is(tmp_path, tokenizer, critic):
-    save_models(tmp_path / "run", model_of(tokenizer, 6), tokenizer, critic)
-    export(tmp_path / "run" / "critic", tmp_path / "whole")
-    source = verl_checkpoint(tmp_path / "whole", tmp_path / "critic", "fsdp2", 2)
-    export(source, tmp_path / "out")
-    again = ValueModel.from_reward_model(tmp_path / "out", Placement.of(["cpu"], Precision()), tmp_path / "body")
-    torch.testing.assert_close(scores(again), scores(critic), rtol=0, atol=0)
-
-
-class RunsCode:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (self.path,)
-
-
-def test_a_checkpoint_that_holds_more_than_tensors_is_refused_and_not_run(tmp_path, tokenizer, capsys):
-    save_policy(tmp_path / "actor" / "huggingface", model_of(tokenizer, 0), tokenizer)
-    weights = {"model.norm.weight": torch.ones(16), "more": RunsCode(tmp_path / "it ran")}
-    torch.save(weights, tmp_path / "actor" / "model_world_size_1_rank_0.pt")
-    assert trainers_export(["--from", str(tmp_path / "actor"), "--to", str(tmp_path / "out")]) == 2
-    assert "only tensors and DTensors are read" in capsys.readouterr().err
-    assert not (tmp_path / "it ran").exists()
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_checkpoint_of_one_rank_and_one_of_another_architecture(tmp_path, tokenizer):
-    model = model_of(tokenizer, 8)
-    save_policy(tmp_path / "actor" / "huggingface", model, tokenizer)
-    file = tmp_path / "actor" / "model_world_size_1_rank_0.pt"
-    torch.save(model.state_dict(), file)  # one rank: plain tensors
-    export(tmp_path / "actor", tmp_path / "out")
-    with torch.no_grad():
-        torch.testing.assert_close(logits(tmp_path / "out"), model(IDS).logits, rtol=0, atol=0)
-    torch.save({name: value for name, value in model.state_dict().items() if "norm" not in name}, file)
-    with pytest.raises(ValueError, match="missing keys"):
-        export(tmp_path / "actor", tmp_path / "x")
-    torch.save({"base_model.model.lora_A.weight": torch.ones(2)}, file)
-    with pytest.raises(ValueError, match="LoRA"):
-        export(tmp_path / "actor", tmp_path / "x")
 
 
 def test_a_checkpoint_of_adapters_is_refused_with_what_to_do(tmp_path, tokenizer):

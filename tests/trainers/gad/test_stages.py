@@ -125,20 +125,11 @@ def test_in_a_warmup_by_cross_entropy_the_student_comes_nearer_to_the_teachers_w
     assert series(table, "critic/diff_limit").index.tolist() == [0]  # a constant is logged once
 
 
-def test_seqkd_logs_its_rate_and_gradient_and_samples_responses_to_look_at(root):
+def test_seqkd_logs_its_rate_and_gradient(root):
     shutil.rmtree(root / "seqkd")  # with its checkpoint
-    table = run_stage(root, "seqkd", config(seqkd={"samples": 8, "sample_prompts": 3}), seed=None)
+    table = run_stage(root, "seqkd", config(), seed=None)
     assert set(series(table, "seqkd/lr")) == {1e-3}
     assert (series(table, "seqkd/grad_norm") > 0).all()
-    assert series(table, "seqkd/sampled_chrf").index.tolist() == [0, 6]
-    assert series(table, "seqkd/sampled_chrf").between(0, 1).all()
-    page = (root / "seqkd" / "responses.md").read_text()
-    assert page.count("# Step ") == 2
-    assert page.count("**teacher**") == 6
-    assert page.count("\n8. (chrF ") == 6
-    quiet = run_stage(root, "seqkd", config(seqkd={"samples": 0}), seed=None, out=root / "quiet")
-    assert weights(root / "quiet" / STUDENT) == weights(root / "seqkd" / STUDENT)  # looking changes nothing
-    assert series(quiet, "seqkd/sampled_chrf").empty
 
 
 def test_models_of_chosen_steps_are_kept(root):

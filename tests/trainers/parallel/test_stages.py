@@ -162,7 +162,7 @@ def test_one_rank_out_of_memory_has_all_start_again_with_less(tmp_path, alone):
     assert "all ranks start again" in (out / "log.txt").read_text()
 
 
-@pytest.mark.parametrize("victim", ["trainers.parallel.worker", LONG("trainers.parallel.launcher")])
+@pytest.mark.parametrize("victim", ["trainers.parallel.worker", LONG("trainers.parallel.launch")])
 def test_a_killed_rank_or_launcher_leaves_no_status_and_the_stage_goes_on(tmp_path, alone, victim):
     out = write(tmp_path, pause=1.0)
     process = start(out)

@@ -60,12 +60,6 @@ def llama():
     return LlamaForCausalLM(LlamaConfig(**SHAPE, **HEADS, tie_word_embeddings=False))
 
 
-def wide():
-    """Matrices that are worth 8 bits, some with a row of two blocks; fewer rows than values in a block."""
-    shape = {**SHAPE, "hidden_size": 48, "intermediate_size": 400, "num_hidden_layers": 1}
-    return Qwen2ForCausalLM(Qwen2Config(**shape, **HEADS, tie_word_embeddings=True))
-
-
 def gpt2():
     sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "initializer_range": 0.4}
     return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, **sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
@@ -87,7 +81,7 @@ def weights(ranks, module):
     return {name: ranks.whole(value).clone() for name, value in module.state_dict().items()}
 
 
-def policy(ranks, make, *, checkpointing=False, states="float32", adapters=None, **update):
+def policy(ranks, make, *, checkpointing=False, adapters=None, **update):
     """Three updates of a policy by GSPO, with a reference and an entropy bonus."""
     settings = Update(**{"lr": 1e-2, "epochs": 3, "minibatches": 1, "entropy_coef": 0.01, **update})
     model, placement = build(make), Placement.of([DEVICE], Precision(), ranks)
@@ -104,11 +98,7 @@ def policy(ranks, make, *, checkpointing=False, states="float32", adapters=None,
     model = ranks.shard(model)
     if adapters:
         reference = lora.Reference(model)
-    memory, optimizer = (
-        MicroBatch(settings.micro_batch, ranks=ranks),
-        of_memory(Memory(optimizer_states=states))["optimizer"],
-    )
-    learner = Learner.adamw(model, lr=settings.lr, memory=memory, optimizer=optimizer)
+    learner = Learner.adamw(model, lr=settings.lr, memory=MicroBatch(settings.micro_batch, ranks=ranks))
     objective = objective_of(PolicyConfig(update=settings, ratio="gspo"))
     actor = Actor(learner, objective, settings, placement, reference=reference)
     advantages = torch.randn(16, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(DEVICE)
@@ -249,8 +239,6 @@ CASES = {
     "checkpointing": lambda ranks: policy(ranks, qwen2, checkpointing=True, micro_batch=2),
     "fewer rows than parts": lambda ranks: policy(ranks, qwen2, minibatches=5, micro_batch=1, epochs=1),
     "fewer rows than ranks": lambda ranks: policy(ranks, qwen2, minibatches=16, epochs=1),
-    "bfloat16 states": lambda ranks: policy(ranks, qwen2, states="bfloat16", micro_batch=2),
-    "8-bit states": lambda ranks: policy(ranks, wide, states="8bit", micro_batch=4),
     "ppo critic": ppo_critic,
     "discriminator": discriminator,
     "supervised": supervised,
@@ -266,9 +254,6 @@ WITH_PEFT = {  # where peft is installed
     "adapters": lambda ranks: policy(ranks, qwen2, adapters=ADAPTERS, micro_batch=2),
     "adapters, checkpointing": lambda ranks: policy(ranks, llama, adapters=ADAPTERS, checkpointing=True, minibatches=2),
     "adapters of some layers, gpt2": lambda ranks: policy(ranks, gpt2, adapters=Lora(rank=2, targets=("c_attn",))),
-    "adapters, 8-bit states": lambda ranks: policy(
-        ranks, wide, adapters=Lora(rank=16), states="8bit", epochs=2, micro_batch=4
-    ),
     "adapted critic": lambda ranks: discriminator(ranks, Memory(lora=ADAPTERS)),
     "sampled with adapters": lambda ranks: sampled(ranks, adapters=ADAPTERS),
     "sampled with adapters in bfloat16": lambda ranks: sampled(ranks, compute="bfloat16", adapters=ADAPTERS),
