@@ -9,9 +9,7 @@ import pytest
 from trainers.tasks import arithmetic, knights_knaves, question_answer
 from trainers.tasks.interface import read_problems, tagged_answer, write_problems
 from trainers.tasks.knights_knaves import Atom, Statement, canonical, solutions
-from trainers.tasks.settings.arithmetic import Arithmetic
-from trainers.tasks.settings.knights_knaves import KnightsKnaves
-from trainers.tasks.settings.question_answer import QuestionAnswer
+from trainers.tasks.settings.base import Arithmetic, KnightsKnaves, QuestionAnswer
 
 SIZES = {"warm": 60, "train": 60, "dev": 20, "test": 40}
 
