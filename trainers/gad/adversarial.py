@@ -5,7 +5,6 @@ Metrics are defined in docs/metrics-gad.md.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,14 +31,15 @@ from trainers.micro_batch import OutOfMemory
 from trainers.objectives.diagnostics import Sum
 from trainers.policy.actor import Actor, build_importance, clipped_objective, sampler_gap
 from trainers.policy.batch import Sequences
-from trainers.policy.learner import Averages, Learner, minibatches
-from trainers.policy.models import Placement, learning, load_learner, load_tokenizer
+from trainers.policy.learner import Averages, Learner, learner_of, minibatches, state_of
+from trainers.policy.models import Placement, load_learner, load_tokenizer
+from trainers.policy.responses import Responder, start_engine
 from trainers.policy.sources import asset_files, measured_steps
 from trainers.policy.supervised import fit
 from trainers.policy.text import decode
 from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
-from trainers.state import State, run_steps
+from trainers.state import run_steps
 
 # The engine's names -> those under which this study's source reports the same quantities.
 ACTOR_METRICS = {
@@ -131,11 +131,7 @@ class Trainer:
         self.rows = training_rows(stage.inputs["data"], course.name)
         self.steps = number_of_steps(len(self.rows), config.rollout.prompts, settings.epochs, settings.max_steps)
         learners = {"student": self.actor.learner, "critic": self.critic_learner}
-        self.state = State(
-            {name: learning(learner.model) for name, learner in learners.items()},
-            {f"{name}_optimizer": learner.optimizer for name, learner in learners.items()},
-            values={"student_steps": 0},
-        )
+        self.state = state_of(learners, {"student_steps": 0})
         count_steps(self.student, self.actor.learner.optimizer)
         self.rollouts = Rollouts(
             self.student,
@@ -143,7 +139,13 @@ class Trainer:
             placement,
             limit=response_limit(config, self.lengths),
             temperature=config.sampling.temperature,
-            engine=self._engine(folder),
+            engine=start_engine(
+                stage,
+                config.rollout,
+                Responder(self.student, self.tokenizer, placement),
+                folder,
+                version=lambda: steps_taken(self.student),
+            ),
         )
 
     def restore(self) -> int:
@@ -222,16 +224,8 @@ class Trainer:
         """Return the student as GSPO updates it."""
         config, settings = self.config, self.course.settings
         update = config.update
-        learner = Learner.adamw(
-            self.student,
-            lr=settings.actor_lr,
-            betas=update.betas,
-            weight_decay=update.weight_decay,
-            max_grad_norm=update.max_grad_norm,
-            memory=self.stage.micro_batch(update.micro_batch),
-        )
         return Actor(
-            learner=learner,
+            learner=learner_of(self.stage, self.student, settings.actor_lr, update),
             objective=clipped_objective(self.stage.parts, config.clip, update.aggregation),
             update=update,
             placement=self.placement,
@@ -239,21 +233,6 @@ class Trainer:
             temperature=config.sampling.temperature or 1.0,
             recompute_logps=config.rollout.recompute_logps,
             importance=build_importance(self.stage.parts, config.rollout.importance_weights),
-        )
-
-    def _engine(self, student: Path) -> Any:
-        """Return what samples instead of the student itself, if anything does."""
-        rollout = self.config.rollout
-        if rollout.engine == "own":
-            return None
-        return self.stage.parts["engine"](
-            self.student,
-            self.tokenizer,
-            self.placement,
-            student,
-            rollout.vllm,
-            at_once=rollout.batch_size,
-            version=lambda: steps_taken(self.student),
         )
 
     def _critic(self, student: Path) -> ValueModel:

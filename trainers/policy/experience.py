@@ -11,7 +11,7 @@ from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OverlongPenalty, Reward, Rollout, Sampling
 from trainers.policy.models import Placement
-from trainers.policy.responses import Responder
+from trainers.policy.responses import Responder, Responds
 from trainers.policy.rewards import RewardModel, add_at_the_end, score
 from trainers.policy.rollout import concatenate
 from trainers.policy.text import prompt_tokens
@@ -19,7 +19,6 @@ from trainers.tasks.interface import Problem, Task
 
 LengthPenalty = Callable[..., Tensor]
 TokenRewards = Callable[[Sequences, int], Tensor]
-Responds = Callable[..., tuple[Sequences, list[str]]]  # as `Responder` does
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import Maximum, Statistic
 from trainers.policy.config import UpdateOf
+from trainers.policy.models import learning
+from trainers.stage import Stage
+from trainers.state import State
 
 T = TypeVar("T")
 
@@ -73,6 +76,24 @@ class Learner:
 
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+
+def learner_of(stage: Stage, model: nn.Module, lr: float, update: UpdateOf) -> Learner:
+    """Return a learner with the settings of a study's updates."""
+    settings = update.model_dump(include={"betas", "weight_decay", "max_grad_norm"})
+    return Learner.adamw(model, lr=lr, memory=stage.micro_batch(update.micro_batch), **settings)
+
+
+def state_of(
+    learners: Mapping[str, Learner], values: dict[str, Any], generators: Mapping[str, torch.Generator] | None = None
+) -> State:
+    """Return what a checkpoint holds of a run with these learners."""
+    return State(
+        {name: learning(learner.model) for name, learner in learners.items()},
+        {f"{name}_optimizer": learner.optimizer for name, learner in learners.items()},
+        generators or {},
+        values,
+    )
 
 
 def minibatches(rows: int, update: UpdateOf, generator: torch.Generator) -> Iterator[Tensor]:

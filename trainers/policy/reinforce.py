@@ -17,15 +17,16 @@ from trainers.parallel.join import join
 from trainers.policy.actor import Actor, build_importance, build_objective, sampler_gap, with_advantage
 from trainers.policy.config import Critic as CriticSettings
 from trainers.policy.config import Gae, PolicyConfig
-from trainers.policy.experience import Experience, Responds, Sampler
-from trainers.policy.learner import Learner
+from trainers.policy.experience import Experience, Sampler
+from trainers.policy.learner import learner_of, state_of
 from trainers.policy.measure import measure
-from trainers.policy.models import POLICY, Placement, learning, load_learner, load_tokenizer, save_policy
+from trainers.policy.models import POLICY, Placement, load_learner, load_tokenizer, save_policy
+from trainers.policy.responses import Responder, start_engine
 from trainers.policy.rewards import add_at_the_end, load_reward_model
 from trainers.policy.sources import KEPT, keeping, load_task, measured_steps, policy_folder, reward_model_folder
 from trainers.policy.text import pad_token
 from trainers.stage import Stage
-from trainers.state import State, run_steps
+from trainers.state import run_steps
 from trainers.tasks.interface import Problem, bucket, read_problems
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Trainer:
             folder, placement, config.memory, stage.seed, reference=with_reference
         )
         self.actor = Actor(
-            learner=self._learner(self.policy, config.update.lr),
+            learner=learner_of(stage, self.policy, config.update.lr, config.update),
             objective=build_objective(stage.parts, config),
             update=config.update,
             placement=placement,
@@ -95,7 +96,7 @@ class Trainer:
             **self._reward_model(folder, placement),
             penalty=self._penalty(),
             memory=stage.micro_batch(config.rollout.batch_size),
-            engine=self._engine(folder, placement),
+            engine=start_engine(stage, config.rollout, Responder(self.policy, self.tokenizer, placement), folder),
         )
         self.measured = stage.micro_batch(config.evaluate.batch_size)
         learners = {"policy": self.actor.learner} | ({} if self.critic is None else {"critic": self.critic.learner})
@@ -105,12 +106,7 @@ class Trainer:
             name: torch.Generator().manual_seed(bucket(f"{name} {stage.seed}", 2**62))
             for name in ("prompts", "sampling", "minibatches", "critic_minibatches")
         }
-        self.state = State(
-            {name: learning(learner.model) for name, learner in learners.items()},
-            {f"{name}_optimizer": learner.optimizer for name, learner in learners.items()},
-            self.generators,
-            {"kl_coef": config.kl.coef, "elapsed": 0.0, "asked": 0},
-        )
+        self.state = state_of(learners, {"kl_coef": config.kl.coef, "elapsed": 0.0, "asked": 0}, self.generators)
 
     def step(self, step: int, problems: list[Problem]) -> dict[str, float]:
         """Sample, reward, update; return the step's metrics."""
@@ -209,30 +205,11 @@ class Trainer:
         mask, scale = experience.sequences.mask.cpu(), self.config.advantage.kind == "normalized"
         return self.stage.parts["token_advantages"](experience.token_rewards, mask, group, scale=scale)
 
-    def _learner(self, model: nn.Module, lr: float) -> Learner:
-        update = self.config.update
-        return Learner.adamw(
-            model,
-            lr=lr,
-            betas=update.betas,
-            weight_decay=update.weight_decay,
-            max_grad_norm=update.max_grad_norm,
-            memory=self.stage.micro_batch(update.micro_batch),
-        )
-
     def _critic(self, settings: CriticSettings, policy: Path, placement: Placement) -> "Critic":
         """Return PPO's critic, which starts from the policy's body."""
         parts = self.stage.parts
         model = parts["build_critic"](policy, placement, self.config.memory, self.stage.seed)
-        return parts["critic"](self._learner(model, settings.lr), settings)
-
-    def _engine(self, policy: Path, placement: Placement) -> Responds | None:
-        """Return what samples instead of the policy itself, if anything does."""
-        rollout = self.config.rollout
-        if rollout.engine == "own":
-            return None
-        start = self.stage.parts["engine"]
-        return start(self.policy, self.tokenizer, placement, policy, rollout.vllm, at_once=rollout.batch_size)
+        return parts["critic"](learner_of(self.stage, model, settings.lr, self.config.update), settings)
 
     def _reward_model(self, policy: Path, placement: Placement) -> dict[str, Any]:
         """Return the sampler's reward model: of responses, or of tokens."""

@@ -1,8 +1,9 @@
 """Sampled responses to prompts: token ids in, sequences and texts out, as many at once as memory allows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,10 +12,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
+from trainers.policy.config import Sampled
 from trainers.policy.models import Placement
 from trainers.policy.rollout import concatenate, sample_all
 from trainers.policy.spread import Distinct, sample_evenly
 from trainers.policy.text import decode, pad, pad_token
+from trainers.stage import Stage
+
+Responds = Callable[..., tuple[Sequences, list[str]]]  # as `Responder` does
 
 
 @dataclass(frozen=True)
@@ -125,3 +130,24 @@ class Responder:
         """Return the context in which there is a model that samples without the other ranks."""
         low = self.placement.precision.compute == "bfloat16"
         return self.placement.ranks.whole_weights(self.model, autocast=low)
+
+
+def start_engine(
+    stage: Stage, rollout: Sampled, responder: Responder, folder: Path, version: Callable[[], int] = int
+) -> Responds | None:
+    """Return what samples instead of the policy itself, if anything does.
+
+    folder: holds the model's configuration. version: tells how many updates the trained weights have seen.
+    """
+    if rollout.engine == "own":
+        return None
+    engine: Responds = stage.parts["engine"](
+        responder.model,
+        responder.tokenizer,
+        responder.placement,
+        folder,
+        rollout.vllm,
+        at_once=rollout.batch_size,
+        version=version,
+    )
+    return engine
