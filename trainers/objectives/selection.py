@@ -9,7 +9,8 @@ from trainers.objectives.kl import k3
 from trainers.objectives.surrogates import clip_surrogate
 
 
-# Groups of unequal size: queries have different numbers of sequences, and a mask says which places are filled.
+# Groups of unequal size: queries have different numbers of sequences. `present`, (Q, N) bool, says in every function
+# which places hold a sequence; None: all. In the others weights and advantages are 0.
 def everything(values: Tensor) -> Tensor:
     """Return the mask (Q, N) of a table without empty places."""
     return torch.ones_like(values, dtype=torch.bool)
@@ -48,7 +49,9 @@ def midranks(values: Tensor, present: Tensor) -> Tensor:
     return better.to(values.dtype) + 0.5 * ties.clamp(min=0)
 
 
-# Missing values of offline data.
+# Reward modes. Each function takes, (Q, N) and NaN where missing: `correct`, 1 where the query was answered right after
+# the sequence, else 0; `acc_score`, soft accuracy in [0, 1]; `info_score`, the gain over zero-shot in the unit of
+# `reward.gain`; and `settings`, the `reward` of the configuration.
 def missing_as_zero(values: Tensor) -> Tensor:
     """Return `values` with 0 instead of NaN: an unknown score earns nothing (the notes)."""
     return torch.where(values.isnan(), 0.0, values)
@@ -60,12 +63,6 @@ def legacy_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, setti
 
     right is `correct`, and `acc_score` where that is missing, as in the source's code. Its scheme 5, only correctness,
     is info_weight = 0 and correct_weight = 1 (REWARD_ALPHA and REWARD_BETA).
-
-    Args:
-        correct: 1 where the query was answered right after the sequence, else 0; (Q, N), NaN where missing.
-        acc_score: soft accuracy in [0, 1]; (Q, N), NaN where missing.
-        info_score: gain over zero-shot, in the unit of `reward.gain`; (Q, N), NaN where missing.
-        settings: `reward` of the configuration: `info_weight`, `correct_weight`.
     """
     right = torch.where(correct.isnan(), missing_as_zero(acc_score), correct)
     return settings.info_weight * missing_as_zero(info_score) + settings.correct_weight * right
@@ -73,27 +70,13 @@ def legacy_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, setti
 
 # Reward mode `hard_plus_soft` (the notes): positives [1, 2] and negatives [0, 1) at weights of 1.
 def hard_plus_soft_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return hard_weight correct + soft_weight acc_score, (Q, N); what is missing counts as 0.
-
-    Args:
-        correct: 1 where the query was answered right after the sequence, else 0; (Q, N), NaN where missing.
-        acc_score: soft accuracy in [0, 1]; (Q, N), NaN where missing.
-        info_score: gain over zero-shot, in the unit of `reward.gain`; (Q, N), NaN where missing.
-        settings: `reward` of the configuration.
-    """
+    """Return hard_weight correct + soft_weight acc_score, (Q, N); what is missing counts as 0."""
     return settings.hard_weight * missing_as_zero(correct) + settings.soft_weight * missing_as_zero(acc_score)
 
 
 # Reward mode `hard_plus_soft_v2` (the notes, scheme 1): positives [2, 3] and negatives [0, 1] at weights of 1.
 def hard_plus_soft_v2_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return soft_weight acc_score + 2 hard_weight correct, (Q, N); what is missing counts as 0.
-
-    Args:
-        correct: 1 where the query was answered right after the sequence, else 0; (Q, N), NaN where missing.
-        acc_score: soft accuracy in [0, 1]; (Q, N), NaN where missing.
-        info_score: gain over zero-shot, in the unit of `reward.gain`; (Q, N), NaN where missing.
-        settings: `reward` of the configuration.
-    """
+    """Return soft_weight acc_score + 2 hard_weight correct, (Q, N); what is missing counts as 0."""
     return settings.soft_weight * missing_as_zero(acc_score) + 2.0 * settings.hard_weight * missing_as_zero(correct)
 
 
@@ -104,12 +87,6 @@ def hybrid_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, setti
     What is missing counts as 0. The source assumes gains of 0 to 0.1, so that info_scale = 10 fills [0, 1]; larger
     gains all count as 1. In the source's code a loss has no lower bound; the text of its scheme 2 normalises the gain
     to [0, 1] (`normalize_beam_score`), which is info_floor = 0.
-
-    Args:
-        correct: 1 where the query was answered right after the sequence, else 0; (Q, N), NaN where missing.
-        acc_score: soft accuracy in [0, 1]; (Q, N), NaN where missing.
-        info_score: gain over zero-shot, in the unit of `reward.gain`; (Q, N), NaN where missing.
-        settings: `reward` of the configuration: `alpha`, `info_scale`, `info_floor`.
     """
     gain = (settings.info_scale * missing_as_zero(info_score)).clamp(min=settings.info_floor, max=1.0)
     right = missing_as_zero(correct) + 0.5 * missing_as_zero(acc_score)
@@ -123,12 +100,6 @@ def separated_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, se
     Negatives get min(1, soft_weight acc_score).
 
     At weights of 1 this is `hard_plus_soft_v2`; with others it keeps the gap where that formula would close it.
-
-    Args:
-        correct: 1 where the query was answered right after the sequence, else 0; (Q, N), NaN where missing.
-        acc_score: soft accuracy in [0, 1]; (Q, N), NaN where missing.
-        info_score: gain over zero-shot, in the unit of `reward.gain`; (Q, N), NaN where missing.
-        settings: `reward` of the configuration.
     """
     positive = missing_as_zero(correct) >= 1
     soft = settings.soft_weight * missing_as_zero(acc_score)
@@ -137,19 +108,13 @@ def separated_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, se
 
 # Reward-weighted cross-entropy over candidate sequences (RCE): good sequences are imitated more.
 def rce_weights(rewards: Tensor, tau: float, present: Tensor | None = None) -> Tensor:
-    """Return softmax(rewards / tau) over a query's sequences, (Q, N) of rewards (Q, N); tau -> 0 picks the best.
-
-    present: (Q, N) bool, the places that hold a sequence; None: all. The others get a weight of 0.
-    """
+    """Return softmax(rewards / tau) over a query's sequences, (Q, N) of rewards (Q, N); tau -> 0 picks the best."""
     present = everything(rewards) if present is None else present
     return (rewards / tau).masked_fill(~present, -float("inf")).softmax(-1)
 
 
 def best_only(rewards: Tensor, present: Tensor | None = None) -> Tensor:
-    """Return weights (Q, N): 1 for the sequence of a query with the highest reward, the first of equals, else 0.
-
-    present: (Q, N) bool, the places that hold a sequence; None: all.
-    """
+    """Return weights (Q, N): 1 for the sequence of a query with the highest reward, the first of equals, else 0."""
     present = everything(rewards) if present is None else present
     best = rewards.masked_fill(~present, -float("inf")).argmax(-1, keepdim=True)
     return torch.zeros_like(rewards).scatter(-1, best, 1.0)
@@ -188,8 +153,6 @@ def rank_normalised(rewards: Tensor, present: Tensor | None = None) -> Tensor:
 
     So all queries without ties get the same weights, which is what the notes criticise. Equal rewards share the mean of
     their ranks; the seed ranks them by position (`rce_position`). A query with one sequence gets 0.
-
-    present: (Q, N) bool, the places that hold a sequence; None: all.
     """
     present = everything(rewards) if present is None else present
     last = present.sum(-1, keepdim=True) - 1
@@ -202,8 +165,6 @@ def position_normalised(rewards: Tensor, present: Tensor | None = None) -> Tenso
 
     The seed sorts in ascending order here, so that the last of equal rewards has the highest rank, where in its
     advantages the first has. A query with one sequence gets 0.
-
-    present: (Q, N) bool, the places that hold a sequence; None: all.
     """
     present = everything(rewards) if present is None else present
     last = (present.sum(-1, keepdim=True) - 1).clamp(min=1)
@@ -216,10 +177,6 @@ def rank_advantages(rewards: Tensor, present: Tensor | None = None) -> Tensor:
 
     Equal rewards share the mean of their ranks (midranks), so a query whose rewards are all equal gets exactly 0. The
     seed ranks ties by position (`advantage_position`). A query with one sequence gets 0.
-
-    Args:
-        rewards: (Q, N).
-        present: (Q, N) bool, the places that hold a sequence; None: all. The others get 0.
     """
     present = everything(rewards) if present is None else present
     count = present.sum(-1, keepdim=True)
@@ -233,10 +190,6 @@ def position_advantages(rewards: Tensor, present: Tensor | None = None) -> Tenso
 
     The first of equal rewards has the better rank, so a query without any right sequence gets 1 to -1: the defect that
     the seed diagnoses. A query with one sequence gets 0.
-
-    Args:
-        rewards: (Q, N).
-        present: (Q, N) bool, the places that hold a sequence; None: all. The others get 0.
     """
     present = everything(rewards) if present is None else present
     count = present.sum(-1, keepdim=True)
@@ -253,10 +206,6 @@ def zscore_advantages(rewards: Tensor, present: Tensor | None = None) -> Tensor:
 
     std is the sample standard deviation (n - 1), as torch's default in the source. Rewards that are all equal, and so a
     query with one sequence, give exactly 0.
-
-    Args:
-        rewards: (Q, N).
-        present: (Q, N) bool, the places that hold a sequence; None: all. The others get 0.
     """
     present = everything(rewards) if present is None else present
     centred = torch.where(present, rewards - mean_present(rewards, present), 0.0)
@@ -278,7 +227,7 @@ def positives(rewards: Tensor, correct: Tensor, threshold: float | None) -> Tens
 def trained_queries(positive: Tensor, min_positive_ratio: float, present: Tensor | None = None) -> Tensor:
     """Return whether a query's share of positive sequences reaches `min_positive_ratio`, (Q,) bool.
 
-    The bound itself is enough: 2 of 10 reach 0.2. present: (Q, N) bool, the places that hold a sequence; None: all.
+    The bound itself is enough: 2 of 10 reach 0.2.
     """
     present = everything(positive) if present is None else present
     share = (positive & present).sum(-1).double() / present.sum(-1)
@@ -307,7 +256,7 @@ def grpo_loss(
         advantages: one per sequence, (Q, N).
         clip: the ratio is clipped to [1 - clip, 1 + clip].
         beta: weight of the KL.
-        present: (Q, N) bool, the places that hold a sequence; None: all.
+        present: as above.
     """
     present = everything(advantages) if present is None else present
     rows = logps.flatten(0, 1)  # a step of a sequence is what a token is elsewhere
