@@ -93,7 +93,7 @@ def _load(source: Path, folder: Path | None, *, config: PretrainedConfig | None 
     architecture = (config.architectures or [""])[0]
     kind = getattr(transformers, architecture, None)
     if kind is None:
-        raise ValueError(f"{source}: the architecture {architecture!r} of its config.json is none of transformers")
+        raise ValueError(f"{source}: the architecture {architecture!r} of its config.json is not one of transformers")
     model, loaded = kind.from_pretrained(folder, config=config, local_files_only=True, output_loading_info=True, **how)
     wrong = [f"{kind.replace('_', ' ')} {sorted(map(str, names))[:3]}" for kind, names in loaded.items() if names]
     if wrong:

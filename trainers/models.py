@@ -44,7 +44,7 @@ def load_model(folder: Path, *, dtype: str = "float32", device: str = "cpu") -> 
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer that stands beside a model."""
+    """Load the tokenizer in a model's folder."""
     return AutoTokenizer.from_pretrained(folder)
 
 

@@ -1,4 +1,4 @@
-"""The words behind a stage's items, saved beside them: `save_samples(stage, rows)`; see `ablation.contract.samples`.
+"""Prompts and responses behind a stage's items: `save_samples(stage, rows)`; see `ablation.contract.samples`.
 
 A module of its own, not a method of `Stage`: the code of `Stage` counts for the key of every stage, and what a page
 quotes shall be no reason to train again.
@@ -18,7 +18,7 @@ from trainers.stage import Stage
 Row = Mapping[str, str | float | None]
 _HALVES = re.compile("[\ud800-\udfff]")  # of a character: no file of text can hold one
 _PLACE = frozenset(PLACE)
-_ROW = 100  # characters that a row counts as, beside those of its texts
+_ROW = 100  # characters that a row counts as, in addition to its texts
 
 
 def some_items(items: Sequence[str], most: int = MOST_ITEMS) -> list[int]:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def parts(config: "DebiasConfig", stage: str) -> Parts:
-    """Return what `stage` uses: beside BiasEdit, which all variants train with."""
+    """Return what `stage` uses in addition to BiasEdit, which all variants train with."""
     from trainers.objectives import curriculum, debias
 
     found: Parts = {}

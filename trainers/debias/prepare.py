@@ -131,7 +131,7 @@ def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Sta
     Args:
         model: the whole unedited model.
         items: tokenised items.
-        stage: for progress, and for its ranks: each makes every so-manieth pass. As items are in the order of their
+        stage: for progress, and for its ranks: each of n makes every n-th pass. As items are in the order of their
             length, passes that are made at the same time take about as long.
     """
     _refuse_if_packing_matters(model, [items[0].tokens[kind] for kind in KINDS])

@@ -81,7 +81,7 @@ class SuffixModel:
         raise AssertionError("the first edited block was never reached")
 
     def _attention(self, mask: Tensor, positions: Tensor | None) -> dict[str, object]:
-        """What a base model is told of its attention."""
+        """Arguments of a base model for its attention."""
         if positions is None:
             return {"attention_mask": mask, "use_cache": False}
         dtype = self.matrix.weight.dtype

@@ -224,7 +224,7 @@ class Trainer:
         return edits
 
     def _all_shifts(self, edits: Mapping[str, ModuleEdit]) -> dict[str, Tensor]:
-        """Return the shifts [d_in, d_out] of all modules, those of other ranks too."""
+        """Return the shifts [d_in, d_out] of all modules, including other ranks'."""
         shifts = {
             module.name: edits[module.name].shift
             if module.name in edits

@@ -51,7 +51,7 @@ class ImageTextModel:
             return False
 
     def _ends(self) -> list[int]:
-        """Return the tokens that end an answer: those of the model, and the special token after one in the template."""
+        """Return the tokens that end an answer: the model's own, and the template's special token after an answer."""
         ends = self.model.generation_config.eos_token_id
         found = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
         _, rest = self._gold("?", "answer")
@@ -168,7 +168,9 @@ def load_processor(folder: Path) -> Any:
         return AutoProcessor.from_pretrained(folder)
     config = AutoConfig.from_pretrained(folder)
     if type(config) not in PROCESSOR_MAPPING:
-        raise ValueError(f"{folder}: {config.model_type} is no image-text model that transformers has a processor for")
+        raise ValueError(
+            f"{folder}: {config.model_type} is not an image-text model that transformers has a processor for"
+        )
     declared: Any = PROCESSOR_MAPPING[type(config)]
     if "video_processor" not in declared.get_attributes():
         return AutoProcessor.from_pretrained(folder)

@@ -69,7 +69,7 @@ def _split(path: Path) -> str:
 
 
 def read_official(path: Path, images: Path, split: str) -> list[VisualQuestion]:
-    """Return the questions of an official file, in its order, with the answers of the annotations beside it.
+    """Return the questions of an official file, in its order, with the answers of the annotations in the same folder.
 
     Raises ValueError where annotations or an image are missing or a question is there twice; with file and question.
     """

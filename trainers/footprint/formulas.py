@@ -24,7 +24,7 @@ _LEARNING = {False: 16, True: 24}  # in the backward pass, by whether the entrop
 class Shape:
     """A decoder. family: gated (Llama, Qwen: three matrices and SiLU in the MLP, RMSNorm) or gpt2.
 
-    positions: that are learnt. other: parameters beside the language model, a vision tower's.
+    positions: that are learnt. other: parameters outside the language model, such as a vision tower's.
     """
 
     family: str
@@ -90,7 +90,7 @@ class Shape:
 
     @property
     def kept(self) -> int:
-        """Numbers per token that one block keeps for its backward pass in one precision, but for those of each head.
+        """Numbers per token that one block keeps for its backward pass in one precision, except one for each head.
 
         Both norms keep their input, the normalised input and, for the layers that read it, the output; attention its
         queries, keys, values and output; the MLP each of its inner activations.
@@ -127,14 +127,14 @@ class Model:
 
     @property
     def trained(self) -> int:
-        """Return the parameters that learn: all, or LoRA's two matrices beside those it is for, and a critic's head."""
+        """Return the parameters that learn: all, or two matrices for each that LoRA adapts, and a critic's head."""
         if self._lora is None:
             return self.parameters
         return self._lora.rank * sum(rows + columns for rows, columns in self._adapted) + self._head
 
     @property
     def weights(self) -> int:
-        """Return the bytes of all weights, undivided; beside adapters a critic's head is among these."""
+        """Return the bytes of all weights, undivided; with adapters, a critic's head counts as one of them."""
         return self._weight * (self.parameters if self._lora is None else self.parameters - self._head)
 
     @property
@@ -164,7 +164,7 @@ class Model:
         return replace(self, name="reference", frozen=True)
 
     def update(self, name: str, rows: int, tokens: int, *, predicted: int = 0, entropy: bool = False) -> Work:
-        """Return the work of a forward and backward pass, beside weights, gradients and optimiser.
+        """Return the work of a forward and backward pass, without weights, gradients and optimiser.
 
         tokens: of a row, padding counts. predicted: tokens of a row for whose distribution logits are computed; 0 for
         a critic, which has none. entropy: whether it is learnt.
@@ -175,7 +175,7 @@ class Model:
         in_backward = head if checkpoints else copies
         of_block = self._copied(shape.linear)
         activations = shape.layers * (FLOAT * shape.hidden if checkpoints else block) + self._kept_at_end()
-        # Gradients of the widest layer's output, and of its weights before they are added to those of earlier rows.
+        # Gradients of the widest layer's output, and of its weights before they are added to earlier rows'.
         widest = self.number * (shape.feed_forward + shape.hidden) + (block if checkpoints else 0)
         gradient = FLOAT * shape.feed_forward * shape.hidden
 
@@ -191,7 +191,7 @@ class Model:
         return Work(name, rows, of_rows)
 
     def forward(self, name: str, rows: int, tokens: int, *, predicted: int = 0) -> Work:
-        """Return the work of a pass without gradient, beside the weights; arguments as for `update`."""
+        """Return the work of a pass without gradient, without the weights; arguments as for `update`."""
         shape, vocab = self.shape, predicted * self.shape.vocab
         head, block = self._copied(shape.matrix if predicted else 0), self._copied(shape.linear)
         every, passing = shape.layers * block + head, self._passing()
@@ -211,7 +211,7 @@ class Model:
         return Work(name, rows, of_rows)
 
     def sampling(self, name: str, rows: int, *, prompt: int, response: int, group: int = 1) -> Work:
-        """Return the work of sampling, beside the weights. group: responses of one prompt, which is read once."""
+        """Return the work of sampling, without the weights. group: responses of one prompt, which is read once."""
         shape = self.shape
         of_token = self._cached() * shape.layers
         always = {COPIES: self._copied(shape.linear * shape.layers + shape.matrix)}
@@ -224,7 +224,7 @@ class Model:
         def of_rows(n: int) -> dict[str, int]:
             prompts = ceil(n / min(group, n))
             cache = of_token * n * (prompt + response)
-            grown = cache // (2 * shape.layers)  # a layer's keys with one more token are a new tensor, beside the old
+            grown = cache // (2 * shape.layers)  # a layer's keys with one more token are a new tensor
             return _most(
                 {"KV cache": of_token * prompts * prompt, "activations": self._passing() * prompts * prompt},
                 {"KV cache": cache + grown},
@@ -257,7 +257,7 @@ class Model:
 
     @property
     def _adapted(self) -> list[tuple[int, int]]:
-        """Return the sides of each matrix beside which LoRA has two."""
+        """Return the sides of each matrix that LoRA adapts."""
         targets = self._lora.targets
         one = [sides for name, *sides in self.shape.matrices if targets is None or name in targets]
         return [(rows, columns) for rows, columns in one] * self.shape.layers
@@ -278,7 +278,7 @@ class Model:
     # Bytes per token:
 
     def _kept(self) -> int:
-        """What one block keeps for its backward pass; beside `Shape.kept` a number per head, and the two norms'."""
+        """What one block keeps for its backward pass: `Shape.kept`, a number per head, and the two norms'."""
         shape, mixed = self.shape, self._mixed
         h, f, heads = shape.hidden, shape.feed_forward, shape.queries + shape.keys
         in_half = 20 * h + 10 * f if shape.family == "gpt2" else 26 * h + 4 * heads + 8 * f

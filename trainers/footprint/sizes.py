@@ -1,5 +1,5 @@
 """Where the sizes of a language model come from, in this order: the asset's own numbers (`random`), the config.json
-beside its files (fetched, a folder, the hub's cache), the published ones that are listed here.
+next to its files (fetched, a folder, the hub's cache), the published ones that are listed here.
 
 Numbers of parameters are held by a test against torch's meta device, and the list against the published numbers. A
 model that is missing in the list is not an error: its size is known once it was fetched.

@@ -32,7 +32,7 @@ RANKS = join  # several devices: a process for each, with all of the student and
 
 
 def run(stage: Stage) -> None:
-    """Measure the latest student among the inputs; with an input `start` its rows are kept beside, as `start_...`."""
+    """Measure the latest student among the inputs; with an input `start` its rows are kept too, as `start_...`."""
     config: GadConfig = stage.config
     placement = Placement.of(stage.devices, config.precision, stage.ranks)
     earlier = [name for name in LATEST_FIRST if name in stage.inputs]

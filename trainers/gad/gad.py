@@ -1,4 +1,4 @@
-"""Stage `gad`: critic and student together from the first step. Its steps are counted on from those of the warm-up."""
+"""Stage `gad`: critic and student together from the first step. Its steps count on from the warm-up's."""
 
 from trainers.gad.adversarial import Course, train
 from trainers.gad.config import GadConfig

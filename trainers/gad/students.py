@@ -12,7 +12,7 @@ from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
 
 STUDENT, CRITIC = "student", "critic"  # subfolders of a stage: a Hugging Face folder, and a critic's body with its head
-MEASURED = "measured"  # subfolder as KEPT, of the steps that the evaluation averages over, beside the last one
+MEASURED = "measured"  # like KEPT, for the earlier steps that the evaluation averages over
 
 
 def save_models(
@@ -59,7 +59,7 @@ def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:
 
 
 def measured_models(stage: Stage) -> list[Path]:
-    """Return the folders of what the stage `gad` kept for the evaluation beside its last models, the latest first.
+    """Return the folders of the earlier models that the stage `gad` kept for the evaluation, the latest first.
 
     Raises ValueError where these are not what `evaluate.checkpoints` asks for.
     """

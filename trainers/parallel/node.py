@@ -33,7 +33,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def main(count: int, port: int, token: str, arguments: Sequence[str]) -> int:
-    """Run this machine's ranks; return the exit status. A problem of the machine is told to the stage's process."""
+    """Run this machine's ranks; return the exit status. A problem of the machine is reported to the stage's process."""
     from torch.distributed import TCPStore
 
     os.dup2(1, 0)  # the ranks find the terminal at their standard input, as those on one machine do

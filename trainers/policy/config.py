@@ -77,7 +77,7 @@ class Sampled(_Strict):
 
 
 class Lora(_Strict):
-    """Low-rank adapters (arXiv 2106.09685) beside frozen weights; needs peft, the extra `lora`. Their dropout is 0."""
+    """Low-rank adapters (arXiv 2106.09685) on frozen weights; needs peft, the extra `lora`. Their dropout is 0."""
 
     rank: int = Field(default=16, ge=1, description="Rank.")
     alpha: float = Field(default=32.0, gt=0, description="The update is alpha / rank times B A.")

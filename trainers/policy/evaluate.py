@@ -30,7 +30,7 @@ def run(stage: Stage) -> None:
     """Measure the policy of the input `policy`.
 
     With an input `warm`, the measured warm start, this is a policy that was trained from it: its last steps are
-    measured, and the rows of the warm start are kept beside, as `warm_...`.
+    measured, and the rows of the warm start are kept too, as `warm_...`.
     """
     config: PolicyConfig = stage.config
     placement = Placement.of(stage.devices, config.precision, stage.ranks)

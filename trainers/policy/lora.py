@@ -1,7 +1,7 @@
-"""Low-rank adapters by peft: frozen weights, and beside each linear layer W a change scale * B A that learns.
+"""Low-rank adapters by peft: frozen weights, and for each linear layer W a change scale * B A that learns.
 
 Hu et al. 2021, arXiv 2106.09685. B begins as 0, so that the model begins as it was; at the first step A has no gradient
-yet. Dropout is 0: it would make importance ratios random. The frozen weights are in the compute precision, as those of
+yet. Dropout is 0: it would make importance ratios random. The frozen weights are in the compute precision, like
 every frozen model; adapters and their optimiser are float32.
 """
 

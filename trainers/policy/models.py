@@ -1,4 +1,4 @@
-"""The policy and its copies: built from scratch or loaded, saved and loaded again."""
+"""The policy and its copies: where they are, how they are built from scratch, loaded and saved."""
 
 import copy
 import json

@@ -77,7 +77,7 @@ def keeping(folder: Path, step: int) -> Iterator[Path]:
 
 
 def earlier_models(folder: Path, settings: LastSteps) -> list[Path]:
-    """Return what a training kept for its evaluation beside its last model, the latest first.
+    """Return the earlier models that a training kept for its evaluation, the latest first.
 
     folder: holds a folder per kept step, named by its number.
 

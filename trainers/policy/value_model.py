@@ -84,7 +84,7 @@ class ValueModel(nn.Module):
         return self
 
     def save(self, folder: Path) -> None:
-        """Write the body as transformers does, and the head beside it."""
+        """Write the body as transformers does, and the head into the same folder."""
         ranks = self.placement.ranks
         save_weights(folder, self.body, ranks)
         head = {name: ranks.kept(value).contiguous() for name, value in self.head.state_dict().items()}

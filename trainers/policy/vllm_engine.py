@@ -25,7 +25,7 @@ from trainers.policy.text import decode, pad, pad_token
 
 SETTINGS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine's loop in this process, where the weights are
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # stages beside each other would be bound to one core
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # stages that run at the same time would be bound to one core
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }

@@ -119,5 +119,5 @@ def _write(opening: str, category: str, things: list[str], total: int, closing: 
 def _read(prompt: str) -> tuple[str, str, list[str]]:
     found = _PROMPT.fullmatch(prompt)
     if found is None:
-        raise ValueError(f"{prompt!r} is no prompt of this task")
+        raise ValueError(f"{prompt!r} is not a prompt of this task")
     return found[1], found[2], found[3].split()
