@@ -41,7 +41,7 @@ class Imported:
 def read_sequences(path: Path) -> Sequences:
     """Read `{query: {"candidate_pool_ids": [...], "pointer_candidates": [{"pointer": [...], "vqa_correct": ...}]}}`.
 
-    A pointer counts places in the query's pool; one at the top level is the pool of all. Scores are
+    A pointer counts places in the query's pool; `candidate_pool_ids` at the top level is the pool of all. Scores are
     `vqa_correct`, `vqa_acc_score` and `beam_score` (in the seed the information gain), or the names of the columns;
     absent or null is missing. Keys that begin with "_" are not queries, and sequences with `eval_failed` or
     `vqa_eval_mode` "error" are left out, as there.

@@ -224,7 +224,7 @@ class Model:
         def of_rows(n: int) -> dict[str, int]:
             prompts = ceil(n / min(group, n))
             cache = of_token * n * (prompt + response)
-            grown = cache // (2 * shape.layers)  # a layer's keys with one more token are a new tensor
+            grown = cache // (2 * shape.layers)  # a layer's keys with one more token: a new tensor next to the old
             return _most(
                 {"KV cache": of_token * prompts * prompt, "activations": self._passing() * prompts * prompt},
                 {"KV cache": cache + grown},

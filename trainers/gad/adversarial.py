@@ -111,6 +111,7 @@ class Trainer:
         placement = self.placement = Placement.of(stage.devices, config.precision, stage.ranks, adapters)
         folder = latest_student(stage, course.earlier)
         self.tokenizer = load_tokenizer(folder)
+        # As `Adversarial._has_reference`, here again since no key covers the code of a config module.
         needed = settings.kl_coef > 0 and settings.student == "gspo"
         self.student, reference = load_learner(folder, placement, config.memory, stage.seed, reference=needed)
         # By name, so that a size that memory forced is kept from step to step.

@@ -56,7 +56,6 @@ def test_a_variant_uses_exactly_the_modules_of_its_objective():
         ({"gad": {"enabled": False}}, "gad_source"),
         ({"warmup": {"enabled": False}, "gad": {"enabled": False}}, "discriminator"),
         ({"warmup": {"student": "cross_entropy"}}, "warmup.kl_coef"),
-        ({"seqkd": {"samples": 0}}, "seqkd.sample_temperature"),
         ({}, "update.drop_zero_advantage"),
     ],
 )

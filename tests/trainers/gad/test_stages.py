@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from tests.trainers.gad.helpers import config, course, gad_stage, run_stage, series, weights
-from trainers.gad import adversarial, seqkd
+from trainers.gad import adversarial
 from trainers.gad.config import GadConfig
 from trainers.gad.students import CRITIC, STUDENT
 from trainers.micro_batch import OutOfMemory
@@ -155,18 +155,6 @@ def test_a_measurement_that_does_not_fit_costs_neither_the_models_nor_the_stage(
     table = run_stage(root, "warmup", config())
     assert not table["name"].str.startswith("dev/").any()
     assert "development split is not measured" in caplog.text
-
-
-def test_responses_to_look_at_that_do_not_fit_cost_seqkd_nothing_else(root, monkeypatch, caplog):
-    def too_large(*_, step, **__):
-        assert step == 0 or (root / "seqkd" / STUDENT / "model.safetensors").exists()
-        raise OutOfMemory("out of memory with one row at a time")
-
-    monkeypatch.setattr(seqkd, "look_at", too_large)
-    shutil.rmtree(root / "seqkd")  # with its checkpoint
-    table = run_stage(root, "seqkd", config(seqkd={"samples": 8}), seed=None)
-    assert series(table, "seqkd/loss").index.tolist() == [0, 5]  # first and last step are logged
-    assert caplog.text.count("no responses to look at") == 2
 
 
 def test_a_warmup_that_is_too_short_for_its_critic_is_warned_of(root, caplog):
