@@ -31,7 +31,9 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 PATIENCE = 600  # seconds; a loaded machine is slow
-ITS_OWN = {"config.json", "status.json", "progress.json", "provenance.json", "metrics.parquet", "health.json"}
+ITS_OWN = {
+    f"{name}.json" for name in ("attempt", "config", "health", "progress", "provenance", "status", "status.kept")
+} | {"metrics.parquet"}
 
 
 class Case(NamedTuple):

@@ -219,3 +219,15 @@ def test_a_checkpoint_of_adapters_is_refused_with_what_to_do(tmp_path, tokenizer
     with pytest.raises(ValueError, match=r"memory.lora .* the merged model lies beside it when the stage is done"):
         export(tmp_path / "checkpoint", tmp_path / "x", described_by=tmp_path / "base")
     assert not (tmp_path / "x").exists()
+
+
+def test_a_checkpoint_is_written_with_another_description_and_precision(tmp_path, tokenizer):
+    base, model = tmp_path / "base", model_of(tokenizer, 9)
+    save_policy(base, model_of(tokenizer, 8), tokenizer)
+    weights = {f"policy/{name}": value for name, value in model.state_dict().items()}
+    checkpoint.save(tmp_path / "checkpoint", 1, weights, {})
+    words = ["--from", str(tmp_path / "checkpoint"), "--to", str(tmp_path / "out")]
+    assert main(["export", *words, "--hf-model", str(base), "--precision", "bfloat16"]) == 0
+    found = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto")
+    for name, value in found.state_dict().items():
+        assert torch.equal(value, model.state_dict()[name].bfloat16()), name
