@@ -7,7 +7,7 @@ for rounding. On a CPU only: an accelerator would wait for the numbers of tokens
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -15,8 +15,25 @@ from torch.nn import functional
 
 from trainers.policy.plain import Layer, is_plain, norm, rotations
 
-if TYPE_CHECKING:
-    from trainers.policy.batch import Sequences  # which imports this module
+
+class Sequences(Protocol):
+    """What is read of `trainers.policy.batch.Sequences`, whose module imports this one."""
+
+    @property
+    def prompt_ids(self) -> Tensor:
+        """(N, P)."""
+
+    @property
+    def prompt_mask(self) -> Tensor:
+        """(N, P)."""
+
+    @property
+    def response_ids(self) -> Tensor:
+        """(N, T)."""
+
+    @property
+    def mask(self) -> Tensor:
+        """(N, T), of the responses."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +53,7 @@ class Packing:
     written: Tensor  # which of the B * P + N * T places have a token: the R tokens in their order
 
     @classmethod
-    def of(cls, sequences: "Sequences", *, last: bool) -> Self:
+    def of(cls, sequences: Sequences, *, last: bool) -> Self:
         """Pack sequences; without `last` the last token of every response is not read."""
         read = sequences.mask.bool() if last else sequences.mask.bool()[:, 1:]
         prompt_ids = torch.where(sequences.prompt_mask.bool(), sequences.prompt_ids, -1)
@@ -73,7 +90,7 @@ def packs(model: Any) -> bool:
     return not (body.training and (body.gradient_checkpointing or body.config.attention_dropout > 0))
 
 
-def states(body: Any, sequences: "Sequences", *, last: bool) -> Tensor:
+def states(body: Any, sequences: Sequences, *, last: bool) -> Tensor:
     """Return the last hidden states (M, H) at the M tokens of all responses, row by row.
 
     Args:

@@ -14,7 +14,7 @@ from ablation.contract.errors import ConfigError
 from trainers.tasks.settings.base import TaskBase
 
 
-def named(settings: type[TaskBase]) -> str:
+def _named(settings: type[TaskBase]) -> str:
     """Return the name of a task. Raises ConfigError unless its module has that name too."""
     name, module = settings.model_fields["name"].default, settings.__module__.rpartition(".")[2]
     if name != module and settings.__module__ != TaskBase.__module__:
@@ -33,4 +33,4 @@ if TYPE_CHECKING:
 else:
     for _found in pkgutil.iter_modules(__path__):
         import_module(f"{__name__}.{_found.name}")
-    TaskSettings = Annotated[Union[tuple(sorted(TaskBase.__subclasses__(), key=named))], Field(discriminator="name")]  # noqa: UP007
+    TaskSettings = Annotated[Union[tuple(sorted(TaskBase.__subclasses__(), key=_named))], Field(discriminator="name")]  # noqa: UP007

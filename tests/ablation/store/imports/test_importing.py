@@ -161,7 +161,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert said in page
     assert "Runs end at different steps: most at 4, fast seed 1 at 6." in page
     assert "the final value of eval_loss, as it was logged, without items; smaller is better" in page
-    assert "Every number is of runs and evaluations made elsewhere" in page
+    assert "Every number comes from runs and evaluations made elsewhere" in page
     assert main(["gate"]) == 0
     assert main(["decide", "lr", "--budget", "1"]) == 2
     assert "was imported: its runs are not made here; run more seeds" in capsys.readouterr().err
