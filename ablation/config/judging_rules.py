@@ -17,5 +17,7 @@ RULES = (
     "2026-11-23: The prior counts for up to 10 degrees of freedom from five seeds on, for 5 with four: more words.",
     "2026-11-23: Equivalent rests on the 90% interval at alpha 0.05 (two one-sided tests at alpha): more words.",
     "2026-11-23: Fewer than 30 items of 0 or 1 are judged by an exact test as well: fewer words.",
+    "2026-11-24: Where all variants form the prior, from five seeds on a variance counts in their mean up to the bound "
+    "at which it is called unstable: more words. Made after the demo's results were seen.",
 )
 RECORDED = 2  # of these were in force before histories counted them

@@ -12,8 +12,9 @@ independent once the median over variants is subtracted from each seed. An edge'
 Two things keep it robust (Phipson et al., 2016, Annals of Applied Statistics 10, 946-963, with the same aim for
 thousands of genes). A variant that is much more unstable or quieter than the others does not contribute to the prior,
 and edges of unstable variants keep their own variance; if many are, spreads differ throughout (or runs collapse now and
-then), so all contribute, and no variant counts as quieter than their mean. And the prior's degrees of freedom are
-limited: with three seeds a variant of five times the spread looks stable in every sixth study, which no test of its
+then), so all contribute, and no variant counts as quieter than their mean (in which, from five seeds on, a variance
+counts up to the bound at which it is called unstable). And the prior's degrees of freedom are limited: with three seeds
+a variant of five times the spread looks stable in every sixth study, which no test of its
 variance could detect. Simulated errors behind these numbers: docs/statistics.md.
 """
 
@@ -32,6 +33,7 @@ FEWEST_VARIANTS = 4  # needed for a prior
 MOST_PRIOR_DF = {3: (2.5, 4), 4: (5.0, 4), 5: (10.0, 2)}
 UNSTABLE = 0.02  # upper and lower tail beyond which a variant does not form the prior
 FEW = 0.1  # of the variants, and at least one, may be left out of the prior
+BOUNDED_DF = 4  # from five seeds on, a variance counts in the mean of all only up to the bound of its F test
 QUIET = 0.001  # an edge whose variance is so improbably small under the prior keeps it
 _ANY_DF = 1e6  # the prior's variance is taken as known here
 LEAST = 1e-5  # of the median: smaller variances are not distinguished (limma's offset)
@@ -146,7 +148,9 @@ def seed_prior(gains: Mapping[str, Mapping[int, float]]) -> SeedPrior | None:
         forms[:] = True
     prior, prior_df = fit_prior(variances[forms], df[forms])
     if many:
-        prior = max(prior, float(np.average(variances, weights=df)))
+        # A very unstable variant keeps its own variance and must not widen the intervals of the others.
+        bound = np.where(df >= BOUNDED_DF, scale * special.fdtri(df, df.sum() - df, 1 - UNSTABLE), np.inf)
+        prior = max(prior, float(np.average(np.minimum(variances, bound), weights=df)))
     most, edges = MOST_PRIOR_DF[min(int(np.median(df)) + 1, max(MOST_PRIOR_DF))]
     prior_df = min(prior_df, most, (len(names) - 1) / edges)
     own = above < UNSTABLE
