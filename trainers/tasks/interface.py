@@ -90,12 +90,16 @@ def read_problems(path: Path) -> list[Problem]:
 FORMAT_REWARD = 1.0
 RIGHT, WRONG, UNREADABLE = 2.0, -1.5, -2.0
 
-_FORM = re.compile(r"\s*<think>(.*?)</think>\s*<answer>(.*?)</answer>\s*", re.DOTALL)
+# Between and after the tags a blank line is form; more would let a policy fill its limit at the full reward.
+_FORM = re.compile(r"\s{0,2}<think>(.*?)</think>\s{0,2}<answer>(.*?)</answer>\s{0,2}", re.DOTALL)
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def tagged_answer(response: str) -> str | None:
-    """Return the text between the answer tags; None unless each tag stands once, in order, with no text around."""
+    """Return the text between the answer tags; None unless each tag stands once, in order, with no text around.
+
+    Between and around the tags at most two characters of white space are allowed.
+    """
     match = _FORM.fullmatch(response)
     if match is None or any(response.count(tag) != 1 for tag in _TAGS):
         return None
