@@ -28,7 +28,9 @@ def differing(known: Environments, child: str, parent: str, seeds: Sequence[int]
 
     Stages of one name are compared, seed by seed, unless the two variants share them.
     """
-    phrases = []
+    phrases: list[str] = []
+    if not known:
+        return phrases
     for name, words in _WORDS.items():
         found: dict[tuple[int, str], tuple[str, str]] = {}
         for seed in seeds:

@@ -133,6 +133,11 @@ class Measurements:
     def _arms(self) -> dict[Hashable, Arm]:
         return {}
 
+    @cached_property
+    def _common(self) -> dict[tuple[str, int, int], int]:
+        """How many items of a subset two item lists share."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -162,6 +167,11 @@ def paired_arms(study: Measurements, variants: Sequence[str]) -> tuple[list[Arm]
     # `decide` adds seeds to some variants only: more seeds on one side is a longer prefix, not another pairing.
     smallest = min(planned, key=len)
     problems = [study.cluster_fault] if study.cluster_fault else []
+    lists = {study.item_lists.get((variant, seed)) for variant in variants for seed in common}  # None: an unsound run
+    if common and common == smallest and not problems and len(lists) == 1 and None not in lists:
+        usable = study.in_order_added(common)
+        clusters = study.item_clusters[variants[0], usable[0]]
+        return [study.arm(variant, usable, clusters) for variant in variants], usable, Problem()
     if common != smallest or not common:
         listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
         problems.append(f"unpaired: {listed}")
@@ -231,8 +241,11 @@ def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
         for subset in study.analysis.subsets:
             theirs, ours = (study.values[run][subset].index for run in (runs[0], (variant, seed)))
             if not ours.equals(theirs):
+                lists = (subset, study.item_lists[runs[0]], study.item_lists[variant, seed])
+                if lists not in study._common:
+                    study._common[lists] = len(ours.intersection(theirs))
                 counts = f"{one} seed {at} has {len(theirs)}, {variant} seed {seed} has {len(ours)}"
-                found.append(f"unpaired items of {subset}: {counts}, {len(ours.intersection(theirs))} in common")
+                found.append(f"unpaired items of {subset}: {counts}, {study._common[lists]} in common")
     return found
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from ablation.judge.significance import Array, Noise
@@ -110,18 +111,27 @@ def spreads(gains: Array) -> tuple[Array, Array]:
     NaN without runs. A seed's effect on all variants is not noise of a difference: the median of the other variants is
     subtracted from each seed, and the median's own noise from the variance.
     """
-    centred = gains - np.nanmean(gains, axis=1, keepdims=True)
-    variances, counts = np.empty(len(gains)), (~np.isnan(gains)).sum(axis=1)
-    for index in range(len(gains)):
-        others = np.delete(centred, index, axis=0)
-        seen = ~np.isnan(gains[index]) & ~np.isnan(others).all(axis=0)
-        of = (~np.isnan(others[:, seen])).sum(axis=0)
-        middle = np.median if (of == len(others)).all() else np.nanmedian  # which takes ten times as long
-        left = gains[index, seen] - middle(others[:, seen], axis=0)
-        extra = np.mean([_MEDIAN.get(int(count), np.pi / 2 / count) for count in of]) if seen.any() else 0.0
-        counts[index] = seen.sum()
-        variances[index] = left.var(ddof=1) / (1 + extra) if seen.sum() > 1 else np.nan
-    return variances, np.maximum(counts - 1.0, 0.0)
+    made = ~np.isnan(gains)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        centred = gains - np.where(made, gains, 0.0).sum(axis=1, keepdims=True) / made.sum(axis=1, keepdims=True)
+        rest = [np.delete(np.arange(len(gains)), index) for index in range(len(gains))]
+        others = np.sort(centred[rest], axis=1)  # [variants, others, seeds], NaN last
+        of = (~np.isnan(others)).sum(axis=1)
+        middle = (
+            sum(np.take_along_axis(others, np.maximum(k, 0)[:, None], 1)[:, 0] for k in ((of - 1) // 2, of // 2)) / 2
+        )
+        seen = made & (of > 0)
+        count, left = seen.sum(axis=1), np.where(seen, gains - middle, 0.0)
+        extra = (seen * _median_noise(of)).sum(axis=1) / count
+        away = np.where(seen, left - (left.sum(axis=1) / count)[:, None], 0.0)
+        variances = (away**2).sum(axis=1) / np.where(count > 1, count - 1, np.nan) / (1 + extra)
+    return variances, np.maximum(count - 1.0, 0.0)
+
+
+def _median_noise(counts: NDArray[np.int64]) -> Array:
+    """Variance of the median of so many values, in units of a single one's; 0 for none."""
+    exact = np.array([_MEDIAN.get(count, np.pi / 2 / max(count, 1)) for count in range(int(counts.max()) + 1)])
+    return np.where(counts > 0, exact[counts], 0.0)
 
 
 def seed_prior(gains: Mapping[str, Mapping[int, float]]) -> SeedPrior | None:

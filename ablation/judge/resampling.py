@@ -42,15 +42,29 @@ class Clusters:
         left = 1 - self.shares
         return np.where(left > 1e-12, 1 / np.sqrt(np.maximum(left, 1e-12)), 0.0)
 
+    @cached_property
+    def known(self) -> bool:
+        """Whether no cluster is a whole subset."""
+        return bool(self.corrections[self.shares > 0].all())
+
     def sums(self, values: Array, subset: int) -> Array:
         """Sums over clusters [clusters, ...] of values [..., items] of one subset."""
-        moved = np.moveaxis(values, -1, 0)
-        out = np.zeros((self.count, *moved.shape[1:]))
-        if self.single:
-            out[self.of_items[subset]] = moved
-        else:
-            np.add.at(out, self.of_items[subset], moved)
-        return out
+        of_items = self.of_items[subset]
+        if values.ndim == 1 and not self.single:
+            return np.asarray(np.bincount(of_items, values, self.count), dtype=np.float64)
+        rows = values.reshape(-1, values.shape[-1])
+        out = np.zeros((self.count, len(rows)))
+        for column, row in enumerate(rows):
+            if self.single:
+                out[of_items, column] = row
+            else:
+                out[:, column] = np.bincount(of_items, row, self.count)
+        return out.reshape(self.count, *values.shape[:-1])
+
+    @cached_property
+    def sizes(self) -> Numbers:
+        """The number of items of each cluster [clusters], over all subsets."""
+        return np.bincount(np.concatenate(self.of_items), minlength=self.count)
 
     @cached_property
     def single(self) -> bool:
@@ -82,7 +96,6 @@ def contributions(values: Sequence[Array], clusters: Clusters) -> Array:
     return np.stack(columns, axis=3)
 
 
-@lru_cache(maxsize=256)
 def item_degrees(clusters: Clusters, together: float) -> float:
     """Degrees of freedom of the items' variance: Satterthwaite's, after Bell and McCaffrey (2002).
 
@@ -90,6 +103,17 @@ def item_degrees(clusters: Clusters, together: float) -> float:
     Economics and Statistics 98, 701-712). The variance is a quadratic form with the matrix M, the covariance of the
     clusters' contributions; its degrees of freedom are tr(M)^2 / tr(M^2). With as many equal clusters, clusters - 1.
     """
+    # M is linear in the correlation, so the traces are a line and a parabola.
+    (none, least), (_, middle), (full, most) = (_traces(clusters, at) for at in (0.0, 0.5, 1.0))
+    trace = none + (full - none) * together
+    bend = 2 * (least + most - 2 * middle)
+    squares = least + (most - least - bend) * together + bend * together**2
+    return float(trace**2 / squares) if trace > 0 and squares > 0 else 0.0
+
+
+@lru_cache(maxsize=256)
+def _traces(clusters: Clusters, together: float) -> tuple[float, float]:
+    """tr(M) and tr(M^2)."""
     shares, scale = clusters.shares, clusters.corrections
     items = np.array([len(of_items) for of_items in clusters.of_items])
     # Covariance [clusters, subsets, subsets] of a cluster's sums, over the subset's number of items.
@@ -103,14 +127,14 @@ def item_degrees(clusters: Clusters, together: float) -> float:
     small = right.T @ left
     trace = own.sum() + np.trace(small)
     squares = (own**2).sum() + 2 * np.einsum("gr,g,gr->", right, own, left) + (small * small.T).sum()
-    return float(trace**2 / squares) if trace > 0 and squares > 0 else 0.0
+    return float(trace), float(squares)
 
 
 def correlation_within(values: Sequence[Array], clusters: Clusters) -> float:
     """Correlation, in [0, 1], of a value [items] per subset between two items of one cluster; 0 without such pairs."""
     centred = [subset - subset.mean() for subset in values]
     sums = sum(clusters.sums(subset, index) for index, subset in enumerate(centred))
-    sizes = sum(np.bincount(of_items, minlength=clusters.count) for of_items in clusters.of_items)
+    sizes = clusters.sizes
     squares = float(sum((subset**2).sum() for subset in centred))
     pairs = float(np.sum(sizes * (sizes - 1)))
     if pairs == 0 or squares <= 0:

@@ -38,6 +38,7 @@ BOOTSTRAP_SEED = 20250301
 FEWEST_CLUSTERS = 5  # with fewer, or a subset of a single one, the effect is about these items only
 ENOUGH_COUNTS = 30  # clusters of items of 0 and 1, from which on Student's t describes their mean
 _FLIPS = 1 << 12  # where there are more signs than can be counted
+_NEGLIGIBLE = 1e-6  # of a variance: a part of it that small is not worked out
 _NEVER = 1e-6  # chance below which a mean is not taken to cross its target
 
 
@@ -127,12 +128,16 @@ class Estimate:
 
         It holds the effect, and 0 unless `p_value` is at most alpha. NaN if neither seeds nor items show noise.
         """
+        low, high = self._ends(noise, alpha)
+        return (min(low, 0.0), max(high, 0.0)) if noise.seeds_known and self.p_value(noise) > alpha else (low, high)
+
+    def _ends(self, noise: Noise, alpha: float) -> tuple[float, float]:
+        """The interval, whether or not it agrees with the p about 0."""
         if self.items_only and not noise.seeds_known:
             return float("nan"), float("nan")
         half = half_width(noise, alpha)
         low, high = self.crossing.interval(alpha)
-        held = [self.effect, 0.0] if noise.seeds_known and self.p_value(noise) > alpha else [self.effect]
-        return min(self.centre - half, low, *held), max(self.centre + half, high, *held)
+        return min(self.centre - half, low, self.effect), max(self.centre + half, high, self.effect)
 
     def within(self, margin: float, noise: Noise, alpha: float) -> bool:
         """Whether the effect lies inside ±margin: two one-sided tests, each at alpha (Schuirmann, 1987).
@@ -140,7 +145,7 @@ class Estimate:
         The allowance for unseen changes stays two-sided at alpha: few changes are counts, and skewed.
         """
         hidden = noise.unseen * float(np.log(alpha / 2) / np.log(alpha))
-        low, high = self.interval(replace(noise, unseen=hidden), 2 * alpha)
+        low, high = self._ends(replace(noise, unseen=hidden), 2 * alpha)
         return -margin <= low and high <= margin
 
     def p_value(self, noise: Noise) -> float:
@@ -211,16 +216,30 @@ class Arm:
             raise ValueError("an item value is not finite")
         return means
 
-    @property
+    @cached_property
     def gains(self) -> Array:
         """The values in the tables [seeds]: the mean over subsets of the gain of the subset's mean."""
         return gain(self.means[0], self.direction).mean(axis=1)
 
     @cached_property
+    def centres(self) -> Array:
+        """The same of the unfolded means."""
+        folds = isinstance(self.direction, dict)
+        return gain(self.unfolded[0], self.direction).mean(axis=1) if folds else self.gains
+
+    @cached_property
+    def readings(self) -> list[Array]:
+        """The gains [seeds] if each mean lies on its own side of the target, and if all lie on their average's."""
+        if not isinstance(self.direction, dict):
+            return [self.gains]
+        common = _slopes(self.means.mean(axis=1, keepdims=True), self.direction)
+        away = self.means - self.direction["target"]
+        return [(sign * away)[0].mean(axis=1) for sign in (self.slopes, common)]
+
+    @cached_property
     def share(self) -> Array:
         """Share of the means' spread over seeds that is not item noise [1, subsets]; used at a target only."""
-        folds = isinstance(self.direction, dict)
-        return unfolding(self.values, self.means) if folds else np.ones((1, len(self.values)))
+        return unfolding(self.values, self.means)
 
     @cached_property
     def unfolded(self) -> Array:
@@ -230,7 +249,7 @@ class Arm:
     @cached_property
     def slopes(self) -> Array:
         """Derivative of a gain by each mean [1, seeds, subsets]."""
-        return _slopes(self.unfolded, self.direction)
+        return _slopes(self.unfolded if isinstance(self.direction, dict) else self.means, self.direction)
 
     @cached_property
     def directed(self) -> list[Array]:
@@ -238,9 +257,19 @@ class Arm:
         return [self.slopes[0, :, index, None] * subset[0] for index, subset in enumerate(self.values)]
 
     @cached_property
+    def ranges(self) -> list[tuple[float, float]]:
+        """The smallest and the largest value of each subset."""
+        return [(float(subset.min()), float(subset.max())) for subset in self.values]
+
+    @cached_property
     def ordered(self) -> list[Array]:
         """All values of each subset, sorted."""
         return [np.sort(subset, axis=None) for subset in self.values]
+
+    @cached_property
+    def least_step(self) -> float:
+        """The largest over subsets of the first run's smallest step between values, per item of the subset."""
+        return max(_step(np.sort(subset[0, 0])) / subset.shape[2] for subset in self.values)
 
     @cached_property
     def counts(self) -> bool:
@@ -249,14 +278,14 @@ class Arm:
 
     @cached_property
     def linear(self) -> Array:
-        """Each cluster's contribution to a gain [clusters, 1, seeds]."""
+        """Each cluster's contribution to a gain [clusters, seeds]."""
         if not self.clusters.single:
-            return (self.slopes * contributions(self.values, self.clusters)).mean(axis=-1)
-        found = np.empty((self.clusters.count, *self.means.shape[:2]))
+            return (self.slopes * contributions(self.values, self.clusters)).mean(axis=-1)[:, 0]
+        found = np.empty((self.clusters.count, self.means.shape[1]))
         for index, (subset, of_items) in enumerate(zip(self.values, self.clusters.of_items, strict=True)):
             scale = self.clusters.corrections[of_items, index] / subset.shape[2]
-            deviations = np.moveaxis(subset - self.means[:, :, index, None], 2, 0) * scale[:, None, None]
-            found[of_items] = self.slopes[:, :, index] * deviations / len(self.values)
+            deviations = (subset[0] - self.means[0, :, index, None]).T * scale[:, None]
+            found[of_items] = self.slopes[0, :, index] * deviations / len(self.values)
         return found
 
     @cached_property
@@ -306,32 +335,27 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
     """
     weighed, (first, *_) = np.asarray(weights, dtype=float), arms
     direction, drawn = first.direction, first.clusters
-    means, unfolded, slopes = (
-        np.concatenate([getattr(arm, name) for arm in arms]) for name in ("means", "unfolded", "slopes")
-    )
-    seeds, items = means.shape[1], sum(subset.shape[2] for subset in first.values)
-
-    def of_gains(gains: Array) -> Array:
-        return np.tensordot(gains.mean(axis=-1), weighed, ([-2], [0]))  # [..., seeds]
-
-    per_seed = of_gains(gain(means, direction))
-    centre = float(of_gains(gain(unfolded, direction)).mean())
-    linear = np.tensordot(np.concatenate([arm.linear for arm in arms], axis=1), weighed, ([-2], [0]))
-    apart = [np.tensordot(weighed, np.stack(of), 1) for of in zip(*(arm.directed for arm in arms), strict=True)]
+    per_seed = _weigh(weighed, [arm.gains for arm in arms])
+    seeds, items = len(per_seed), sum(subset.shape[2] for subset in first.values)
+    centre = float(_weigh(weighed, [arm.centres for arm in arms]).mean())
+    linear = _weigh(weighed, [arm.linear for arm in arms])
+    apart = [_weigh(weighed, of) for of in zip(*(arm.directed for arm in arms), strict=True)]
     found = [subset.mean(axis=0) for subset in apart]  # each item's contrast
     item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(found, drawn))
-    items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.corrections[drawn.shares > 0].all()
+    items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.known
     products = linear.T @ linear
-    seed_variance = _seed_variance(arms, weighed, means, direction, slopes, of_gains=of_gains)
-    drawn_means = linear.mean(axis=1)
+    seed_variance = _seed_variance(arms, weighed)
 
     def draw_items() -> Array:
-        return np.zeros(first.replicates) if items_only else draw_sums(drawn_means, first.replicates, first.seed)
+        return (
+            np.zeros(first.replicates) if items_only else draw_sums(linear.mean(axis=1), first.replicates, first.seed)
+        )
 
     crossing = Crossing(1.0, 0.0, np.full(1, centre))
     chance = 0.0
     if isinstance(direction, dict) and not items_only:
-        chance = _chance(unfolded, np.concatenate([arm.spread for arm in arms]), direction)
+        unfolded, spread = (np.concatenate([getattr(arm, name) for arm in arms]) for name in ("unfolded", "spread"))
+        chance = _chance(unfolded, spread, direction)
     if chance > _NEVER:
         gains, together = (np.stack(part) for part in zip(*(arm.draws for arm in arms), strict=True))
         folded = np.tensordot(gains, weighed, ([0], [0])) - per_seed
@@ -350,7 +374,7 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
         seeds - 1,
         0.0 if items_only else shared_variance(products),
         inf if items_only else item_df,
-        0.0 if items_only else unseen([arm.ordered for arm in arms], weighed, drawn, apart),
+        0.0 if items_only else unseen([arm.ranges for arm in arms], weighed, drawn, apart, found),
     )
     return Estimate(
         effect=effect,
@@ -402,50 +426,53 @@ def _slopes(means: Array, direction: Direction) -> Array:
     return np.full_like(means, 1.0 if direction == "max" else -1.0)
 
 
-def _seed_variance(
-    arms: Sequence[Arm],
-    weights: Array,
-    means: Array,
-    direction: Direction,
-    slopes: Array,
-    *,
-    of_gains: Callable[[Array], Array],
-) -> float:
+def _weigh(weights: Array, parts: Sequence[Array]) -> Array:
+    """The weighted sum of arrays of one shape."""
+    total = weights[0] * parts[0]
+    for weight, part in zip(weights[1:], parts[1:], strict=True):
+        total = total + weight * part
+    return total
+
+
+def _seed_variance(arms: Sequence[Arm], weights: Array) -> float:
     """Variance of the mean over seeds; NaN with one.
 
     Seeds on both sides of the target may be noise around one side: the larger spread of the two readings counts.
     """
-    seeds = means.shape[1]
+    seeds = len(arms[0].gains)
     if seeds < 2:
         return float("nan")
-    origin = direction["target"] if isinstance(direction, dict) else 0.0
-    common = _slopes(means.mean(axis=1, keepdims=True), direction)
-    spread = max(float(of_gains(sign * (means - origin)).var(ddof=1)) for sign in (slopes, common))
-    return (spread + _resolution(arms, weights)) / seeds
+    readings = zip(*(arm.readings for arm in arms), strict=True)
+    spread = max(float(_weigh(weights, reading).var(ddof=1)) for reading in readings)
+    return (spread + _resolution(arms, weights, spread)) / seeds
 
 
-def _resolution(arms: Sequence[Arm], weights: Array) -> float:
+def _resolution(arms: Sequence[Arm], weights: Array, spread: float) -> float:
     """Variance that rounding to whole items hides in a paired contrast (Sheppard).
 
-    0 where all arms agree, and where a run is one value, whose step is unknown. Two seeds whose 0/1 items
-    give the very same count are common, and without this would claim that seeds do not matter.
+    0 where all arms agree, where a run is one value, whose step is unknown, and where it would be a millionth of the
+    spread that the seeds show. Two seeds whose 0/1 items give the very same count are common, and without this would
+    claim that seeds do not matter.
     """
     first, *others = (arm.values for arm in arms)
-    agree = others and all(np.array_equal(a, b) for of in others for a, b in zip(first, of, strict=True))
-    if agree or all(subset.shape[2] == 1 for subset in first):
+    if all(subset.shape[2] == 1 for subset in first):
         return 0.0
-    ordered = zip(*(arm.ordered for arm in arms), strict=True)
+    squares = float((weights**2).sum() / 12)
+    if arms[0].least_step ** 2 / len(first) * squares <= _NEGLIGIBLE * spread:
+        return 0.0
+    if others and all(np.array_equal(a, b) for of in others for a, b in zip(first, of, strict=True)):
+        return 0.0
+    # A stable sort merges what is sorted in an eighth of the time of a sort.
+    ordered = (np.sort(np.concatenate(of), kind="stable") for of in zip(*(arm.ordered for arm in arms), strict=True))
     steps = [_step(of) / subset.shape[2] for of, subset in zip(ordered, first, strict=True)]
     hidden = sum(step**2 for step in steps if np.isfinite(step)) / len(first) ** 2
-    return float(hidden * (weights**2).sum() / 12)
+    return float(hidden * squares)
 
 
-def _step(ordered: Sequence[Array]) -> float:
-    """The smallest step between values, of sorted arrays; infinite where there is none.
+def _step(ordered: Array) -> float:
+    """The smallest step between sorted values; infinite where there is none.
 
     Values apart by less than 1e-9 of their range are one value.
     """
-    together = np.concatenate(ordered)
-    together.sort(kind="stable")  # merges what is sorted in an eighth of the time of a sort
-    between = np.diff(together)
-    return float(between[between > 1e-9 * between.sum()].min(initial=inf))
+    between = ordered[1:] - ordered[:-1]
+    return float(between[between > 1e-9 * (ordered[-1] - ordered[0])].min(initial=inf))

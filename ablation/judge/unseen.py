@@ -1,8 +1,9 @@
 """Unseen changes: a cluster that changes and was not among those drawn. Formulas in docs/statistics.md.
 
-    unseen(ordered, weights, clusters, apart) -> what one such cluster would add to the contrast
+    unseen(ranges, weights, clusters, apart, found) -> what one such cluster would add to the contrast
 
-`ordered` holds for each arm the sorted values of each subset, `apart` the contrasts of items [seeds, items] per subset.
+`ranges` holds for each arm the smallest and the largest value of each subset, `apart` the contrasts of items
+[seeds, items] per subset, `found` their means over seeds.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,13 @@ from ablation.judge.significance import Array
 _A_CHANGE = 0.1  # of the range: a cluster that changed by as much has changed
 
 
-def unseen(ordered: Sequence[Sequence[Array]], weights: Array, clusters: Clusters, apart: Sequence[Array]) -> float:
+def unseen(
+    ranges: Sequence[Sequence[tuple[float, float]]],
+    weights: Array,
+    clusters: Clusters,
+    apart: Sequence[Array],
+    found: Sequence[Array],
+) -> float:
     """Return what one cluster that changes, and was not among those drawn, would add to the contrast.
 
     If none of n clusters changed, the share that would change is below -ln(alpha / 2) / n, on either side (rule of
@@ -29,33 +36,29 @@ def unseen(ordered: Sequence[Sequence[Array]], weights: Array, clusters: Cluster
     """
     if np.count_nonzero(weights) < 2:
         return 0.0
-    ranges = [
-        _range(float(min(arm[0] for arm in of)), float(max(arm[-1] for arm in of))) for of in zip(*ordered, strict=True)
-    ]
-    positive, found = float(weights[weights > 0].sum()), [subset.mean(axis=0) for subset in apart]
-    most = clusters.shares @ (
-        np.array(ranges) * positive / len(apart)
-    )  # [clusters]: every item of it changes as much as it can
+    wide = [_range(min(low for low, _ in of), max(high for _, high in of)) for of in zip(*ranges, strict=True)]
+    positive = float(weights[weights > 0].sum())
+    most = clusters.shares @ (np.array(wide) * positive / len(apart))  # [clusters]: each item changes as it can at most
     if not most.any():
         return 0.0
     changed = sum(clusters.sums(v / (len(v) * len(apart)), index) for index, v in enumerate(found))
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = np.where(most > 0, np.minimum(np.abs(changed) / most, 1.0), 0.0)
     size = min(1.0, float(parts.max()) + 1 / max(1.0, float(parts.sum())))
-    unchanged = 1 - np.average(_differing(ranges, clusters, apart, found), weights=most)
-    return size * float(unchanged) * float((clusters.shares.T @ most).max())
+    unchanged = 1 - float(_differing(wide, clusters, apart, found) @ most / most.sum())
+    return size * unchanged * float((clusters.shares.T @ most).max())
 
 
 def _differing(ranges: Sequence[float], clusters: Clusters, apart: Sequence[Array], found: Sequence[Array]) -> Array:
     """Whether each cluster's items differ between the arms [clusters], in [0, 1]; `found`: of items, over seeds."""
-    size = differ = mean = np.zeros(clusters.count)
+    differ = mean = np.zeros(clusters.count)
     for index, subset in enumerate(apart):
         change = _A_CHANGE * max(ranges[index], np.finfo(float).tiny)
         items = np.minimum(np.abs(subset).max(axis=0) / change, 1.0)
-        size = size + clusters.sums(np.ones(len(items)), index)
         differ = differ + clusters.sums(items, index)
         mean = mean + clusters.sums(np.abs(found[index]) / change, index)
-    return np.minimum(np.where(size == 1, mean, differ / np.maximum(size, 1) / _A_CHANGE), 1.0)
+    sizes = clusters.sizes
+    return np.minimum(np.where(sizes == 1, mean, differ / np.maximum(sizes, 1) / _A_CHANGE), 1.0)
 
 
 def _range(low: float, high: float) -> float:
