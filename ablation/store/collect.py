@@ -1,8 +1,10 @@
 """Collects plan.json, the stage folders and imported runs into one DuckDB file, complete or not at all."""
 
 import json
+import os
+import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -10,25 +12,29 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
+from ablation.config.judging_rules import RULES
 from ablation.config.lineage import compared
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.atomic import replacing
 from ablation.contract.clock import date, from_the_future
 from ablation.contract.process import alone
-from ablation.contract.rows import SHARDS
+from ablation.contract.reading import sha256
 from ablation.contract.stage_folder import DATABASE
-from ablation.contract.status import STATUS, StageState, altered, read_state
+from ablation.contract.status import COLLECTED_FILES, STATUS, TO_COME, StageState, altered, misplaced, read_state
 from ablation.plan.collected import PLAN_FILE, note_collected, sources_of
 from ablation.plan.plan_file import PlanFile, PlannedVariant, StudyRecord, digest_of_plan, read_plan
+from ablation.store import analysis_history
 from ablation.store.analysis_history import record_analysis
-from ablation.store.database import SCHEMA, SCHEMA_VERSION
+from ablation.store.database import SCHEMA, SCHEMA_VERSION, Store, is_whole
 from ablation.store.health_events import find_events
 from ablation.store.imported import IMPORTED, Imports, load_imports, note, run_stage_rows, stage_rows, study_row
 from ablation.store.imports.stored import studies as imported_studies
-from ablation.store.shards import DOCUMENTS, drop_corrupt, insert, load_documents, load_shards, load_unfinished
+from ablation.store.shards import TABLES, insert, load_stages, load_unfinished
 from ablation.store.stored_study import StoredStudy
 
+_STATE = ("state", "reason", "started", "ended", "wall_s", "attempt", "device", "devices")
 _DISK_FAULTS = (duckdb.IOException, duckdb.FatalException, duckdb.TransactionException, duckdb.OutOfMemoryException)
 
 
@@ -43,14 +49,15 @@ class Collected:
 
 
 def collect(results: Path) -> Collected:
-    """Build `results/tracker.duckdb` from `results/plan.json`, the stage folders and `results/imported`.
+    """Bring `results/tracker.duckdb` up to date with `plan.json`, the stage folders and `results/imported`.
 
-    The file is built aside, checkpointed, closed, synced and renamed, so that readers see the old or the new one. A
-    stage with an unreadable file becomes `corrupt`, with the reason, and contributes no rows; all others stay.
+    Rows of stages whose files are as they were stay; the others' are read. The file is made aside, checkpointed,
+    closed, synced and renamed, so that readers see the old or the new one. A stage with an unreadable file becomes
+    `corrupt`, with the reason, and contributes no rows; all others stay. If nothing has changed, nothing is written.
 
     Raises:
         ConfigError: there is neither a plan nor anything imported, or the plan cannot be read.
-        TrackerError: the written rows differ from the shards, or the disk is full; the old database stays.
+        TrackerError: the disk is full; the old database stays.
     """
     # The collect that read last must also write last. Without results there is no plan, which is an error.
     with alone(results / ".collect.lock") if results.exists() else nullcontext():
@@ -60,11 +67,49 @@ def collect(results: Path) -> Collected:
 
 
 def collect_apart(results: Path, database: Path) -> Collected:
-    """Build `database` from the results as they are now, without touching them: for watching a running grid.
+    """Bring `database` up to date with the results as they are now, without touching them: to watch a running grid.
 
     It also holds the metrics that running stages have written so far. Errors as for `collect`.
     """
     return _collect(results, database, apart=True)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The database of an earlier collect: its path, what it was made from, and its stages by key.
+
+    stages: signature of the files, state by status.json, and state with what was found in the files.
+    """
+
+    path: Path | None = None
+    sources: str = ""
+    stages: Mapping[str, tuple[str, StageState, StageState]] = field(default_factory=dict)
+
+
+def _known(databases: Iterable[Path]) -> _Known:
+    """Return what the first database that can be read as a whole holds."""
+    path = next((path for path in databases if path.is_file() and is_whole(path)), None)
+    if path is None:
+        return _Known()
+    stages = {}
+    with Store(path) as store:
+        query = f"SELECT key, signature, status, {', '.join(_STATE)} FROM stages LEFT JOIN loaded USING (key)"
+        for key, signature, status, *values in store.rows(query)[1]:
+            state = StageState(**dict(zip(_STATE, values, strict=True)))
+            stages[key] = signature or "", replace(state, state=status or state.state), state
+        return _Known(path, store.meta().get("sources", ""), stages)
+
+
+def _signature(folder: Path) -> str:
+    """Return length, time and inode of a stage's files, which change when a file does; '' if there is no status."""
+    if misplaced(folder):
+        return ""
+    found = {}
+    for name in COLLECTED_FILES:
+        with suppress(OSError):
+            file = os.stat(f"{folder}/{name}")  # text: ten thousand stages are looked at
+            found[name] = f"{name} {file.st_size} {file.st_mtime_ns} {file.st_ino}"
+    return "; ".join(found.values()) if STATUS in found else ""
 
 
 def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected:
@@ -74,31 +119,39 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
     if not apart:
         with suppress(OSError):  # another user's files: only Snakemake cares, and reports it
             date(from_the_future(folder / STATUS for folder in places.values()))
-    read = {key: read_state(folder, key) for key, folder in places.items()}
-    states = dict(read)
-    studies = _with_history(results, plan, states, record=not apart)
+    known = _known([database, results / DATABASE])
+    signatures = {key: _signature(folder) for key, folder in places.items()}
+    same = {key for key, text in signatures.items() if text and known.stages.get(key, ("",))[0] == text}
+    read = {key: known.stages[key][1] if key in same else read_state(folder, key) for key, folder in places.items()}
+    studies = _with_history(results, plan, read, record=not apart)
     imports = load_imports(results, [study.name for study in studies])
-    _mark_altered(places, states)
+    history = results / analysis_history.FILE
+    made_from = f"{sources} {len(RULES)} {sha256(history) if history.is_file() else ''}"
+    missing = {key for key, (_, _, state) in known.stages.items() if state.state == "missing"}
+    as_before = all(key in same or (key in missing and state.state == "missing") for key, state in read.items())
+    as_before = as_before and known.sources == made_from and known.stages.keys() == read.keys()
+    if as_before and known.path == database:
+        return _summary(database)
+    states = {key: known.stages[key][2] if key in same else state for key, state in read.items()}
+    _mark_altered(places, states, same)
     known_places, known_states = places | imports.places, states | imports.states
     with replacing(database) as aside:
         try:
+            if known.path:
+                shutil.copyfile(known.path, aside)
             with duckdb.connect(str(aside)) as connection:
-                connection.execute(SCHEMA)
-                _write_plan(connection, plan, studies)
-                for table in SHARDS:
-                    load_shards(connection, table, known_places, known_states)
-                for table in DOCUMENTS:
-                    load_documents(connection, table, known_places, known_states)
-                drop_corrupt(connection, known_states)
+                connection.execute(SCHEMA) if known.path is None else _keep(connection, same)
+                _write_plan(connection, plan, studies, made_from)
+                load_stages(connection, {k: place for k, place in known_places.items() if k not in same}, known_states)
                 if apart:
                     load_unfinished(connection, places, states)
                 states = {key: known_states[key] for key in states}
                 imports.states = {key: known_states[key] for key in imports.states}
+                ended = [key for key, state in read.items() if state.state not in TO_COME and key not in same]
+                insert(connection, "loaded", ((key, signatures[key], read[key].state) for key in ended))
                 insert(connection, "health", find_events(connection, plan))
                 _write_stages(connection, plan, places, states)
                 _write_imports(connection, results, imports, record=not apart)
-                collected = _summary(connection, database)
-                collected.problems = imports.problems
                 connection.execute("CHECKPOINT")
         except _DISK_FAULTS as error:  # a full disk, then, in a commit or at the checkpoint
             raise OSError(" ".join(str(error).split())) from error
@@ -107,13 +160,23 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
                 aside.with_name(f"{aside.name}.wal").unlink(missing_ok=True)
     if not apart:
         note_collected(results, states, read, sources)
-    return collected
+    return _summary(database, imports.problems)
 
 
-def _mark_altered(places: dict[str, Path], states: dict[str, StageState]) -> None:
+def _keep(connection: duckdb.DuckDBPyConnection, keys: Collection[str]) -> None:
+    """Delete all rows but those that were read from the files of these stages."""
+    tables = [name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
+    connection.register("kept", pa.table({"key": pa.array(keys, pa.string())}))
+    for table in tables:
+        of_files = table in (*TABLES, "loaded")
+        connection.execute(f"DELETE FROM {table}" + (" WHERE key NOT IN (SELECT key FROM kept)" if of_files else ""))
+    connection.unregister("kept")
+
+
+def _mark_altered(places: Mapping[str, Path], states: dict[str, StageState], same: Collection[str]) -> None:
     """Mark stages with changed files as corrupt."""
     for key, state in states.items():
-        if problem := altered(places[key], state):
+        if key not in same and (problem := altered(places[key], state)):
             states[key] = replace(state, state="corrupt", reason=problem)
 
 
@@ -152,10 +215,12 @@ def _history(
     return record_analysis(results, *plan, edges, seeds=Counter(runs), has_results=has_results, now=now, record=record)
 
 
-def _write_plan(connection: duckdb.DuckDBPyConnection, plan: PlanFile, studies: Sequence[StoredStudy]) -> None:
+def _write_plan(
+    connection: duckdb.DuckDBPyConnection, plan: PlanFile, studies: Sequence[StoredStudy], sources: str
+) -> None:
     now, digest = datetime.now(UTC).isoformat(timespec="seconds"), digest_of_plan(plan.text())
     meta = {"scale": plan.scale, "created": now, "plan digest": digest, "schema version": SCHEMA_VERSION}
-    insert(connection, "meta", meta.items())
+    insert(connection, "meta", (meta | {"sources": sources}).items())
     for study, planned in zip(studies, plan.studies, strict=True):
         name = study.name
         insert(connection, "studies", [_study(study)])
@@ -218,11 +283,8 @@ def _write_stages(
     insert(connection, "stages", rows)
 
 
-def _summary(connection: duckdb.DuckDBPyConnection, database: Path) -> Collected:
-    collected = Collected(database)
-    for table in ("metrics", "items", "health"):
-        [count] = connection.execute(f"SELECT count(*) FROM {table}").fetchone() or (0,)
-        collected.rows[table] = count
-    counts = connection.execute("SELECT state, count(*) FROM stages GROUP BY state ORDER BY state")
-    collected.states = dict(counts.fetchall())
-    return collected
+def _summary(database: Path, problems: Sequence[str] = ()) -> Collected:
+    with Store(database) as store:
+        rows = {table: store.rows(f"SELECT count(*) FROM {table}")[1][0][0] for table in ("metrics", "items", "health")}
+        states = dict(store.rows("SELECT state, count(*) FROM stages GROUP BY state ORDER BY state")[1])
+    return Collected(database, rows, states, list(problems))

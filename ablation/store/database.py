@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second
 
 __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
-SCHEMA_VERSION = "6"
+SCHEMA_VERSION = "7"
 _Fetched = TypeVar("_Fetched")
 ENDED_WELL = ("ok", "imported")  # states of a stage, and of a run, whose results count
 _NO_STATEMENT = "there is no statement in this query; write one, such as `from results limit 5`"  # but `;` or a comment
@@ -44,6 +44,8 @@ CREATE TABLE stages (key VARCHAR, study VARCHAR, stage VARCHAR, seed BIGINT, lab
     reason VARCHAR, started VARCHAR, ended VARCHAR, wall_s DOUBLE, attempt INTEGER, device VARCHAR, devices INTEGER,
     dir VARCHAR, inputs JSON,
     device_hours DOUBLE GENERATED ALWAYS AS (coalesce(wall_s, 0) / 3600 * coalesce(devices, 1)) VIRTUAL);
+-- Stages that have ended: what tells that their files changed, and the state by their status.json.
+CREATE TABLE loaded (key VARCHAR, signature VARCHAR, status VARCHAR);
 CREATE TABLE run_stages (study VARCHAR, variant VARCHAR, seed BIGINT, stage VARCHAR, position INTEGER, key VARCHAR);
 CREATE TABLE health (key VARCHAR, rule VARCHAR, metric VARCHAR, severity VARCHAR, first_step BIGINT, last_step BIGINT,
     value DOUBLE, diagnosis VARCHAR, remedy VARCHAR);

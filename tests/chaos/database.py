@@ -1,11 +1,12 @@
-"""Everything in a collected database but what two equal runs may differ in, to be compared row for row."""
+"""Everything in a collected database but what two equal runs may differ in, compared row for row."""
 
 import json
 
 import duckdb
 
 # Left out, with the reason:
-#   meta.created                                   when it was collected
+#   meta.created, meta.sources; loaded             when it was collected, and of which files
+#   the order of the stages                        a stage that ran again is inserted last
 #   stages.started, ended, wall_s, device_hours    times
 #   stages.attempt                                 how often the stage was begun: what the faults change
 #   studies.definition: analysis_history.since     when the analysis plan was first collected
@@ -14,10 +15,11 @@ import duckdb
 # and the values, not the rows, of metrics that are times.
 TIMES = ("name LIKE 'time/%'", "name LIKE '%wall_s'")
 SELECT = {
-    "meta": "SELECT * FROM meta WHERE key <> 'created' ORDER BY rowid",
+    "meta": "SELECT * FROM meta WHERE key NOT IN ('created', 'sources') ORDER BY rowid",
     "stages": "SELECT * EXCLUDE (started, ended, wall_s, attempt, device_hours) FROM stages ORDER BY rowid",
     "metrics": f"SELECT key, step, name, CASE WHEN {' OR '.join(TIMES)} THEN NULL ELSE value END FROM metrics "
-    "ORDER BY rowid",
+    "ORDER BY key, rowid",
+    **{table: f"SELECT * FROM {table} ORDER BY key, rowid" for table in ("items", "provenance", "weights")},
 }
 
 
@@ -28,6 +30,7 @@ def content(path):
         found = {
             table: connection.execute(SELECT.get(table, f"SELECT * FROM {table} ORDER BY rowid")).fetchall()
             for table in tables
+            if table != "loaded"
         }
     found["provenance"] = [(key, _provenance(json.loads(data))) for key, data in found["provenance"]]
     found["studies"] = [tuple(map(_without_times, row)) for row in found["studies"]]
