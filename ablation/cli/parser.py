@@ -110,7 +110,7 @@ def _configurations(commands: _Commands) -> None:
 
 
 def _results(commands: _Commands) -> None:
-    """Add status, collect, tables, figures, sql, trace, tensorboard."""
+    """Add status, collect, merge, tables, figures, sql, trace, tensorboard."""
 
     def add(name: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
         parser = _add(commands, name, f"ablation.cli.results:run_{name}", text, epilog)
@@ -122,7 +122,15 @@ def _results(commands: _Commands) -> None:
     _add_json(status)
     status.add_argument("--watch", action="store_true", help="again and again until all is done; stop with Ctrl-C")
     status.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="of --watch (default: 5)")
-    add("collect", "Build the DuckDB file from the stage folders; the old one is replaced when it is done.")
+    add("collect", "Bring the DuckDB file up to date with the stage folders; it is replaced when the new one is done.")
+    merge = add(
+        "merge",
+        "Add the stages of another results folder, such as another site's half of the grid.",
+        "Stages have the same key if they were made from the same. A key that ended well in both with different items, "
+        "weights or metrics is an error, and nothing is added. Statuses are dated as written now.",
+    )
+    merge.add_argument("other", metavar="OTHER_RESULTS", type=Path)
+    merge.add_argument("--site", help="its name, for the provenance of the stages (default: the folder's path)")
     tables = add(
         "tables",
         "Write each study's table as Markdown, CSV, LaTeX and HTML, the same by subset as CSV and LaTeX, and runs.csv.",

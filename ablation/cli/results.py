@@ -1,4 +1,4 @@
-"""Commands that look at results: status, collect, tables, figures, sql, tensorboard, export.
+"""Commands that look at results: status, collect, merge, tables, figures, sql, tensorboard, export.
 
 Each imports what it needs itself: DuckDB, pandas and matplotlib take longer to import than `status` takes to run.
 """
@@ -56,6 +56,16 @@ def run_collect(arguments: argparse.Namespace) -> int:
     for problem in collected.problems:
         print(f"note: {problem}", file=sys.stderr)
     print(f"{collected.database}: {rows}; stages: {states}")
+    return 0
+
+
+def run_merge(arguments: argparse.Namespace) -> int:
+    """Add the stages of another results folder."""
+    from ablation.store.merge import merge
+
+    merged = merge(_results(arguments), arguments.other, arguments.site or str(arguments.other))
+    left = f", {merged.left_out} left out: they did not end well, or are damaged" if merged.left_out else ""
+    print(f"{merged.added} stages added, {merged.in_both} in both{left}")
     return 0
 
 

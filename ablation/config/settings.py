@@ -42,6 +42,14 @@ def _names(value: Any) -> Any:
     return tuple(part.strip() for part in str(value).split(",") if part.strip())
 
 
+def _shard(value: str | None) -> str | None:
+    if value is not None:
+        match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", value)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise ValueError("expected k/n with k from 1 to n, as 1/2")
+    return value
+
+
 _NUMBER = BeforeValidator(_number)
 _Count = Annotated[int, _NUMBER, Field(ge=0, lt=1_000_000)]
 _Amount = Annotated[
@@ -83,6 +91,9 @@ class SettingsFile(Strict):
     study: _Name | None = Field(default=None, description="The study to run.")
     variant: _Names = Field(default=(), description="The variants to run, [a, b] or a,b; their parents run as well.")
     seed: Annotated[Seed | None, _NUMBER] = Field(default=None, description="The seed to run.")
+    shard: Annotated[str | None, AfterValidator(_shard)] = Field(
+        default=None, description="k/n, as 1/2: of the seeds every n-th, from the k-th on; `ablation merge` joins them."
+    )
     retry: Literal["failed"] | None = Field(default=None, description="`failed`: stages that failed run again.")
 
 

@@ -95,7 +95,7 @@ class Plan:
         return added
 
     def selected(self, study: str | None = None) -> list[PlannedStage]:
-        """Return the stages of the selected runs (settings' study, variant, seed), with all that they need.
+        """Return the stages of the selected runs (settings' study, variant, seed, shard), with all that they need.
 
         The parents of the variants are selected with them.
         """
@@ -111,8 +111,9 @@ class Plan:
         wanted: set[Address] = set()
         for planned in self._chosen_studies():
             variants = {*self.settings.variant, *self.parents_added.get(planned.name, ())}
+            seeds = self._sharded(sorted({run.seed for run in planned.runs}))
             for run in planned.runs if study in (None, planned.name) else ():
-                if (not variants or run.variant in variants) and self.settings.seed in (None, run.seed):
+                if (not variants or run.variant in variants) and run.seed in seeds:
                     wanted |= {(f"{planned.name}.{stage}", key) for stage, key in run.stages.items()}
         waiting = list(wanted)
         while waiting:
@@ -121,6 +122,11 @@ class Plan:
                     wanted.add(above)
                     waiting.append(above)
         return [stage for address, stage in self.stages.items() if address in wanted]
+
+    def _sharded(self, seeds: list[int]) -> list[int]:
+        """Return the selected seeds. All runs of a seed are in one shard, since they are paired."""
+        first, count = map(int, (self.settings.shard or "1/1").split("/"))
+        return [seed for seed in seeds[first - 1 :: count] if self.settings.seed in (None, seed)]
 
     def statuses(self, study: str | None = None) -> list[Path]:
         """Return the status files of the selected stages."""

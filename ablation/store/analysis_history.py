@@ -63,6 +63,19 @@ def record_analysis(
     return history
 
 
+def merge_history(results: Path, other: Path) -> None:
+    """Add the changes of another results folder, in the order of their times: a plan that was changed there counts."""
+    ours, theirs = _read(results / FILE), _read(other / FILE)
+    merged: dict[str, list[dict[str, Any]]] = {}
+    for study in ours | theirs:
+        for entry in sorted([*ours.get(study, []), *theirs.get(study, [])], key=lambda entry: entry["since"]):
+            history = merged.setdefault(study, [])
+            if not history or any(history[-1].get(name) != entry.get(name) for name in entry if name != "since"):
+                history.append(entry)
+    if merged != ours:
+        write_text(results / FILE, json.dumps(merged, indent=1, sort_keys=True) + "\n")
+
+
 def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
     """{variant: (seeds that had results, seeds now)} of variants that got more without a plan of looks."""
     found: dict[str, tuple[int, int]] = {}

@@ -1,0 +1,117 @@
+"""The union of two results folders: a stage's key says what it was made from, so a stage of another site is as good.
+
+merge(results, other, site) -> Merged
+"""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ablation.contract.atomic import write_json
+from ablation.contract.clock import date
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.process import is_locked
+from ablation.contract.reading import one_line, read_json, sha256
+from ablation.contract.status import KEPT_STATUS, STATUS, altered, left_files, read_state
+from ablation.plan.keys import KEY_LENGTH
+from ablation.store.analysis_history import merge_history
+
+_KEY = re.compile(f"[0-9a-f]{{{KEY_LENGTH}}}")
+_OF_THE_MACHINE = r"^(time|memory)/|wall_s$"  # metrics in which two runs of one stage may differ
+
+
+@dataclass
+class Merged:
+    """How many stages were added, were in both folders, or are left out as they did not end well or are damaged."""
+
+    added: int = 0
+    in_both: int = 0
+    left_out: int = 0
+
+
+def merge(results: Path, other: Path, site: str) -> Merged:
+    """Copy the stages that ended well in `other` and not in `results`; their provenance then names the `site`.
+
+    Nothing is copied unless everything can be.
+
+    Raises:
+        ConfigError: `other` holds no stages, or a stage that ended well in both has two contents.
+        TrackerError: a stage runs here, or the folder cannot be written.
+    """
+    merged, new = Merged(), []
+    for theirs in _stages(other):
+        ours, state = results / theirs.relative_to(other), read_state(theirs, theirs.name)
+        if state.state != "ok" or altered(theirs, state):
+            merged.left_out += 1
+        elif read_state(ours, ours.name).state == "ok":
+            if name := _differing(ours, theirs):
+                remedy = "delete the wrong one; a stage that is not deterministic must run at one site only"
+                raise ConfigError(ours / name, "", None, f"the same key has another content in {theirs / name}", remedy)
+            merged.in_both += 1
+        elif is_locked(ours):
+            raise TrackerError(f"{ours}: the stage runs here; wait for it, and merge then")
+        else:
+            new.append((theirs, ours))
+    if not new and not merged.in_both:
+        raise ConfigError(other, "stages", None, "holds no stage that ended well", "name another results folder")
+    try:
+        for theirs, ours in new:
+            _copy(theirs, ours, site)
+        merge_history(results, other)
+        # Snakemake runs again what is older than its inputs, and the sites' clocks may differ.
+        date((stage / STATUS for stage in _stages(results)), time.time())
+    except OSError as error:
+        raise TrackerError(f"{results}: cannot be written ({error.strerror or error}); merge again") from error
+    merged.added = len(new)
+    return merged
+
+
+def _stages(results: Path) -> Iterator[Path]:
+    """Yield the folders of the stages that have ended."""
+    for pattern in (f"stages/*/*/{STATUS}", f"stages/*/*/*/{STATUS}"):
+        yield from (path.parent for path in sorted(results.glob(pattern)) if _KEY.fullmatch(path.parent.name))
+
+
+def _differing(ours: Path, theirs: Path) -> str:
+    """Return the name of a result file in which the two differ, or nothing."""
+    for name in ("items.parquet", "weights.json"):
+        digests = [sha256(folder / name) if (folder / name).exists() else "" for folder in (ours, theirs)]
+        if digests[0] != digests[1]:
+            return name
+    files = [folder / "metrics.parquet" for folder in (ours, theirs)]
+    if files[0].exists() != files[1].exists():
+        return files[0].name
+    if not files[0].exists():
+        return ""
+    one, two = (_without_times(pq.read_table(file)) for file in files)
+    return "" if one.to_pandas().equals(two.to_pandas()) else files[0].name  # pandas: NaN equals NaN
+
+
+def _without_times(metrics: pa.Table) -> pa.Table:
+    return metrics.filter(pc.invert(pc.match_substring_regex(metrics["name"], _OF_THE_MACHINE)))
+
+
+def _copy(theirs: Path, ours: Path, site: str) -> None:
+    """Copy a stage's folder as a whole, with the site in its provenance."""
+    aside = ours.with_name(f".{os.getpid()}.tmp.{ours.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        shutil.copytree(theirs, aside, symlinks=True, ignore=shutil.ignore_patterns(KEPT_STATUS, ".lock"))
+        provenance = aside / "provenance.json"
+        known = read_json(provenance) if provenance.exists() else {}
+        write_json(provenance, {"site": site} | known)  # of a third site, its name stays
+        write_json(aside / STATUS, read_json(aside / STATUS) | left_files(aside))
+        shutil.rmtree(ours, ignore_errors=True)  # one that failed here
+        aside.rename(ours)
+    except (shutil.Error, ValueError, TypeError) as error:
+        raise TrackerError(f"{theirs}: cannot be copied ({one_line(error, 300)})") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

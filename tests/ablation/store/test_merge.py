@@ -1,0 +1,135 @@
+"""Two results folders become one, whose tables are those of a grid that ran at one site."""
+
+import json
+import shutil
+
+import pandas as pd
+import pytest
+
+from ablation.cli.main import main
+from ablation.config.settings import load_settings
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.status import altered, left_files, read_state
+from ablation.plan.build import build_plan
+from ablation.store.collect import collect
+from ablation.store.database import DATABASE, Store
+from ablation.store.merge import merge
+from tests.ablation.store.test_collect import content
+from tests.simulate import Study, locked, simulate, stage_dir
+
+STUDY = Study(seeds=4, distances={"v1": 0.02})
+
+
+@pytest.fixture
+def sites(results, tmp_path):
+    """The whole grid, and two copies of which each lacks the seeds of the other."""
+    plan = simulate(results, [STUDY])
+    for status in results.rglob("status.json"):
+        status.write_text(json.dumps(json.loads(status.read_text()) | left_files(status.parent)))
+    collect(results)
+    found = []
+    for rest in (0, 1):
+        site = tmp_path / f"site{rest}"
+        shutil.copytree(results, site)
+        (site / DATABASE).unlink()
+        for variant in STUDY.tree():
+            for seed in range(1 - rest, STUDY.seeds, 2):
+                for stage in ("train", "evaluate"):
+                    shutil.rmtree(site / stage_dir(plan, "toy", variant, seed, stage).relative_to(results))
+        found.append(site)
+    return found
+
+
+def test_two_halves_give_the_tables_of_one_site(results, sites, tmp_path, capsys):
+    here, there = sites
+    assert main(["merge", str(there), "--results", str(here), "--site", "helsinki"]) == 0
+    assert capsys.readouterr().out == "16 stages added, 2 in both\n"
+    for folder in (results, here):
+        collect(folder)
+        assert main(["verdicts", "toy", "--json", "--results", str(folder)]) == 0
+    one, two = capsys.readouterr().out.replace(str(here), str(results)).split("\n{", 1)
+    assert json.loads(one) == json.loads("{" + two)
+    whole, merged = content(results), content(here)
+    for table in ("metrics", "items", "run_stages", "variants"):
+        assert merged[table] == whole[table]
+    with Store(here / DATABASE) as store:
+        query = "SELECT seed, data->>'site' FROM stages JOIN provenance USING (key) GROUP BY ALL ORDER BY ALL"
+        assert store.rows(query)[1] == [(0, None), (1, "helsinki"), (2, None), (3, "helsinki"), (None, None)]
+    stage = stage_dir(here / "plan.json", "toy", "v1", 1, "train")
+    stage = here / stage.relative_to(results)
+    assert altered(stage, read_state(stage, stage.name)) == ""
+    assert (merge(here, there, "again").added, merge(here, there, "again").in_both) == (0, 18)
+
+
+def test_a_key_with_two_contents_is_an_error_that_names_both_and_nothing_is_copied(results, sites):
+    here, there = sites
+    shared = next(there.glob("stages/toy/prepare/*"))
+    frame = pd.DataFrame({"step": [1], "name": ["loss"], "value": [0.5]})
+    for site in sites:
+        folder = site / shared.relative_to(there)
+        times = pd.DataFrame({"step": [1], "name": ["time/step"], "value": [float(len(site.name))]})
+        pd.concat([frame, times]).to_parquet(folder / "metrics.parquet", index=False)
+        frame["value"] += 0.25
+    status = shared / "status.json"
+    status.write_text(json.dumps(json.loads(status.read_text()) | left_files(shared)))
+    before = sorted(here.rglob("*"))
+    with pytest.raises(ConfigError) as caught:
+        merge(here, there, "b")
+    for folder in (shared, here / shared.relative_to(there)):
+        assert str(folder / "metrics.parquet") in str(caught.value)
+    assert sorted(here.rglob("*")) == before
+    frame = pd.read_parquet(shared / "metrics.parquet")
+    frame["value"] -= [0.25, 0.0]
+    frame.loc[1, "value"] = 99.0  # a time may differ
+    frame.to_parquet(shared / "metrics.parquet", index=False)
+    status.write_text(json.dumps(json.loads(status.read_text()) | left_files(shared)))
+    assert merge(here, there, "b").added == 16
+
+
+def test_stages_that_did_not_end_well_or_are_damaged_stay_there_and_failed_ones_here_are_replaced(results, sites):
+    here, there = sites
+    lost, damaged = sorted(there.glob("stages/toy/evaluate/*"))[:2]
+    text = (lost / "status.json").read_text()
+    (lost / "status.json").write_text(text.replace('"ok"', '"failed"'))
+    damaged_items = (damaged / "items.parquet").read_bytes()
+    (damaged / "items.parquet").write_bytes(damaged_items[:-1] + b"\0")
+    failed = here / next(there.glob("stages/toy/train/*")).relative_to(there)
+    failed.mkdir()
+    (failed / "status.json").write_text(json.dumps({"state": "failed", "key": failed.name}))
+    with locked(failed), pytest.raises(TrackerError, match="the stage runs here"):
+        merge(here, there, "b")
+    merged = merge(here, there, "b")
+    assert (merged.added, merged.left_out) == (14, 2)
+    assert read_state(failed, failed.name).state == "ok"
+    assert not list(here.rglob("*.tmp.*"))
+
+
+def test_what_is_no_results_folder(results, sites, tmp_path):
+    with pytest.raises(ConfigError, match="holds no stage that ended well"):
+        merge(sites[0], tmp_path / "nothing", "b")
+
+
+def test_a_plan_that_was_changed_at_the_other_site_counts(results, sites):
+    here, there = sites
+    entry = {"digest": "a", "analysis": {}, "since": "2026-01-01", "edges": [], "seeds": {}, "rules": 1}
+    later = entry | {"digest": "b", "since": "2026-01-02"}
+    (here / "analysis_history.json").write_text(json.dumps({"toy": [later]}))
+    (there / "analysis_history.json").write_text(json.dumps({"toy": [entry, later | {"since": "2026-01-03"}]}))
+    merge(here, there, "b")
+    assert json.loads((here / "analysis_history.json").read_text()) == {"toy": [entry, later]}
+
+
+def test_shards_are_the_runs_of_whole_seeds(tmp_path):
+    def selected(**more):
+        settings = {"scale": "smoke", "study": "debias", "seeds": "5", "results": str(tmp_path / "r"), **more}
+        plan = build_plan(load_settings(settings))
+        return {stage.key: stage.seed for stage in plan.selected()}, plan.text
+
+    whole, text = selected()
+    parts = [selected(shard=f"{k}/3") for k in (1, 2, 3)]
+    assert [{seed for seed in part.values() if seed is not None} for part, _ in parts] == [{0, 3}, {1, 4}, {2}]
+    assert {key: seed for part, _ in parts for key, seed in part.items()} == whole
+    assert all(other == text for _, other in parts)  # the tables always show the whole plan
+    for wrong in ("0/2", "3/2", "half", "1/0"):
+        with pytest.raises(ConfigError, match="shard"):
+            load_settings({"shard": wrong})
