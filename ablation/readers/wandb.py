@@ -8,11 +8,11 @@ step. Left out: system metrics, W&B's own `_runtime` and `_timestamp`, tables, h
 
 import json
 import math
-import struct
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +23,13 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
 from ablation.readers.run import ImportedRun, Problem, State, as_number, as_written, iso_time, metric_table, shortened
 from ablation.readers.wandb_csv import read_csv
-from ablation.readers.wandb_log import HEADER, OWN, fields, is_wandb, read_records
+from ablation.readers.wandb_log import HEADER, OWN, is_wandb, parse, read_records, text
 
 _REMEDY = "name a run-*.wandb, a folder wandb/, one above it, or a CSV that W&B exported"
 _DEPTHS = ("*.wandb", "*/*.wandb", "*/*/*.wandb", "*/*/*/*.wandb")  # run folder, wandb/, folder above, folder of these
 
 
 _TYPE = "_type"  # key of a map that describes a table, a histogram or media
-
-# Fields of wandb/proto/wandb_internal.proto, message by message.
-RECORD = {"history": 2, "summary": 3, "config": 5, "metric": 12, "run": 17, "exit": 18}
-RUN_RECORD = {"run_id": 1, "project": 3, "config": 4, "summary": 5, "display_name": 8, "start_time": 17}
-ITEM = {"key": 1, "nested_key": 2, "value_json": 16}  # of ConfigItem, HistoryItem, SummaryItem
-HISTORY_ITEM = {"boolean": 4, "integer": 5, "number": 6, "text": 7, "json": 8}  # instead of value_json
-HISTORY_RECORD = {"item": 1, "step": 2}
-UPDATES = {"update": 1, "remove": 2}  # of ConfigRecord and SummaryRecord
-METRIC_RECORD = {"name": 1, "glob_name": 2, "step_metric": 4}
-EXIT_RECORD = {"exit_code": 1, "not_complete": 3}
 
 _Path = tuple[str, ...]
 
@@ -60,16 +50,12 @@ def read_head(file: Path) -> Head:
     Raises:
         OSError: it cannot be read.
     """
-    for count, record in enumerate(read_records(file, lambda _: None)):
+    for record in islice(read_records(file, lambda _: None), 100):
         with suppress(ValueError):
-            for number, value in fields(record):
-                if number == RECORD["run"] and isinstance(value, bytes):
-                    found = dict(fields(value))
-                    project, run = (_text(found.get(RUN_RECORD[key], b"")) for key in ("project", "run_id"))
-                    if run:
-                        return Head(file, project, run, _seconds(found.get(RUN_RECORD["start_time"], b"")))
-        if count > 100:
-            break
+            run = parse(record).run
+            if run.run_id:
+                started = float(run.start_time.seconds) + run.start_time.nanos / 1e9
+                return Head(file, text(run.project), text(run.run_id), started)
     return Head(file, "", file.stem.removeprefix("run-"), 0.0)
 
 
@@ -102,88 +88,56 @@ class Run:
         self.state, self._step = "running", -1
         self._files.append(file)
         damaged = 0
-        readers: dict[int, Callable[[bytes], None]] = {
-            RECORD["history"]: self._read_history,
-            RECORD["summary"]: self._read_summary,
-            RECORD["config"]: self._read_config,
-            RECORD["metric"]: self._read_metric,
-            RECORD["run"]: self._read_run,
-            RECORD["exit"]: self._read_exit,
-        }
         for record in read_records(file, self._problem):
             try:
-                for number, value in fields(record):
-                    if isinstance(value, bytes) and number in readers:
-                        readers[number](value)
+                self._read(parse(record))
             except (ValueError, RecursionError):
                 damaged += 1
         if damaged:
             self._problem(f"{file}: records that make no sense are left out: {damaged}")
 
-    def _read_run(self, message: bytes) -> None:
-        for number, value in fields(message):
-            if not isinstance(value, bytes):
-                continue
-            if number == RUN_RECORD["display_name"]:
-                self.name = _text(value) or self.name
-            elif number == RUN_RECORD["config"]:
-                self._read_config(value)
-            elif number == RUN_RECORD["summary"]:
-                self._read_summary(value)
+    def _read(self, record: Any) -> None:
+        self.name = text(record.run.display_name) or self.name
+        for part in (record, record.run):
+            self._read_config(part.config)
+            self._read_summary(part.summary)
+        if record.HasField("history"):
+            self._read_history(record.history)
+        metric = record.metric
+        if metric.step_metric and metric.name:
+            self._step_metrics[text(metric.name)] = text(metric.step_metric)
+        elif metric.step_metric and metric.glob_name:
+            self._globs[text(metric.glob_name).removesuffix("*")] = text(metric.step_metric)
+        if record.HasField("exit") and not record.exit.not_complete:
+            self.state = "failed" if record.exit.exit_code else "finished"
 
-    def _read_config(self, message: bytes) -> None:
-        for number, value in fields(message):
-            if not isinstance(value, bytes):
-                continue
-            path, content = _item(value)
-            if path[0].startswith("_"):  # W&B's own: _wandb
-                continue
-            place: Any = self.config
-            for key in path[:-1]:
-                if not isinstance(place.get(key), dict):
-                    place[key] = {}
-                place = place[key]
-            if number == UPDATES["update"]:
-                place[path[-1]] = json.loads(content, parse_constant=str)
-            elif number == UPDATES["remove"]:
-                place.pop(path[-1], None)
+    def _read_config(self, changes: Any) -> None:
+        for path, content in map(_item, changes.update):
+            if not path[0].startswith("_"):  # W&B's own: _wandb
+                self._place(path)[path[-1]] = json.loads(content, parse_constant=str)
+        for path, _ in map(_item, changes.remove):
+            self._place(path).pop(path[-1], None)
 
-    def _read_summary(self, message: bytes) -> None:
-        for number, value in fields(message):
-            if isinstance(value, bytes):
-                path, content = _item(value)
-                if number == UPDATES["update"]:
-                    self._summary[path] = content
-                elif number == UPDATES["remove"]:
-                    self._summary.pop(path, None)
+    def _place(self, path: _Path) -> dict[str, Any]:
+        """Return the map of the configuration that holds the last key of a path."""
+        place = self.config
+        for key in path[:-1]:
+            if not isinstance(place.get(key), dict):
+                place[key] = {}
+            place = place[key]
+        return place
 
-    def _read_metric(self, message: bytes) -> None:
-        found = {number: _text(value) for number, value in fields(message)}
-        name, glob = found.get(METRIC_RECORD["name"]), found.get(METRIC_RECORD["glob_name"])
-        step_metric = found.get(METRIC_RECORD["step_metric"])
-        if step_metric and name:
-            self._step_metrics[name] = step_metric
-        elif step_metric and glob:
-            self._globs[glob.removesuffix("*")] = step_metric
+    def _read_summary(self, changes: Any) -> None:
+        self._summary |= map(_item, changes.update)
+        for path, _ in map(_item, changes.remove):
+            self._summary.pop(path, None)
 
-    def _read_exit(self, message: bytes) -> None:
-        found = dict(fields(message))
-        if not found.get(EXIT_RECORD["not_complete"]):
-            self.state = "failed" if found.get(EXIT_RECORD["exit_code"]) else "finished"
-
-    def _read_history(self, message: bytes) -> None:
-        items: list[tuple[_Path, Any]] = []
-        step = None
-        for number, value in fields(message):
-            if not isinstance(value, bytes):
-                continue
-            if number == HISTORY_RECORD["step"]:
-                step = _signed(dict(fields(value)).get(1, 0))
-            elif number == HISTORY_RECORD["item"]:
-                path, content = _item(value)
-                items.append((path, json.loads(content) if isinstance(content, bytes) else content))
+    def _read_history(self, row: Any) -> None:
+        items = [(path, _loaded(content)) for path, content in map(_item, row.item)]
         own = as_number(dict(items).get(("_step",)))
-        if step is None:
+        if row.HasField("step"):
+            step = row.step.num
+        else:
             step = int(own) if own is not None and own.is_integer() else self._step + 1
         self._step = step
         numbers = dict(self._numbers(items))
@@ -269,7 +223,7 @@ class Run:
         items = []
         for path, content in self._summary.items():
             with suppress(ValueError, RecursionError):
-                items.append((path, json.loads(content) if isinstance(content, bytes) else content))
+                items.append((path, _loaded(content)))
         others = dict(self._others)
         for name, number in self._numbers(items):
             parts = name.split(".")
@@ -287,47 +241,19 @@ def _leaves(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
         yield from _leaves((*path, str(key)), part)
 
 
-def _item(message: bytes) -> tuple[_Path, Any]:
+def _item(item: Any) -> tuple[_Path, Any]:
     """Return (path of keys, value) of an item: bytes of JSON, or the value itself. Raises ValueError without a key."""
-    nested: list[str] = []
-    key, content = "", b"null"
-    plain: Any = None
-    for number, value in fields(message):
-        if number == ITEM["key"]:
-            key = _text(value)
-        elif number == ITEM["nested_key"]:
-            nested.append(_text(value))
-        elif number in (ITEM["value_json"], HISTORY_ITEM["json"]) and isinstance(value, bytes):
-            content = value
-        elif number == HISTORY_ITEM["boolean"]:
-            plain = bool(value)
-        elif number == HISTORY_ITEM["integer"] and isinstance(value, int):
-            plain = value >> 1 ^ -(value & 1)  # zigzag
-        elif number == HISTORY_ITEM["number"] and isinstance(value, bytes) and len(value) == 8:
-            [plain] = struct.unpack("<d", value)
-        elif number == HISTORY_ITEM["text"]:
-            plain = _text(value)
-    if not nested and not key:
+    path = tuple(map(text, item.nested_key)) or (text(item.key),)
+    if path == ("",):
         raise ValueError("an item has no key")
-    return tuple(nested) or (key,), content if plain is None else plain
+    for name in ("boolean", "integer", "number"):
+        if item.HasField(name):
+            return path, getattr(item, name)
+    return path, text(item.text) if item.HasField("text") else item.json or item.value_json or b"null"
 
 
-def _text(value: int | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
-
-
-def _signed(value: int | bytes) -> int:
-    if not isinstance(value, int):
-        raise ValueError("a step is not a whole number")
-    value %= 2**64
-    return value - 2**64 if value >= 2**63 else value
-
-
-def _seconds(message: int | bytes) -> float:
-    """Return the seconds since the epoch of a google.protobuf.Timestamp."""
-    found = dict(fields(message)) if isinstance(message, bytes) else {}
-    seconds, nanoseconds = found.get(1, 0), found.get(2, 0)
-    return float(_signed(seconds)) + (nanoseconds if isinstance(nanoseconds, int) else 0) / 1e9
+def _loaded(content: Any) -> Any:
+    return json.loads(content) if isinstance(content, bytes) else content
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:

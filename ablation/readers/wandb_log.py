@@ -1,13 +1,19 @@
 """The file `run-<id>.wandb`: records of Protocol Buffers in the format of LevelDB's logs.
 
-The wandb package dropped its reader between versions 0.25 and 0.31, and the format is simple, so both layers are read
-here. Field numbers are from `wandb/proto/wandb_internal.proto`, where a number never changes its meaning.
+The wandb package dropped its reader between versions 0.25 and 0.31, so the log is read here.
 """
 
 import struct
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 
 from ablation.contract.reading import regular
 from ablation.readers.run import Problem
@@ -18,7 +24,6 @@ _BLOCK = 1 << 15
 _PREFIX = struct.Struct("<IHB")  # of each fragment: checksum, length, kind
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _SUMS = {kind: zlib.crc32(bytes([kind])) for kind in (_FULL, _FIRST, _MIDDLE, _LAST)}
-_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 
 
 def is_wandb(path: Path) -> bool:
@@ -84,39 +89,69 @@ def _assembled(begun: list[bytes] | None, kind: int, data: bytes) -> tuple[bytes
     return (b"".join(begun), None, False) if kind == _LAST else (None, begun, False)
 
 
-def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield (number, value) of a message of Protocol Buffers: a whole number without sign, or bytes.
+# Messages and fields of wandb/proto/wandb_internal.proto, where a number never changes its meaning: {field: (number,
+# kind)}. A list holds any number of them. Texts are bytes, since Protocol Buffers would refuse what is not UTF-8.
+MESSAGES: dict[str, dict[str, tuple[int, Any]]] = {
+    "Item": {
+        "key": (1, "bytes"),
+        "nested_key": (2, ["bytes"]),
+        "boolean": (4, "bool"),
+        "integer": (5, "sint64"),
+        "number": (6, "double"),
+        "text": (7, "bytes"),
+        "json": (8, "bytes"),
+        "value_json": (16, "bytes"),
+    },
+    "Step": {"num": (1, "int64")},
+    "History": {"item": (1, ["Item"]), "step": (2, "Step")},
+    "Updates": {"update": (1, ["Item"]), "remove": (2, ["Item"])},
+    "Metric": {"name": (1, "bytes"), "glob_name": (2, "bytes"), "step_metric": (4, "bytes")},
+    "Time": {"seconds": (1, "int64"), "nanos": (2, "int32")},
+    "Run": {
+        "run_id": (1, "bytes"),
+        "project": (3, "bytes"),
+        "config": (4, "Updates"),
+        "summary": (5, "Updates"),
+        "display_name": (8, "bytes"),
+        "start_time": (17, "Time"),
+    },
+    "Exit": {"exit_code": (1, "int32"), "not_complete": (3, "bool")},
+    "Record": {
+        "history": (2, "History"),
+        "summary": (3, "Updates"),
+        "config": (5, "Updates"),
+        "metric": (12, "Metric"),
+        "run": (17, "Run"),
+        "exit": (18, "Exit"),
+    },
+}
 
-    Raises:
-        ValueError: the message is cut off or invalid.
-    """
-    place, end = 0, len(message)
-    while place < end:
-        tag, place = _varint(message, place)
-        kind = tag & 7
-        if kind == _VARINT:
-            value, place = _varint(message, place)
-            yield tag >> 3, value
-            continue
-        if kind == _BYTES:
-            size, place = _varint(message, place)
-        elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
-            size = 8 if kind == _EIGHT_BYTES else 4
-        else:
-            raise ValueError(f"a field of kind {kind}")
-        if place + size > end:
-            raise ValueError("a field is longer than its message")
-        yield tag >> 3, message[place : place + size]
-        place += size
+
+@cache
+def _record_class() -> Any:
+    file = FileDescriptorProto(name="wandb.proto", package="w")
+    for name, fields in MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            [of_one], label = (kind, "LABEL_REPEATED") if isinstance(kind, list) else ([kind], "LABEL_OPTIONAL")
+            made = message.field.add(name=field, number=number, label=getattr(FieldDescriptorProto, label))
+            if of_one in MESSAGES:
+                made.type, made.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".w.{of_one}"
+            else:
+                made.type = FieldDescriptorProto.Type.Value(f"TYPE_{of_one.upper()}")
+    pool = DescriptorPool()
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName("w.Record"))
 
 
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while place < len(message) and shift < 70:
-        byte = message[place]
-        place += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, place
-        shift += 7
-    raise ValueError("a number is cut off")
+def parse(record: bytes) -> Any:
+    """Return a record as a message `Record`. Raises ValueError where it is invalid."""
+    try:
+        return _record_class().FromString(record)
+    except DecodeError as error:
+        raise ValueError(str(error)) from None
+
+
+def text(content: bytes) -> str:
+    """Return a text of a message."""
+    return content.decode("utf-8", "replace")
