@@ -77,35 +77,31 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     Raises:
         ConfigError: there is no MLflow store, or its database cannot be read.
     """
-    databases, folders = _stores(path, problem)
-    if not databases and not folders:
-        raise ConfigError(path, "", None, "holds no store of MLflow's", _REMEDY)
-    for file in databases:
-        with open_database(file) as connection:
-            runs = database_runs(connection, file, problem)
-            yield from _imported(file, runs, partial(database_points, connection), problem)
-    for folder in folders:
-        runs = list(folder_runs(folder, problem))
-        yield from _imported(folder, runs, folder_points, problem)
-
-
-def _stores(path: Path, problem: Problem) -> tuple[list[Path], list[Path]]:
-    """Return the databases and the folders of files that a path means."""
     try:
-        if not path.is_dir():
-            return ([path] if is_sqlite(path) else []), []
-        folders = [folder for folder in (path, path / "mlruns") if is_folder(folder)]
-        return [file for file in sorted(path.glob("*.db")) if _is_database(file, problem)], folders
+        files = sorted(path.glob("*.db")) if path.is_dir() else [path]
+        databases = [file for file in files if is_sqlite(file)]
+        stores = {store: places for store in (path, path / "mlruns") if (places := _run_folders(store))}
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read: {error}", _REMEDY) from None
-
-
-def _is_database(file: Path, problem: Problem) -> bool:
-    try:
-        return is_sqlite(file) and is_database(file)
-    except ConfigError as error:
-        problem(str(error))
-        return False
+    found = bool(stores)
+    for file in databases:
+        try:
+            with open_database(file) as connection:
+                missing = next((table for table in _TABLES if not columns(connection, table)), None)
+                if missing is None:
+                    found = True
+                    runs = database_runs(connection, file, problem)
+                    yield from _imported(file, runs, partial(database_points, connection), problem)
+                elif not path.is_dir():
+                    raise ConfigError(file, "", None, f"is not an MLflow database: it has no table {missing}", _REMEDY)
+        except ConfigError as error:
+            if not path.is_dir():
+                raise
+            problem(str(error))
+    for store, folders in stores.items():
+        yield from _imported(store, folder_runs(folders, problem), folder_points, problem)
+    if not found:
+        raise ConfigError(path, "", None, "holds no store of MLflow's", _REMEDY)
 
 
 def _imported(store: Path, runs: Sequence[RawRun], points: _Points, problem: Problem) -> Iterator[ImportedRun]:
@@ -187,41 +183,23 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
 
 
-def is_folder(folder: Path) -> bool:
-    """Whether a folder is a store, an experiment or a run."""
-    return _is_run(folder) or _is_experiment(folder) or any(map(_is_experiment, _folders(folder)))
+def _run_folders(path: Path) -> list[Path]:
+    """Return the folders of the runs, deleted ones too, in a folder that is a run, an experiment or a store."""
+    for pattern in ("metrics", "*/metrics", "*/*/metrics"):
+        places = [place.parent for place in path.glob(pattern) if (place.parent / "params").is_dir()]
+        if found := [place for place in places if not {*_NO_RUNS} & {*place.relative_to(path).parts}]:
+            return found + [place.parent for place in path.glob(f"{_TRASH}/*/*/metrics")]
+    return []
 
 
-def _is_run(folder: Path) -> bool:
-    return (folder / _META).is_file() and (folder / "metrics").is_dir() and (folder / "params").is_dir()
-
-
-def _is_experiment(folder: Path) -> bool:
-    if (folder / "metrics").is_dir() or not (folder / _META).is_file():
-        return any(map(_is_run, _folders(folder)))
-    try:
-        return "experiment_id" in read_text(folder / _META, _MAX_BYTES)
-    except (OSError, ValueError):
-        return any(map(_is_run, _folders(folder)))
-
-
-def _folders(folder: Path) -> list[Path]:
-    return sorted(child for child in folder.iterdir() if child.is_dir()) if folder.is_dir() else []
-
-
-def folder_runs(folder: Path, problem: Problem) -> Iterator[RawRun]:
-    """Yield all runs, deleted ones too, experiment by experiment in the order of their start."""
-    if _is_run(folder):
-        yield _raw_run(folder, problem, deleted=False)
-        return
-    store = not _is_experiment(folder)
-    experiments = [child for child in _folders(folder) if child.name != _TRASH] if store else [folder]
-    trash = _folders(folder / _TRASH) if store else []
-    for experiment in [*experiments, *trash]:
-        deleted = experiment in trash or (_meta(experiment / _META, problem) or {}).get("lifecycle_stage") == "deleted"
-        children = [child for child in _folders(experiment) if child.name not in _NO_RUNS]
-        runs = [_raw_run(child, problem, deleted=deleted) for child in children if (child / "metrics").is_dir()]
-        yield from sorted(runs, key=lambda run: (run.started or 0, run.key))
+def folder_runs(folders: Sequence[Path], problem: Problem) -> list[RawRun]:
+    """Return the runs, experiment by experiment in the order of their start."""
+    experiments = {folder.parent: _TRASH in folder.parts[-3:] for folder in folders}
+    for experiment in experiments:
+        meta = _meta(experiment / _META, lambda _: None) or {}
+        experiments[experiment] |= meta.get("lifecycle_stage") == "deleted"
+    runs = [_raw_run(folder, problem, deleted=experiments[folder.parent]) for folder in folders]
+    return sorted(runs, key=lambda run: (_TRASH in run.place.parts, run.place.parent, run.started or 0, run.key))
 
 
 def _raw_run(folder: Path, problem: Problem, *, deleted: bool) -> RawRun:
@@ -307,24 +285,8 @@ def _lines(name: str, file: Path, problem: Problem) -> Iterator[tuple[int, str, 
         problem(f"{file}: lines that are cut off or make no sense are left out: {damaged}, the first is line {first}")
 
 
-def is_database(file: Path) -> bool:
-    """Whether a SQLite file is MLflow's."""
-    with open_database(file) as connection:
-        return not _missing(connection)
-
-
-def _missing(connection: Connection) -> list[str]:
-    return [table for table in _TABLES if not columns(connection, table)]
-
-
 def database_runs(connection: Connection, file: Path, problem: Problem) -> list[RawRun]:
-    """Return all runs, deleted ones too, in the order of their start.
-
-    Raises:
-        ConfigError: the database is not MLflow's.
-    """
-    for table in _missing(connection)[:1]:
-        raise ConfigError(file, "", None, f"is not an MLflow database: it has no table {table}", _REMEDY)
+    """Return all runs, deleted ones too, in the order of their start."""
     query = """
         SELECT run_uuid, runs.name, status, start_time, runs.lifecycle_stage, experiments.lifecycle_stage
         FROM runs LEFT JOIN experiments USING (experiment_id) ORDER BY start_time, run_uuid"""
