@@ -1,0 +1,104 @@
+"""CPU and wall seconds, and peak memory, of what is done with many stages; nothing is trained.
+
+    python benchmarks/scale.py                         # 1,000 and 10,000 stages, in a folder that is removed
+    python benchmarks/scale.py 1000 100000 --keep DIR  # a folder that was kept is not filled again
+
+`plan` plans so many stages of `debias`. The rest works on synthetic stage folders (`tests/simulate.py`): 10 variants
+with as many seeds as it takes, two stages a run, 200 items and 15 final metrics each. The last column is the exponent
+of the CPU time between one size and the next: 1 is linear.
+"""
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # so that `python benchmarks/scale.py` finds the project
+
+from ablation.contract.stage_folder import DATABASE  # noqa: E402
+from ablation.contract.status import left_files  # noqa: E402
+from tests.simulate import Study, simulate  # noqa: E402
+
+PLAN = """
+import sys
+from ablation.config.settings import load_settings
+from ablation.plan.build import build_plan
+chosen = {"scale": "smoke", "study": "debias", "studies": "debias", "results": sys.argv[1]}
+each = len(build_plan(load_settings(chosen | {"seeds": "2"})).stages)
+print(len(build_plan(load_settings(chosen | {"seeds": str(round(2 * int(sys.argv[2]) / each))})).stages), "planned")
+"""
+FULL, ONE = "collect", "collect, one stage changed"
+
+
+def fill(results: Path, stages: int) -> None:
+    """Write the folders of so many stages that ended well."""
+    simulate(results, [Study(variants=10, seeds=stages // 20, steps=5)])
+    for status in results.rglob("status.json"):
+        known = json.loads(status.read_text(encoding="utf-8"))
+        status.write_text(json.dumps(known | left_files(status.parent)), encoding="utf-8")
+
+
+def measure(command: Sequence[str]) -> tuple[float, float, float]:
+    """CPU and wall seconds, and peak memory in MB, of a command with its imports."""
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, cwd=ROOT)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+    return used.ru_utime + used.ru_stime, time.perf_counter() - start, used.ru_maxrss / 1e3
+
+
+def steps_of(results: Path, stages: int) -> dict[str, list[str]]:
+    """{what is measured: the arguments of Python}, in the order in which it is done."""
+    ablation, folders = ["-m", "ablation"], ["--results", str(results)]
+    reports = ["--reports", str(results.parent / f"reports-{stages}")]
+    return {
+        "plan": ["-c", PLAN, str(results.parent / "planned"), str(stages)],
+        FULL: [*ablation, "collect", *folders],
+        "collect, nothing changed": [*ablation, "collect", *folders],
+        ONE: [*ablation, "collect", *folders],
+        "sql": [*ablation, "sql", "select count(*) from results", *folders],
+        "verdicts": [*ablation, "verdicts", "toy", *folders],
+        "report": [*ablation, "report", *folders, *reports],
+    }
+
+
+def main() -> None:
+    """Measure each size and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stages", type=int, nargs="*", default=[1_000, 10_000])
+    parser.add_argument("--keep", type=Path, help="a folder to keep, or one that was kept")
+    parser.add_argument("--steps", nargs="+", help="only these of what is measured")
+    arguments = parser.parse_args()
+    before: dict[str, tuple[int, float]] = {}
+    print(f"{'stages':>8}  {'step':26} {'CPU s':>8} {'wall s':>8} {'MB':>6}  exponent", flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = (arguments.keep or Path(temporary)).resolve()
+        for stages in sorted(arguments.stages):
+            results = folder / f"results-{stages}"
+            if not (results / "plan.json").exists():
+                fill(results, stages)
+            for step, command in steps_of(results, stages).items():
+                if arguments.steps and step not in arguments.steps:
+                    continue
+                if step == FULL:
+                    (results / DATABASE).unlink(missing_ok=True)
+                elif step == ONE:
+                    next(results.glob("stages/toy/train/*/metrics.parquet")).touch()
+                cpu, wall, memory = measure(command)
+                fewer, less = before.get(step, (0, 0.0))
+                exponent = f"{math.log(cpu / less) / math.log(stages / fewer):.2f}" if fewer else ""
+                before[step] = stages, cpu
+                print(f"{stages:8}  {step:26} {cpu:8.1f} {wall:8.1f} {memory:6.0f}  {exponent}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
