@@ -170,6 +170,9 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         raise ConfigError(
             where["seed"], "seed", settings.seed, problem, f"choose from {listed(list(map(str, planned)), 10)}"
         )
+    if settings.shard is not None and int(settings.shard.split("/")[0]) > len(planned):
+        problem = f"holds no seed: the plan has {len(planned)}"
+        raise ConfigError(where["shard"], "shard", settings.shard, problem, "use fewer shards, or more seeds")
     return settings
 
 

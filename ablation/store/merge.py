@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import pandas as pd
 
 from ablation.contract.atomic import write_json
 from ablation.contract.clock import date
@@ -25,7 +23,7 @@ from ablation.plan.keys import KEY_LENGTH
 from ablation.store.analysis_history import merge_history
 
 _KEY = re.compile(f"[0-9a-f]{{{KEY_LENGTH}}}")
-_OF_THE_MACHINE = r"^(time|memory)/|wall_s$"  # metrics in which two runs of one stage may differ
+_OF_THE_MACHINE = r"(?i)time|second|wall|memory|_mb$|[/_]s$"  # metrics in which two runs of one stage may differ
 
 
 @dataclass
@@ -86,17 +84,16 @@ def _differing(ours: Path, theirs: Path) -> str:
         digests = [sha256(folder / name) if (folder / name).exists() else "" for folder in (ours, theirs)]
         if digests[0] != digests[1]:
             return name
-    files = [folder / "metrics.parquet" for folder in (ours, theirs)]
-    if files[0].exists() != files[1].exists():
-        return files[0].name
-    if not files[0].exists():
-        return ""
-    one, two = (_without_times(pq.read_table(file)) for file in files)
-    return "" if one.to_pandas().equals(two.to_pandas()) else files[0].name  # pandas: NaN equals NaN
+    one, two = (_numbers(folder / "metrics.parquet") for folder in (ours, theirs))
+    return "" if one.equals(two) else "metrics.parquet"
 
 
-def _without_times(metrics: pa.Table) -> pa.Table:
-    return metrics.filter(pc.invert(pc.match_substring_regex(metrics["name"], _OF_THE_MACHINE)))
+def _numbers(file: Path) -> pd.DataFrame:
+    """Return the metrics of a stage that are not about its machine."""
+    if not file.exists():
+        return pd.DataFrame(columns=["step", "name", "value"])
+    rows = pd.read_parquet(file)
+    return rows[~rows["name"].str.contains(_OF_THE_MACHINE)].reset_index(drop=True)
 
 
 def _copy(theirs: Path, ours: Path, site: str) -> None:

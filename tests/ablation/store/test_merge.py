@@ -130,6 +130,6 @@ def test_shards_are_the_runs_of_whole_seeds(tmp_path):
     assert [{seed for seed in part.values() if seed is not None} for part, _ in parts] == [{0, 3}, {1, 4}, {2}]
     assert {key: seed for part, _ in parts for key, seed in part.items()} == whole
     assert all(other == text for _, other in parts)  # the tables always show the whole plan
-    for wrong in ("0/2", "3/2", "half", "1/0"):
+    for wrong in ("0/2", "3/2", "half", "1/0", "6/6"):
         with pytest.raises(ConfigError, match="shard"):
-            load_settings({"shard": wrong})
+            load_settings({"shard": wrong, "seeds": "5"})
