@@ -223,8 +223,8 @@ def _write_plan(
     insert(connection, "meta", (meta | {"sources": sources}).items())
     for study, planned in zip(studies, plan.studies, strict=True):
         name = study.name
-        insert(connection, "studies", [_study(study)])
-        insert(connection, "variants", (_variant(name, i, entry) for i, entry in enumerate(planned.variants)))
+        insert(connection, "studies", [stored_row(study)])
+        insert(connection, "variants", (variant_row(name, i, entry) for i, entry in enumerate(planned.variants)))
         rows = [
             (name, run.variant, run.seed, stage, position, key)
             for run in planned.runs
@@ -243,17 +243,19 @@ def _write_imports(connection: duckdb.DuckDBPyConnection, results: Path, imports
         names = [variant for variant, _ in sorted(runs)]
         history = _history(results, study, parents, names, has_results=True, now=now, record=record)
         stored = StoredStudy(**study.as_recorded(), analysis_history=history, imported=note(imported))
-        insert(connection, "studies", [_study(stored)])
-        insert(connection, "variants", (_variant(name, i, entry) for i, entry in enumerate(imported.variants)))
+        insert(connection, "studies", [stored_row(stored)])
+        insert(connection, "variants", (variant_row(name, i, entry) for i, entry in enumerate(imported.variants)))
         insert(connection, "run_stages", run_stage_rows(name, imported))
         insert(connection, "stages", stage_rows(imports, name, imported))
 
 
-def _study(study: StoredStudy) -> tuple[Any, ...]:
+def stored_row(study: StoredStudy) -> tuple[Any, ...]:
+    """Return a row of `studies`."""
     return (study.name, study.title, study.question, study.source, study.model_dump_json())
 
 
-def _variant(study: str, position: int, entry: PlannedVariant) -> tuple[Any, ...]:
+def variant_row(study: str, position: int, entry: PlannedVariant) -> tuple[Any, ...]:
+    """Return a row of `variants`."""
     changes = [change.model_dump(by_alias=True) for change in entry.changes]
     documents = (json.dumps(value) for value in (entry.resolved, entry.factors, changes))
     return (study, entry.name, entry.parent, position, entry.why, entry.file, *documents)

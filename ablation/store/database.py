@@ -242,12 +242,6 @@ class Store:
                    WHERE r.study = ? ORDER BY r.variant, r.seed, r.position, h.rowid"""
         return self.sql(query, [study])
 
-    def provenance(self, study: str) -> pd.DataFrame:
-        """variant, seed, stage, data (JSON text)."""
-        query = """SELECT r.variant, r.seed, r.stage, p.data FROM run_stages r JOIN provenance p USING (key)
-                   WHERE r.study = ? ORDER BY r.variant, r.seed, r.position"""
-        return self.sql(query, [study])
-
 
 def is_whole(path: Path) -> bool:
     """Return whether every block of a database of this version can be read; DuckDB checks their checksums."""
