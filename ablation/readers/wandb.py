@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
@@ -171,52 +171,40 @@ class Run:
 
     def points(self, label: str) -> Iterator[tuple[int, str, float]]:
         """Yield (step, name, value) in the order of logging, once all files were added; `label` names the run."""
+        rows = self._placed()
+        rows = rows[self._kept(rows, label)]
+        last = int(rows["step"].max()) if len(rows) else 0
         names = list(self._codes)
-        files, codes, steps, xs, values = (np.array(column) for column in self._rows)
-        places, axes = self._places(names, codes, steps, xs)
-        kept = self._kept(files, axes[codes] if len(codes) else codes, places, label)
-        last = int(places[kept].max()) if kept.any() else 0
-        for place in np.flatnonzero(kept):
-            yield int(places[place]), names[codes[place]], float(values[place])
+        for step, code, value in zip(rows["step"].tolist(), rows["code"].tolist(), rows["value"].tolist(), strict=True):
+            yield step, names[code], value
         if self.state != "running":  # otherwise its content may be from a row that is still to come
             for name, value in self._only_in_summary():
                 yield last, name, value
         if self._others:
             self._problem(f"{self._files[-1]}: {label}: no numbers, and so left out: {shortened(sorted(self._others))}")
 
-    def _places(
-        self, names: list[str], codes: NDArray[Any], steps: NDArray[Any], xs: NDArray[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the step of each row, and for each name the number of its step axis: 0 is W&B's own."""
-        with np.errstate(invalid="ignore"):
-            whole = np.isfinite(xs) & (xs == np.floor(xs)) & (np.abs(xs) < 2**53)
-        broken = np.bincount(codes[~whole], minlength=len(names)) > 0 if len(codes) else np.zeros(0, bool)
-        numbers = {"": 0}
-        axes = np.zeros(len(names), np.int64)
-        for code, name in enumerate(names):
-            if not broken[code]:
-                axes[code] = numbers.setdefault(self._step_metric(name), len(numbers))
-        places = steps.copy()
-        if len(codes):
-            own = axes[codes] > 0
-            places[own] = xs[own].astype(np.int64)
-        return places, axes
+    def _placed(self) -> pd.DataFrame:
+        """Return the rows: file, code (of the name), axis, step on this axis, value; the axis "" is W&B's own step."""
+        columns = dict(zip(("file", "code", "step", "x", "value"), map(np.array, self._rows), strict=True))
+        rows = pd.DataFrame(columns).astype({"code": np.int64})
+        whole = np.isfinite(rows["x"]) & (rows["x"] % 1 == 0) & (rows["x"].abs() < 2**53)
+        axes = {code: self._step_metric(name) for name, code in self._codes.items()}
+        axes |= dict.fromkeys(rows["code"][~whole], "")
+        rows["axis"] = rows["code"].map(axes)
+        rows["step"] = rows["step"].where(rows["axis"] == "", rows["x"].where(whole, 0).astype(np.int64))
+        return rows
 
-    def _kept(self, files: NDArray[Any], axes: NDArray[Any], places: NDArray[Any], label: str) -> NDArray[np.bool_]:
+    def _kept(self, rows: pd.DataFrame, label: str) -> pd.Series:
         """Return which rows are not replaced by a later file."""
-        kept = np.ones(len(files), bool)
+        kept = pd.Series(True, rows.index)
         for number, file in enumerate(self._files[1:], start=1):
-            begun, replaced = [], 0
-            for axis in np.unique(axes[files == number]):
-                start = places[(files == number) & (axes == axis)].min()
-                again = kept & (files < number) & (axes == axis) & (places >= start)
-                if again.any():
-                    begun.append(int(start))
-                    replaced += int(again.sum())
-                    kept &= ~again
-            if begun:
-                words = f"{replaced} values that were logged before, from there on, are replaced"
-                self._problem(f"{file}: {label} begins again at step {min(begun)}; {words}")
+            starts = rows[rows["file"] == number].groupby("axis")["step"].min()
+            again = kept & (rows["file"] < number) & (rows["step"] >= rows["axis"].map(starts))  # of no start: NaN
+            if again.any():
+                begun = starts[rows["axis"][again].unique()].min()
+                words = f"{again.sum()} values that were logged before, from there on, are replaced"
+                self._problem(f"{file}: {label} begins again at step {begun}; {words}")
+                kept &= ~again
         return kept
 
     def _only_in_summary(self) -> Iterator[tuple[str, float]]:
