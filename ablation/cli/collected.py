@@ -16,7 +16,6 @@ one of that name; of several subsets there is `<protocol>/mean/<name>` as well.
 """
 
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -32,10 +31,18 @@ import pyarrow.parquet as pq
 from ablation.contract.atomic import replacing
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import read_json
-from ablation.readers.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, ItemsLost, load_reader, metric_table
+from ablation.readers.run import (
+    A_STEP,
+    ITEM_ROWS,
+    METRIC_ROWS,
+    ImportedRun,
+    ItemsLost,
+    item_means,
+    load_reader,
+    metric_table,
+)
 
 _OWN = ("items", "metrics")  # readers for which a stage may have several files
-_STEP = re.compile(r"step (\d+)")
 Metrics = dict[tuple[int, str], float]
 
 
@@ -74,7 +81,7 @@ def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[st
     together = pa.concat_tables([ITEM_ROWS.empty_table(), *(table.select(ITEM_ROWS.names) for table in items)])
     logged = {name for _, name in metrics}
     last = max((step for step, _ in metrics), default=0)
-    metrics |= {(last, name): value for name, value in _means(together).items() if name not in logged}
+    metrics |= {(last, name): value for name, value in item_means(together).items() if name not in logged}
     return metric_table((step, name, value) for (step, name), value in metrics.items()), together
 
 
@@ -125,7 +132,7 @@ def _with_last(items: pa.Table) -> pa.Table:
     """Return the items, with each protocol's last `step N` repeated as the subset `last`."""
     steps: dict[str, int] = {}
     for row in items.group_by(["protocol", "subset"]).aggregate([]).to_pylist():
-        if match := _STEP.fullmatch(row["subset"]):
+        if match := A_STEP.fullmatch(row["subset"]):
             steps[row["protocol"]] = max(int(match[1]), steps.get(row["protocol"], 0))
     tables = [items]
     for protocol, step in steps.items():
@@ -134,22 +141,6 @@ def _with_last(items: pa.Table) -> pa.Table:
         place = items.schema.get_field_index("subset")
         tables.append(copies.set_column(place, "subset", pa.array(["last"] * copies.num_rows, pa.string())))
     return pa.concat_tables(tables)
-
-
-def _means(items: pa.Table) -> dict[str, float]:
-    """Return the mean of each protocol, subset and name, and the mean over subsets where there are several."""
-    groups = items.group_by(["protocol", "subset", "name"], use_threads=False).aggregate([("value", "mean")])
-    found: dict[tuple[str, str], list[float]] = {}
-    means: dict[str, float] = {}
-    for row in groups.to_pylist():
-        means[f"{row['protocol']}/{row['subset']}/{row['name']}"] = row["value_mean"]
-        if row["subset"] == "last" or _STEP.fullmatch(row["subset"]):
-            continue  # steps of one run are not subsets of an evaluation
-        found.setdefault((row["protocol"], row["name"]), []).append(row["value_mean"])
-    for (protocol, name), values in found.items():
-        if len(values) > 1:
-            means.setdefault(f"{protocol}/mean/{name}", sum(values) / len(values))
-    return means
 
 
 if __name__ == "__main__":

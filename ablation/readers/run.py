@@ -74,6 +74,7 @@ class ImportedRun:
 
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+A_STEP = re.compile(r"step (\d+)")  # subsets that are evaluations during training
 _ONLY_A_SEED = re.compile(r"(seed|s)?[-_=]?\d+", re.IGNORECASE)
 
 Reader = Callable[[Path, Problem], Iterator[ImportedRun]]
@@ -170,6 +171,21 @@ def repeats_as_clusters(items: pa.Table) -> pa.Table:
     if clusters == names:
         return items
     return items.set_column(items.schema.get_field_index("cluster"), "cluster", pa.array(clusters, pa.string()))
+
+
+def item_means(items: pa.Table) -> dict[str, float]:
+    """Return {protocol/subset/name: mean}, and protocol/mean/name over subsets where there are several.
+
+    Evaluations during training, the subsets `step N` and `last`, are not subsets of one evaluation.
+    """
+    groups = items.group_by(["protocol", "subset", "name"], use_threads=False).aggregate([("value", "mean")])
+    over_subsets: dict[str, list[float]] = {}
+    means: dict[str, float] = {}
+    for row in groups.to_pylist():
+        means[f"{row['protocol']}/{row['subset']}/{row['name']}"] = row["value_mean"]
+        if row["subset"] != "last" and not A_STEP.fullmatch(row["subset"]):
+            over_subsets.setdefault(f"{row['protocol']}/mean/{row['name']}", []).append(row["value_mean"])
+    return {name: sum(found) / len(found) for name, found in over_subsets.items() if len(found) > 1} | means
 
 
 def shortened(names: Sequence[str]) -> str:

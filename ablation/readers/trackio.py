@@ -28,25 +28,25 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     Raises:
         ConfigError: there is no trackio file.
     """
-    files = sorted(path.glob("*.db")) if path.is_dir() else [path]
     found = False
-    for file in files:
+    for file in sorted(path.glob("*.db")) if path.is_dir() else [path]:
         try:
-            if not is_sqlite(file):
-                raise ConfigError(file, "", None, "is not an SQLite file", _REMEDY)
             yield from _read_file(file, problem)
             found = True
-        except (OSError, ConfigError) as error:
-            if len(files) == 1 and not isinstance(error, OSError):
+        except ConfigError as error:
+            if file == path:
                 raise
-            if len(files) == 1:
-                raise ConfigError(file, "", None, f"cannot be read: {error}", _REMEDY) from None
-            problem(str(error) if isinstance(error, ConfigError) else f"{file}: {error}")
+            problem(str(error))
     if not found:
         raise ConfigError(path, "", None, "does not hold a trackio project", _REMEDY)
 
 
 def _read_file(file: Path, problem: Problem) -> Iterator[ImportedRun]:
+    try:
+        if not is_sqlite(file):
+            raise ConfigError(file, "", None, "is not an SQLite file", _REMEDY)
+    except OSError as error:
+        raise ConfigError(file, "", None, f"cannot be read: {error}", _REMEDY) from None
     with open_database(file) as connection:
         if not columns(connection, "metrics") >= {"run_name", "step", "metrics", "timestamp"}:
             raise ConfigError(file, "", None, "is not a trackio file", _REMEDY)

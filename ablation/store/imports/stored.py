@@ -35,7 +35,7 @@ from ablation.contract.reading import read_text, sha256
 from ablation.contract.rows import LOGGED, LOGGED_VALUE
 from ablation.plan.keys import KEY_LENGTH
 from ablation.plan.plan_file import PlannedVariant, StudyRecord
-from ablation.readers.run import ITEM_ROWS, METRIC_ROWS, State
+from ablation.readers.run import ITEM_ROWS, METRIC_ROWS, State, item_means
 from ablation.store.imports.study_file import ImportFile
 
 FOLDER, MANIFEST, RUN = "imported", "study.json", "run.json"
@@ -200,16 +200,10 @@ def _last(metrics: pa.Table) -> pa.Table:
 
 
 def _means(items: pa.Table | None, last: pa.Table, step: int) -> pa.Table:
-    """Return the means of the items as metrics `protocol/subset/name`, and over subsets that are not steps."""
+    """Return the means of the items as metrics."""
     if items is None:
         return METRIC_ROWS.empty_table()
-    by_subset = items.group_by(["protocol", "subset", "name"]).aggregate([("value", "mean")]).to_pylist()
-    found = {f"{row['protocol']}/{row['subset']}/{row['name']}": row["value_mean"] for row in by_subset}
-    several: dict[str, list[float]] = {}
-    for row in by_subset:
-        if not row["subset"].startswith("step "):
-            several.setdefault(f"{row['protocol']}/mean/{row['name']}", []).append(row["value_mean"])
-    found |= {name: sum(values) / len(values) for name, values in several.items() if len(values) > 1}
+    found = item_means(items)
     names = sorted(found.keys() - set(last["name"].to_pylist()))
     return pa.table([[step] * len(names), names, [found[name] for name in names]], schema=METRIC_ROWS)
 
