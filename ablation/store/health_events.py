@@ -2,11 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import Any
+from itertools import chain, groupby
+from operator import itemgetter
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from ablation.config.study_schema import HealthRule
@@ -88,25 +87,15 @@ def _read_series(
         return
     keys, names = zip(*pairs, strict=True)
     connection.register("wanted", pa.table({"key": keys, "name": names}))
+    found: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
     try:
-        columns = connection.execute(_SERIES).fetchnumpy()
+        done = connection.execute(_SERIES)
+        rows = chain.from_iterable(iter(lambda: done.fetchmany(100_000), []))
+        for (key, name), points in groupby(rows, itemgetter(0, 1)):
+            found[key][name] = [(step, value) for _, _, step, value in points]
     finally:
         connection.unregister("wanted")
-    points = list(zip(columns["step"].tolist(), columns["value"].tolist(), strict=True))
-    found: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
-    for key, name, start, end in _stretches(columns["key"], columns["name"]):
-        found[key][name] = points[start:end]
     yield from ((key, found[key]) for key in wanted if key in found)
-
-
-def _stretches(keys: Any, names: Any) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (key, name, start, end) of each stretch of equal key and name."""
-    if not len(keys):
-        return
-    changed = (keys[1:] != keys[:-1]) | (names[1:] != names[:-1])
-    edges = [0, *(np.flatnonzero(changed) + 1).tolist(), len(keys)]
-    for start, end in pairwise(edges):
-        yield keys[start], names[start], start, end
 
 
 def _row(key: str, event: Event) -> Row:
