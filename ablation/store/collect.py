@@ -71,33 +71,33 @@ def collect_apart(results: Path, database: Path) -> Collected:
 
     It also holds the metrics that running stages have written so far. Errors as for `collect`.
     """
+    if not database.exists() and (results / DATABASE).is_file():  # most of its rows are the same
+        with replacing(database, sync=False) as aside:
+            shutil.copyfile(results / DATABASE, aside)
     return _collect(results, database, apart=True)
 
 
 @dataclass(frozen=True)
 class _Known:
-    """The database of an earlier collect: its path, what it was made from, and its stages by key.
+    """The database of an earlier collect: what it was made from, and its stages by key; empty if it cannot be read.
 
     stages: signature of the files, state by status.json, and state with what was found in the files.
     """
 
-    path: Path | None = None
     sources: str = ""
     stages: Mapping[str, tuple[str, StageState, StageState]] = field(default_factory=dict)
 
 
-def _known(databases: Iterable[Path]) -> _Known:
-    """Return what the first database that can be read as a whole holds."""
-    path = next((path for path in databases if path.is_file() and is_whole(path)), None)
-    if path is None:
+def _known(database: Path) -> _Known:
+    if not database.is_file() or not is_whole(database):
         return _Known()
     stages = {}
-    with Store(path) as store:
+    with Store(database) as store:
         query = f"SELECT key, signature, status, {', '.join(_STATE)} FROM stages LEFT JOIN loaded USING (key)"
         for key, signature, status, *values in store.rows(query)[1]:
             state = StageState(**dict(zip(_STATE, values, strict=True)))
             stages[key] = signature or "", replace(state, state=status or state.state), state
-        return _Known(path, store.meta().get("sources", ""), stages)
+        return _Known(store.meta().get("sources", ""), stages)
 
 
 def _signature(folder: Path) -> str:
@@ -119,7 +119,7 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
     if not apart:
         with suppress(OSError):  # another user's files: only Snakemake cares, and reports it
             date(from_the_future(folder / STATUS for folder in places.values()))
-    known = _known([database, results / DATABASE])
+    known = _known(database)
     signatures = {key: _signature(folder) for key, folder in places.items()}
     same = {key for key, text in signatures.items() if text and known.stages.get(key, ("",))[0] == text}
     read = {key: known.stages[key][1] if key in same else read_state(folder, key) for key, folder in places.items()}
@@ -129,18 +129,17 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
     made_from = f"{sources} {len(RULES)} {sha256(history) if history.is_file() else ''}"
     missing = {key for key, (_, _, state) in known.stages.items() if state.state == "missing"}
     as_before = all(key in same or (key in missing and state.state == "missing") for key, state in read.items())
-    as_before = as_before and known.sources == made_from and known.stages.keys() == read.keys()
-    if as_before and known.path == database:
+    if as_before and known.sources == made_from and known.stages.keys() == read.keys():
         return _summary(database)
     states = {key: known.stages[key][2] if key in same else state for key, state in read.items()}
     _mark_altered(places, states, same)
     known_places, known_states = places | imports.places, states | imports.states
     with replacing(database) as aside:
         try:
-            if known.path:
-                shutil.copyfile(known.path, aside)
+            if known.sources:
+                shutil.copyfile(database, aside)
             with duckdb.connect(str(aside)) as connection:
-                connection.execute(SCHEMA) if known.path is None else _keep(connection, same)
+                _keep(connection, same) if known.sources else connection.execute(SCHEMA)
                 _write_plan(connection, plan, studies, made_from)
                 load_stages(connection, {k: place for k, place in known_places.items() if k not in same}, known_states)
                 if apart:

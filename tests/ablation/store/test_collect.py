@@ -19,7 +19,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.status import read_state
 from ablation.store import collect as collect_module
 from ablation.store import shards
-from ablation.store.collect import collect
+from ablation.store.collect import collect, collect_apart
 from ablation.store.database import DATABASE, Store
 from tests.simulate import Study, locked, simulate, stage_dir, write_status
 
@@ -271,3 +271,19 @@ def test_two_collects_at_once_wait_for_each_other(results):
 def test_a_command_ends_with_its_parent(results):
     command = [sys.executable, "-m", "ablation", "--parent", "1", "collect", "--results", str(results)]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL  # its parent is another one
+
+
+def test_a_database_apart_begins_with_the_rows_of_the_results_own(results, tmp_path, monkeypatch):
+    plan = simulate(results)
+    collect(results)
+    read, again = [], shards.read_shard
+    monkeypatch.setattr(shards, "read_shard", lambda path, table: read.append(path.parent) or again(path, table))
+    running = stage_dir(plan, "toy", "v1", 0, "train")
+    (running / "status.json").rename(running / "progress.json")
+    with locked(running):
+        for _ in range(2):  # of a running stage the metrics so far, each time
+            apart = collect_apart(results, tmp_path / "apart.duckdb")
+            assert (apart.states, read) == ({"ok": 17, "running": 1}, [])
+            with Store(apart.database) as store:
+                [(rows,)] = store.rows("SELECT count(*) FROM metrics WHERE key = ?", [running.name])[1]
+            assert rows == len(pd.read_parquet(running / "metrics.parquet"))
