@@ -8,7 +8,7 @@ A reader is a module with two functions, and FILES, the patterns by which it is 
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +96,7 @@ class Sheet:
         places = self.items.get_indexer(items)
         asked = {name: digests[places] for name, digests in self.asked.items()}
         kept = {item: cluster for item, cluster in self.clusters.items() if item in items}
-        return Sheet(
-            **(self.__dict__ | {"items": items, "values": self.values[places], "asked": asked, "clusters": kept})
-        )
+        return replace(self, items=items, values=self.values[places], asked=asked, clusters=kept)
 
 
 def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:

@@ -156,7 +156,7 @@ class Store:
             raise TrackerError(" ".join(str(error).split())) from None
 
     def meta(self) -> dict[str, str]:
-        """{key: value}: scale, created, plan digest, schema version."""
+        """{key: value}: scale, created, plan digest, sources, schema version."""
         return dict(self.sql("SELECT key, value FROM meta ORDER BY key").itertuples(index=False))
 
     def studies(self) -> list[str]:
