@@ -27,9 +27,9 @@ from ablation.judge.resampling import (
     number_clusters,
     shared_variance,
     unfolding,
+    unseen,
 )
 from ablation.judge.significance import Array, Noise, half_width, p_value, sign_flip
-from ablation.judge.unseen import unseen
 
 Direction = str | dict[str, float]
 

@@ -90,7 +90,7 @@ def let_judge(patch, judge):
     patch.setattr(certify, "judge_edges", judge)
 
 
-def naive_edges(study, *, planning=True, holm=True, items=True):
+def naive_edges(study, *, holm=True, items=True):
     """A pipeline with the faults of old: items independent, no bound on what was not seen, no guard at a target."""
     alpha, edges = study.analysis.alpha, []
     for variant in study.variants:

@@ -1,6 +1,7 @@
 """The certificate: bounds, what a study's runs are made of, worlds whose truth is known, and what is certified."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,8 +20,7 @@ from ablation.judge.certificate.tally import (
     verdicts,
 )
 from ablation.judge.certificate.worlds import LARGE, MORE, PLAIN, acting_share, parts_of, worlds
-from ablation.judge.edges import Edge
-from ablation.judge.scope import DECIDED
+from ablation.judge.edges import DECIDED
 from tests.ablation.judge.studies import let_judge, lineage, measurements, naive_edges, normal_study
 
 TARGET = {"target": 0.5}
@@ -208,7 +208,7 @@ def test_a_word_is_uncalibrated_where_a_bound_is_above_its_promise():
 def test_words_stand_at_the_first_look_that_decides(monkeypatch):
     def at(study, **_):
         detail = {3: "undecided", 4: "equivalent", 6: "better"}[len(study.seeds("v0"))]
-        return [Edge("s", "v0", "v1", detail=detail)]
+        return [SimpleNamespace(child="v1", parent="v0", pair=("v1", "v0"), detail=detail, low=0.0, high=0.0)]
 
     let_judge(monkeypatch, at)
     [world] = made(normal_study(variants=2, seeds=6, looks=[3, 4, 6, 8]), "signs", 1)

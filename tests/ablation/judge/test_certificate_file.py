@@ -6,7 +6,7 @@ import pytest
 from markupsafe import escape
 
 from ablation.cli.main import main
-from ablation.judge.certificate import files
+from ablation.judge.certificate import certify as files
 from ablation.show.page.render import write_report
 from ablation.store.collect import collect
 from tests.ablation.judge.studies import let_judge, naive_edges

@@ -8,7 +8,6 @@ from scipy.stats import false_discovery_control
 
 from ablation.judge.edges import judge_edges
 from ablation.judge.measurements import paired_values
-from ablation.judge.paths import path_level, with_paths
 from tests.ablation.judge.studies import measurements
 
 
@@ -109,13 +108,13 @@ def test_an_edge_says_whose_variance_it_used():
 @pytest.mark.parametrize("correction", ["max-t", "holm"])
 def test_all_changes_since_the_root_at_once(correction):
     study = of_seeds(TREE, correction=correction)
-    edges = with_paths(study, judge_edges(study))
+    edges = judge_edges(study)
     v1, _, _, v4 = edges
     assert (v4.root, v4.root_effect) == ("v0", pytest.approx(np.mean([0.14, 0.14, 0.13])))
     [_, _, _, direct] = judge_edges(replace(study, analysis=study.analysis.model_copy(update={"edges": "root"})))
     assert v4.root_low < direct.low < v4.root_effect < direct.high < v4.root_high  # eight paths, not one
     assert v1.root_low <= v1.joint_low <= v1.joint_high <= v1.root_high  # eight paths, not four edges
-    level = path_level(study, edges)
+    level = edges[0].correction.path_level
     assert level > 0.05 / 8 if correction == "max-t" else level == 0.05 / 8
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from ablation.judge import measurements as pairing
 from ablation.judge import statistics
-from ablation.judge.edges import judge_edges, measure
-from ablation.judge.pairs import judge_all_pairs, judge_pair
+from ablation.judge.edges import judge_all_pairs, judge_edges, judge_pair, measure
 from tests.ablation.judge.studies import normal_study
 
 NUMBERS = ("effect", "low", "high", "p", "seeds", "items")

@@ -6,10 +6,10 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from ablation.judge.edges import correct, judge_edges
-from ablation.judge.predictions import Found, Rule, decided_at, effect_variance, level_left, predict
-from ablation.judge.sequential import look_weights
-from ablation.judge.significance import Noise, half_width, p_value
+from ablation.judge.budget import Found, Rule, decided_at, effect_variance, level_left, predict
+from ablation.judge.edges import Correction, judge_edges
+from ablation.judge.measurements import Problem
+from ablation.judge.significance import Noise, half_width, look_weights, p_value
 from tests.ablation.judge.studies import normal_study
 
 FOUR = Found(0.02, Noise(1e-4, inf, 0.0), 4)  # a known spread of 0.02 from seed to seed
@@ -80,7 +80,7 @@ def test_only_undecided_edges_have_chances_and_only_at_later_looks():
     edges = judge_edges(study)
     undecided = [(edge.child, edge.parent) for edge in edges if edge.verdict == "undecided"]
     edges[0] = replace(edges[0], factors=("lr", "loss"))
-    edges[1] = replace(edges[1], detail="invalid")
+    edges[1] = replace(edges[1], problem=Problem("a run failed"))
     chances = predict(study, edges)
     assert [*chances] == undecided[2:]
     assert all([*by_look] == [8, 10] for by_look in chances.values())
@@ -102,16 +102,16 @@ def test_the_level_left_steps_down_and_counts_edges_before_their_first_look():
     study = normal_study(seeds=5, correction="holm", looks=[5, 10])
     edges = judge_edges(study)  # five
     assert level_left(study, edges) == pytest.approx(0.05 / 5)
-    edges[0] = replace(edges[0], p_adjusted=0.001)
+    vars(edges[0])["p_adjusted"] = 0.001
     assert level_left(study, edges) == pytest.approx(0.05 / 4)
     fewer = normal_study(seeds=3, correction="holm", looks=[5, 10])
     assert level_left(fewer, judge_edges(fewer)) == pytest.approx(0.05 / 5)
-    assert correct(study, edges).level == pytest.approx(0.05 / 5)
+    assert Correction.of(study, edges).level == pytest.approx(0.05 / 5)
 
 
 def test_each_word_found_leaves_more_to_the_next_where_the_error_is_per_word():
     study = normal_study(seeds=5, error="per_word", looks=[5, 10])
     edges = judge_edges(study)
-    assert level_left(study, edges) == correct(study, edges).level == pytest.approx(0.05 / 5)
-    edges[0] = replace(edges[0], p_adjusted=0.001)
+    assert level_left(study, edges) == Correction.of(study, edges).level == pytest.approx(0.05 / 5)
+    vars(edges[0])["p_adjusted"] = 0.001
     assert level_left(study, edges) == pytest.approx(0.05 * 2 / 5)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablation.judge.scope import seeds_for, share_otherwise
+from ablation.judge.significance import seeds_for, share_otherwise
 
 
 @pytest.mark.parametrize(("seeds", "share"), [(1, 0.95), (2, 0.7764), (3, 0.6316), (5, 0.4507), (10, 0.2589)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from ablation.judge.sequential import look_weights, sequential_p, spending
+from ablation.judge.significance import look_weights, sequential_p, spending
 
 
 def test_spending_is_the_pocock_form():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from ablation.config.study_schema import Target
-from ablation.judge.compare.flips import most_changed
+from ablation.judge.compare.comparison import most_changed
 from ablation.readers.sheet import ItemText
 
 
