@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.audit.finding import Finding
+from ablation.audit.table import Finding
 from ablation.config.published_schema import PublishedFile
 from ablation.config.study_schema import Analysis
 from ablation.contract.status import TO_COME

@@ -13,8 +13,8 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ablation.audit import audit
-from ablation.audit.finding import Finding
 from ablation.audit.measured import measured, published_value
+from ablation.audit.table import Finding
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.atomic import write_text
 from ablation.judge.certificate.certify import digest_of, known
