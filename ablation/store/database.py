@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second
 
 __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
-SCHEMA_VERSION = "6"
+SCHEMA_VERSION = "7"
 _Fetched = TypeVar("_Fetched")
 ENDED_WELL = ("ok", "imported")  # states of a stage, and of a run, whose results count
 _NO_STATEMENT = "there is no statement in this query; write one, such as `from results limit 5`"  # but `;` or a comment

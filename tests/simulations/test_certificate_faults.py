@@ -1,7 +1,7 @@
 """The certificate finds faults that are put into this pipeline, and lets the pipeline pass without them.
 
-Run as a script (`python -m tests.simulations.test_certificate_faults [DATABASE STUDY]`) it prints the table of
-docs/certificate.md.
+Run as a script (`python -m tests.simulations.test_certificate_faults [DATABASE STUDY]`) it prints what is found of each
+fault, the source of the table in docs/certificate.md.
 """
 
 import sys
