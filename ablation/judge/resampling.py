@@ -50,17 +50,14 @@ class Clusters:
 
     def sums(self, values: Array, subset: int) -> Array:
         """Sums over clusters [clusters, ...] of values [..., items] of one subset."""
-        of_items = self.of_items[subset]
-        if values.ndim == 1 and not self.single:
-            return np.asarray(np.bincount(of_items, values, self.count), dtype=np.float64)
-        rows = values.reshape(-1, values.shape[-1])
-        out = np.zeros((self.count, len(rows)))
-        for column, row in enumerate(rows):
-            if self.single:
-                out[of_items, column] = row
-            else:
-                out[:, column] = np.bincount(of_items, row, self.count)
-        return out.reshape(self.count, *values.shape[:-1])
+        of_items, rows = self.of_items[subset], values.reshape(-1, values.shape[-1])
+        if self.single:
+            out = np.zeros((self.count, len(rows)))
+            out[of_items] = rows.T
+        else:  # the sums of all rows at once, each row's in bins of its own
+            bins = (of_items + self.count * np.arange(len(rows))[:, None]).ravel()
+            out = np.bincount(bins, rows.ravel(), self.count * len(rows)).reshape(len(rows), self.count).T
+        return np.ascontiguousarray(out).reshape(self.count, *values.shape[:-1])
 
     @cached_property
     def sizes(self) -> Numbers:
