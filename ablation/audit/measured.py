@@ -93,8 +93,8 @@ def _cells(study: Measurements, variants: Sequence[str], published: PublishedFil
         columns = {*published.columns, *study.analysis.subsets, published.mean}
         return {column: MeasuredCell(nan, nan, nan, 0, problem.text) for column in columns}
     clusters = item_clusters(study, variants[0], seeds[0])
-    alone = {name: ([v], [c]) for name, v, c in zip(study.analysis.subsets, values, clusters, strict=True)}
-    parts: dict[str, Part] = {published.mean: (values, clusters)} | alone
+    parts: dict[str, Part] = {published.mean: (values, clusters)}
+    parts |= {name: ([v], [c]) for name, v, c in zip(study.analysis.subsets, values, clusters, strict=True)}
     weights = (1.0, -1.0)[: len(variants)]
     return {column: _cell(study, part, weights, published, problem.text) for column, part in parts.items()}
 

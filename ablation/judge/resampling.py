@@ -51,13 +51,13 @@ class Clusters:
     def sums(self, values: Array, subset: int) -> Array:
         """Sums over clusters [clusters, ...] of values [..., items] of one subset."""
         of_items, rows = self.of_items[subset], values.reshape(-1, values.shape[-1])
+        out = np.zeros((self.count, len(rows)))
         if self.single:
-            out = np.zeros((self.count, len(rows)))
             out[of_items] = rows.T
         else:  # the sums of all rows at once, each row's in bins of its own
             bins = (of_items + self.count * np.arange(len(rows))[:, None]).ravel()
-            out = np.bincount(bins, rows.ravel(), self.count * len(rows)).reshape(len(rows), self.count).T
-        return np.ascontiguousarray(out).reshape(self.count, *values.shape[:-1])
+            out[:] = np.bincount(bins, rows.ravel(), out.size).reshape(len(rows), self.count).T
+        return out.reshape(self.count, *values.shape[:-1])
 
     @cached_property
     def sizes(self) -> Numbers:
