@@ -23,7 +23,6 @@ from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.significance import enough, sequential_p, share_otherwise
 from ablation.store.database import Store
 
-REQUIREMENTS = ("not worse", "better", "equivalent")
 # Outcome: exit status, the gravest first, which counts for several edges. 1 and 2 are left to errors.
 STATUS = {"worse": 10, "invalid": 12, "unmet": 13, "undecided": 11, "passed": 0}
 _NAN = float("nan")

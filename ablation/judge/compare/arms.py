@@ -249,9 +249,6 @@ def name_arms(first: Sequence[Path], second: Sequence[Path]) -> tuple[str, str]:
     return "A", "B"
 
 
-ALLOWED = ("prompt", "target", "task")  # what may differ, if the caller says so
-
-
 def check(parent: Arm, child: Arm, allow: Set[str] = frozenset()) -> list[str]:
     """Refuse arms that cannot be paired; return notes for the reader.
 
