@@ -195,7 +195,7 @@ class Warm(Server):
                 for target, file in enumerate((nothing, log, log)):
                     os.dup2(file.fileno(), target)
             fork_server._show([REAL, fork_server.__file__, path, str(snakemake)])
-            Prepared(listener, os.pidfd_open(snakemake), path, **NOTHING, hidden=self.hidden).serve()
+            Prepared(listener, os.pidfd_open(snakemake), path, **NOTHING).serve()
         except BaseException:
             traceback.print_exc()
         finally:
@@ -211,7 +211,7 @@ class Warm(Server):
             run_module(module, **words)
 
         runpy.run_module = run_this
-        fork_server._run(arguments, self.hidden)
+        fork_server._run(arguments)
 
 
 REAL = sys.executable
@@ -221,7 +221,7 @@ def main() -> None:
     """Import everything, and serve until the tests have ended."""
     path, descriptor, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     watched = os.pidfd_open(parent)
-    hidden = fork_server._import_everything()
+    fork_server._import_everything()
     for name in (*TRACKERS, *SNAKEMAKES):
         try:
             importlib.import_module(name)
@@ -230,7 +230,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     fork_server._must_be_able_to_fork()
-    Warm(socket.socket(fileno=descriptor), watched, path, **NOTHING, hidden=hidden).serve()
+    Warm(socket.socket(fileno=descriptor), watched, path, **NOTHING).serve()
 
 
 if __name__ == "__main__":

@@ -18,14 +18,14 @@ from ablation.contract.parts import PACKAGES
 
 # An entry need not name them, but every stage runs them.
 HARNESS = (
-    "ablation.runner.threads.prepare_process",
+    "ablation.runner.lifetime.prepare_process",
     "ablation.runner.stage.load_config",
     "ablation.contract.health.parse_rules",
     "trainers.harness.fix_randomness",
     "trainers.harness.Stage",
 )
 # Other names of an entry module, by which the runner finds out how to run it.
-_OF_ENTRIES = ("RANKS", "NEEDS_TORCH")
+_OF_ENTRIES = ("RANKS",)
 _IMPORTED, _ALL = "", "*"  # instead of a definition: the module as it is imported, and all that it defines
 _Node = tuple[str, str]  # module, definition
 

@@ -29,13 +29,13 @@ from ablation.contract.reading import listed, one_line, read_json
 from ablation.contract.status import ENDED
 from ablation.runner.command_guard import MARK, adopt_orphans, end_all, marked, running
 from ablation.runner.command_opened import unnamed, watched
-from ablation.runner.command_progress import Follower
 from ablation.runner.stage import Stage
 
 GRACE = "10"  # seconds between SIGTERM and SIGKILL, unless ABLATION_GRACE names others
 _GUARD = Path(__file__).with_name("command_guard.py")
 _FROM_OUTSIDE = {Signals.SIGKILL, Signals.SIGTERM, Signals.SIGINT, Signals.SIGHUP}
 _TAIL = 1 << 16
+_BAR = re.compile(r"(?<!\d)(\d{1,15})/(\d{1,15}) \[\d+:\d\d", re.ASCII)  # tqdm: ` 12/100 [00:03<00:25,  3.4it/s]`
 _SHELL = 128  # a shell, and whoever speaks as one, adds the number of the signal
 _ERROR = re.compile(  # a line of Python's tracebacks, with what the error says or without
     r"(?:\[\w+\]: *)?([\w.]*(Error|Exception|Interrupt|Exit|Warning): .*|[\w.]+(Error|Exception|Interrupt|Exit))"
@@ -109,13 +109,12 @@ def run(
     begin = log.stat().st_size
     steps = value_at(values, plan.steps) if plan.steps else None
     total = steps if isinstance(steps, int) and steps > 0 else None
-    follower = Follower(output, log, begin, [collected["reader"] for collected in plan.collect], total)
 
     def follow() -> None:
         # A momentarily full disk is not a reason to end a program that may not be writing at all.
         with contextlib.suppress(OSError):
-            if (found := follower.look()) is not None:
-                stage.progress(*found)
+            if bar := _newest_bar(_tail(log, begin), total):
+                stage.progress(*bar)
 
     stage.progress(0, total or 1, "steps" if total else "commands")
     more = {MARK: _mark(stage), **environment}
@@ -295,16 +294,28 @@ def _failure(code: int, words: str, who: str = "the command") -> Exception:
 
 def _last_words(log: Path, begin: int) -> str:
     """Return the log line that best says why the command failed: the last error, or else the last line."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(begin, file.seek(0, os.SEEK_END) - _TAIL))
-            text = file.read(_TAIL).decode(errors="replace")
-    except OSError:  # the command removed it
-        return ""
-    lines = [line.rpartition("\r")[2].strip() for line in text.replace("\r\n", "\n").split("\n")]
+    text = _tail(log, begin).replace("\r\n", "\n")
+    lines = [line.rpartition("\r")[2].strip() for line in text.split("\n")]
     spoken = [line for line in lines if line]
     errors = [line for line in spoken if _ERROR.fullmatch(line) and not any(word in line for word in _WRAPPERS)]
     return one_line((errors or spoken or [""])[-1], 300)
+
+
+def _tail(log: Path, begin: int) -> str:
+    """Return the end of a log, from byte `begin` at most."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(begin, file.seek(0, os.SEEK_END) - _TAIL))
+            return file.read(_TAIL).decode(errors="replace")
+    except OSError:  # the command removed it
+        return ""
+
+
+def _newest_bar(text: str, total: int | None) -> tuple[int, int] | None:
+    """Return steps done and in all of the last progress bar; with a known total, of the last bar with that total."""
+    bars = [(int(done), int(of)) for done, of in _BAR.findall(text)]
+    fitting = [bar for bar in bars if total in (None, bar[1]) and bar[0] <= bar[1] > 0]
+    return fitting[-1] if fitting else None
 
 
 def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str], held: Sequence[int]) -> None:

@@ -9,11 +9,10 @@ A stage is killed when its client ends, when this process ends, and so when Snak
 A job whose environment, folder or libraries differ from what this process has is refused, and its client runs it alone.
 """
 
-import builtins
 import contextlib
 import ctypes
 import gc
-import importlib.util
+import importlib
 import io
 import json
 import os
@@ -24,31 +23,22 @@ import socket
 import sys
 import traceback
 from dataclasses import dataclass
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any, NoReturn
 
+MODELS = ("llama", "qwen2", "lfm2", "gpt2")
 # Imported here, so that no stage has to. Whatever is not installed, or renamed in another version, is left out.
-LIGHT = (
+PACKAGES = (
     *("argparse", "asyncio", "email.parser", "importlib.metadata", "numpy", "pandas", "pydantic", "pyarrow"),
     *("pyarrow.parquet", "pyarrow.dataset", "jinja2", "PIL.Image", "sacrebleu.metrics", "statistics", "subprocess"),
-)
-HEAVY = (
     *("torch", "torch.fx.experimental.symbolic_shapes", "transformers", "safetensors.torch", "tokenizers"),
     *("transformers.modeling_utils", "transformers.models.auto.modeling_auto", "transformers.generation"),
-    *(
-        "transformers.models.auto.tokenization_auto",
-        "transformers.tokenization_utils_fast",
-        "transformers.pytorch_utils",
-    ),
-    *(f"transformers.models.{name}.modeling_{name}" for name in ("llama", "qwen2", "lfm2", "gpt2")),
+    *("transformers.models.auto.tokenization_auto", "transformers.tokenization_utils_fast"),
+    *("transformers.pytorch_utils", *(f"transformers.models.{name}.modeling_{name}" for name in MODELS)),
 )
-HIDDEN = ("torch", "torchgen", "functorch", "transformers")  # from a stage, until it imports one of them
 # What Snakemake and the shell set again for each job. All else has been read by some library already.
 OF_THE_JOB = ("_", "SHLVL", "OLDPWD", "PWD")
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO", "NUMEXPR"))
-# As ablation.runner.threads sets them for a stage of one thread before it imports torch. Arrow's allocator must not
+# As ablation.runner.lifetime sets them for a stage of one thread before it imports torch. Arrow's allocator must not
 # have a thread of its own, for no thread outlives a fork.
 SETTINGS = dict.fromkeys(THREADS, "1") | {"TOKENIZERS_PARALLELISM": "false"}
 ARROW = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
@@ -82,14 +72,14 @@ def main() -> NoReturn:
     installed = _installed(places)
     try:
         watched = os.pidfd_open(parent)
-        hidden = _import_everything()
+        _import_everything()
         _must_be_able_to_fork()
     except BaseException:  # whatever it is: the clients see the socket close, and start no other server
         with open(f"{path}.off", "w") as off:
             traceback.print_exc(file=off)
         _clean_up(path)
         raise
-    _Server(listener, watched, path, environment=original, places=places, installed=installed, hidden=hidden).serve()
+    _Server(listener, watched, path, environment=original, places=places, installed=installed).serve()
 
 
 class _Server:
@@ -102,11 +92,9 @@ class _Server:
         environment: dict[str, str],
         places: list[str],
         installed: set[tuple[str, int]],
-        hidden: dict[str, ModuleType],
     ) -> None:
         self.listener, self.watched, self.path = listener, watched, path
-        self.environment, self.hidden = _comparable(environment), hidden
-        self.places, self.installed = places, installed
+        self.environment, self.places, self.installed = _comparable(environment), places, installed
         self.stages: dict[int, Stage] = {}  # by each descriptor that may have news of it
         self.poll = select.poll()
         for descriptor in (listener.fileno(), watched):
@@ -208,28 +196,20 @@ class _Server:
         arguments = request["arguments"]
         _show([sys.executable, "-m", "ablation.runner.run", *arguments])
         arguments[arguments.index("--parent") + 1] = str(server)
-        _run(arguments, self.hidden)
+        _run(arguments)
 
 
-def _import_everything() -> dict[str, ModuleType]:
-    """Import what stages use; return the modules that a stage without torch must not see."""
+def _import_everything() -> None:
+    """Import what stages use."""
     changed = {**SETTINGS, **ARROW}
     before = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)
     sys.path[0] = os.getcwd()  # as `python -m` has it; not the folder of this file
-    for name in LIGHT:
+    for name in PACKAGES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    ordinary = builtins.__import__
-    try:
-        _defer_imports()
-        for name in HEAVY:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
-        with contextlib.suppress(ImportError, AttributeError):  # a table that is built when it is first looked at
-            importlib.import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("gpt2")
-    finally:
-        builtins.__import__ = ordinary
+    with contextlib.suppress(ImportError, AttributeError):  # a table that is built when it is first looked at
+        importlib.import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("gpt2")
     for name, value in before.items():
         if value is None:
             os.environ.pop(name, None)
@@ -237,18 +217,6 @@ def _import_everything() -> dict[str, ModuleType]:
             os.environ[name] = value
     gc.collect()
     gc.freeze()  # forks share what their collectors never touch
-    return {name: module for name, module in sys.modules.items() if name.partition(".")[0] in HIDDEN}
-
-
-def _defer_imports() -> None:
-    """Defer the same imports as a stage does. Loaded by path: no module of the project stays here."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "deferred_imports.py")
-    spec = importlib.util.spec_from_file_location("_deferred_imports", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.defer_imports()
 
 
 def _must_be_able_to_fork() -> None:
@@ -262,7 +230,7 @@ def _must_be_able_to_fork() -> None:
         raise Refused(f"code of the project was imported: {project}")
 
 
-def _run(arguments: list[str], hidden: dict[str, ModuleType]) -> NoReturn:
+def _run(arguments: list[str]) -> NoReturn:
     """Run `ablation.runner.run` as `python -m` does, and end."""
     code = 1
     try:
@@ -270,9 +238,6 @@ def _run(arguments: list[str], hidden: dict[str, ModuleType]) -> NoReturn:
         sys.stdin = open(0, encoding=sys.stdin.encoding, closefd=False)  # noqa: SIM115 (open as long as the process)
         sys.stdout = _text(1, sys.stdout, os.isatty(1))
         sys.stderr = _text(2, sys.stderr, True)
-        for name in hidden:
-            del sys.modules[name]
-        sys.meta_path.insert(0, _Hidden(hidden))
         importlib.invalidate_caches()
         runpy.run_module("ablation.runner.run", run_name="__main__", alter_sys=True)
         code = 0
@@ -291,31 +256,6 @@ def _run(arguments: list[str], hidden: dict[str, ModuleType]) -> NoReturn:
 
 def _text(file: int, like: Any, by_line: bool) -> io.TextIOWrapper:
     return open(file, "w", encoding=like.encoding, errors=like.errors, closefd=False, buffering=1 if by_line else -1)
-
-
-class _Hidden(MetaPathFinder, Loader):
-    """Puts the hidden modules back, all of them, when the first one is imported.
-
-    So a stage that needs no torch sees none: `"torch" in sys.modules` is as in a new process.
-    """
-
-    def __init__(self, modules: dict[str, ModuleType]) -> None:
-        self.modules = modules
-        self.specs: dict[str, ModuleSpec | None] = {}
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name not in self.modules:
-            return None
-        sys.meta_path.remove(self)
-        self.specs[name] = self.modules[name].__spec__
-        sys.modules.update((other, module) for other, module in self.modules.items() if other != name)
-        return ModuleSpec(name, self, is_package=hasattr(self.modules[name], "__path__"))
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self.modules[spec.name]
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.specs[module.__name__]
 
 
 def _show(words: list[str]) -> None:

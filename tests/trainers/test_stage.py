@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 import torch
 
+from ablation.contract.reading import duration
 from ablation.runner.stage import load_config
-from ablation.runner.times import duration
 from tests.make_stage import make_stage
 from tests.trainers.toy_stage import write_stage
 from trainers.stage import Diverged

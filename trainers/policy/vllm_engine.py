@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ablation.runner.deferred_imports import restore_compiler
 from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
 from trainers.policy.config import COLDEST, Vllm
@@ -178,7 +177,6 @@ class VllmEngine:
         """Return vLLM's engine for this process, without weights."""
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
-        restore_compiler()
         from vllm import LLM, SamplingParams
         from vllm.platforms import current_platform
 

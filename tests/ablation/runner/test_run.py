@@ -252,37 +252,11 @@ def test_more_devices_than_there_are_is_no_result(tmp_path):
     assert not (out / "status.json").exists()
 
 
-LIGHT = """
-NEEDS_TORCH = False
-import random, sys
-import numpy
-
-
-def run(stage):
-    {body}
-    stage.log_metrics(0, {{"drawn": random.random() + numpy.random.rand()}})
-    (stage.out / "torch").write_text(str("torch" in sys.modules))
-"""
-
-
-def test_a_stage_that_needs_no_torch_does_without_and_is_seeded(tmp_path):
-    drawn = []
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        out = write_stage(tmp_path / name, seed=seed)
-        (tmp_path / name / "toy_trainer.py").write_text(LIGHT.format(body="pass"))
-        assert run_stage(out, "--gpus", "1", ABLATION_FAKE_GPUS="1").returncode == 0
-        assert (status(out)["state"], status(out)["device"]) == ("ok", "cpu")
-        assert (out / "torch").read_text() == "False"
-        assert json.loads((out / "provenance.json").read_text())["packages"]["torch"]
-        drawn += metrics(out).value.tolist()
-    assert drawn[0] == drawn[1] != drawn[2]
-
-
 def test_a_stage_that_imports_code_which_its_key_lacks_fails(tmp_path):
     name, reasons = "trainers.objectives.ratios", []
     for code in ([], [name]):
         out = write_stage(tmp_path / str(len(code)), code=code)
-        late = LIGHT.format(body=f"import importlib; importlib.import_module('{name}')").replace("False", "True")
+        late = f"import importlib\n\n\ndef run(stage):\n    importlib.import_module('{name}')\n"
         (out.parent / "toy_trainer.py").write_text(late)
         assert run_stage(out).returncode == 0
         reasons.append(status(out)["reason"])

@@ -9,8 +9,7 @@ import torch
 import yaml
 from pydantic import ValidationError
 
-from ablation.contract.health import parse_rules
-from ablation.contract.health.windows import Monitor, evaluate
+from ablation.contract.health import Monitor, evaluate, parse_rules
 from tests.make_stage import make_stage, part_names
 from tests.trainers.parallel.copying import Copying, Frozen
 from tests.trainers.policy.helpers import SMALL, sampled_batch
