@@ -102,7 +102,7 @@ def run(plan, planned, out, device):
     config = load_config(written["model"], written["config"], written["reads"])
     stage = make_stage(out, planned.id, None, planned.inputs, seed=planned.seed, devices=[device])
     stage.config, stage.parts = config, Loaded(written["code"]["parts"])
-    fix_randomness(planned.seed or 0, 1, torch_too=True)
+    fix_randomness(planned.seed or 0, 1)
     import_module(planned.entry).run(stage)
     stage.metrics.close()
     return stage
