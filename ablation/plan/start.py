@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.config.settings import load_settings
-from ablation.contract.clock import LONG_AGO, date, from_the_future
+from ablation.contract.atomic import LONG_AGO, date, from_the_future
 from ablation.contract.errors import ConfigError, TrackerError, explained
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import KEPT_STATUS

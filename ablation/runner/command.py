@@ -23,16 +23,16 @@ from typing import Any, NamedTuple
 import yaml
 
 from ablation.contract.atomic import write_json, write_text
-from ablation.contract.code_files import FileCode
+from ablation.contract.code_files import FileCode, is_installed
 from ablation.contract.command import OUTPUT, Filling, fill, value_at
 from ablation.contract.reading import listed, one_line, read_json
 from ablation.contract.status import ENDED
 from ablation.runner.command_guard import MARK, adopt_orphans, end_all, marked, running
-from ablation.runner.command_opened import unnamed, watched
 from ablation.runner.stage import Stage
 
 GRACE = "10"  # seconds between SIGTERM and SIGKILL, unless ABLATION_GRACE names others
 _GUARD = Path(__file__).with_name("command_guard.py")
+_HOOK = str(Path(__file__).with_name("opened"))  # a folder of a sitecustomize that reports which files are opened
 _FROM_OUTSIDE = {Signals.SIGKILL, Signals.SIGTERM, Signals.SIGINT, Signals.SIGHUP}
 _TAIL = 1 << 16
 _BAR = re.compile(r"(?<!\d)(\d{1,15})/(\d{1,15}) \[\d+:\d\d", re.ASCII)  # tqdm: ` 12/100 [00:03<00:25,  3.4it/s]`
@@ -104,7 +104,7 @@ def run(
     words = fill(plan.words, _filling(stage, values, output, devices))
     stage.log.info("starts %s", json.dumps(words))
     report, began = stage.out / "opened.txt", time.time()
-    words, environment = watched(words, report, code, os.environ)
+    words, environment = _watched(words, report, code, os.environ)
     log = stage.out / "log.txt"
     begin = log.stat().st_size
     steps = value_at(values, plan.steps) if plan.steps else None
@@ -124,7 +124,7 @@ def run(
     after = _files(output)
     ended = {"seconds": round(time.time() - began, 3), "files": {path: known[1:] for path, known in after.items()}}
     ended["left"] = [path for path, known in after.items() if before.get(path) == known]
-    _read(stage, plan, output, {**ended, "unnamed": unnamed(report, code, began)}, held)
+    _read(stage, plan, output, {**ended, "unnamed": _unnamed(report, code, began)}, held)
     return 0.0
 
 
@@ -161,6 +161,44 @@ def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
             if stat.S_ISREG(seen.st_mode):
                 found[str(path.relative_to(folder))] = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
     return found
+
+
+def _watched(
+    words: Sequence[str], report: Path, code: FileCode, environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command and its additional environment, so that each Python below it writes to `report`.
+
+    An audit hook reports what is opened, below shells and launchers too, but not by other programs and C libraries.
+    """
+    report.unlink(missing_ok=True)
+    place = [report.absolute(), Path().absolute(), *(Path(folder).absolute() for folder in code.outside)]
+    before = environment.get("PYTHONPATH")
+    more = {
+        "ABLATION_OPENED": "\n".join(map(str, place)),
+        "PYTHONPATH": _HOOK + (os.pathsep + before if before else ""),
+    }
+    written = "PYTHONPATH="
+    hooked = f"{written}{_HOOK}{os.pathsep}"
+    return [word.replace(written, hooked, 1) if word.startswith(written) else word for word in words], more
+
+
+def _unnamed(report: Path, code: FileCode, since: float) -> list[str]:
+    """Return the opened files that are not code, relative to the project's folder, except files written since."""
+    try:
+        opened = {os.path.relpath(os.fsdecode(line)) for line in report.read_bytes().splitlines()}
+    except OSError:  # nothing was
+        return []
+    report.unlink(missing_ok=True)
+    known = {os.path.realpath(name) for name in code.files}
+    return sorted(name for name in opened if _is_older(name, since) and os.path.realpath(name) not in known)
+
+
+def _is_older(name: str, moment: float) -> bool:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_mtime < moment and not is_installed(Path(), name)
 
 
 def _warn(stage: Stage, names: Sequence[str]) -> None:

@@ -36,7 +36,8 @@ from ablation.contract.atomic import remove_leftovers, write_json, write_text
 from ablation.contract.fingerprint import HARNESS, Code
 from ablation.contract.parts import Loaded
 from ablation.contract.process import end_with_parent
-from ablation.contract.reading import duration, one_line, read_json, read_text
+from ablation.contract.reading import duration, one_line, read_text
+from ablation.contract.stage_folder import read_attempt
 from ablation.contract.status import ENDED, KEPT_STATUS, STATUS, altered, left_files, read_state
 from ablation.runner.devices import Lease, lease, visible_devices
 from ablation.runner.job import Job, changed_code, check_modules, hold_code, known_modules, parse, read_job
@@ -374,12 +375,8 @@ def _device_name(devices: Lease, count: int) -> str:
 
 def _count_attempt(out: Path) -> int:
     """Return how many times the stage has been begun, this time included."""
-    path = out / "attempt.json"
-    try:
-        attempt = int(read_json(path)["attempt"]) + 1
-    except (OSError, ValueError, KeyError, TypeError, ArithmeticError):
-        attempt = 1
-    write_json(path, {"attempt": attempt})
+    attempt = read_attempt(out, unknown=0) + 1
+    write_json(out / "attempt.json", {"attempt": attempt})
     return attempt
 
 

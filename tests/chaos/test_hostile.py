@@ -12,7 +12,7 @@ import pytest
 
 from ablation.cli.main import main
 from ablation.config.settings import load_settings
-from ablation.contract.clock import LONG_AGO, date
+from ablation.contract.atomic import LONG_AGO, date
 from ablation.contract.errors import ConfigError, explained
 from ablation.contract.process import alone
 from ablation.contract.stage_folder import read_progress

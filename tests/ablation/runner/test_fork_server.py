@@ -137,6 +137,9 @@ def test_the_same_bits_with_and_without(toys, stage):
         assert "chatter of C code" in (out / "log.txt").read_text()
     first, again, plain = (metrics(out).value.tolist() for out in outs)
     assert first == again == plain
+    other = stage("other", seed=2)
+    assert forked(other, toys).returncode == 0
+    assert metrics(other).value.tolist() != first
     assert server_of() is not None
     provenance = [json.loads((out / "provenance.json").read_text()) for out in outs]
     assert provenance[0]["packages"] == provenance[2]["packages"]
@@ -208,13 +211,14 @@ def test_stages_run_side_by_side_on_devices_of_their_own(toys, stage):
 
 @pytest.mark.parametrize("victim", ["client", "stage", "server"])
 def test_what_is_killed_leaves_nothing_and_the_next_goes_on(toys, stage, victim):
-    out = stage(pause=0.5, steps=6)
+    out = stage(pause=3.0, steps=6)
     client = start(out, toys)
     wait_for((out / "checkpoint/state.json").exists)
     process, server = process_of(out), server_of()
     assert process != client.pid
     assert command_of(process)[1:4] == [b"-m", b"ablation.runner.run", b"--config"]  # what `ps` shows
     os.kill({"client": client.pid, "stage": process, "server": server}[victim], signal.SIGKILL)
+    (out / "hurry").touch()
     if victim == "server":  # nobody is left to ask: the client runs it itself
         assert client.wait(timeout=60) == 0
     else:
@@ -222,10 +226,12 @@ def test_what_is_killed_leaves_nothing_and_the_next_goes_on(toys, stage, victim)
         wait_for(lambda: not is_running(process), seconds=5)
         assert is_free(out / ".lock")
         assert all(map(is_free, (toys / "leases").glob("*.lock")))
+        (out / "log.txt").unlink()  # as Snakemake does
         assert forked(out, toys).returncode == 0
     assert not is_running(process)
     assert (status(out)["state"], status(out)["attempt"]) == ("ok", 2)
     assert "resumed after step" in (out / "log.txt").read_text()
+    assert "chatter" in (out / "log.attempt-1.txt").read_text()
     whole = stage("whole", steps=6)
     assert forked(whole, toys).returncode == 0
     pd.testing.assert_frame_equal(metrics(whole), metrics(out), check_exact=True)
@@ -266,13 +272,14 @@ def test_what_a_fork_cannot_be_is_run_alone(toys, stage):
     """Libraries have read their environment and counted their threads, and may have been replaced since."""
     assert forked(stage("first"), toys).returncode == 0  # the server has the environment of its first job
     for threads, values, installed in (("2", {}, ()), ("1", {"OTHER": "value"}, ()), ("1", {}, ["toy-2.0.dist-info"])):
-        out = stage(f"{threads} {values} {installed}", pause=0.3)
+        out = stage(f"{threads} {values} {installed}", pause=3.0)
         for name in installed:
             (toys / name).mkdir()
         whole, around = words(out, threads=threads), surroundings(toys, **values)
         client = subprocess.Popen(whole, env=around, stderr=subprocess.PIPE)
         wait_for(lambda out=out: (out / "checkpoint/state.json").exists())
         assert process_of(out) == client.pid
+        (out / "hurry").touch()
         assert client.wait(timeout=60) == 0
         assert (out / "threads").read_text().startswith(threads)
         for name in installed:
