@@ -4,7 +4,8 @@ The first job starts it (ablation/runner/fork_client.py, which says what is hand
 it ends with that process. It has one thread, no accelerator and no code of the project: a fork imports
 `ablation.runner.run` itself and so sees the code as it is then. It inherits installed packages only.
 
-A stage is killed when its client ends, when this process ends, and so when Snakemake ends, in whatever way.
+Each client is attended by a fork, which forks the stage: the stage is killed when its client ends, when this process
+ends, and so when Snakemake ends, in whatever way.
 
 A job whose environment, folder or libraries differ from what this process has is refused, and its client runs it alone.
 """
@@ -43,25 +44,10 @@ THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GO
 SETTINGS = dict.fromkeys(THREADS, "1") | {"TOKENIZERS_PARALLELISM": "false"}
 ARROW = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 _PR_SET_PDEATHSIG = 1
-_PATIENCE = 10.0  # seconds for a client to say what it wants
 
 
 class Refused(Exception):
     """A fork of this process would differ from a new process."""
-
-
-@dataclass
-class Stage:
-    """A fork that runs a stage, by its handle, and the client that waits for it; None when that has gone."""
-
-    process: int
-    handle: int
-    client: socket.socket | None
-
-    def kill(self) -> None:
-        """Kill it, if it still runs."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.handle, signal.SIGKILL)
 
 
 def main() -> NoReturn:
@@ -79,84 +65,73 @@ def main() -> NoReturn:
             traceback.print_exc(file=off)
         _clean_up(path)
         raise
-    _Server(listener, watched, path, environment=original, places=places, installed=installed).serve()
+    _Server(listener, watched, path, _comparable(original), places, installed).serve()
 
 
+@dataclass
 class _Server:
-    def __init__(
-        self,
-        listener: socket.socket,
-        watched: int,
-        path: str,
-        *,
-        environment: dict[str, str],
-        places: list[str],
-        installed: set[tuple[str, int]],
-    ) -> None:
-        self.listener, self.watched, self.path = listener, watched, path
-        self.environment, self.places, self.installed = _comparable(environment), places, installed
-        self.stages: dict[int, Stage] = {}  # by each descriptor that may have news of it
-        self.poll = select.poll()
-        for descriptor in (listener.fileno(), watched):
-            self.poll.register(descriptor, select.POLLIN)
+    """Forks for each client, until the process that is watched (by its handle) ends; all that is below ends with it."""
+
+    listener: socket.socket
+    watched: int
+    path: str
+    environment: dict[str, str]
+    places: list[str]
+    installed: set[tuple[str, int]]
 
     def serve(self) -> NoReturn:
-        """Fork, reap and kill, until the process that is watched has ended."""
-        while True:
-            news = {descriptor for descriptor, _ in self.poll.poll()}
-            if self.watched in news:
-                for stage in self.stages.values():
-                    stage.kill()
-                _clean_up(self.path)
-                os._exit(0)
-            for descriptor in news & self.stages.keys():
-                stage = self.stages.pop(descriptor)
-                self.poll.unregister(descriptor)
-                if descriptor == stage.handle:
-                    self.reap(stage)
-                elif stage.client is not None:  # a client says nothing: it has ended
-                    stage.client.close()
-                    stage.client = None
-                    stage.kill()  # and is reaped when it is dead, which may take a while
-            if self.listener.fileno() in news:
-                self.accept()
+        """Fork once for each client."""
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for these forks
+        poll, server = select.poll(), os.getpid()
+        for descriptor in (self.listener.fileno(), self.watched):
+            poll.register(descriptor, select.POLLIN)
+        while self.watched not in {descriptor for descriptor, _ in poll.poll()}:
+            client, _ = self.listener.accept()
+            with client:
+                try:
+                    fork = os.fork()
+                except OSError as error:
+                    _answer(client, {"refused": str(error)})
+                    continue
+                if fork == 0:
+                    try:
+                        self.attend(client, server)
+                    except BaseException:
+                        traceback.print_exc()
+                    finally:  # never back into the server's loop
+                        os._exit(70)
+        _clean_up(self.path)
+        os._exit(0)
 
-    def reap(self, stage: Stage) -> None:
-        """Take note of a stage's end, and tell its client."""
-        _, status = os.waitpid(stage.process, 0)
-        os.close(stage.handle)
-        if stage.client is not None and self.stages.pop(stage.client.fileno(), None) is not None:
-            self.poll.unregister(stage.client.fileno())
-            _answer(stage.client, {"code": os.waitstatus_to_exitcode(status)})
-
-    def accept(self) -> None:
-        """Fork for one client."""
-        client, _ = self.listener.accept()
+    def attend(self, client: socket.socket, server: int) -> NoReturn:
+        """Fork again, for the stage of one client; kill it when the client ends, and tell the client how it ended."""
+        _end_with(server)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self.listener.close()
+        os.close(self.watched)
+        _show([sys.executable, "fork_server.py", "waits for a stage"])
+        own = os.getpid()
         try:
             request, files = _read(client)
-        except (Refused, OSError, ValueError) as error:
-            _answer(client, {"refused": str(error)})
-            return
-        try:
             self.must_be_ours(request)
-            process = os.fork()
-        except (Refused, OSError, KeyError, TypeError) as error:
+            stage = os.fork()
+        except (Refused, OSError, ValueError, KeyError, TypeError) as error:
             _answer(client, {"refused": str(error)})
-        else:
-            if process == 0:
-                try:
-                    client.close()
-                    self.become(request, files)
-                except BaseException:
-                    traceback.print_exc()
-                finally:  # never back into the server's loop
-                    os._exit(70)
-            stage = Stage(process, os.pidfd_open(process), client)
-            for descriptor in (stage.handle, client.fileno()):
-                self.stages[descriptor] = stage
-                self.poll.register(descriptor, select.POLLIN)
+            os._exit(0)
+        if stage == 0:
+            client.close()
+            _end_with(own)
+            self.become(request, files)
         for file in files:
             os.close(file)
+        handle, poll = os.pidfd_open(stage), select.poll()
+        for descriptor in (handle, client.fileno()):
+            poll.register(descriptor, select.POLLIN)
+        if handle not in {descriptor for descriptor, _ in poll.poll()}:  # a client says nothing: it has ended
+            os.kill(stage, signal.SIGKILL)
+        _, status = os.waitpid(stage, 0)
+        _answer(client, {"code": os.waitstatus_to_exitcode(status)})
+        os._exit(0)
 
     def must_be_ours(self, request: dict[str, Any]) -> None:
         """Raise Refused if a new process would find an environment other than this one's."""
@@ -171,14 +146,7 @@ class _Server:
             raise Refused("packages were installed or removed")
 
     def take_over(self, request: dict[str, Any], files: list[int]) -> None:
-        """Take over the client's files, umask and environment, and close everything of the server's."""
-        for descriptor, stage in self.stages.items():
-            if descriptor == stage.handle:
-                os.close(descriptor)
-            elif stage.client is not None:
-                stage.client.close()
-        self.listener.close()
-        os.close(self.watched)
+        """Take over the client's files, umask and environment."""
         for target, file in enumerate(files):
             os.dup2(file, target)
             os.close(file)
@@ -188,15 +156,20 @@ class _Server:
 
     def become(self, request: dict[str, Any], files: list[int]) -> NoReturn:
         """Become the stage, as a new process of `python -m ablation.runner.run` would."""
-        server = os.getppid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         with contextlib.suppress(OSError):  # where the client is of another session
             os.setpgid(0, request["group"])
         self.take_over(request, files)
         arguments = request["arguments"]
         _show([sys.executable, "-m", "ablation.runner.run", *arguments])
-        arguments[arguments.index("--parent") + 1] = str(server)
+        arguments[arguments.index("--parent") + 1] = str(os.getppid())
         _run(arguments)
+
+
+def _end_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has already
+        os._exit(70)
 
 
 def _import_everything() -> None:
@@ -282,25 +255,18 @@ def _comparable(environment: dict[str, str]) -> dict[str, str]:
 
 
 def _read(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    connection.settimeout(_PATIENCE)
+    """Return a client's request and its open files 0, 1 and 2."""
     head, files, _, _ = socket.recv_fds(connection, 8, 3)
-    try:
-        if len(head) != 8 or len(files) != 3:
-            raise Refused("not a request")
-        left, parts = int.from_bytes(head, "big"), []
-        while left > 0:
-            part = connection.recv(min(left, 1 << 16))
-            if not part:
-                raise Refused("not a whole request")
-            parts.append(part)
-            left -= len(part)
-        request = json.loads(b"".join(parts))
-    except BaseException:
-        for file in files:
-            os.close(file)
-        raise
-    connection.settimeout(None)
-    return request, files
+    if len(head) != 8 or len(files) != 3:
+        raise Refused("not a request")
+    left, parts = int.from_bytes(head, "big"), []
+    while left > 0:
+        part = connection.recv(min(left, 1 << 16))
+        if not part:
+            raise Refused("not a whole request")
+        parts.append(part)
+        left -= len(part)
+    return json.loads(b"".join(parts)), files
 
 
 def _answer(connection: socket.socket, words: dict[str, Any]) -> None:
