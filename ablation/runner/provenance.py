@@ -18,12 +18,10 @@ _PACKAGES = Path(__file__).resolve().parents[2]
 _FIELD = re.compile(r"^(Name|Version):(.*)$", re.MULTILINE)
 
 
-def write_provenance(
-    out: Path, inputs: Mapping[str, Path], argv: Sequence[str], *, tree: Path = _PACKAGES, torch: Any = None
-) -> None:
+def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str], tree: Path = _PACKAGES) -> None:
     """Write `provenance.json`, and `diff.patch` where the working tree differs from its commit, into `out`.
 
-    tree: the folder of the code; by default the one that holds this package. torch: as the stage sees the machine.
+    tree: the folder of the code; by default the one that holds this package.
     """
     git = describe_tree(tree)
     diff = git.pop("diff")
@@ -36,7 +34,7 @@ def write_provenance(
             "git": {**git, "diff_file": DIFF if diff else None},
             "python": platform.python_version(),
             "packages": _packages(),
-            "hardware": describe_hardware(torch),
+            "hardware": describe_hardware(),
             "inputs": {name: _describe_input(folder) for name, folder in inputs.items()},
             "argv": list(argv),
             "environment": {
@@ -59,8 +57,9 @@ def describe_tree(root: Path) -> dict[str, Any]:
     return {"commit": commit.strip(), "dirty": bool(diff or untracked), "untracked": untracked, "diff": diff}
 
 
-def describe_hardware(torch: Any = None) -> dict[str, Any]:
-    """Return processor, cores, memory in bytes, and with torch the accelerators that this process sees."""
+def describe_hardware() -> dict[str, Any]:
+    """Return processor, cores, memory in bytes, and the accelerators that this process sees."""
+    torch = sys.modules.get("torch")  # a command's stage has not imported it, and sees no accelerator
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if torch else []
     return {
         "host": platform.node(),

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 EXIT_IN_USE, EXIT_MACHINE, EXIT_CHANGED = 75, 74, 78  # EX_TEMPFAIL, EX_IOERR and EX_CONFIG of sysexits.h
 REASON_LENGTH = 500
+_TRAINERS = HARNESS[-1].partition(".")[0]  # its `harness` makes stages, its `parallel` starts ranks
 _MACHINE_FAULTS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE),  # of the disk
     errno.ECANCELED,  # a command that was ended from outside
@@ -162,20 +163,18 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         try:
             entry, kind, known = _import_entry(job)
         finally:
-            tree = {"tree": Path()} if job.is_command else {"torch": sys.modules.get("torch")}
-            write_provenance(job.out, job.inputs, sys.argv, **tree)
+            write_provenance(job.out, job.inputs, sys.argv, *([Path()] if job.is_command else []))
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
-        usable = ["cpu"] if job.is_command else _usable(devices)
-        if devices.tokens and not job.is_command and usable == ["cpu"]:
+        if devices.tokens and not job.is_command and _usable(devices) == ["cpu"]:
             log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
         if job.nodes * len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
-            ranks, launch = job.nodes * len(devices.tokens), import_module(f"{_package()}.parallel.launch")
+            ranks, launch = job.nodes * len(devices.tokens), import_module(f"{_TRAINERS}.parallel.launch")
             return launch.run_ranks(job, log=log, terminal=start.terminal, count=len(devices.tokens))
         if job.nodes > 1:
             if not hasattr(entry, "RANKS"):
                 raise ValueError(f"nodes: {job.nodes}: this stage runs on one machine only; take it from `resources`")
             log.warning("runs alone, on the CPU: there is no device on the first of %d machines", job.nodes)
-        stage = build_stage(job, usable, log, mode, start.terminal, kind=kind)
+        stage = build_stage(job, _usable(devices), log, mode, start.terminal, kind=kind)
         begun.append(stage)
         if job.is_command:
             held = [job.lock, *devices.descriptors]
@@ -232,14 +231,9 @@ def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], frozenset[str]]":
     entry = import_module(job.plan["entry"])
     if job.is_command:
         return entry, Stage, known
-    harness = import_module(f"{_package()}.harness")
+    harness = import_module(f"{_TRAINERS}.harness")
     harness.fix_randomness(job.plan["seed"] or 0, job.threads)
     return entry, harness.Stage, known
-
-
-def _package() -> str:
-    """Return the package whose `harness` fixes randomness and makes stages, and whose `parallel` starts ranks."""
-    return HARNESS[-1].partition(".")[0]
 
 
 def _is_of_the_machine(error: BaseException | None) -> bool:
@@ -365,8 +359,10 @@ def build_stage(
 
 def _usable(devices: Lease) -> list[str]:
     """Return the leased devices, or the CPU where torch cannot use them (a build for CPUs, fake devices of a test)."""
-    found: int = sys.modules["torch"].cuda.device_count()
-    return devices.devices if found >= len(devices.tokens) > 0 else ["cpu"]
+    torch = sys.modules.get("torch")
+    if torch is None:  # of a command
+        return ["cpu"]
+    return devices.devices if torch.cuda.device_count() >= len(devices.tokens) > 0 else ["cpu"]
 
 
 def _device_name(devices: Lease, count: int) -> str:
