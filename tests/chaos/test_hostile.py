@@ -164,7 +164,7 @@ def test_a_clock_that_is_set_back_makes_no_negative_time(tmp_path, monkeypatch):
     now = iter(range(10**9, 0, -3600))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
     plan = {"stage": "toy.train", "key": "0" * 16, "seed": 0}
-    job = run.Job("toy.train", plan, run.Code((), (), {}, "", {}), {}, tmp_path, 0, 1, "v0 seed 0")
+    job = run.Job(plan, run.Code((), (), {}, "", {}), {}, tmp_path, 0, 1, "v0 seed 0")
     start = run._Start(job, 1, io.StringIO())
     start.finish("ok", "", device="cpu")
     status = json.loads((tmp_path / "status.json").read_text())
