@@ -17,6 +17,7 @@ from ablation.config.study_schema import Analysis
 from ablation.contract.rows import LOGGED
 from ablation.judge import no_effect
 from ablation.judge.environments import differing
+from ablation.judge.factorial import offer
 from ablation.judge.family import Family, Member, covariances
 from ablation.judge.measurements import Measurements, Problem, Warned, paired_arms, warnings
 from ablation.judge.moderation import SeedPrior
@@ -181,6 +182,7 @@ def conclude(study: Measurements, measured: Measured, correction: Correction, *,
             *differing(study.environments, measured.child, measured.parent, measured.paired),
             *_added(study, measured),
             *(_IMPORTED if study.imported else ()),
+            *_told_apart(study, measured),
         ),
         warnings=warnings(study, measured.pair),
     )
@@ -246,6 +248,13 @@ def _idle(study: Measurements, edge: Measured) -> tuple[str, ...]:
     [variant] = [variant for variant in study.variants if variant.name == edge.child]
     planned = no_effect.planned(variant.changes) if variant.parent == edge.parent else ()
     return (*planned, *no_effect.trained(study.weights, edge.child, edge.parent))
+
+
+def _told_apart(study: Measurements, edge: Measured) -> tuple[str, ...]:
+    """A note on what would tell the factors of a confounded edge apart; imported runs are made elsewhere."""
+    if not edge.confounded or study.imported or not edge.estimate:
+        return ()
+    return (offer(study.name, edge.parent, edge.child, len(edge.factors), edge.cost_hours),)
 
 
 def _added(study: Measurements, edge: Measured) -> tuple[str, ...]:
