@@ -17,7 +17,7 @@ from ablation.judge.explain import Explanation, Part, explain, explain_groups, g
 from ablation.judge.factorial import FRACTION, FULL, design
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.plan.build import build_plan
-from ablation.plan.cost import hours_of
+from ablation.plan.cost import hours_of, in_words
 from ablation.plan.plan_file import PlannedStage
 from ablation.plan.retry import pending, states_of
 from ablation.show.page.format import is_number
@@ -118,11 +118,8 @@ class _Explained:
             return
         kind = "all combinations" if n <= FULL else "a fraction of resolution IV" if n <= FRACTION else "groups, halved"
         yield f"{len(self.runs)} configurations ({kind}): {new} new"
-        hours = "of unknown cost" if self.unknown == len(self.jobs) else f"about {self.hours:.3g} device-hours"
-        price = self.settings.cost_per_device_hour
-        hours += f" ({self.hours * price:.2f})" if price and self.unknown < len(self.jobs) else ""
-        hours += f" and {self.unknown} jobs of unknown cost" if 0 < self.unknown < len(self.jobs) else ""
-        yield f"to run: {len(self.jobs)} of {self.all_jobs} jobs, {hours}" if self.jobs else "to run: no job"
+        cost = in_words(self.hours, self.unknown, len(self.jobs), self.settings.cost_per_device_hour)
+        yield f"to run: {len(self.jobs)} of {self.all_jobs} jobs, {cost}" if self.jobs else "to run: no job"
         if new and not written:
             yield f"--yes writes the new ones to {self.between.study.file.parent}"
             return
