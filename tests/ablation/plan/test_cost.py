@@ -36,8 +36,8 @@ def test_in_words(numbers, said):
 
 
 def test_what_so_many_seeds_can_find_falls_with_the_seeds(tmp_path, capsys):
-    plan = simulate(tmp_path / "results", [Study("toy", seeds=3, seed_sd=0.05, items={"all": 200})])
-    collect(plan)
+    simulate(tmp_path / "results", [Study("toy", seeds=3, seed_sd=0.05, items={"all": 200})])
+    collect(tmp_path / "results")
     found = []
     for seeds in (3, 12):
         assert main([str(tmp_path / "results"), f"toy={seeds}", "other=3"]) == 0
