@@ -45,8 +45,8 @@ def offer(study: str, parent: str, child: str, n: int, hours: float) -> str:
     """Return how the factors of an edge can be told apart, and the cost; `hours`: of what the child does not share."""
     new = runs_of(n) - 2
     cost = f", about {new * hours:.2g} device-hours" if hours > 0 else ""
-    least = "at least " if n > FRACTION else ""
-    return f"`ablation explain {study}/{parent} {child}` tells its {n} factors apart: {least}{new} variants{cost}"
+    least = "at least" if n > FRACTION else "up to"  # some may exist
+    return f"`ablation explain {study}/{parent} {child}` tells its {n} factors apart: {least} {new} variants{cost}"
 
 
 def parts(n: int, runs: Sequence[Run]) -> Array:
