@@ -156,7 +156,7 @@ def with_ranks(grid, resources):
     )
     grid.write(
         "trainers/debias/train.py",
-        "from trainers.parallel.join import join\n"
+        "from trainers.parallel import join\n"
         + MODULES["train"].replace("\ndef run(", "\nRANKS = join\n\ndef run(")
         + f'    write_json(stage.out / "ranks.of.job.json", stage.ranks.gather({found}))\n',
     )

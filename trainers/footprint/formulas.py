@@ -215,7 +215,7 @@ class Model:
         shape = self.shape
         of_token = self._cached() * shape.layers
         always = {COPIES: self._copied(shape.linear * shape.layers + shape.matrix)}
-        if self.devices > 1:  # all the weights, in bfloat16 as `trainers.parallel.rollout_copy` copies them
+        if self.devices > 1:  # all the weights, in bfloat16 as `trainers.parallel.weights` copies them
             linear = shape.linear * shape.layers
             rest = shape.parameters - linear - (0 if shape.tied else shape.matrix)
             copy = HALF * (linear + shape.matrix) + FLOAT * rest

@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ablation.contract.absent import Absent
 from trainers.assets_config import Asset
-from trainers.tasks.settings import TaskSettings
-from trainers.tasks.settings.base import KnightsKnaves, QuestionAnswer
+from trainers.tasks.settings import KnightsKnaves, QuestionAnswer, TaskSettings
 
 COLDEST = 0.01  # vLLM takes lower temperatures for this one
 VLLM_REMEDY = "run this in the environment that `make vllm` makes (docs/vllm.md), or set it to own"

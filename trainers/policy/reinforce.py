@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from trainers.objectives.aggregation import masked_mean
 from trainers.objectives.kl import ESTIMATORS, adapt_coefficient
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.policy.actor import Actor, build_importance, build_objective, sampler_gap, with_advantage
 from trainers.policy.config import Critic as CriticSettings
 from trainers.policy.config import Gae, PolicyConfig

@@ -35,7 +35,7 @@ from trainers.policy.text import prompt_tokens, word_tokenizer
 from trainers.random_model import build_random_model
 from trainers.tasks.interface import SPLITS
 from trainers.tasks.knights_knaves import create
-from trainers.tasks.settings.base import Arithmetic, KnightsKnaves, QuestionAnswer
+from trainers.tasks.settings import Arithmetic, KnightsKnaves, QuestionAnswer
 
 ROOT = Path(__file__).resolve().parents[3]
 FLOAT32 = Precision()

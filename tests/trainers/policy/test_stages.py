@@ -25,7 +25,7 @@ from trainers.policy.config import (
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.tasks.interface import read_problems
-from trainers.tasks.settings.base import KnightsKnaves
+from trainers.tasks.settings import KnightsKnaves
 
 
 def test_seeds_differ_and_the_same_seed_repeats(prepared, tmp_path):
