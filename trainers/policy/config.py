@@ -34,16 +34,6 @@ class Vllm(_Strict):
     longest: Annotated[int | None, Absent(None)] = Field(
         default=None, ge=2, description="Longest prompt and response, in tokens; null: the model's limit."
     )
-    sleep: Annotated[bool, Absent(False)] = Field(default=False, description="Release GPU memory between rollouts.")
-
-
-class ImportanceWeights(_Strict):
-    """min(pi_old / pi_sampler, cap): corrects for a sampler that gives tokens other probabilities than the trainer."""
-
-    cap: float = Field(default=2.0, gt=0, description="Largest weight.")
-    level: Literal["token", "sequence"] = Field(
-        default="token", description="Per token, or the product over a response."
-    )
 
 
 class Sampled(_Strict):
@@ -55,24 +45,11 @@ class Sampled(_Strict):
         default="own", description="Sampler in training; evaluation uses own."
     )
     vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Settings of vLLM.")
-    importance_weights: Annotated[ImportanceWeights | None, Absent(None)] = Field(
-        default=None,
-        description="Truncated importance sampling (TIS); needs recompute_logps. null: none.",
-    )
 
     @property
     def _packages(self) -> dict[str, tuple[str, str]]:
         """The package that the engine needs: the key that asks for it, and the remedy."""
         return {"vllm": ("rollout.engine", VLLM_REMEDY)} if self.engine == "vllm" else {}
-
-    @model_validator(mode="after")
-    def _not_with_itself(self) -> Self:
-        if self.importance_weights is not None and not self.recompute_logps:
-            raise ValueError(
-                "importance_weights compare the sampler's log-probabilities with recomputed ones: "
-                "set recompute_logps: true"
-            )
-        return self
 
 
 class Lora(_Strict):
@@ -229,19 +206,13 @@ class Update(UpdateOf):
 
     lr: float = Field(default=2e-4, gt=0, le=1, description="Learning rate.")
     warmup_steps: int = Field(default=5, ge=0, description="Rollouts of linear warm-up.")
-    drop_truncated: Annotated[bool, Absent(False)] = Field(
-        default=False, description="Leave out truncated responses (overlong filtering)."
-    )
 
 
 class Kl(_Strict):
     """KL to the reference policy (the warm start)."""
 
-    estimator: Annotated[Literal["k1", "k2", "k3", "k3+"], Absent("k3")] = Field(
-        default="k3", description="k1: log ratio; k2: half its square; k3: GRPO's; k3+: k3 with k2's gradient."
-    )
-    place: Annotated[Literal["loss", "reward"], Absent("loss")] = Field(
-        default="loss", description="In the loss, or subtracted from the reward (PPO)."
+    estimator: Annotated[Literal["k1", "k3"], Absent("k3")] = Field(
+        default="k3", description="k1: log ratio; k3: GRPO's."
     )
     per: Annotated[Literal["token", "response"], Absent("token")] = Field(
         default="token", description="Mean over tokens, or sum over a response; also for `target`."
@@ -476,7 +447,7 @@ class PolicyConfig(_Strict):
                 "reward_model and reward_training.enabled: there can be only one reward model",
             ),
             (
-                self.kl.per == "response" and self.kl.place == "loss" and self.update.aggregation == "token_mean",
+                self.kl.per == "response" and self.update.aggregation == "token_mean",
                 "kl.per response is a mean over responses: it needs update.aggregation sequence_mean",
             ),
             (
@@ -544,10 +515,8 @@ class PolicyConfig(_Strict):
             reason = "there is no KL at kl.coef 0" if self.kl.coef == 0 else "kl.adaptive is false"
             keys |= dict.fromkeys(("kl.target", "kl.low", "kl.high"), reason)
         if self.kl.coef == 0:
-            keys |= dict.fromkeys(("kl.estimator", "kl.place", "kl.per"), "there is no KL at kl.coef 0")
-        elif self.kl.place == "reward" and not self.kl.adaptive:
-            keys["kl.per"] = "kl.place is reward and kl.adaptive false: every token counts"
-        if (self.kl.coef > 0 and self.kl.place == "loss") or self.update.entropy_coef > 0:
+            keys |= dict.fromkeys(("kl.estimator", "kl.per"), "there is no KL at kl.coef 0")
+        if self.kl.coef > 0 or self.update.entropy_coef > 0:
             reason = "the KL and the entropy bonus need every response (kl.coef, update.entropy_coef)"
             keys["update.drop_zero_advantage"] = reason
         if self.temporal_decay is not None and self.temporal_decay.lspd is not None:

@@ -37,8 +37,7 @@ from trainers.policy.models import (
     load_policy,
     save_policy,
 )
-from trainers.policy.packed import packs
-from trainers.policy.plain import is_plain
+from trainers.policy.plain import is_plain, packs
 from trainers.policy.rollout import sample
 from trainers.policy.value_model import ValueModel
 
