@@ -65,7 +65,7 @@ def test_passes_ask_each_problem_once_before_any_twice():
     assert len({tuple(each) for each in passes}) > 1
 
 
-@pytest.mark.parametrize("kl", [{}, {"estimator": "k1", "per": "response"}])
+@pytest.mark.parametrize("kl", [{}, {"per": "response"}])
 def test_each_kl_steers_its_coefficient(prepared, tmp_path, kl):
     config = PolicyConfig(**{**SMALL, "kl": Kl(coef=0.5, adaptive=True, target=1e-6, **kl), "update": Update(lr=1e-2)})
     trainer = reinforce.Trainer(stage(tmp_path, config, prepared, 0), config)
@@ -110,20 +110,6 @@ def test_activation_checkpointing_covers_the_critic(prepared, model, prompts):
         found.append((len(calls), torch.cat([p.detach().flatten() for p in critic.parameters()])))
     assert [calls for calls, _ in found] == [1, 2]
     torch.testing.assert_close(found[0][1], found[1][1], rtol=0, atol=1e-6)
-
-
-def test_policy_and_critic_of_ppo_all_move_from_the_true_start(prepared, tmp_path):
-    """Every trained tensor, after three steps from where a run starts."""
-    config = PolicyConfig(**{**SMALL, "advantage": {"kind": "gae"}, "rollout": Rollout(responses=16, group_size=1)})
-    made = stage(tmp_path / "ppo", config, prepared, 0)
-    trainer = reinforce.Trainer(made, config)
-    problems = read_problems(prepared["task_data"] / "train.jsonl")
-    before = {name: {k: v.clone() for k, v in m.state_dict().items()} for name, m in trainer.state.modules.items()}
-    for step in range(3):
-        trainer.step(step, problems)
-    for name, module in trainer.state.modules.items():
-        still = [key for key, value in module.state_dict().items() if torch.equal(value, before[name][key])]
-        assert not still, f"{name}: {still} did not move"
 
 
 def test_mixed_precision_trains(prepared, tmp_path):
