@@ -6,15 +6,12 @@ longer than the products of its matrices.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import LlamaForCausalLM, LlamaModel, Qwen2ForCausalLM, Qwen2Model
-
-if TYPE_CHECKING:
-    from trainers.policy.batch import Sequences  # which computes by this module
 
 KINDS = (Qwen2ForCausalLM, LlamaForCausalLM, Qwen2Model, LlamaModel)
 
@@ -106,6 +103,26 @@ def norm(module: Any) -> Callable[[Tensor], Tensor]:
 # model computes in an update is repetition or padding. Here the tokens that differ are one row of tokens; only
 # attention is computed by response. Equal to the model's own forward but for rounding. On a CPU only: an accelerator
 # would wait for the numbers of tokens.
+class Sequences(Protocol):
+    """What is read of `trainers.policy.batch.Sequences`, whose module imports this one."""
+
+    @property
+    def prompt_ids(self) -> Tensor:
+        """(N, P)."""
+
+    @property
+    def prompt_mask(self) -> Tensor:
+        """(N, P)."""
+
+    @property
+    def response_ids(self) -> Tensor:
+        """(N, T)."""
+
+    @property
+    def mask(self) -> Tensor:
+        """(N, T), of the responses."""
+
+
 @dataclass(frozen=True)
 class Packing:
     """Where the R tokens of B distinct prompts and N responses stand; slots are numbers of tokens.
@@ -123,7 +140,7 @@ class Packing:
     written: Tensor  # which of the B * P + N * T places have a token: the R tokens in their order
 
     @classmethod
-    def of(cls, sequences: "Sequences", *, last: bool) -> Self:
+    def of(cls, sequences: Sequences, *, last: bool) -> Self:
         """Pack sequences; without `last` the last token of every response is not read."""
         read = sequences.mask.bool() if last else sequences.mask.bool()[:, 1:]
         prompt_ids = torch.where(sequences.prompt_mask.bool(), sequences.prompt_ids, -1)
@@ -160,7 +177,7 @@ def packs(model: Any) -> bool:
     return not (body.training and (body.gradient_checkpointing or body.config.attention_dropout > 0))
 
 
-def states(body: Any, sequences: "Sequences", *, last: bool) -> Tensor:
+def states(body: Any, sequences: Sequences, *, last: bool) -> Tensor:
     """Return the last hidden states (M, H) at the M tokens of all responses, row by row.
 
     Args:
