@@ -23,6 +23,7 @@ from ablation.config.lineage import ancestors, compared
 from ablation.config.study_schema import Analysis
 from ablation.contract.rows import LOGGED
 from ablation.judge import remarks
+from ablation.judge.factorial import offer
 from ablation.judge.family import Family, Member, covariances, paths_to_ancestors
 from ablation.judge.measurements import Measurements, Problem, Warned, paired_arms, warnings
 from ablation.judge.moderation import SeedPrior
@@ -427,7 +428,11 @@ class Edge(Measured):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Remarks that do not change the verdict: changes without effect, other environments, added seeds, imports."""
-        return remarks.of_edge(self.of, self.child, self.parent, self.paired)
+        found = remarks.of_edge(self.of, self.child, self.parent, self.paired)
+        if not self.confounded or self.of.imported or not self.estimate:
+            return found
+        # What would tell the factors of a confounded edge apart; imported runs are made elsewhere.
+        return (*found, offer(self.study, self.parent, self.child, len(self.factors), self.cost_hours))
 
     @cached_property
     def warnings(self) -> tuple[Warned, ...]:

@@ -1,6 +1,6 @@
-"""What the settings of all tasks have in common, and the settings of the tasks of this repository."""
+"""The settings of the tasks, one class for each, and their union at the end. Only pydantic is imported."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -65,3 +65,6 @@ class TemplatedLists(TaskBase):
     name: Literal["templated_lists"] = "templated_lists"
     form: Literal["compact"] = Field(default="compact", description="52 words, for small models.")
     sloppy: float = Field(default=0.55, ge=0, le=1, description="Share of worked responses with each of four flaws.")
+
+
+TaskSettings = Annotated[Arithmetic | KnightsKnaves | QuestionAnswer | TemplatedLists, Field(discriminator="name")]

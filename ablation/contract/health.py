@@ -1,12 +1,82 @@
-"""Rules applied to series of (step, value), by the same code while a stage runs and after it."""
+"""Health rules: ranges that metrics stay in, by the same code while a stage trains (abort) and afterwards (all).
 
+In YAML, under `health:` of a study (each also has id, stage, diagnosis and remedy):
+
+- {metric: critic/d_acc, range: {min: 0.5, max: 0.9}, window: 5, severity: warn}
+- {metric: actor/pg_loss, abs: true, range: {min: 0.001}, window: 5, severity: warn}        # of the absolute value
+- {metric: "edit/*/ss_distance", measure: change, range: {max: 0.1}, severity: warn}        # away from its first value
+- {metric: response_length/mean, measure: ratio, reference: teacher/length, range: {min: 0.5, max: 2}, severity: warn}
+- {metric: train/loss, severity: abort}                                                     # no range: must be finite
+"""
+
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from math import isfinite, nan
-
-from ablation.contract.health.rules import Rule
+from typing import Any, Literal
 
 Point = tuple[int, float]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A range that a metric must stay in.
+
+    id: its name. stage: the stage that logs the metric ("": any).
+    metric: its name; a shell pattern (`edit/*/ss_distance`) stands for each metric that matches, on its own.
+    min, max: inclusive bounds of the measured quantity; None: no bound. A value that is not finite is always outside.
+    abs: bound the absolute value of the measured quantity.
+    measure: the `value` itself, its `change` (value minus reference) or its `ratio` to the reference: the metric
+    named by `reference` at the same step (or its last step before), by default the metric's own first finite value.
+    window: this many consecutive logged values must be outside (a short excursion is not a fault); a single value that
+    is not finite suffices. after: steps up to and including this one are ignored.
+    """
+
+    metric: str
+    id: str = ""
+    stage: str = ""
+    min: float | None = None
+    max: float | None = None
+    abs: bool = False
+    measure: Literal["value", "change", "ratio"] = "value"
+    reference: str | None = None
+    window: int = 1
+    after: int | None = None
+    severity: Literal["note", "warn", "abort"] = "warn"
+    diagnosis: str = ""
+    remedy: str = ""
+
+    def covers(self, metric: str) -> bool:
+        """Tell whether the rule applies to the metric of this name."""
+        return metric == self.metric or fnmatchcase(metric, self.metric)
+
+    def is_outside(self, quantity: float) -> bool:
+        """Tell whether a measured quantity (see `measure`) breaks the rule."""
+        if not math.isfinite(quantity):
+            return True
+        size = math.fabs(quantity) if self.abs else quantity
+        return (self.min is not None and size < self.min) or (self.max is not None and size > self.max)
+
+    def describe(self) -> str:
+        """Return the healthy range in a few characters, for example `|actor/pg_loss| >= 0.001`."""
+        subject = self.metric if self.measure == "value" else f"{self.measure} of {self.metric}"
+        if self.measure != "value" and self.reference:
+            subject += f" to {self.reference}"
+        subject = f"|{subject}|" if self.abs else subject
+        if self.min is None and self.max is None:
+            return f"{subject} finite"
+        if self.min is not None and self.max is not None:
+            return f"{subject} in [{self.min:g}, {self.max:g}]"
+        return f"{subject} <= {self.max:g}" if self.min is None else f"{subject} >= {self.min:g}"
+
+
+def parse_rules(declared: Iterable[Mapping[str, Any]]) -> list[Rule]:
+    """Return rules that `ablation.config.study_schema.HealthRule` has validated."""
+    return [
+        Rule(**{key: value for key, value in rule.items() if key != "range"}, **(rule.get("range") or {}))
+        for rule in declared
+    ]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from trainers.policy import value_model as value_module
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.config import Precision
 from trainers.policy.models import Placement
-from trainers.policy.packed import Packing, packs
+from trainers.policy.plain import Packing, packs
 from trainers.policy.value_model import ValueModel
 
 from .test_rollout import PAD, SHAPES, model_of

@@ -1,13 +1,14 @@
-"""A model without its weights, as all ranks but the first build it, and its weights, one after the other.
+"""The weights of a model that several ranks share: how each gets its part of them, and a whole copy to sample with.
 
-They run the code that the first runs, with every parameter put on the meta device as soon as a module has it: what was
-read of a file is let go, tensor by tensor, and what is tied is tied. Buffers are real, for no file holds them: a rotary
-embedding's frequencies are computed. So are flags, hooks and settings.
+One rank, the first, reads a model. The others run the same code with every parameter put on the meta device as soon as
+a module has it: what was read of a file is let go, tensor by tensor, and what is tied is tied. Buffers are real, for no
+file holds them: a rotary embedding's frequencies are computed. So are flags, hooks and settings.
 """
 
 import random
 import warnings
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +16,9 @@ import numpy
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+from transformers.pytorch_utils import Conv1D
 
 
 @contextmanager
@@ -73,3 +76,47 @@ def set_random_state(state: Any) -> None:
     random.setstate(of_python)
     numpy.random.set_state(of_numpy)
     torch.set_rng_state(of_torch)
+
+
+# A whole copy of a sharded model to sample with under bfloat16 autocast, at half of its float32 bytes.
+#
+# Autocast casts the weights of linear layers to bfloat16 wherever they are used; the copy has them so to begin with.
+# Embeddings and norms stay in float32, in which autocast computes them. So it gives the numbers of the whole model.
+Whole = Callable[[Tensor], Tensor]
+Known = dict[tuple[int, torch.dtype], Tensor]  # what was copied, by its number and the copy's precision
+LINEAR = (nn.Linear, Conv1D)  # all that they do with weight and bias is a product that autocast casts
+
+
+def rollout_copy(model: nn.Module, whole: Whole) -> Any:
+    """Return a copy of a model without hooks, that needs no other rank and does not follow the model's updates.
+
+    whole: returns all of a tensor of which this rank has a part (`Ranks.whole`). Tensors are gathered one by one, those
+    of linear layers in bfloat16. A tied output matrix in float32 is two: one to look words up, one to multiply with.
+    """
+    return _bare(model, whole, {}).eval()
+
+
+# Functions, not closures: one that calls itself is a cycle, which would keep the weights until a garbage collection.
+def _bare(module: nn.Module, whole: Whole, known: Known) -> nn.Module:
+    kind: Any = next(each for each in type(module).__mro__ if not issubclass(each, FSDPModule))
+    low = kind in LINEAR
+    made: nn.Module = kind.__new__(kind)
+    hooks: dict[str, Any] = {name: OrderedDict() for name in vars(module) if "_hooks" in name}
+    made.__dict__ = vars(module) | hooks
+    made._modules = {name: child and _bare(child, whole, known) for name, child in module._modules.items()}
+    made._parameters = {
+        name: value if value is None else nn.Parameter(_copy(value, low, whole, known), requires_grad=False)
+        for name, value in module._parameters.items()
+    }
+    made._buffers = {
+        name: value if value is None else _copy(value, False, whole, known) for name, value in module._buffers.items()
+    }
+    return made
+
+
+def _copy(value: Tensor, low: bool, whole: Whole, known: Known) -> Tensor:
+    dtype = torch.bfloat16 if low and value.dtype == torch.float32 else value.dtype
+    name = (id(value), dtype)
+    if name not in known:
+        known[name] = whole(value.detach().to(dtype, copy=True))  # cast before it is sent
+    return known[name]
