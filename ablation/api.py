@@ -27,8 +27,8 @@ from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import plain
 from ablation.judge.compare.arms import Options, expand
 from ablation.judge.compare.comparison import Rules, compare_sides
+from ablation.judge.edges import judge_pair
 from ablation.judge.measurements import read_measurements
-from ablation.judge.pairs import judge_pair
 from ablation.judge.verdicts import edge_rows, edge_table, judge_studies
 from ablation.readers.sheet import Wanted
 from ablation.show.comparison import as_rows, in_words

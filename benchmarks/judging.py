@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 
 from ablation.config.study_schema import Analysis
-from ablation.judge.edges import judge_edges
+from ablation.judge.edges import judge_all_pairs, judge_edges
 from ablation.judge.measurements import Measurements
-from ablation.judge.pairs import judge_all_pairs
 from ablation.plan.plan_file import PlannedVariant
 
 SUBSETS = ["a", "b", "c"]

@@ -36,7 +36,6 @@ from tests.workflow.project import Project
 
 NAMES = ["ours", "command", "script", "rules", "trivial"]
 STUB = """
-NEEDS_TORCH = False
 
 def run(stage):
     for step in range(20):

@@ -204,8 +204,7 @@ def build(arguments: argparse.Namespace) -> Any:
 def estimate(arguments: argparse.Namespace, config: Any, devices: int) -> int:
     """Return the bytes of the fullest device, as `ablation fit` counts a supervised stage."""
     from ablation.contract.footprint import Footprint
-    from trainers.footprint.formulas import Model, share
-    from trainers.footprint.sizes import of_config
+    from trainers.footprint import Model, of_config, share
     from trainers.policy.config import Precision
 
     shape, precision = of_config(config.to_dict()), Precision(compute=arguments.compute)

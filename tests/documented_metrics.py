@@ -14,8 +14,6 @@ NOT_AT_SCALE_SMOKE = {
     "code/unnamed": "no stage is a command",
     "memory/halvings": "no device runs out of memory",
     "memory/micro_batch": "no device runs out of memory",
-    "rollout/importance_weight": "no variant samples with an engine of its own",
-    "rollout/importance_truncated": "no variant samples with an engine of its own",
     "critic/same_text_diff": "no untrained student says what its teacher says",
     "judged": "no variant has a judge",
     "rouge_l": "of files only",

@@ -31,7 +31,7 @@ def make_stage(
     seed=0,
     devices=("cpu",),
     rules=(),
-    sinks=(),
+    run=None,
     label="test",
     terminal=None,
     stage_class=Stage,
@@ -54,7 +54,7 @@ def make_stage(
         devices=list(devices),
         threads=1,
         log=logging.getLogger("test"),
-        metrics=Metrics(out / "metrics.parquet", list(sinks)),
+        metrics=Metrics(out / "metrics.parquet", run),
         monitor=Monitor(parse_rules(rules)),
         meter=Progress(out / "progress.json", f"{id}  {label}", terminal or io.StringIO()),
     )

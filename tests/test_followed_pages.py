@@ -1,4 +1,4 @@
-"""Three pages are followed word for word, in a copy of the project: their files are written, their commands are run.
+"""Four pages are followed word for word, in a copy of the project: their files are written, their commands are run.
 
 A block whose first line is a comment with a path is a file; another one whose first line is a command is run.
 """
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,14 @@ pytestmark = pytest.mark.slow
 class Follower:
     """Reads a page and does what it says, in `folder`."""
 
-    def __init__(self, page: str, folder: Path) -> None:
+    def __init__(self, page: str, folder: Path, copied: Sequence[str] = COPIED) -> None:
         self.folder, text = folder, (ROOT / "docs" / page).read_text(encoding="utf-8")
-        for name in COPIED:
+        self.path = folder if copied else ROOT
+        for name in copied:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, folder / name, **({"ignore": _unneeded} if copy is shutil.copytree else {}))
-        (folder / "profiles").symlink_to("workflow/profiles")
+        if copied:
+            (folder / "profiles").symlink_to("workflow/profiles")
         pieces = re.findall(r"(?:^(?: {4}.*|[ \t]*)\n)+", text, flags=re.MULTILINE)
         blocks = [textwrap.dedent(piece).strip("\n") + "\n" for piece in pieces if piece.strip()]
         # Two files may follow each other without a word between them.
@@ -52,7 +55,7 @@ class Follower:
 
     def run(self, command: str) -> str:
         """Run a command as the page has it; return what it prints."""
-        own = {"PYTHONPATH": str(self.folder), "ABLATION_LEASES": str(self.folder / "leases"), "OMP_NUM_THREADS": "1"}
+        own = {"PYTHONPATH": str(self.path), "ABLATION_LEASES": str(self.folder / "leases"), "OMP_NUM_THREADS": "1"}
         words = shlex.split(command.replace("--cores all", "--cores 2"), comments=True)
         module, *arguments = words[2:] if words[:2] == ["python", "-m"] else words
         done = warm.run(module, arguments, cwd=self.folder, env={**os.environ, **own}, timeout=600)
@@ -124,6 +127,29 @@ def test_a_study_from_nothing(tmp_path):
     assert "Nothing to be done" in follower.run(dry_run)
 
 
+def test_the_edge_of_the_page_is_taken_apart(tmp_path):
+    """docs/explain.md: in a new project three changes of one variant, and what each of them did, as the page has it."""
+    follower, page = Follower("explain.md", tmp_path, copied=()), (ROOT / "docs/explain.md").read_text(encoding="utf-8")
+    follower.run("ablation init")
+    follower.write("configs/studies/example/all.yaml")
+    question, grid, declare, again, answer = follower.commands
+    assert question == "ablation explain A B"
+    follower.run(grid)
+    said = follower.run(declare)
+    shown = page.split("the second of them,\n\n")[1].split("\n\n")[0]
+    assert said.startswith(textwrap.dedent(shown))
+    assert "to run: 15 of 40 jobs" in said
+    written = sorted(path.name for path in follower.folder.glob("configs/studies/example/base.*.yaml"))
+    assert written == ["base.steps.average.yaml", "base.steps.lr.yaml", "base.steps.yaml"]
+    assert re.search(r"^example_train +15$", follower.run(again), flags=re.MULTILINE)
+    found = [re.sub(r"\s+", " ", line) for line in follower.run(answer).splitlines()]
+    shown = textwrap.dedent(page.split("The last one says\n\n")[1].split("\n\nand then")[0])
+    for line in shown.splitlines():
+        assert re.sub(r"\s+", " ", line) in found, f"docs/explain.md: {line}"
+    # The verdicts of the study's own edges are those of before, corrected for as many edges.
+    assert "4 edges" in follower.run("ablation plan example --effect 0.02")
+
+
 def test_a_killed_stage_of_the_page_goes_on(tmp_path):
     """The stage of docs/add-a-trainer.md continues from its checkpoint, without torch, to the same numbers."""
     follower = Follower("add-a-trainer.md", tmp_path)
@@ -163,13 +189,16 @@ for name, dies in (("whole", [None]), ("killed", [23, 41, None])):
 def test_a_task_from_nothing(tmp_path):
     """docs/add-a-task.md: a task is learnt from, its data set is accepted, and no other stage gets a new key."""
     follower = Follower("add-a-task.md", tmp_path)
-    before, files = json.loads(follower.python(KEYS)), tree(tmp_path)
+    before = json.loads(follower.python(KEYS))
     assert {name.split("/")[0] for name in before} == {"debias", "innovations", "gspo", "gad", "demonstrations"}
     follower.write(*follower.files)
+    (settings,) = [text for text in follower.blocks if text.startswith("class Reversal")]
+    file = tmp_path / "trainers/tasks/settings.py"
+    head, union, members = file.read_text().partition("TaskSettings = Annotated[")
+    file.write_text(f"{head}{settings}\n\n{union}Reversal | {members.lstrip()}")
     after = json.loads(follower.python(KEYS))
     assert {name: after[name] for name in before} == before
     assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"reversal", "questions"}
-    assert {name for name, text in files.items() if Path(name).read_bytes() != text} == set()
     validate, diff, grid = follower.commands
     follower.run(validate)
     assert "task.name: knights_knaves -> reversal" in follower.run(diff)

@@ -11,7 +11,6 @@ project's own client and fork server; only that the server need not import anyth
 start as it does for a user, and so do the tests that kill processes (`Project.start`), the smoke grid and the wheel.
 """
 
-import ctypes
 import fcntl
 import gc
 import importlib.util
@@ -19,7 +18,6 @@ import json
 import os
 import runpy
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -143,13 +141,10 @@ Server: Any = fork_server._Server
 
 
 class Prepared(Server):
-    """The fork server of one Snakemake, with everything imported already; its environment is that of its first job."""
-
-    environment: dict[str, Any]
+    """The fork server of one Snakemake, with everything imported already; it has no environment of its own."""
 
     def must_be_ours(self, request: dict[str, Any]) -> None:
-        self.environment = self.environment or fork_server._comparable(request["environment"])
-        super().must_be_ours(request)
+        pass
 
 
 class Warm(Server):
@@ -160,8 +155,6 @@ class Warm(Server):
 
     def become(self, request: dict[str, Any], files: list[int]) -> NoReturn:
         """Be what `python -m module arguments` would be."""
-        server = os.getppid()
-        ctypes.CDLL(None).prctl(fork_server._PR_SET_PDEATHSIG, signal.SIGKILL)
         self.take_over(request, files)
         os.chdir(request["folder"])
         own = [path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
@@ -172,7 +165,7 @@ class Warm(Server):
             sys.executable = f"{self.path}.python"  # by which the rules start what they start
             os.environ["TESTS_FORKED_FROM"] = self.path
         if "--parent" in arguments:
-            arguments[arguments.index("--parent") + 1] = str(server)
+            arguments[arguments.index("--parent") + 1] = str(os.getppid())
         fork_server._show([sys.executable, "-m", module, *arguments])
         self.start(module, arguments)
 
@@ -195,7 +188,7 @@ class Warm(Server):
                 for target, file in enumerate((nothing, log, log)):
                     os.dup2(file.fileno(), target)
             fork_server._show([REAL, fork_server.__file__, path, str(snakemake)])
-            Prepared(listener, os.pidfd_open(snakemake), path, **NOTHING, hidden=self.hidden).serve()
+            Prepared(listener, os.pidfd_open(snakemake), path, **NOTHING).serve()
         except BaseException:
             traceback.print_exc()
         finally:
@@ -211,7 +204,7 @@ class Warm(Server):
             run_module(module, **words)
 
         runpy.run_module = run_this
-        fork_server._run(arguments, self.hidden)
+        fork_server._run(arguments)
 
 
 REAL = sys.executable
@@ -221,7 +214,7 @@ def main() -> None:
     """Import everything, and serve until the tests have ended."""
     path, descriptor, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     watched = os.pidfd_open(parent)
-    hidden = fork_server._import_everything()
+    fork_server._import_everything()
     for name in (*TRACKERS, *SNAKEMAKES):
         try:
             importlib.import_module(name)
@@ -230,7 +223,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     fork_server._must_be_able_to_fork()
-    Warm(socket.socket(fileno=descriptor), watched, path, **NOTHING, hidden=hidden).serve()
+    Warm(socket.socket(fileno=descriptor), watched, path, **NOTHING).serve()
 
 
 if __name__ == "__main__":

@@ -5,21 +5,18 @@ The key of every stage of a trainer holds this code.
 
 import random
 
+import numpy
+import torch
+
 from trainers.stage import Stage
 
 __all__ = ["Stage", "fix_randomness"]
 
 
-def fix_randomness(seed: int, threads: int, *, torch_too: bool) -> None:
+def fix_randomness(seed: int, threads: int) -> None:
     """Make torch deterministic, with exactly these threads (sums depend on them), and seed every generator."""
-    import numpy
-
     random.seed(seed)
     numpy.random.seed(seed)
-    if not torch_too:
-        return
-    import torch
-
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(1)
     # use_deterministic_algorithms(True, warn_only=True), but that also imports the compiler: 0.6 s of CPU

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ablation.runner import stage
 from ablation.runner.stage import Diverged
 
-# Imported where they are used: a stage that declares NEEDS_TORCH = False does without.
 if TYPE_CHECKING:
     import torch
 

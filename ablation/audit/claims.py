@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ablation.audit.counts import Evaluation
-from ablation.audit.finding import Finding
-from ablation.audit.means import is_wrong_mean
-from ablation.audit.table import Table
+from ablation.audit.table import Finding, Table, is_wrong_mean
 from ablation.config.published_schema import Claim
 
 

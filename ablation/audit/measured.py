@@ -13,7 +13,7 @@ import numpy as np
 
 from ablation.audit.reproduction import Curves, Measured, MeasuredCell
 from ablation.audit.training import stated_metrics
-from ablation.config.published_schema import Delta, PublishedFile
+from ablation.config.published_schema import PublishedFile
 from ablation.judge.measurements import Measurements, item_clusters, paired_values
 from ablation.judge.significance import Array, Noise, half_width
 from ablation.judge.statistics import Direction, Numbers, contrast
@@ -26,12 +26,11 @@ def measured(store: Store, study: Measurements, published: PublishedFile) -> Mea
     """Gather one study's cells under the names of the published columns: each subset's own name, and the mean over
     them.
     """
-    rows = {v.name: _row(study, v.name, published) for v in study.variants if v.name in published.rows}
-    deltas = {(d.variant, d.against, d.column): _delta(study, d, published) for d in published.deltas}
+    rows = {name: _cells(study, [name], published) for name in study.parents if name in published.rows}
     return Measured(
-        {variant: row for variant, row in rows.items() if row},
+        {name: {column: row[column] for column in published.columns if column in row} for name, row in rows.items()},
         _difference(store, study, published),
-        {key: cell for key, cell in deltas.items() if cell is not None},
+        _deltas(study, published),
         _curves(store, study.name, stated_metrics(published)),
     )
 
@@ -74,36 +73,30 @@ def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
     return courses
 
 
-def _row(study: Measurements, variant: str, published: PublishedFile) -> dict[str, MeasuredCell]:
-    values, seeds, problem = paired_values(study, [variant])
-    if not values:
-        return {column: MeasuredCell(nan, nan, nan, 0, problem.text) for column in published.columns}
-    parts = _parts(study, values, item_clusters(study, variant, seeds[0]), published)
+def _deltas(study: Measurements, published: PublishedFile) -> dict[tuple[str, str, str], MeasuredCell]:
+    """Our own differences for the published ones, as far as there are any."""
     return {
-        column: _cell(study, parts[column], (1.0,), published, problem.text)
-        for column in published.columns
-        if column in parts
+        (delta.variant, delta.against, delta.column): _cells(study, pair, published)[delta.column]
+        for delta in published.deltas
+        if set(pair := [delta.variant, delta.against]) <= study.parents.keys()
+        and delta.column in (*study.analysis.subsets, published.mean)
     }
 
 
-def _delta(study: Measurements, delta: Delta, published: PublishedFile) -> MeasuredCell | None:
-    """Our own difference for a published one, paired by seeds and items; in the metric's sense, not as a gain."""
-    known = {variant.name for variant in study.variants}
-    if not {delta.variant, delta.against} <= known or delta.column not in (*study.analysis.subsets, published.mean):
-        return None
-    values, seeds, problem = paired_values(study, [delta.variant, delta.against])
+def _cells(study: Measurements, variants: Sequence[str], published: PublishedFile) -> dict[str, MeasuredCell]:
+    """A variant's cells by column, each subset alone and the mean over all, or what it is more than another's.
+
+    Differences are paired by seeds and items, and in the metric's sense, not gains.
+    """
+    values, seeds, problem = paired_values(study, variants)
     if not values:
-        return MeasuredCell(nan, nan, nan, 0, problem.text)
-    parts = _parts(study, values, item_clusters(study, delta.variant, seeds[0]), published)
-    return _cell(study, parts[delta.column], (1.0, -1.0), published, problem.text)
-
-
-def _parts(
-    study: Measurements, values: Sequence[Array], clusters: Sequence[Numbers], published: PublishedFile
-) -> dict[str, Part]:
-    """Values and their items' clusters by column: each subset alone, and the mean over all."""
-    alone = {name: ([v], [c]) for name, v, c in zip(study.analysis.subsets, values, clusters, strict=True)}
-    return {published.mean: (values, clusters)} | alone
+        columns = {*published.columns, *study.analysis.subsets, published.mean}
+        return {column: MeasuredCell(nan, nan, nan, 0, problem.text) for column in columns}
+    clusters = item_clusters(study, variants[0], seeds[0])
+    parts: dict[str, Part] = {published.mean: (values, clusters)}
+    parts |= {name: ([v], [c]) for name, v, c in zip(study.analysis.subsets, values, clusters, strict=True)}
+    weights = (1.0, -1.0)[: len(variants)]
+    return {column: _cell(study, part, weights, published, problem.text) for column, part in parts.items()}
 
 
 def _cell(

@@ -10,8 +10,7 @@ from math import isfinite
 
 import numpy as np
 
-from ablation.audit.finding import Finding, count
-from ablation.audit.table import Table
+from ablation.audit.table import Finding, Table, count
 from ablation.config.printed import Printed
 from ablation.config.published_schema import Delta
 

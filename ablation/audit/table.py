@@ -1,8 +1,9 @@
-"""A published table as the checks read it: cells by row and column, with the digits that the source prints."""
+"""A published table as the checks read it, with the digits that the source prints; findings; the check of its means."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from ablation.config.printed import Cell, Printed
 from ablation.config.published_schema import Claim, PublishedFile, Standing
@@ -76,3 +77,55 @@ class Table:
     def formula(self, items: int) -> str:
         """The formula of a value over this many items: `k/77` or `|k/77 - 0.5|`."""
         return f"k/{items}" if self.target is None else f"|k/{items} - {float(self.target):g}|"
+
+
+Severity = Literal["error", "warn", "note"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know about one cell, row or group of rows; `column` is "" where it concerns several.
+
+    `severity` is error (impossible or wrong), warn (unsupported) or note.
+    """
+
+    kind: str
+    variant: str
+    column: str
+    severity: Severity
+    sentence: str
+
+
+def count(number: int, word: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {word}{'s' if number != 1 else ''}"
+
+
+def mean_findings(table: Table) -> Iterator[Finding]:
+    """Means that rounding cannot explain."""
+    for row in table.rows:
+        if not is_wrong_mean(table, row):
+            continue
+        parts, printed = table.parts(row) or {}, table.rows[row][table.mean].number
+        mean = printed.show(float(table.mean_of_parts(row) or 0))
+        sums = f"({' + '.join(map(str, parts.values()))}) / {len(parts)} = {mean}"
+        start = f"{row}: the mean is reported as {printed}, but {sums}"
+        if _fits(table, row, weighted=True):
+            text = f"{start}; it is the mean with each part weighted by its items."
+            yield Finding("mean", row, table.mean, "note", text)
+        else:
+            yield Finding("mean", row, table.mean, "error", f"{start}.")
+
+
+def is_wrong_mean(table: Table, row: str) -> bool:
+    """Whether the row's mean is not the plain mean of its parts, whatever rounding did to them."""
+    return table.has_mean(row) and not _fits(table, row, weighted=False)
+
+
+def _fits(table: Table, row: str, *, weighted: bool) -> bool:
+    parts, printed = table.parts(row) or {}, table.rows[row][table.mean].number
+    shares = {column: Fraction(table.items[column] if weighted else 1) for column in parts}
+    total = sum(shares.values())
+    low = sum(shares[column] * part.low for column, part in parts.items()) / total
+    high = sum(shares[column] * part.high for column, part in parts.items()) / total
+    return low <= printed.high and printed.low <= high

@@ -14,8 +14,8 @@ from math import inf, isfinite
 
 import numpy as np
 
-from ablation.audit.finding import Finding, count
 from ablation.audit.reproduction import Curves, Measured
+from ablation.audit.table import Finding, count
 from ablation.config.printed import Printed
 from ablation.config.published_schema import Difference, PublishedFile, Reading
 

@@ -11,9 +11,8 @@ from ablation.cli.folders import results_folder
 from ablation.cli.terminal import paragraph, print_json
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
-from ablation.judge.certificate.files import CERTIFICATE, certified
-from ablation.judge.certificate.record import StudyCertificate
-from ablation.judge.certificate.tally import describe
+from ablation.judge.certificate.certify import CERTIFICATE, certified
+from ablation.judge.certificate.tally import StudyCertificate, describe
 from ablation.judge.decide import decide, grid_command, run_snakemake
 from ablation.judge.edges import Edge
 from ablation.judge.verdicts import edge_rows, edge_table, guardrail_table, interaction_table, judge_studies

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ablation.audit.finding import Finding
 from ablation.audit.reproduction import Measured
+from ablation.audit.table import Finding
 from ablation.cli.folders import results_folder
 from ablation.cli.terminal import print_json
 from ablation.config.names import suggest

@@ -18,13 +18,13 @@ from ablation.cli.configs import settings_of
 from ablation.cli.folders import results_folder
 from ablation.config.names import suggest
 from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.reading import duration
 from ablation.contract.stage_folder import CHECKS
 from ablation.contract.status import StageState, read_state
 from ablation.plan.build import build_plan
 from ablation.plan.checks import pool_problems
 from ablation.plan.plan import ASSETS, Plan
 from ablation.plan.plan_file import PlannedRun, PlannedStage, PlannedStudy
-from ablation.runner.times import duration
 from ablation.store.collect import collect_apart
 from ablation.store.database import DATABASE, Store
 from ablation.store.unlogged import find_unlogged

@@ -110,7 +110,7 @@ def tree(study: Study) -> Iterator[str]:
     for place in walk(parents, in_natural_order):
         variant, indent = study.variants[place.name], "  " * place.depth
         count = len(variant.factors)
-        flag = f"  [confounded: {count} factors]" if count > 1 else ""
+        flag = f"  [confounded: {count} factors]" if count > 1 and variant.parent is not None else ""
         yield f"{indent}{place.name}{flag}"
         for change in variant.changes:
             yield f"{indent}    {describe(change)}"
@@ -157,11 +157,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
 
     Variants that no configuration declares, such as imported runs, are looked for in the results.
     """
-    names = [_split(name) for name in (arguments.a, arguments.b)]
-    given = list(dict.fromkeys(study for study in (arguments.study, *(study for study, _ in names)) if study))
-    if len(given) > 1:
-        raise ConfigError("diff", " and ".join(given), None, "are two studies", "compare variants of one study")
-    wanted, only = (names[0][1], names[1][1]), given[0] if given else None
+    only, wanted = named_pair("diff", arguments)
     imported = None if arguments.configs.exists() else results_folder(arguments)  # no project, but runs of others
     if imported is not None and (imported / DATABASE).exists():
         if _print_stored(imported, only, wanted):
@@ -172,7 +168,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
     results = arguments.results or settings.results
     if not _declared(settings, only, wanted) and (results / DATABASE).exists() and _print_stored(results, only, wanted):
         return 0
-    study = _study(settings, only or _study_with(settings, *wanted), arguments)
+    study = study_of_pair(settings, only, wanted, arguments)
     changes = diff(study, *wanted, scaled=bool(arguments.scale))
     for change in changes:
         print(describe(change))
@@ -185,6 +181,22 @@ def run_diff(arguments: argparse.Namespace) -> int:
         for line in describe_effect(results, study, settings.scale, *wanted):
             print(line)
     return 0
+
+
+def named_pair(command: str, arguments: argparse.Namespace) -> tuple[str | None, tuple[str, str]]:
+    """Return the study that A, B or `--study` names, if one does, and both variants. Raises ConfigError."""
+    names = [_split(name) for name in (arguments.a, arguments.b)]
+    given = list(dict.fromkeys(study for study in (arguments.study, *(study for study, _ in names)) if study))
+    if len(given) > 1:
+        raise ConfigError(command, " and ".join(given), None, "are two studies", "compare variants of one study")
+    return given[0] if given else None, (names[0][1], names[1][1])
+
+
+def study_of_pair(
+    settings: Settings, only: str | None, wanted: tuple[str, str], arguments: argparse.Namespace
+) -> Study:
+    """Return the study of two variants: the one that was named, or the only one that has both. Raises ConfigError."""
+    return _study(settings, only or _study_with(settings, *wanted), arguments)
 
 
 def _print_stored(results: Path, study: str | None, variants: tuple[str, str]) -> bool:

@@ -60,7 +60,7 @@ def as_row(need: Need) -> dict[str, Any]:
         "devices": need.devices,
         **{name: size if made.held else None for name, size in sizes.items()},
         "usable": need.memory,
-        "host": sum(need.host.values()),
+        "host": need.host_size,
         "declared": need.stage.resources.mem_mb * MB,
         "problem": None if problem is None else problem.problem,
     }
@@ -75,7 +75,7 @@ def table(needs: Sequence[Need], peaks: Sequence[str]) -> Iterator[str]:
 
 def _row(need: Need, measured_: str) -> tuple[str, ...]:
     made, declared = need.footprint, gib(need.stage.resources.mem_mb * MB)
-    sizes = [*map(gib, (made.held_size, made.least, made.peak)), _verdict(need), gib(sum(need.host.values()))]
+    sizes = [*map(gib, (made.held_size, made.least, made.peak)), _verdict(need), gib(need.host_size)]
     known = sizes if made.held else "?" * len(sizes)
     return (need.stage.stage, need.variant.name, str(need.devices), *known, declared, measured_)
 

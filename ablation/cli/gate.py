@@ -22,8 +22,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
             raise ConfigError("gate", option, None, "belongs to a STUDY", "name one, as `ablation gate gad`")
         return _nothing_failed(arguments)
     from ablation.cli.common import check_study
-    from ablation.judge.gate import answers, chosen
-    from ablation.judge.guardrails import held
+    from ablation.judge.gate import answers, chosen, held
     from ablation.judge.verdicts import judge_study
     from ablation.show.gated import Gated, as_rows
     from ablation.store.current import load_or_collect

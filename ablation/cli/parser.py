@@ -103,10 +103,26 @@ def _configurations(commands: _Commands) -> None:
         "diff",
         "What variant B changes with respect to variant A; where there are results, also the effect.",
     )
-    compare.add_argument("a", metavar="A", help="the old one: STUDY/VARIANT, or VARIANT where one study has both")
-    compare.add_argument("b", metavar="B", help="the new one, likewise")
-    compare.add_argument("--study", help="the study of both, instead of STUDY/")
-    _add_results(compare)
+    _pair(compare)
+    which = _add(
+        commands,
+        "explain",
+        "ablation.cli.explain:run_explain",
+        "Which of the changes between A and B carry the effect: what it costs to know, then the answer.",
+        "Up to four factors all combinations are tried, up to eight 16 of them, beyond that groups, which are halved.",
+    )
+    _add_configs(which)
+    _pair(which)
+    _add_json(which)
+    which.add_argument("--yes", action="store_true", help="write the variants that are missing into the study's folder")
+
+
+def _pair(parser: argparse.ArgumentParser) -> None:
+    """Add two variants, their study and the results."""
+    parser.add_argument("a", metavar="A", help="the old one: STUDY/VARIANT, or VARIANT where one study has both")
+    parser.add_argument("b", metavar="B", help="the new one, likewise")
+    parser.add_argument("--study", help="the study of both, instead of STUDY/")
+    _add_results(parser)
 
 
 def _results(commands: _Commands) -> None:

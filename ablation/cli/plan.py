@@ -12,12 +12,12 @@ from ablation.cli.folders import price_per_hour, results_folder
 from ablation.cli.terminal import print_json
 from ablation.contract.errors import ConfigError
 from ablation.judge.decide import read_seeded_stages
-from ablation.judge.edges import Edge, correct, judge_edges
+from ablation.judge.edges import Correction, Edge, judge_edges
 from ablation.judge.gate import chosen
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.planning import MOST_SEEDS, Cost, Level, Pilot, detectable, fewest_seeds, split
 from ablation.judge.power import minimal_detectable_effect
-from ablation.judge.sequential import look_weights
+from ablation.judge.significance import look_weights
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
@@ -39,7 +39,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
         tried = _known(chosen(edges, arguments.edges))
         pilots = [split(edge) for edge in tried]
         cost = cost_of(tried, max(pilot.items for pilot in pilots))
-        alone, looks = correct(study, edges).level, study.analysis.looks
+        alone, looks = Correction.of(study, edges).level, study.analysis.looks
         weights = look_weights(looks) if looks else {}
         edges_ = "1 edge" if len(tried) == 1 else f"{len(tried)} edges"
         said = f"the noise of {edges_}, {pilots[0].seeds} seeds of {pilots[0].items:,} items"

@@ -58,6 +58,19 @@ FORMATS = {
         "folder",
         "an item is an unperturbed instance; trials are repeats; `--metric` must name the statistic",
     ),
+    "lmms_eval": Format(
+        ("compare",),
+        "lmms-eval's samples",
+        "`<date>_samples_<task>.jsonl`, written with `--log_samples`; `<date>_results.json` in the same folder is used "
+        "if it exists",
+        "an item is a document, by `doc_id`; the task is the subset; a metric is a number, or a map with a `score`",
+    ),
+    "every_eval_ever": Format(
+        ("compare",),
+        "Every Eval Ever's samples",
+        "`<id>.jsonl` or `<id>_samples.jsonl` of its schema for instances, 0.2; `<id>.json` is used if it exists",
+        "an item is a sample, by `sample_id`; the evaluation is the subset; the metric is `score` or `is_correct`",
+    ),
     "table": Format(
         ("compare",),
         "a table (CSV, TSV, JSON lines, Parquet) with the columns item and value",

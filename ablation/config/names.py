@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from ablation.contract.reading import listed
 
 _Each = TypeVar("_Each", bound=Hashable)
-RESERVED_KEYS = ("extends", "why", "gpu")  # of a variant file; no config model may have them
+RESERVED_KEYS = ("extends", "why", "gpu", "between")  # of a variant file; no config model may have them
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 

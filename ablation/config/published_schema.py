@@ -36,7 +36,6 @@ class Claim(Strict):
     against: Text
     column: Text
     percent: Printed = Field(description="Claimed change of the column from `against` to `variant`; negative: lower.")
-    p: Printed | None = Field(default=None, description="The p-value that the source gives for the change.")
     text: Text
 
 
@@ -54,13 +53,6 @@ class Standing(Strict):
         if self.best == (self.below is not None):
             raise ValueError("give `best: true` or `below`, one of the two")
         return self
-
-
-class StatedTest(Strict):
-    """A test of the source with its p-value, as `t(28) = 2.20, p = .036`; also F, chi2, z and r."""
-
-    variant: Text
-    text: Text
 
 
 class Delta(Strict):
@@ -149,7 +141,6 @@ class PublishedFile(Strict):
     rows: dict[str, list[Cell | None]] = Field(default={}, description="Variant: one number per column.")
     claims: list[Claim] = Field(default=[])
     standings: list[Standing] = Field(default=[], description="Superlatives and bounds: the best, below 0.004.")
-    tests: list[StatedTest] = Field(default=[], description="Tests with their p-values.")
     deltas: list[Delta] = Field(default=[], description="Where the source gives differences and no values.")
     training: list[Reading] = Field(default=[], description="Figures of the training, compared with our curves.")
     differences: list[Difference] = Field(default=[], description="Which figures are differences of others.")

@@ -3,19 +3,17 @@
     row,gender,race,religion,mean
     baseline,0.0170,0.0410,0.0200,0.0277
 
-Cells may be percentages (`51.7%`, or a heading with `%`), numbers with a spread (`0.512 ± 0.021`), empty, or the text
-of a test (`t(28) = 2.20, p = .036`).
+Cells may be percentages (`51.7%`, or a heading with `%`), numbers with a spread (`0.512 ± 0.021`), or empty.
 """
 
 import csv
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ablation.config.names import suggest
 from ablation.config.printed import Cell, Printed
-from ablation.config.published_schema import PublishedFile, StatedTest, is_target, largest
+from ablation.config.published_schema import PublishedFile, is_target, largest
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_bytes
 
@@ -23,7 +21,6 @@ MEANS = ("mean", "average", "avg", "avg.", "overall", "all", "total")
 MISSING = ("", "-", "–", "—", "n/a", "na", "nan", "none", "null", "/")
 MOST_ITEMS = 1_000_000
 _MOST_BYTES = 5_000_000
-_LOOKS_LIKE_TEST = re.compile(r"\bp\s*[<>=≤≥]")
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,6 @@ def read_table(file: Path, options: TableOptions) -> PublishedFile:
     if {column for column in columns.values() if column.lower() not in MEANS} <= percents:
         percents = set(columns.values())  # the mean of percentages is one, also without its sign
     rows: dict[str, dict[str, Cell]] = {}
-    tests: list[StatedTest] = []
     for number, cells in body:
         where = f"{file}:{number}"
         if len(cells) != len(heading):
@@ -74,9 +70,7 @@ def read_table(file: Path, options: TableOptions) -> PublishedFile:
         rows[name] = {}
         for place, column in columns.items():
             text = cells[place].strip()
-            if _LOOKS_LIKE_TEST.search(text):
-                tests.append(StatedTest(variant=name, text=text))
-            elif text.lower() not in MISSING:
+            if text.lower() not in MISSING:
                 rows[name][column] = _cell(where, column, text, percent=column in percents)
     kept = [column for column in columns.values() if any(column in row for row in rows.values())]
     mean = next((column for column in kept if column.strip().lower() in MEANS), "mean")
@@ -96,7 +90,6 @@ def read_table(file: Path, options: TableOptions) -> PublishedFile:
             "columns": kept,
             "mean": mean,
             "rows": {name: [row.get(column) for column in kept] for name, row in rows.items()},
-            "tests": tests,
         }
     )
 

@@ -14,7 +14,7 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def study_json_schema(study: Study) -> dict[str, Any]:
-    """Return the schema of a variant file: the config model with every key optional, `extends`, `why` and `gpu`."""
+    """Return the schema of a variant file: the config model with every key optional, and the keys of our own."""
     schema = study.config_model.model_json_schema()
     definitions = schema.get("$defs", {})
     # A variant states only what it changes, so nothing is required; but lists replace, so their items are complete.
@@ -26,6 +26,13 @@ def study_json_schema(study: Study) -> dict[str, Any]:
         "extends": {"type": "string", "description": "The one parent; absent only for a root."},
         "why": {"type": "string", "minLength": 1, "description": "Why this variant exists, in a sentence."},
         "gpu": {"type": "integer", "minimum": 1, "description": "Accelerators for each of its stages that needs one."},
+        "between": {
+            "type": "array",
+            "items": {"type": "string"},
+            "minItems": 2,
+            "maxItems": 2,
+            "description": "Instead of `extends`: A of [A, B] with a part of what B changes (`ablation explain`).",
+        },
     }
     return {
         "$schema": _DRAFT,

@@ -266,7 +266,7 @@ _ONE_OR_MORE = {
 
 
 class HealthRule(Strict):
-    """A range that a training metric should stay in; `ablation.contract.health.rules` says how it is measured."""
+    """A range that a training metric should stay in; `ablation.contract.health` says how it is measured."""
 
     id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     stage: Annotated[StageName, WithJsonSchema(_ONE_OR_MORE)] = Field(

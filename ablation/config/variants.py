@@ -36,7 +36,7 @@ _RESERVED_STUDIES = ("assets",)  # results/stages/assets holds the shared models
 
 @dataclass(frozen=True)
 class VariantFile:
-    """A variant file as written."""
+    """A variant file as written. `between`: it takes values from its parent, and no edge leads to it."""
 
     name: str
     path: Path
@@ -44,6 +44,7 @@ class VariantFile:
     why: str
     gpu: int | None
     overrides: dict[str, Any]
+    between: bool = False
 
 
 def load_studies(settings: Settings) -> dict[str, Study]:
@@ -86,7 +87,7 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
             continue  # it has a mistake of its own
         parent = None if variant.parent is None else variants[variant.parent]
         with mistakes:
-            variants[variant.name] = _resolve(
+            variants[variant.name] = resolve(
                 variant, parent, study=name, written=written, base=base, model=model, scale=scale
             )
     mistakes.refuse()
@@ -97,7 +98,7 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
     return Study(name, file, written, model, parts, stages, variants, published)
 
 
-def _resolve(
+def resolve(
     file: VariantFile,
     parent: Variant | None,
     *,
@@ -125,7 +126,7 @@ def _resolve(
     return Variant(
         study=study,
         name=file.name,
-        parent=file.parent,
+        parent=None if file.between else file.parent,
         why=file.why,
         file=file.path,
         gpu=file.gpu,
@@ -183,7 +184,12 @@ def _read_variant(path: Path, model: type[BaseModel]) -> VariantFile:
         remedy = "use letters, digits, '.', '-', '_', not starting with '.' or '-'"
         raise ConfigError(path, "", None, "is not a valid variant name", remedy)
     overrides = load_yaml(path)
-    parent, why, gpu = (overrides.pop(key, None) for key in RESERVED_KEYS)
+    parent, why, gpu, between = (overrides.pop(key, None) for key in RESERVED_KEYS)
+    if between is not None:
+        if parent is not None or not (isinstance(between, list) and [type(name) for name in between] == [str, str]):
+            remedy = "write [A, B], and no `extends`; `ablation explain` does"
+            raise ConfigError(path, "between", between, "does not name two variants", remedy)
+        parent = between[0]
     if parent is not None and not isinstance(parent, str):
         raise ConfigError(
             path, "extends", parent, "is not the name of one variant", "write one name, in quotes if a number"
@@ -193,7 +199,7 @@ def _read_variant(path: Path, model: type[BaseModel]) -> VariantFile:
     if gpu is not None and (not isinstance(gpu, int) or isinstance(gpu, bool) or gpu < 1):
         raise ConfigError(path, "gpu", gpu, "is not a number of devices", "write 1, 2, ...")
     check_known(model, overrides, path)
-    return VariantFile(path.stem, path, parent, why.strip(), gpu, overrides)
+    return VariantFile(path.stem, path, parent, why.strip(), gpu, overrides, between is not None)
 
 
 def _parents_first(files: Mapping[str, VariantFile]) -> Iterator[VariantFile]:

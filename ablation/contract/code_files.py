@@ -127,19 +127,17 @@ def _files_below(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
 
     A pipe would be waited for, and two links to a folder above them lead to 2^40 paths.
     """
-    waiting = [folder]
-    for start in waiting:  # links after what they may lead to
-        for place, folders, files in os.walk(start):
-            here = _inode(place)
-            if here is None or here in seen:
-                folders.clear()
-                continue
-            seen.add(here)
-            folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
-            waiting += [path for name in folders if (path := Path(place, name)).is_symlink()]
-            for name in files:
-                if not name.startswith(".") and not name.endswith(".pyc") and (path := Path(place, name)).is_file():
-                    yield path
+    for place, folders, files in os.walk(folder, followlinks=True):
+        here = _inode(place)
+        if here is None or here in seen:
+            folders.clear()
+            continue
+        seen.add(here)
+        folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        folders.sort(key=lambda name: (os.path.islink(os.path.join(place, name)), name))  # links after real folders
+        for name in files:
+            if not name.startswith(".") and not name.endswith(".pyc") and (path := Path(place, name)).is_file():
+                yield path
 
 
 def _inode(path: Path | str) -> tuple[int, int] | None:

@@ -18,8 +18,6 @@
 doubled: `{{`.
 """
 
-import ast
-import contextlib
 import difflib
 import json
 import os
@@ -28,11 +26,8 @@ import shlex
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from ablation.contract.definitions import imported_names
 
 OUTPUT = "output"  # the command's subfolder of its stage's folder, whose other files are the tracker's
 KINDS = {
@@ -113,38 +108,22 @@ class Mentions(NamedTuple):
     folders: list[str]
 
 
+_STARTED = re.compile(r"(?:^|[\s'\"])(?:-[A-Za-z]*?m\s*|--module\s+)([A-Za-z_][\w.]*)")
+_IMPORTED = re.compile(r"\b(?:from\s+([A-Za-z_][\w.]*)\s+)?import\s+([A-Za-z_][\w.]*)")
+
+
 def mentions(words: Sequence[str]) -> Mentions:
     """Return what may be files (`x`, `--key=x`, `a=x,y`, `@x`), modules (`-m x`) and folders (`PYTHONPATH=x:y`).
 
-    The program behind `-c` is looked at as well, Python or shell.
+    The program behind `-c` counts as well, Python or shell. Rather too many names than too few: what is not there is
+    not used.
     """
-    files: list[str] = []
-    modules: list[str] = []
-    folders: list[str] = []
-    for before, word in pairwise(["", *words]):
-        files += [word, *re.split(r"[=,@\[\]'\"]", word)]
-        if attached := re.fullmatch(r"-[A-Za-z]*?m([\w.]+)", word):
-            modules += [attached[1], f"{attached[1]}.__main__"]
-        if re.fullmatch("-[A-Za-z]*m|--module", before):
-            modules += [word, f"{word}.__main__"]
-        elif re.fullmatch("-[a-z]*c", before):
-            inside = _inside(word)
-            files, modules, folders = files + inside.files, modules + inside.modules, folders + inside.folders
-        elif word.startswith("PYTHONPATH="):
-            folders += filter(None, word.partition("=")[2].split(os.pathsep))
-    return Mentions(files, modules, folders)
-
-
-def _inside(program: str) -> Mentions:
-    try:
-        nodes = ast.walk(ast.parse(program))
-    except (SyntaxError, ValueError):
-        lexer = shlex.shlex(program, posix=True, punctuation_chars=True)
-        lexer.whitespace_split = True
-        with contextlib.suppress(ValueError):  # it has no end of a quotation, say
-            return mentions(list(lexer))
-        return Mentions([], [], [])
-    return Mentions([], [name for level, name in imported_names(nodes) if not level], [])
+    text = " ".join(words)
+    files = [part for word in words for part in (word, *re.split(r"[\s=,@<>|&;()\[\]'\"]+", word))]
+    modules = [name for found in _STARTED.findall(text) for name in (found, f"{found}.__main__")]
+    modules += [".".join(filter(None, names)) for names in _IMPORTED.findall(text)]
+    folders = [folder for path in re.findall(r"PYTHONPATH=([^\s'\"]+)", text) for folder in path.split(os.pathsep)]
+    return Mentions(files, modules, [folder for folder in folders if folder])
 
 
 def _filled(word: str, filling: Filling) -> list[str]:

@@ -1,4 +1,4 @@
-"""The definitions of a Python file, and the names to which each of its statements refers.
+"""The statements of a Python file: what each binds, and the names to which it refers.
 
 A statement counts by its syntax tree: comments, docstrings and layout do not. The text form of a tree belongs to a
 minor version of Python, and so does its digest. Names are resolved by `ablation.contract.fingerprint`.
@@ -8,7 +8,7 @@ import ast
 import hashlib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,10 +27,11 @@ _HARMLESS = frozenset(
         *("total_ordering", "tuple"),
     )
 )
-# By these, code finds definitions that it does not name.
-_SEARCHING = re.compile(
-    r"(__import__|eval|exec|globals)$|(builtins|importlib|pkgutil|pydoc|runpy)\b|sys\.+modules\b|inspect\.+getmodule\b"
-    r"|ablation\.contract\.parts\.(load|part)\b"
+# By these, code finds definitions that it does not name: names in a statement, what it imports, attributes.
+_SEARCHING = re.compile(r"(__import__|eval|exec|globals)$|sys\.modules\b|inspect\.getmodule\b")
+_SEARCHING_IMPORTS = re.compile(
+    r"(builtins|importlib|pkgutil|pydoc|runpy)\b|sys\.modules$|inspect\.getmodule$"
+    r"|ablation\.contract\.parts(\.load|\.part)?$"
 )
 _SEARCHING_ATTRIBUTES = frozenset(("__globals__", "__subclasses__", "f_globals"))
 _WITHOUT_MEANING = frozenset(("ctx", "kind", "type_comment", "type_ignores"))
@@ -44,32 +45,36 @@ class Import(NamedTuple):
     module: str
     name: str
 
+    @property
+    def searches(self) -> bool:
+        """Whether what is imported may find definitions that code does not name."""
+        renamed = self.module in ("sys", "inspect") and not self.name and self.bound not in ("", self.module)
+        return renamed or _SEARCHING_IMPORTS.match(f"{self.module}.{self.name}".rstrip(".")) is not None
+
 
 class Statement(NamedTuple):
-    """A statement at the top level of a file.
+    """A statement at the top level of a file; of an import statement, the part that imports one name.
 
-    names: as they stand in it, with attributes: `losses.clipped`. imports: inside it. searches: it may reach
-    definitions that it does not name, through `import_module`, `globals()` and their like.
+    binds: names. names: as they stand in it, with attributes: `losses.clipped`. imports: it, or inside it. deferred:
+    it imports nothing until it is called. acts: it may do more than bind its names when the file is imported. searches:
+    it may reach definitions that it does not name, through `import_module`, `globals()` and their like.
     """
 
     digest: str
+    binds: tuple[str, ...]
     names: frozenset[str]
     imports: tuple[Import, ...]
+    deferred: bool
+    acts: bool
     searches: bool
 
 
 class File(NamedTuple):
-    """A file's statements, except imports and what only type checkers see.
-
-    bindings: name -> the statements (by number) and imports that bind it. always: the statements that do something when
-    the file is imported. imports: of the file itself.
-    """
+    """A file's statements, except those that only type checkers see. bindings: name -> the statements that bind it."""
 
     text: bytes
     statements: tuple[Statement, ...]
-    bindings: dict[str, tuple[int | Import, ...]]
-    always: tuple[int, ...]
-    imports: tuple[Import, ...]
+    bindings: dict[str, tuple[int, ...]]
 
 
 _CACHE: dict[tuple[str, str, bytes], File] = {}
@@ -84,42 +89,13 @@ def file_of(name: str, path: Path, source: bytes) -> File:
         except (SyntaxError, ValueError) as error:
             raise ConfigError(path, "", None, f"is not valid Python ({error})", "correct it") from None
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        _CACHE[key] = _file(tree, package, key[2])
+        statements = tuple(_statements(list(_run(tree.body)), package))
+        bindings: dict[str, tuple[int, ...]] = {}
+        for number, statement in enumerate(statements):
+            for bound in statement.binds:
+                bindings[bound] = (*bindings.get(bound, ()), number)
+        _CACHE[key] = File(key[2], statements, bindings)
     return _CACHE[key]
-
-
-def _file(tree: ast.Module, package: str, text: bytes) -> File:
-    nodes: list[ast.stmt] = []
-    statements: list[Statement] = []
-    bindings: dict[str, list[int | Import]] = {}
-    imports: list[Import] = []
-    foreign_imports: list[ast.stmt] = []
-    for node in _run(tree.body):
-        found: Iterable[Import] = ()
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            found = _imports(node, package)
-            if all(map(_is_foreign, found)):
-                foreign_imports.append(node)
-        else:
-            statement = _statement(node, package)
-            found = () if isinstance(node, _DEFINITIONS) else statement.imports
-            for name in [node.name] if isinstance(node, _DEFINITIONS) else _bound(node):
-                bindings.setdefault(name, []).append(len(nodes))
-            nodes.append(node)
-            statements.append(statement)
-        imports += found
-        for each in found:
-            bindings.setdefault(each.bound, []).append(each)
-    bindings.pop("", None)
-    foreign = {name for name, bound in bindings.items() if all(map(_is_foreign, bound))}
-    own = bindings.keys() - foreign
-    statements = [each._replace(searches=each.searches or _searches(each, bindings)) for each in statements]
-    used = {name.partition(".")[0] for each in statements for name in each.names}
-    effects = [node for node in foreign_imports if _for_its_effects(node, used)]
-    always = tuple(number for number, node in enumerate(nodes) if _acts(node, own))
-    always += tuple(range(len(statements), len(statements) + len(effects)))
-    statements += [_statement(node, package)._replace(imports=()) for node in effects]
-    return File(text, tuple(statements), {name: tuple(b) for name, b in bindings.items()}, always, tuple(imports))
 
 
 def _run(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
@@ -130,41 +106,73 @@ def _run(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
             "__name__ == '__main__'",
         ):
             yield from _run(node.orelse)
-        elif not (isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))):
+        elif not _is_idle(node):
             yield node
 
 
-def _bound(node: ast.stmt) -> list[str]:
-    """Return the names that a statement binds, other than by importing; rather too many than too few."""
-    found = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)]
-    found += [each.name for each in ast.walk(node) if isinstance(each, _DEFINITIONS)]
-    return list(dict.fromkeys(found))
+def _is_idle(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 
-def _is_foreign(bound: int | Import) -> bool:
-    return isinstance(bound, Import) and bound.module.partition(".")[0] not in PACKAGES
+def _statements(nodes: Sequence[ast.stmt], package: str) -> Iterator[Statement]:
+    read = [_read(node, package) for node in nodes]
+    own = {
+        name
+        for node, reader in zip(nodes, read, strict=True)
+        for name in _bound(node, reader.imports)
+        if not isinstance(node, ast.Import | ast.ImportFrom) or any(map(_is_own, reader.imports))
+    }
+    for node, reader in zip(nodes, read, strict=True):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                yield _import(node, alias, package)
+        else:
+            searches = reader.searches or any(map(_SEARCHING.match, reader.names))
+            yield Statement(
+                digest=digest_of(reader.words),
+                binds=_bound(node, reader.imports),
+                names=frozenset(reader.names),
+                imports=tuple(reader.imports),
+                deferred=isinstance(node, _DEFINITIONS),
+                acts=_acts(node, own),
+                searches=searches or any(each.searches for each in reader.imports),
+            )
 
 
-def _for_its_effects(node: ast.stmt, used: Iterable[str]) -> bool:
-    """Whether an import may be there for what it does: of a library outside Python's, a name unused or with dots."""
-    if isinstance(node, ast.ImportFrom):
-        return any(each.name == "*" for each in node.names)
-    names = [each.name for each in node.names if each.asname is None] if isinstance(node, ast.Import) else []
-    others = [name for name in names if name.partition(".")[0] not in sys.stdlib_module_names]
-    return any("." in name or name not in used for name in others)
+def _import(node: ast.Import | ast.ImportFrom, alias: ast.alias, package: str) -> Statement:
+    """Return the part of an import statement that imports one name."""
+    found = tuple(_imported(node, alias, package))
+    bound = tuple(each.bound for each in found if each.bound)
+    # What a library does when it is imported may be the reason for it; Python's own modules do nothing.
+    library = found[-1].module.partition(".")[0] not in (*PACKAGES, *sys.stdlib_module_names)
+    acts = library and (alias.name == "*" or (isinstance(node, ast.Import) and alias.asname is None))
+    words = [f"import {each.bound}={each.module}.{each.name}" for each in found]
+    return Statement(digest_of(words), bound, frozenset(), found, False, acts, any(each.searches for each in found))
 
 
-def _imports(node: ast.Import | ast.ImportFrom, package: str) -> list[Import]:
+def _imported(node: ast.Import | ast.ImportFrom, alias: ast.alias, package: str) -> Iterator[Import]:
     if isinstance(node, ast.Import):
-        found = []
-        for each in node.names:
-            top = each.name.partition(".")[0]
-            found.append(Import(each.asname or top, each.name if each.asname else top, ""))
-            found.append(Import("", each.name, ""))
-        return found
+        top = alias.name.partition(".")[0]
+        yield Import(alias.asname or top, alias.name if alias.asname else top, "")
+        yield Import("", alias.name, "")
+        return
     above = package.split(".")[: package.count(".") + 2 - node.level] if node.level else []
     module = ".".join([*above, *([node.module] if node.module else [])])
-    return [Import("" if each.name == "*" else each.asname or each.name, module, each.name) for each in node.names]
+    yield Import("" if alias.name == "*" else alias.asname or alias.name, module, alias.name)
+
+
+def _is_own(each: Import) -> bool:
+    return each.module.partition(".")[0] in PACKAGES
+
+
+def _bound(node: ast.stmt, imports: Iterable[Import]) -> tuple[str, ...]:
+    """Return the names that a statement binds; rather too many than too few."""
+    if isinstance(node, _DEFINITIONS):
+        return (node.name,)
+    found = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)]
+    found += [each.name for each in ast.walk(node) if isinstance(each, _DEFINITIONS)]
+    found += [each.bound for each in imports if each.bound]
+    return tuple(dict.fromkeys(found))
 
 
 def _acts(node: ast.stmt, own: Iterable[str]) -> bool:
@@ -173,37 +181,27 @@ def _acts(node: ast.stmt, own: Iterable[str]) -> bool:
     own: names that are bound to something of the project; calling one may have any effect.
     """
     if isinstance(node, ast.Assign | ast.AnnAssign):
-        return not _binds(node) or any(isinstance(each, ast.Call) for each in ast.walk(node))
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        plain = all(isinstance(each, ast.Name | ast.Tuple | ast.Store) for each in _walk(targets))
+        return not plain or _calls([node.value] if node.value else [], own)
     if isinstance(node, _FUNCTIONS):
-        evaluated = [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]
-        return any(not _harmless(each, own) for each in [*node.decorator_list, *_calls(evaluated)])
+        return _calls([*node.args.defaults, *filter(None, node.args.kw_defaults)], own, node.decorator_list)
     if isinstance(node, ast.ClassDef):
         if node.keywords or any(_root(base) in own for base in node.bases):
             return True
-        inner = [each for each in node.body if isinstance(each, _DEFINITIONS)]
-        others = [each for each in node.body if not isinstance(each, _DEFINITIONS)]
-        evaluated = [*node.decorator_list, *_calls([*node.decorator_list, *others])]
-        if not all(map(_binds, others)) or not all(_harmless(each, own) for each in evaluated):
-            return True
-        return any(_acts(each, own) for each in inner)
-    return not (hasattr(ast, "TypeAlias") and isinstance(node, ast.TypeAlias))
+        return _calls((), own, node.decorator_list) or any(_acts(each, own) for each in node.body)
+    return not (_is_idle(node) or (hasattr(ast, "TypeAlias") and isinstance(node, ast.TypeAlias)))
 
 
-def _binds(node: ast.stmt) -> bool:
-    """Whether a statement does no more than give names a value, if that."""
-    if isinstance(node, ast.Assign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return all(isinstance(each, ast.Name | ast.Tuple | ast.Store) for each in _walk(targets))
-    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+def _calls(values: Iterable[ast.AST], own: Iterable[str], decorators: Iterable[ast.AST] = ()) -> bool:
+    """Whether a decorator, or a call in one or in a value, may have side effects."""
+    calls = [each for each in _walk((*values, *decorators)) if isinstance(each, ast.Call)]
+    return not all(_harmless(each, own) for each in (*decorators, *calls))
 
 
 def _walk(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     for node in nodes:
         yield from ast.walk(node)
-
-
-def _calls(nodes: Iterable[ast.AST]) -> list[ast.Call]:
-    return [node for node in _walk(nodes) if isinstance(node, ast.Call)]
 
 
 def _harmless(node: ast.AST, own: Iterable[str]) -> bool:
@@ -223,7 +221,7 @@ def _root(node: ast.AST) -> str:
 
 def tree_digest(tree: ast.Module) -> str:
     """Return 16 hex digits for a syntax tree without its docstrings."""
-    return _statement(tree, "").digest
+    return digest_of(_read(tree, "").words)
 
 
 def imported_names(nodes: Iterable[ast.AST]) -> Iterable[tuple[int, str]]:
@@ -237,21 +235,10 @@ def imported_names(nodes: Iterable[ast.AST]) -> Iterable[tuple[int, str]]:
             yield from ((node.level, f"{base}.{alias.name}".lstrip(".")) for alias in node.names)
 
 
-def _statement(node: ast.stmt | ast.Module, package: str) -> Statement:
+def _read(node: ast.AST, package: str) -> "_Reader":
     reader = _Reader(package)
     reader.add(node)
-    return Statement(digest_of(reader.words), frozenset(reader.names), tuple(reader.imports), reader.searches)
-
-
-def _searches(statement: Statement, bindings: Mapping[str, Iterable[int | Import]]) -> bool:
-    """Whether a statement looks definitions up by other means than their names, under whatever alias."""
-    for dotted in statement.names:
-        head, _, rest = dotted.partition(".")
-        bound = [each for each in (*bindings.get(head, ()), *statement.imports) if isinstance(each, Import)]
-        meant = [f"{each.module}.{each.name}.{rest}" for each in bound if each.bound == head]
-        if any(map(_SEARCHING.match, [dotted, *meant])):
-            return True
-    return False
+    return reader
 
 
 def digest_of(words: Iterable[str]) -> str:
@@ -294,7 +281,7 @@ class _Reader:
         if kind is ast.Name:
             self.names.add(value.id)
         elif kind is ast.Import or kind is ast.ImportFrom:
-            self.imports += _imports(value, self.package)
+            self.imports += (each for alias in value.names for each in _imported(value, alias, self.package))
         elif kind is ast.AnnAssign:  # evaluating a class's annotations finds names in strings as well
             texts = (each.value for each in ast.walk(value.annotation) if isinstance(each, ast.Constant))
             self.names.update(word for text in texts if isinstance(text, str) for word in _WORD.findall(text))

@@ -18,16 +18,16 @@ from ablation.contract.parts import PACKAGES
 
 # An entry need not name them, but every stage runs them.
 HARNESS = (
-    "ablation.runner.threads.prepare_process",
+    "ablation.runner.lifetime.prepare_process",
     "ablation.runner.stage.load_config",
     "ablation.contract.health.parse_rules",
     "trainers.harness.fix_randomness",
     "trainers.harness.Stage",
 )
 # Other names of an entry module, by which the runner finds out how to run it.
-_OF_ENTRIES = ("RANKS", "NEEDS_TORCH")
-_IMPORTED, _ALL = "", "*"  # instead of a definition: the module as it is imported, and all that it defines
-_Node = tuple[str, str]  # module, definition
+_OF_ENTRIES = ("RANKS",)
+_IMPORTED, _ALL = -1, -2  # instead of a statement: the module as it is imported, and all that it defines
+_Node = tuple[str, int]  # module, statement of its file
 
 
 class Code(NamedTuple):
@@ -78,17 +78,19 @@ def code_of(
     names, exclude, parts = tuple(names), tuple(sorted(exclude)), dict(parts or {})
     sources = sources or Sources(root)
     nodes = sources.reached((*names, *parts.values()), frozenset(exclude))
-    found: dict[str, set[str]] = {}
-    for module, name in nodes:
-        found.setdefault(module, set()).add(name)
-    modules = {module: sources.digest(module, frozenset(found[module])) for module in sorted(found)}
+    found: dict[str, list[int]] = {}
+    for module, number in nodes:
+        found.setdefault(module, []).append(number)
+    modules = {module: sources.digest(module, tuple(sorted(found[module]))) for module in sorted(found)}
     return Code(names, exclude, modules, _joined({name: sources.read(name).text for name in modules}), parts)
 
 
-def definitions(code: Code, root: Path) -> set[_Node]:
+def definitions(code: Code, root: Path) -> set[tuple[str, str]]:
     """Return (module, definition) of all that counts."""
-    nodes = Sources(root).reached((*code.names, *code.parts.values()), frozenset(code.exclude))
-    return {node for node in nodes if node[1] not in (_IMPORTED, _ALL)}
+    sources = Sources(root)
+    nodes = sources.reached((*code.names, *code.parts.values()), frozenset(code.exclude))
+    counting = [(module, sources.read(module).statements[number]) for module, number in nodes if number >= 0]
+    return {(module, name) for module, statement in counting for name in statement.binds}
 
 
 def combined(digests: Mapping[str, str]) -> str:
@@ -129,7 +131,7 @@ class Sources:
         self._files: dict[str, File] = {}
         self._references: dict[_Node, tuple[_Node, ...]] = {}
         self._reached: dict[tuple[_Node, frozenset[str]], frozenset[_Node]] = {}
-        self._digests: dict[tuple[str, frozenset[str]], str] = {}
+        self._digests: dict[tuple[str, tuple[int, ...]], str] = {}
 
     def find(self, name: str) -> Path | None:
         """Return a module's file; None where the project has no such module."""
@@ -155,17 +157,12 @@ class Sources:
             nodes = nodes.union(*(self._reached_from(node, exclude) for node in more))
         return nodes
 
-    def digest(self, module: str, names: frozenset[str]) -> str:
-        """Return 16 hex digits for these definitions of a module, in the order in which they stand there."""
-        if (module, names) not in self._digests:
-            file = self.read(module)
-            bound = {(name, each) for name in names for each in file.bindings.get(name, ())}
-            numbers = {each for _, each in bound if isinstance(each, int)} | set(file.always)
-            imports = sorted(f"{name}={each.module}.{each.name}" for name, each in bound if isinstance(each, Import))
-            self._digests[module, names] = digest_of(
-                [*(file.statements[number].digest for number in sorted(numbers)), *imports]
-            )
-        return self._digests[module, names]
+    def digest(self, module: str, numbers: tuple[int, ...]) -> str:
+        """Return 16 hex digits for these statements of a module, in the order in which they stand there."""
+        if (module, numbers) not in self._digests:
+            statements = self.read(module).statements
+            self._digests[module, numbers] = digest_of(statements[number].digest for number in numbers if number >= 0)
+        return self._digests[module, numbers]
 
     def _named(self, name: str) -> Iterator[_Node]:
         """Yield the definitions that a requested name stands for."""
@@ -201,27 +198,23 @@ class Sources:
             self._reached[start, exclude] = frozenset(found)
         return self._reached[start, exclude]
 
-    def _referred(self, module: str, name: str) -> Iterator[_Node]:
+    def _referred(self, module: str, number: int) -> Iterator[_Node]:
         """Yield the nodes to which one node refers."""
         file = self.read(module)
-        if name == _IMPORTED:
+        if number == _IMPORTED:
             packages = (module.rsplit(".", depth)[0] for depth in range(1, module.count(".") + 1))
             yield from ((package, _IMPORTED) for package in packages if self.find(package) is not None)
-            for each in file.imports:
-                yield from self._executed(each)
-            for number in file.always:
-                yield from self._of_statement(module, number)
+            for place, statement in enumerate(file.statements):
+                for each in () if statement.deferred else statement.imports:
+                    yield from self._executed(each)
+                if statement.acts:
+                    yield module, place
             return
         yield module, _IMPORTED
-        if name == _ALL:
+        if number == _ALL:
             for defined in file.bindings:
                 yield from self._meant(module, defined, ())
-        for bound in file.bindings.get(name, ()):
-            if isinstance(bound, int):
-                yield from self._of_statement(module, bound)
-
-    def _of_statement(self, module: str, number: int) -> Iterator[_Node]:
-        file = self.read(module)
+            return
         statement = file.statements[number]
         for each in statement.imports:
             yield from self._executed(each)
@@ -238,7 +231,7 @@ class Sources:
         for name in (statement.module, f"{statement.module}.{statement.name}"):
             if self.find(name) is not None:
                 yield name, _IMPORTED
-        if statement.name == _ALL and self.find(statement.module) is not None:
+        if statement.name == "*" and self.find(statement.module) is not None:
             yield statement.module, _ALL
 
     def _meant(self, module: str, name: str, rest: Sequence[str]) -> Iterator[_Node]:
@@ -255,23 +248,22 @@ class Sources:
                 else:
                     yield module, _ALL
                 continue
-            bound = self.read(module).bindings.get(name, ())
-            if bound:
-                yield module, name
-            waiting += [(each.module, each.name, rest) for each in bound if isinstance(each, Import)]
+            file = self.read(module)
+            bound = file.bindings.get(name, ())
+            for number in bound:
+                yield module, number
+                imports = file.statements[number].imports
+                waiting += [(each.module, each.name, rest) for each in imports if each.bound == name]
             if self.find(f"{module}.{name}") is not None:
                 waiting.append((f"{module}.{name}", "", rest))
             elif not bound:  # found by the module's own `__getattr__`, or in what it imports with a star
                 yield module, _ALL
 
     def _searches(self, node: _Node) -> bool:
-        """Whether a definition may reach others that it does not name. The plan names what the runner looks up."""
-        module, name = node
-        if module.partition(".")[0] == "ablation":
-            return False
-        file = self.read(module)
-        numbers = file.always if name == _IMPORTED else file.bindings.get(name, ())
-        return any(isinstance(number, int) and file.statements[number].searches for number in numbers)
+        """Whether a statement may reach others that it does not name. The plan names what the runner looks up."""
+        module, number = node
+        ours = module.partition(".")[0] == "ablation"
+        return not ours and number >= 0 and self.read(module).statements[number].searches
 
 
 def _find(name: str, root: Path) -> Path | None:

@@ -18,28 +18,18 @@ GIB = 1 << 30
 class Work:
     """Memory of a device, in addition to `held`, while a stage does one thing; one such thing at a time.
 
-    rows: how many go through the model at once, as configured. of_rows: bytes by name of so many rows. A stage goes
-    down by halves to one row at once where memory does not suffice.
+    rows: how many go through the model at once, as configured. of_rows: bytes of so many rows. A stage goes down by
+    halves to one row at once where memory does not suffice.
     """
 
     name: str
     rows: int
-    of_rows: Callable[[int], Mapping[str, int]]
-
-    @property
-    def parts(self) -> Mapping[str, int]:
-        """Return the bytes at `rows` rows, by name."""
-        return self.of_rows(self.rows)
+    of_rows: Callable[[int], int]
 
     @property
     def size(self) -> int:
         """Return the bytes at `rows` rows."""
-        return sum(self.parts.values())
-
-    @property
-    def least(self) -> int:
-        """Return the bytes with one row at once."""
-        return sum(self.of_rows(1).values())
+        return self.of_rows(self.rows)
 
 
 @dataclass(frozen=True)
@@ -70,12 +60,7 @@ class Footprint:
     @property
     def least(self) -> int:
         """Return the most bytes on a device with one row at a time: the stage cannot run with fewer."""
-        return self.held_size + max((work.least for work in self.works), default=0)
-
-    @property
-    def host_size(self) -> int:
-        """Return the bytes of the machine's memory."""
-        return sum(self.host.values())
+        return self.held_size + max((work.of_rows(1) for work in self.works), default=0)
 
 
 @dataclass(frozen=True)

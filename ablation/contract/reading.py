@@ -120,3 +120,12 @@ def one_line(text: object, width: int) -> str:
     """Return the text on one line that shows what it is: `printable`, and at most `width` characters."""
     line = printable(" ".join(str(text)[: 100 * width].split()))
     return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def duration(seconds: float) -> str:
+    """Return `18 s`, `4 min` or `2.5 h`."""
+    if not math.isfinite(seconds):
+        return "?"
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -42,12 +42,12 @@ def read_progress(folder: Path) -> Progress | None:
         return None  # it is a courtesy of the trainer, never a reason to fail
 
 
-def read_attempt(folder: Path) -> int:
-    """Return how many times a stage was started, including now; 1 where that is not known."""
+def read_attempt(folder: Path, unknown: int = 1) -> int:
+    """Return how many times a stage was started, including now."""
     try:
         return int(read_json(folder / "attempt.json")["attempt"])
     except (OSError, ValueError, TypeError, KeyError, ArithmeticError):
-        return 1
+        return unknown
 
 
 def _seconds(moment: float | str) -> float:

@@ -136,23 +136,23 @@ def _problem(status: Any, key: str | None) -> str:
         return "it has no known state"
     if key is not None and status.get("key") != key:
         return f"it belongs to the stage {status.get('key')}"
-    wall_s: Any = status.get("wall_s")
-    attempt: Any = status.get("attempt")
-    devices: Any = status.get("devices")
-    files: Any = status.get("files")
-    digests: Any = status.get("sha256")
-    right = {name: isinstance(status.get(name), str) for name in (*_TEXTS, "key")}
-    right["wall_s"] = _is_number(wall_s, (int, float)) and -1e15 < wall_s < 1e15
-    right["attempt"] = _is_number(attempt, int) and 0 <= attempt < 2**31
-    right["devices"] = _is_number(devices, int) and 0 <= devices < 2**31
-    right["files"] = isinstance(files, dict) and all(_is_number(size, int) for size in files.values())
-    right["sha256"] = isinstance(digests, dict) and all(isinstance(digest, str) for digest in digests.values())
-    wrong: Iterable[str] = (name for name, is_right in right.items() if status.get(name) is not None and not is_right)
+    names = (*_TEXTS, "key", "wall_s", "attempt", "devices", "files", "sha256")
+    wrong = (name for name in names if status.get(name) is not None and not _can_be(name, status[name]))
     return next((f"{name} is not what it can be: {status[name]!r}" for name in wrong), "")
 
 
-def _is_number(value: Any, kind: type | tuple[type, ...]) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
+def _can_be(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    match name:
+        case "wall_s":
+            return isinstance(value, int | float) and -1e15 < value < 1e15
+        case "attempt" | "devices":
+            return isinstance(value, int) and 0 <= value < 2**31
+        case "files" | "sha256":
+            kind = int if name == "files" else str
+            return isinstance(value, dict) and all(type(item) is kind for item in value.values())
+    return isinstance(value, str)
 
 
 def _lost(folder: Path, files: dict[str, int]) -> str:

@@ -3,8 +3,8 @@
     decide(study, budget_hours, results, run_grid, say=print, dry_run=False) -> Outcome
 
 Seeds are added only at the looks that the study's analysis declares (`looks: [3, 5, 10]`), so that the p-values of
-`ablation.judge.edges` (ablation/judge/sequential.py) are valid however often one looked. `ablation.judge.predictions`
-estimates which edges are likely to be decided, `ablation.judge.budget` the cost. Hours are device-hours: wall time
+`ablation.judge.edges` (`significance.sequential_p`) are valid however often one looked. `ablation.judge.budget`
+estimates which edges are likely to be decided, and the cost. Hours are device-hours: wall time
 times devices (`stages.device_hours`).
 """
 
@@ -17,10 +17,8 @@ from pathlib import Path
 import pandas as pd
 
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.judge.budget import Offer, Prices, choose, seeds_wanted, table
-from ablation.judge.edges import Edge
-from ablation.judge.predictions import predict
-from ablation.judge.scope import DECIDED
+from ablation.judge.budget import Offer, Prices, choose, predict, seeds_wanted, table
+from ablation.judge.edges import DECIDED, Edge
 from ablation.judge.verdicts import JudgedStudy, judge_study
 from ablation.plan.extra_seeds import save_extra_seeds
 from ablation.store.current import load_or_collect

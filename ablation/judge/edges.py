@@ -1,37 +1,52 @@
 """One verdict per edge of a lineage (parent -> child), with its evidence. Missing numbers are NaN or None.
 
-measure(study, child, parent) -> Measured            effect, noise, looks and p of one comparison
-correct(study, [Measured]) -> Correction             the level that the family of all edges leaves to each
-conclude(study, Measured, Correction) -> Edge        the verdict, and why
-judge_edges(study) -> [Edge]                         all three, for every edge of the analysis plan
+    judge_edges(study) -> [Edge]                         every edge of the analysis plan, corrected for all of them
+    judge_pair(study, child, parent) -> Pair             any two variants, edge or not, as if nothing else were compared
+    judge_all_pairs(study) -> [Pair]                     each pair once, the later variant against the earlier
+
+An edge is `Measured` (one comparison alone), then gets the `Correction` of its family; what follows from the two is
+worked out when it is asked for. A pair that a reader picks after seeing results is one of many that could have been
+picked, so it is not one of the study's verdicts.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 
+from ablation.config import dotted
+from ablation.config.changes import differences
 from ablation.config.lineage import ancestors, compared
 from ablation.config.study_schema import Analysis
 from ablation.contract.rows import LOGGED
-from ablation.judge import no_effect
-from ablation.judge.environments import differing
-from ablation.judge.family import Family, Member, covariances
+from ablation.judge import remarks
+from ablation.judge.factorial import offer
+from ablation.judge.family import Family, Member, covariances, paths_to_ancestors
 from ablation.judge.measurements import Measurements, Problem, Warned, paired_arms, warnings
 from ablation.judge.moderation import SeedPrior
 from ablation.judge.power import minimal_detectable_effect, seeds_needed
-from ablation.judge.scope import DECIDED, share_otherwise, within_scope
-from ablation.judge.sequential import look_weights, sequential_p
-from ablation.judge.significance import Array, Noise, benjamini_hochberg, holm, sign_flip
+from ablation.judge.significance import (
+    Array,
+    Noise,
+    benjamini_hochberg,
+    enough,
+    holm,
+    look_weights,
+    seeds_for,
+    sequential_p,
+    share_otherwise,
+    sign_flip,
+)
 from ablation.judge.statistics import Estimate, contrast_arms
-from ablation.store.analysis_history import seeds_added
 
 # In the order of the page: what helped, what hurt, what made no difference, what is not known.
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", "not run")
+DECIDED = WORDS[:3]
 NOT_COMPARED = ("invalid", "not run")  # edges without a comparison: something is wrong, or still to come
 _NAN = float("nan")
-_IMPORTED = ("imported runs, without code fingerprint",)
 CORRECTIONS = {
     "max-t": " after the max-t correction",
     "holm": " after Holm's correction",
@@ -56,12 +71,11 @@ class Look:
 class Measured:
     """One comparison, without the family; numbers in units of the statistic, positive is an improvement."""
 
-    study: str
+    of: Measurements = field(repr=False, compare=False)
     parent: str
     child: str
     problem: Problem = field(default=Problem())  # what keeps runs from being paired
     factors: tuple[str, ...] = ()
-    cost_hours: float = 0.0  # device-hours of the child's stages that the parent does not share
     paired: tuple[int, ...] = field(default=(), repr=False)  # its seeds, in the order in which they were added
     estimate: Estimate | None = field(default=None, repr=False)  # of all its seeds
     noise: Noise = field(default=Noise(_NAN, 0, _NAN), repr=False)  # of all its seeds; moderated as a look's
@@ -72,6 +86,11 @@ class Measured:
     p: float = _NAN  # two-sided; over all looks where the study declares looks
 
     @property
+    def study(self) -> str:
+        """Its name."""
+        return self.of.name
+
+    @property
     def pair(self) -> tuple[str, str]:
         """Child and parent."""
         return self.child, self.parent
@@ -80,6 +99,13 @@ class Measured:
     def confounded(self) -> bool:
         """Whether more than one factor changed."""
         return len(self.factors) > 1
+
+    @property
+    def cost_hours(self) -> float:
+        """Device-hours of the child's stages that the parent does not share."""
+        shared = self.of.stage_hours.get(self.parent, {})
+        own = [hours for key, hours in self.of.stage_hours.get(self.child, {}).items() if key not in shared]
+        return float(np.array(own).sum()) if own else 0.0
 
     @property
     def effect(self) -> float:
@@ -112,195 +138,14 @@ class Measured:
         return "moderated" if self.prior_df > 0 else "own"
 
 
-@dataclass(frozen=True)
-class Correction:
-    """The correction for the number of edges: the level at which each may be tested on its own, and its derivation.
-
-    With `error: per_word` it is the level for one further verdict, and `joint` the level for the verdicts found, for
-    their intervals (Benjamini and Yekutieli, 2005, JASA 100, 71-81); 0 if there are none.
-    """
-
-    name: str
-    level: float
-    joint: float
-    adjusted: Mapping[tuple[str, str], float]  # p-values of the tested edges, by child and parent
-
-
-@dataclass(frozen=True)
-class Edge(Measured):
-    """A comparison with its verdict."""
-
-    p_adjusted: float = _NAN  # over the study's edges
-    detail: str = "invalid"  # one of WORDS: the verdict if the edge were not confounded
-    why: str = ""
-    in_seeds: float = _NAN  # least share of seeds that a decided verdict covers: the rest may behave differently
-    joint_low: float = _NAN  # interval corrected for all edges of the study that could be tested
-    joint_high: float = _NAN
-    mde: float = _NAN  # at 80% power and the level that the family leaves
-    seeds_needed: int | None = None  # to find the observed effect with 80% power
-    notes: tuple[str, ...] = ()  # what is known of changes without effect
-    warnings: tuple[Warned, ...] = ()  # of runs on either side
-    root: str = ""  # the first of the child's ancestors, and the child against it: `ablation.judge.paths`
-    root_effect: float = _NAN
-    root_low: float = _NAN  # for all paths of the lineage at once
-    root_high: float = _NAN
-
-    @property
-    def verdict(self) -> str:
-        """One of WORDS."""
-        return "confounded" if self.confounded and self.detail not in NOT_COMPARED else self.detail
-
-    @property
-    def reason(self) -> str:
-        """The reason for the verdict, with further remarks, in one sentence."""
-        return "; ".join(filter(None, (self.why, *self.notes, *map(str, self.warnings))))
-
-
-def judge_edges(study: Measurements, *, planning: bool = True) -> list[Edge]:
-    """Verdicts of one study's edges, in the order of its variants or as the analysis plan lists them.
-
-    Without `planning`, slow numbers on which no verdict depends are not computed (smallest detectable effects, seeds
-    needed, joint intervals, how far above alpha an adjusted p is): for callers that need only the verdicts and the
-    edges' own intervals.
-    """
-    edges = [measure(study, child, parent) for child, parent in study_pairs(study)]
-    correction = correct(study, edges, planning=planning)
-    return [conclude(study, edge, correction, planning=planning) for edge in edges]
-
-
-def conclude(study: Measurements, measured: Measured, correction: Correction, *, planning: bool) -> Edge:
-    """Give a measured edge its verdict and further remarks."""
-    problem = measured.problem
-    edge = Edge(
-        **vars(measured),
-        p_adjusted=correction.adjusted.get(measured.pair, _NAN),
-        detail="not run" if problem.waiting else "invalid" if problem else "",
-        why=problem.text,
-        notes=(
-            *_idle(study, measured),
-            *differing(study.environments, measured.child, measured.parent, measured.paired),
-            *_added(study, measured),
-            *(_IMPORTED if study.imported else ()),
-        ),
-        warnings=warnings(study, measured.pair),
-    )
-    if measured.estimate is None or measured.seen is None:
-        return edge
-    if planning:
-        edge = replace(edge, **_plan_ahead(measured.seen, measured.estimate, study.analysis, correction.level))
-    more = {} if problem else _decide(edge, measured.seen, measured.estimate, study, correction, planning=planning)
-    return replace(edge, **more)
-
-
-def study_pairs(study: Measurements) -> list[tuple[str, str]]:
-    """The pairs (child, parent) that the analysis plan compares."""
-    return compared(study.analysis.edges, {variant.name: variant.parent for variant in study.variants})
-
-
-def correct(study: Measurements, edges: Sequence[Measured], *, planning: bool = True) -> Correction:
-    """Adjust the p-values of a study's edges, and return the level that the family leaves to each."""
-    analysis, tested = study.analysis, those_tested(edges)
-    p = [edge.p for edge in tested]
-    needed = planning or any(edge.p <= analysis.alpha for edge in tested)
-    name, level, joint = "holm", analysis.alpha / max(len(tested), 1), None
-    if len(tested) < 2:
-        adjusted, name, level = holm(p), "one", analysis.alpha
-    elif analysis.error == "per_word":
-        adjusted, name, share = benjamini_hochberg(p), "bh", level
-        words = int((adjusted <= analysis.alpha).sum())
-        level, joint = share * min(words + 1, len(tested)), share * words
-    elif not needed or (found := family_covariances(study, tested)) is None:
-        adjusted = holm(p)
-    else:
-        family = Family.of(*found, [edge.looks[-1].noise for edge in tested], look_shares(analysis))
-        adjusted, name = family.adjusted(p, 1.0 if planning else analysis.alpha), "max-t"
-        level = family.level(analysis.alpha) if planning else _NAN
-    by_pair = dict(zip((edge.pair for edge in tested), adjusted.tolist(), strict=True))
-    return Correction(name, level, level if joint is None else joint, by_pair)
-
-
-def those_tested(edges: Sequence[Measured]) -> list[Measured]:
-    """The edges that could be tested."""
-    return [edge for edge in edges if not np.isnan(edge.p)]
-
-
-def family_covariances(study: Measurements, tested: Sequence[Measured]) -> tuple[Array, Array] | None:
-    """Covariances of the tested edges' effects, by seeds and by items; None if the correction is Holm's."""
-    if study.analysis.correction != "max-t" or len(tested) < 2:
-        return None
-    members = [
-        Member(edge.child, edge.parent, edge.paired[: look.seeds], look.noise, look.estimate.item_draws)
-        for edge in tested
-        for look in edge.looks[-1:]
-    ]
-    return covariances(members, study.prior)
-
-
-def look_shares(analysis: Analysis) -> list[float]:
-    """Each look's share of alpha; one look without a plan of looks."""
-    return list(look_weights(analysis.looks).values()) if analysis.looks else [1.0]
-
-
-def _idle(study: Measurements, edge: Measured) -> tuple[str, ...]:
-    """Notes on changes without effect; they do not change the verdict."""
-    [variant] = [variant for variant in study.variants if variant.name == edge.child]
-    planned = no_effect.planned(variant.changes) if variant.parent == edge.parent else ()
-    return (*planned, *no_effect.trained(study.weights, edge.child, edge.parent))
-
-
-def _added(study: Measurements, edge: Measured) -> tuple[str, ...]:
-    """Notes on variants that got seeds after results without planned looks: chance verdicts are then more likely."""
-    added = seeds_added(study.history)
-    of = [f"{n} had {added[n][0]} seeds and has {added[n][1]}" for n in (edge.child, edge.parent) if n in added]
-    return (f"seeds were added after results without planned looks ({', '.join(of)})",) if of else ()
-
-
-def _plan_ahead(seen: Look, numbers: Estimate, analysis: Analysis, level: float) -> dict[str, Any]:
-    weights = look_weights(analysis.looks) if analysis.looks else None
-    return {
-        "mde": minimal_detectable_effect(seen.noise, level * seen.weight),
-        "seeds_needed": seeds_needed(numbers.centre, seen.noise, seen.seeds, level, looks=weights),
-    }
-
-
-def _decide(
-    edge: Edge, seen: Look, numbers: Estimate, study: Measurements, correction: Correction, *, planning: bool
-) -> dict[str, Any]:
-    analysis, found = study.analysis, dict[str, Any]()
-    shown = edge.p_adjusted <= analysis.alpha or correction.name != "bh"
-    if edge.looks and shown and not np.isnan(edge.p + correction.joint):
-        low, high = _around(numbers.effect, seen.estimate, seen.noise, correction.joint * seen.weight)
-        found = {"joint_low": low, "joint_high": high}
-    detail, why, of = _word(edge, seen, numbers, study, correction.name, planning=planning)
-    detail, why = within_scope(detail, why, of, analysis)
-    if detail in DECIDED:
-        found["in_seeds"] = 1 - share_otherwise(of.seeds, analysis.alpha)
-    if numbers.items_only and numbers.seeds > 1:
-        why += f"; {_these_items(numbers, analysis)}"
-    return found | {"detail": detail, "why": why}
-
-
-def _around(effect: float, numbers: Estimate, noise: Noise, level: float) -> tuple[float, float]:
-    """The interval at a level; it always holds the effect that is shown."""
-    low, high = numbers.interval(noise, level)
-    return min(low, effect), max(high, effect)
-
-
 def measure(study: Measurements, child: str, parent: str) -> Measured:
     """One comparison without the family: effect, its looks, and the p over them."""
     arms, seeds, problem = paired_arms(study, [child, parent])
-    measured = Measured(
-        study.name,
-        parent,
-        child,
-        problem=problem,
-        factors=_factors(study, child, parent),
-        cost_hours=_cost_hours(study, child, parent),
-    )
+    measured = Measured(study, parent, child, problem, _factors(study, child, parent))
     if not arms:
         return measured
     analysis = study.analysis
-    same = no_effect.same_measured(study.weights, child, parent, seeds)
+    same = remarks.same_measured(study.weights, child, parent, seeds)
 
     def estimate(count: int) -> tuple[Estimate, Noise]:
         of = [study.arm(name, seeds[:count], arms[0].clusters) for name in (child, parent)]
@@ -316,7 +161,7 @@ def measure(study: Measurements, child: str, parent: str) -> Measured:
             then, of_then = (numbers, noise) if count == numbers.seeds else estimate(count)
             looks.append(Look(count, share, then, of_then, then.p_value(of_then)))
     seen = looks[-1] if looks else Look(numbers.seeds, look_shares(analysis)[0], numbers, noise, _NAN)
-    low, high = _around(numbers.effect, seen.estimate, seen.noise, analysis.alpha * seen.weight)
+    low, high = _around(numbers.effect, seen, analysis.alpha)
     return replace(
         measured,
         paired=tuple(seeds),
@@ -334,52 +179,361 @@ def _moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | No
     if prior is None or numbers.seeds < 2:
         return numbers.noise
     plain = float(np.var(numbers.per_seed, ddof=1))
-    return prior.moderated(
-        numbers.noise, variants, numbers.seeds, max(numbers.noise.seed_variance * numbers.seeds - plain, 0.0)
-    )
+    hidden = max(numbers.noise.seed_variance * numbers.seeds - plain, 0.0)
+    return prior.moderated(numbers.noise, variants, numbers.seeds, hidden)
 
 
 def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
     """The factors that differ on the way from one to the other, through their last common ancestor."""
-    parents = {variant.name: variant.parent for variant in study.variants}
     own = {variant.name: variant.factors for variant in study.variants}
-    ours, theirs = ([name, *ancestors(name, parents)] for name in (child, parent))
+    ours, theirs = ([name, *ancestors(name, study.parents)] for name in (child, parent))
     steps = [name for name in ours if name not in theirs] + [name for name in theirs if name not in ours]
     return own[steps[0]] if len(steps) == 1 else tuple(sorted({factor for name in steps for factor in own[name]}))
 
 
-def _word(
-    edge: Edge, seen: Look, numbers: Estimate, study: Measurements, correction: str, *, planning: bool
-) -> tuple[str, str, Estimate]:
-    """The verdict, the reason, and the numbers behind it, from the look that decided."""
-    analysis = study.analysis
-    if numbers.seeds == 1:
-        return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis)}", numbers
-    decided = _smallest_p(edge) or seen
-    sign = "better" if decided.estimate.centre > 0 else "worse"
-    significant = edge.p_adjusted <= analysis.alpha
-    shown = f"p = {edge.p_adjusted:.2g}{CORRECTIONS[correction]}"
-    same = numbers.effect == 0 and numbers.noise.total == 0
+def _around(effect: float, look: Look, level: float) -> tuple[float, float]:
+    """The interval of a look at its share of a level; it always holds the effect that is shown."""
+    low, high = look.estimate.interval(look.noise, level * look.weight)
+    return min(low, effect), max(high, effect)
 
-    def at(look: Look) -> str:
-        return f" at the look at {look.seeds} seeds" if analysis.looks else ""
 
-    if (look := _equivalent_at(edge, analysis)) is not None:
-        tail = f"; {sign} by less than the margin, {shown}" if significant else ""
-        inside = f"the {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g}{at(look)}{tail}"
-        nothing = "no item differs, in any seed: the change had no effect on these runs"
-        if no_effect.same_measured(study.weights, edge.child, edge.parent, edge.paired):
-            nothing = "the models that were measured are equal in every seed, so no item can differ"
-        return "equivalent", nothing if same else inside, look.estimate
-    if significant:
-        return sign, f"{shown}{at(decided)}", decided.estimate
-    if same:
-        unseen = "no item differs, in any seed; a difference too rare for so few items would not have been seen"
-        return "undecided", unseen, numbers
-    if np.isnan(edge.p):
-        shown = f"before the first look, at {analysis.looks[0]} seeds"
-    more = f"; {_more(edge, analysis.looks)} would be needed for an effect this large" if planning else ""
-    return "undecided", f"{shown}{more}", numbers
+def look_shares(analysis: Analysis) -> list[float]:
+    """Each look's share of alpha; one look without a plan of looks."""
+    return list(look_weights(analysis.looks).values()) if analysis.looks else [1.0]
+
+
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """The correction for the number of edges that were tested: their adjusted p-values, and the levels left to each."""
+
+    study: Measurements
+    tested: Sequence[Measured]
+    p: Sequence[float]
+    sides: int = 2  # of each test
+    alone: bool = False  # one comparison that is not corrected
+
+    @classmethod
+    def of(cls, study: Measurements, edges: Sequence[Measured]) -> "Correction":
+        """For the edges that could be tested."""
+        tested = [edge for edge in edges if not np.isnan(edge.p)]
+        return cls(study, tested, [edge.p for edge in tested])
+
+    @property
+    def name(self) -> str:
+        """One of CORRECTIONS."""
+        if self.alone or len(self.tested) < 2:
+            return "none" if self.alone else "one"
+        return "bh" if self.study.analysis.error == "per_word" else "holm" if self.family is None else "max-t"
+
+    @cached_property
+    def covariances(self) -> tuple[Array, Array] | None:
+        """Of the tested edges' effects, by seeds and by items; None if the correction is Holm's."""
+        if self.study.analysis.correction != "max-t" or len(self.tested) < 2:
+            return None
+        members = [
+            Member(edge.child, edge.parent, edge.paired[: look.seeds], look.noise, look.estimate.item_draws)
+            for edge in self.tested
+            for look in edge.looks[-1:]
+        ]
+        return covariances(members, self.study.prior)
+
+    @cached_property
+    def family(self) -> Family | None:
+        """The tested edges, where their correlation is known."""
+        if self.covariances is None:
+            return None
+        noises = [edge.looks[-1].noise for edge in self.tested]
+        return Family.of(*self.covariances, noises, look_shares(self.study.analysis), self.sides)
+
+    @cached_property
+    def adjusted(self) -> dict[tuple[str, str], float]:
+        """Adjusted p-values, by child and parent."""
+        if self.name == "bh":
+            found = benjamini_hochberg(self.p)
+        else:
+            found = self.family.adjusted(self.p) if self.name == "max-t" and self.family else holm(self.p)
+        return dict(zip((edge.pair for edge in self.tested), found.tolist(), strict=True))
+
+    @cached_property
+    def level(self) -> float:
+        """The level at which each edge may be tested on its own; with `error: per_word`, for one further verdict."""
+        alpha, count = self.study.analysis.alpha, len(self.tested)
+        if self.name == "bh":
+            return self._share * min(self._words + 1, count)
+        if self.name == "max-t" and self.family:
+            return self.family.level(alpha)
+        return alpha if self.name in ("one", "none") else self._share
+
+    @property
+    def joint(self) -> float:
+        """The level of intervals for all edges at once; with `error: per_word`, for the verdicts found.
+
+        Benjamini and Yekutieli (2005, JASA 100, 71-81); 0 if there are none.
+        """
+        return self._share * self._words if self.name == "bh" else self.level
+
+    @property
+    def _share(self) -> float:
+        return self.study.analysis.alpha / max(len(self.tested), 1)
+
+    @property
+    def _words(self) -> int:
+        return sum(p <= self.study.analysis.alpha for p in self.adjusted.values())
+
+    @cached_property
+    def path_level(self) -> float:
+        """The level at which each path's interval may be drawn, with alpha over all paths.
+
+        The family is every variant against every one of its ancestors, so that a reader may look for the best of them.
+        A path is the sum of its edges, so the edges' covariances give the covariances of paths.
+        """
+        analysis = self.study.analysis
+        paths = list(paths_to_ancestors(self.study.parents, [edge.pair for edge in self.tested]).values())
+        if self.covariances is None or not paths:
+            return analysis.alpha / max(len(paths), 1)
+        steps = np.stack(paths)
+        by_seed, by_item = (steps @ part @ steps.T for part in self.covariances)
+        noises = [edge.looks[-1].noise for edge in self.tested]
+        weakest = [
+            Noise(
+                float(by_seed[at, at]),
+                min(noise.seed_df for noise, used in zip(noises, path, strict=True) if used),
+                float(by_item[at, at]),
+                min(noise.item_df for noise, used in zip(noises, path, strict=True) if used),
+            )
+            for at, path in enumerate(steps)
+        ]
+        return Family.of(by_seed, by_item, weakest, look_shares(analysis)).level(analysis.alpha)
+
+
+@dataclass(frozen=True)
+class Edge(Measured):
+    """A comparison with its verdict."""
+
+    correction: Correction = field(kw_only=True, repr=False, compare=False)
+
+    @cached_property
+    def p_adjusted(self) -> float:
+        """Over the study's edges."""
+        return self.correction.adjusted.get(self.pair, _NAN)
+
+    @cached_property
+    def significant(self) -> bool:
+        """Whether the adjusted p is at most alpha. The family is asked only where the edge's own p is."""
+        return self.p <= self.of.analysis.alpha and self.p_adjusted <= self.of.analysis.alpha
+
+    @cached_property
+    def _basis(self) -> tuple[str, Look | None]:
+        """The verdict if the edge were not confounded, and the look that decided; None where none did."""
+        if self.problem or self.seen is None:
+            return "not run" if self.problem.waiting else "invalid", None
+        if self.seeds == 1:
+            return "undecided", None
+        if (look := self._equivalent_at) is not None:
+            return "equivalent" if enough(look.seeds, self.of.analysis) else "undecided", look
+        if self.significant:
+            look = self._smallest_p
+            return "better" if look.estimate.centre > 0 else "worse", look
+        return "undecided", None
+
+    @property
+    def detail(self) -> str:
+        """One of WORDS: the verdict if the edge were not confounded."""
+        return self._basis[0]
+
+    @property
+    def verdict(self) -> str:
+        """One of WORDS."""
+        return "confounded" if self.confounded and self.detail not in NOT_COMPARED else self.detail
+
+    @property
+    def in_seeds(self) -> float:
+        """The least share of seeds that a decided verdict covers: the rest may behave differently."""
+        word, look = self._basis
+        return 1 - share_otherwise(look.seeds, self.of.analysis.alpha) if look and word in DECIDED else _NAN
+
+    @property
+    def _smallest_p(self) -> Look:
+        """The look with the smallest p relative to its share of alpha: it decides between better and worse."""
+        return min((look for look in self.looks if not np.isnan(look.p)), key=lambda look: look.p / look.weight)
+
+    @cached_property
+    def _equivalent_at(self) -> Look | None:
+        """The first look whose interval lies inside the margin; it stays decided.
+
+        A look at too few seeds to call anything equivalent decides nothing; it is the last resort here, so that the
+        reason can say so.
+        """
+        analysis = self.of.analysis
+        within = [
+            look
+            for look in self.looks
+            if look.estimate.within(analysis.margin, look.noise, analysis.alpha * look.weight)
+        ]
+        return next(iter([look for look in within if enough(look.seeds, analysis)] or within[-1:]), None)
+
+    @cached_property
+    def why(self) -> str:
+        """The reason for the verdict."""
+        numbers, analysis = self.estimate, self.of.analysis
+        if self.problem or numbers is None:
+            return self.problem.text
+        if self.seeds == 1:
+            return f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis)}"
+        word, look = self._basis
+        text = self._undecided(numbers) if look is None else self._decided(numbers, look)
+        if look is not None:
+            share = share_otherwise(look.seeds, analysis.alpha)
+            if word in DECIDED:
+                text += f"; in at least {1 - share:.0%} of seeds, as {look.seeds} can tell"
+            else:
+                text += f", but {too_few(look.seeds, analysis)}"
+        return f"{text}; {_these_items(numbers, analysis)}" if numbers.items_only else text
+
+    @property
+    def _shown(self) -> str:
+        return f"p = {self.p_adjusted:.2g}{CORRECTIONS[self.correction.name]}"
+
+    def _decided(self, numbers: Estimate, look: Look) -> str:
+        analysis = self.of.analysis
+        at = f" at the look at {look.seeds} seeds" if analysis.looks else ""
+        if self._equivalent_at is None:
+            return f"{self._shown}{at}"
+        if _no_difference(numbers):
+            if remarks.same_measured(self.of.weights, self.child, self.parent, self.paired):
+                return "the models that were measured are equal in every seed, so no item can differ"
+            return "no item differs, in any seed: the change had no effect on these runs"
+        tail = ""
+        if self.significant:
+            sign = "better" if self._smallest_p.estimate.centre > 0 else "worse"
+            tail = f"; {sign} by less than the margin, {self._shown}"
+        return f"the {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g}{at}{tail}"
+
+    def _undecided(self, numbers: Estimate) -> str:
+        """The reason, with what would decide the edge if the true effect were the observed one."""
+        if _no_difference(numbers):
+            return "no item differs, in any seed; a difference too rare for so few items would not have been seen"
+        looks = self.of.analysis.looks
+        shown = f"before the first look, at {looks[0]} seeds" if np.isnan(self.p) else self._shown
+        more = f"more than the {looks[-1]} seeds of the last look" if looks else "more items, not only more seeds,"
+        if self.seeds_needed:
+            more = f"{'a look at' if looks else 'about'} {self.seeds_needed} seeds"
+        return f"{shown}; {more} would be needed for an effect this large"
+
+    @property
+    def reason(self) -> str:
+        """The reason for the verdict, with further remarks, in one sentence."""
+        return "; ".join(filter(None, (self.why, *self.notes, *map(str, self.warnings))))
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks that do not change the verdict: changes without effect, other environments, added seeds, imports."""
+        found = remarks.of_edge(self.of, self.child, self.parent, self.paired)
+        if not self.confounded or self.of.imported or not self.estimate:
+            return found
+        # What would tell the factors of a confounded edge apart; imported runs are made elsewhere.
+        return (*found, offer(self.study, self.parent, self.child, len(self.factors), self.cost_hours))
+
+    @cached_property
+    def warnings(self) -> tuple[Warned, ...]:
+        """Of runs on either side."""
+        return warnings(self.of, self.pair)
+
+    @cached_property
+    def _joint(self) -> tuple[float, float]:
+        per_word = self.correction.name == "bh"
+        if self.seen is None or not self.looks or np.isnan(self.p) or (per_word and not self.significant):
+            return _NAN, _NAN
+        return _around(self.effect, self.seen, self.correction.joint)
+
+    @property
+    def joint_low(self) -> float:
+        """The interval corrected for all edges of the study that could be tested."""
+        return self._joint[0]
+
+    @property
+    def joint_high(self) -> float:
+        """Its upper end."""
+        return self._joint[1]
+
+    @cached_property
+    def mde(self) -> float:
+        """The effect that is found with 80% power, at the level that the family leaves."""
+        if self.seen is None:
+            return _NAN
+        return minimal_detectable_effect(self.seen.noise, self.correction.level * self.seen.weight)
+
+    @cached_property
+    def seeds_needed(self) -> int | None:
+        """Seeds that find the observed effect with 80% power."""
+        if self.seen is None or self.estimate is None:
+            return None
+        looks = self.of.analysis.looks
+        weights = look_weights(looks) if looks else None
+        return seeds_needed(
+            self.estimate.centre, self.seen.noise, self.seen.seeds, self.correction.level, looks=weights
+        )
+
+    @cached_property
+    def _whole(self) -> tuple[str, float, float, float]:
+        """The first of the child's ancestors, and the child against it: effect, and interval for all paths at once.
+
+        Nothing where an edge between them was not tested. The interval is based on a direct comparison.
+        """
+        nothing, parents = ("", _NAN, _NAN, _NAN), self.of.parents
+        above = ancestors(self.child, parents)
+        tested = {edge.pair for edge in self.correction.tested}
+        if self.of.analysis.edges != "parent" or self.correction.alone or not above:
+            return nothing
+        if not all(step in tested for step in pairwise([self.child, *above])):
+            return nothing
+        whole: Measured = self if len(above) == 1 else measure(self.of, self.child, above[-1])
+        if not whole.looks or np.isnan(whole.p):
+            return nothing
+        return above[-1], whole.effect, *_around(whole.effect, whole.looks[-1], self.correction.path_level)
+
+    @property
+    def root(self) -> str:
+        """The first of the child's ancestors; empty where the two cannot be compared."""
+        return self._whole[0]
+
+    @property
+    def root_effect(self) -> float:
+        """The effect of all changes since the root."""
+        return self._whole[1]
+
+    @property
+    def root_low(self) -> float:
+        """Its interval, for all paths of the lineage at once."""
+        return self._whole[2]
+
+    @property
+    def root_high(self) -> float:
+        """The upper end."""
+        return self._whole[3]
+
+
+def judge_edges(study: Measurements) -> list[Edge]:
+    """Verdicts of one study's edges, in the order of its variants or as the analysis plan lists them."""
+    measured = [measure(study, child, parent) for child, parent in study_pairs(study)]
+    correction = Correction.of(study, measured)
+    return [Edge(**vars(edge), correction=correction) for edge in measured]
+
+
+def study_pairs(study: Measurements) -> list[tuple[str, str]]:
+    """The pairs (child, parent) that the analysis plan compares."""
+    return compared(study.analysis.edges, study.parents)
+
+
+def too_few(seeds: int, analysis: Analysis) -> str:
+    """Why a verdict that needs more seeds is not given."""
+    share = share_otherwise(seeds, analysis.alpha)
+    needed = f"{seeds_for(analysis.rare, analysis.alpha)} seeds would leave at most {analysis.rare:.0%}"
+    return f"of {seeds} seeds alone, which leave {share:.0%} of seeds that may behave otherwise; {needed}"
+
+
+def _no_difference(numbers: Estimate) -> bool:
+    return numbers.effect == 0 and numbers.noise.total == 0
 
 
 def _on_items_alone(numbers: Estimate, analysis: Analysis) -> str:
@@ -389,13 +543,6 @@ def _on_items_alone(numbers: Estimate, analysis: Analysis) -> str:
     return f"item noise alone would say {tendency} (p = {numbers.item_p:.2g})"
 
 
-def _more(edge: Edge, looks: Sequence[int]) -> str:
-    """What would decide the edge if the true effect were the observed one."""
-    if edge.seeds_needed:
-        return f"{'a look at' if looks else 'about'} {edge.seeds_needed} seeds"
-    return f"more than the {looks[-1]} seeds of the last look" if looks else "more items, not only more seeds,"
-
-
 def _these_items(numbers: Estimate, analysis: Analysis) -> str:
     if analysis.protocol == LOGGED:
         return "of final metrics, without items: the noise of their evaluation is not in the interval"
@@ -403,26 +550,32 @@ def _these_items(numbers: Estimate, analysis: Analysis) -> str:
     return f"items of {clusters} are too few to stand for others: this is about these items only"
 
 
-def _smallest_p(edge: Edge) -> Look | None:
-    """The look with the smallest p relative to its share of alpha: it decides between better and worse."""
-    known = [look for look in edge.looks if not np.isnan(look.p)]
-    return min(known, key=lambda look: look.p / look.weight, default=None)
+@dataclass(frozen=True)
+class Pair:
+    """One comparison: `edge.detail` is its verdict if it were the only one; `differing` the keys, by factor."""
+
+    edge: Edge
+    differing: dict[str, list[tuple[str, Any, Any]]]  # factor: (key, the parent's value, the child's)
 
 
-def _equivalent_at(edge: Edge, analysis: Analysis) -> Look | None:
-    """The first look whose interval lies inside the margin; it stays decided.
-
-    A look at too few seeds to call anything equivalent decides nothing; it is the last resort here, so that the reason
-    can say so.
-    """
-    within = [
-        look for look in edge.looks if look.estimate.within(analysis.margin, look.noise, analysis.alpha * look.weight)
-    ]
-    enough = [look for look in within if share_otherwise(look.seeds, analysis.alpha) <= analysis.rare]
-    return next(iter(enough or within[-1:]), None)
+def judge_all_pairs(study: Measurements) -> list[Pair]:
+    """Compare every variant with every one before it, in the order of the study's variants."""
+    return [judge_pair(study, b, a) for a, b in combinations(study.parents, 2)]
 
 
-def _cost_hours(study: Measurements, child: str, parent: str) -> float:
-    shared = study.stage_hours.get(parent, {})
-    own = [hours for key, hours in study.stage_hours.get(child, {}).items() if key not in shared]
-    return float(np.array(own).sum()) if own else 0.0
+def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
+    """Compare two variants; what differs is read from their configurations, not along the lineage between them."""
+    configs = {variant.name: variant.resolved for variant in study.variants}
+    factors = {change.key: change.factor for variant in study.variants for change in variant.changes}
+    differing: dict[str, list[tuple[str, Any, Any]]] = {}
+    for key, old, new in differences(configs[parent], configs[child]):
+        differing.setdefault(factor_among(key, factors), []).append((key, old, new))
+    measured = replace(measure(study, child, parent), factors=tuple(differing))
+    alone = Correction(study, [measured], [measured.p], alone=True)
+    return Pair(Edge(**vars(measured), correction=alone), differing)
+
+
+def factor_among(key: str, factors: Mapping[str, str]) -> str:
+    """The factor that a key counts as, {changed key: factor} of a study's variants; the key where none covers it."""
+    above = [known for known in factors if dotted.covers(known, key)]
+    return factors[max(above, key=len)] if above else key

@@ -121,18 +121,14 @@ class Family:
             total += (1 + count) / (1 + DRAWS)
         return min(total, 1.0)
 
-    def adjusted(self, p: Sequence[float], most: float = 1.0) -> Array:
-        """Step-down adjusted p-values, NaN where p is; each at most Holm's, and at least its own.
-
-        Values above `most` are not distinguished.
-        """
+    def adjusted(self, p: Sequence[float]) -> Array:
+        """Step-down adjusted p-values, NaN where p is; each at most Holm's, and at least its own."""
         raw, by_holm = np.asarray(p, dtype=float), holm(p)
         known = np.flatnonzero(~np.isnan(raw))
         order, least = known[np.argsort(raw[known], kind="stable")], 0.0
         result = np.full(raw.shape, np.nan)
         for step, index in enumerate(order):
-            beyond = max(least, raw[index]) > most
-            found = 1.0 if beyond else min(self._exceeded(float(raw[index]), order[step:]), by_holm[index])
+            found = min(self._exceeded(float(raw[index]), order[step:]), by_holm[index])
             least = max(least, found, raw[index])  # allows for the draws' error
             result[index] = least
         return result

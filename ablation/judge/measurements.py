@@ -11,8 +11,6 @@ import pandas as pd
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.reading import one_line
 from ablation.contract.status import TO_COME
-from ablation.judge import no_effect
-from ablation.judge.environments import PACKAGES, Environment, Environments
 from ablation.judge.moderation import SeedPrior, seed_prior
 from ablation.judge.resampling import Clusters, Numbers, number_clusters
 from ablation.judge.significance import Array
@@ -21,6 +19,28 @@ from ablation.plan.plan_file import PlannedVariant
 from ablation.store.database import ENDED_WELL, Store
 
 Run = tuple[str, int]  # variant, seed
+PACKAGES = ("torch", "transformers", "vllm")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The trained weights of one stage of one run."""
+
+    key: str  # of the stage: equal where two variants share it
+    digest: str
+    moved: tuple[float, ...]  # none where the stage measured models: the digest is of all that its items depend on
+    last: bool = False  # the run's last stage, whose items are compared
+
+
+class Environment(NamedTuple):
+    """The environment of a stage of a run, by its provenance; None where unknown."""
+
+    key: str  # of the stage: equal where two variants share it
+    torch: str | None
+    transformers: str | None
+    vllm: str | None
+    device: str | None  # the accelerator, or the processor where it had none
+    devices: str | None  # how many: sums over several are rounded differently, and in bfloat16 other tokens are sampled
 
 
 class Rule(NamedTuple):
@@ -46,11 +66,11 @@ class Measurements:
     duplicates: frozenset[Run]
     stages: pd.DataFrame  # variant, seed, key, hours
     warned: Mapping[Run, Sequence[Rule]] = field(default_factory=dict)  # rules of severity warn that runs broke
-    weights: no_effect.TrainedWeights = field(default_factory=dict)
+    weights: Mapping[Run, Mapping[str, Weights]] = field(default_factory=dict)  # by stage
     clusters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # subset: cluster by item, where named
     numbered: Mapping[Run, Clusters] = field(default_factory=dict, repr=False)  # the same, where it has been worked out
     cluster_fault: str = ""  # an item that two runs put into different clusters
-    environments: Environments = field(default_factory=dict)
+    environments: Mapping[Run, Mapping[str, Environment]] = field(default_factory=dict)  # by stage
     imported: bool = False  # other programs made the runs
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
 
@@ -59,6 +79,11 @@ class Measurements:
         """The direction of improvement, as `ablation.judge.statistics` takes it."""
         wanted = self.analysis.direction
         return {"target": wanted.target} if isinstance(wanted, Target) else wanted
+
+    @cached_property
+    def parents(self) -> dict[str, str | None]:
+        """The parent of each variant, in the order of the variants."""
+        return {variant.name: variant.parent for variant in self.variants}
 
     def seeds(self, variant: str) -> set[int]:
         """Planned seeds of a variant."""
@@ -370,15 +395,15 @@ def _named_clusters(store: Store, name: str, analysis: Analysis) -> tuple[dict[s
     return clusters, fault
 
 
-def _trained_weights(store: Store, name: str) -> dict[Run, dict[str, no_effect.Weights]]:
+def _trained_weights(store: Store, name: str) -> dict[Run, dict[str, Weights]]:
     trained = store.sql(
         """SELECT r.variant, r.seed, r.stage, r.key, w.digest, w.moved, r.stage = d.definition->>'last_stage' AS last
            FROM run_stages r JOIN weights w USING (key) JOIN studies d USING (study) WHERE r.study = ?""",
         [name],
     )
-    weights: dict[Run, dict[str, no_effect.Weights]] = {}
+    weights: dict[Run, dict[str, Weights]] = {}
     for row in trained.to_dict("records"):
-        made = no_effect.Weights(row["key"], row["digest"], tuple(row["moved"]), bool(row["last"]))
+        made = Weights(row["key"], row["digest"], tuple(row["moved"]), bool(row["last"]))
         weights.setdefault((row["variant"], int(row["seed"])), {})[row["stage"]] = made
     return weights
 

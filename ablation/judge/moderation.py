@@ -51,8 +51,10 @@ class SeedPrior:
     unstable: frozenset[str]  # variants whose edges keep their own variance
     spread: Mapping[str, float]  # moderated variance of each variant's runs; its own where unstable
 
-    def moderated(self, noise: Noise, variants: Sequence[str], seeds: int, hidden: float = 0.0) -> Noise:
-        """The noise of a difference of two variants, with the prior's share in it.
+    def moderated(
+        self, noise: Noise, variants: Sequence[str], seeds: int, hidden: float = 0.0, squares: float = 2.0
+    ) -> Noise:
+        """The noise of a difference of two variants, or of a contrast with this sum of squared weights, moderated.
 
         The edge's own variance is used with fewer than three seeds, for unstable variants, and if two variants agree so
         closely (equal runs, above all) that its probability under the prior is below 0.001. `hidden`: variance of one
@@ -61,7 +63,7 @@ class SeedPrior:
         """
         if seeds < FEWEST_SEEDS or any(name not in self.spread or name in self.unstable for name in variants):
             return noise
-        prior = (2 * self.variance + hidden) / seeds
+        prior = (squares * self.variance + hidden) / seeds
         if special.fdtr(noise.seed_df, _ANY_DF, noise.seed_variance / prior) < QUIET:
             return noise
         variance = (self.df * prior + noise.seed_df * noise.seed_variance) / (self.df + noise.seed_df)

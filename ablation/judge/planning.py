@@ -6,7 +6,7 @@
     Cost.of(stages, last, variants)                          device-hours of a size, shared stages counted once
 
 The pilot's variances are estimates. The power that is promised is its mean over what the true seed variance may be
-(the estimate times df / chi2_df, as in `ablation.judge.predictions`), so that plans keep their promise on average.
+(the estimate times df / chi2_df, as in `ablation.judge.budget`), so that plans keep their promise on average.
 """
 
 from collections.abc import Callable, Iterable, Mapping

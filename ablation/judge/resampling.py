@@ -16,6 +16,7 @@ from ablation.judge.significance import Array
 
 Numbers = NDArray[np.int64]
 
+_A_CHANGE = 0.1  # of the range of the values: a cluster that changed by as much has changed
 _MOST_COUNTS = 16_000_000  # of clusters times replicates, that are held at once
 
 
@@ -49,16 +50,13 @@ class Clusters:
 
     def sums(self, values: Array, subset: int) -> Array:
         """Sums over clusters [clusters, ...] of values [..., items] of one subset."""
-        of_items = self.of_items[subset]
-        if values.ndim == 1 and not self.single:
-            return np.asarray(np.bincount(of_items, values, self.count), dtype=np.float64)
-        rows = values.reshape(-1, values.shape[-1])
+        of_items, rows = self.of_items[subset], values.reshape(-1, values.shape[-1])
         out = np.zeros((self.count, len(rows)))
-        for column, row in enumerate(rows):
-            if self.single:
-                out[of_items, column] = row
-            else:
-                out[:, column] = np.bincount(of_items, row, self.count)
+        if self.single:
+            out[of_items] = rows.T
+        else:  # the sums of all rows at once, each row's in bins of its own
+            bins = (of_items + self.count * np.arange(len(rows))[:, None]).ravel()
+            out[:] = np.bincount(bins, rows.ravel(), out.size).reshape(len(rows), self.count).T
         return out.reshape(self.count, *values.shape[:-1])
 
     @cached_property
@@ -212,3 +210,55 @@ def shared_variance(products: Array) -> float:
     if seeds == 1:
         return float(products[0, 0])
     return max(float(products.sum() - np.trace(products)) / (seeds * (seeds - 1)), 0.0)
+
+
+def unseen(
+    ranges: Sequence[Sequence[tuple[float, float]]],
+    weights: Array,
+    clusters: Clusters,
+    apart: Sequence[Array],
+    found: Sequence[Array],
+) -> float:
+    """Return what one cluster that changes, and was not among those drawn, would add to the contrast.
+
+    If none of n clusters changed, the share that would change is below -ln(alpha / 2) / n, on either side (rule of
+    three: Hanley and Lippman-Hand, 1983, JAMA 249, 1743-1745); -ln(alpha / 2) times this number is the bound. An item
+    can change by the range of its subset's values. Changed clusters show how much clusters change: after m of them
+    (counted in whole changes), the next is larger than all with a probability of about 1 / m. So the change is the
+    largest seen plus a share 1 / m of the range, at most the range. It is needed only for clusters that hardly differ:
+    where all differ, their spread shows it. A single item counts as differing by a tenth of the range, in the mean over
+    seeds; a cluster of several if a tenth of its items do, in any seed. The worst subset, of few clusters, counts. 0
+    for a single arm: its mean has no such items.
+    """
+    if np.count_nonzero(weights) < 2:
+        return 0.0
+    wide = [_range(min(low for low, _ in of), max(high for _, high in of)) for of in zip(*ranges, strict=True)]
+    positive = float(weights[weights > 0].sum())
+    most = clusters.shares @ (np.array(wide) * positive / len(apart))  # [clusters]: each item changes as it can at most
+    if not most.any():
+        return 0.0
+    changed = sum(clusters.sums(v / (len(v) * len(apart)), index) for index, v in enumerate(found))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = np.where(most > 0, np.minimum(np.abs(changed) / most, 1.0), 0.0)
+    size = min(1.0, float(parts.max()) + 1 / max(1.0, float(parts.sum())))
+    unchanged = 1 - float(_differing(wide, clusters, apart, found) @ most / most.sum())
+    return size * unchanged * float((clusters.shares.T @ most).max())
+
+
+def _differing(ranges: Sequence[float], clusters: Clusters, apart: Sequence[Array], found: Sequence[Array]) -> Array:
+    """Whether each cluster's items differ between the arms [clusters], in [0, 1]; `found`: of items, over seeds."""
+    differ = mean = np.zeros(clusters.count)
+    for index, subset in enumerate(apart):
+        change = _A_CHANGE * max(ranges[index], np.finfo(float).tiny)
+        items = np.minimum(np.abs(subset).max(axis=0) / change, 1.0)
+        differ = differ + clusters.sums(items, index)
+        mean = mean + clusters.sums(np.abs(found[index]) / change, index)
+    sizes = clusters.sizes
+    return np.minimum(np.where(sizes == 1, mean, differ / np.maximum(sizes, 1) / _A_CHANGE), 1.0)
+
+
+def _range(low: float, high: float) -> float:
+    """Range of the values of a subset; where they are all the same, that to 0, or 1 if they are 0 or 1."""
+    if high > low:
+        return high - low
+    return 1.0 if high in (0.0, 1.0) else abs(high)

@@ -1,24 +1,29 @@
-"""Intervals and p-values of an effect with two variances; Holm's correction. Formulas in docs/statistics.md.
+"""Intervals and p-values of an effect with two variances, over looks and over seeds. Formulas in docs/statistics.md.
 
     Noise(seed_variance, seed_df, item_variance, item_df)     the components of an effect's uncertainty
     half_width(noise, alpha)                                  of the interval
     p_value(effect, noise)                                    two-sided, valid at every level
     sign_flip(differences) -> (p, smallest p)                 exact test over training seeds
     holm(p), benjamini_hochberg(p) -> adjusted p
+    look_weights(looks) -> {seeds: share of alpha}            for declared looks
+    sequential_p(p_by_look, weights)                          one p-value, valid however often one looked
+    share_otherwise(seeds, alpha)                             share of seeds that may behave otherwise, unseen
 
 `scipy.special` has the functions behind `scipy.stats`, which takes 0.6 s longer to import.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import inf, isinf
+from math import ceil, e, inf, isinf, isnan, log
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
+
+from ablation.config.study_schema import Analysis
 
 Array = NDArray[np.float64]
 
@@ -163,3 +168,51 @@ def benjamini_hochberg(p: Sequence[float]) -> Array:
     steps = raw[order] * len(order) / np.arange(len(order), 0, -1)
     adjusted[order] = np.minimum.accumulate(np.minimum(steps, 1.0))
     return adjusted
+
+
+def spending(fraction: float) -> float:
+    """Share of alpha spent when `fraction` of the most seeds has been looked at; 1 from 1 on."""
+    return log(1 + (e - 1) * min(max(fraction, 0.0), 1.0))
+
+
+def look_weights(looks: Sequence[int]) -> dict[int, float]:
+    """{number of seeds: its share of alpha} for looks that increase; the shares sum to 1.
+
+    Lan and DeMets (1983, Biometrika 70, 659-663) spend alpha along ln(1 + (e - 1) t) at the fraction t of the most
+    seeds: evenly, so that a large effect is found early. Their O'Brien-Fleming form leaves a first look at 3 of 10
+    seeds a 150th of alpha, which a t of two degrees of freedom never reaches. Each look is tested at what it alone
+    spends, a weighted Bonferroni rule, valid under any dependence between looks. Their recursion would spend what is
+    left over, but only for independent normal increments (docs/statistics.md).
+    """
+    if not looks or any(b <= a for a, b in zip([1, *looks], looks, strict=False)):
+        raise ValueError(f"looks: {list(looks)} must be increasing numbers of seeds, at least 2")
+    spent = [0.0] + [spending(look / looks[-1]) for look in looks]
+    return {look: b - a for look, a, b in zip(looks, spent, spent[1:], strict=False)}
+
+
+def sequential_p(p_by_look: Mapping[int, float], weights: Mapping[int, float]) -> float:
+    """Smallest p / weight over the looks taken, at most 1: the level at which some look would have stopped; NaN for
+    none.
+    """
+    taken = [p_by_look[look] / weights[look] for look in p_by_look if weights[look] > 0 and not isnan(p_by_look[look])]
+    return min(1.0, *taken) if taken else float("nan")
+
+
+def share_otherwise(seeds: int, alpha: float) -> float:
+    """Return the share of seeds that may behave differently although none of those run did, at confidence 1 - alpha.
+
+    If a share q of seeds does (a collapse, an early stop), none of S does with probability (1 - q)^S; the bound is the
+    q for which that is alpha (Clopper and Pearson, 1934, Biometrika 26, 404-413). The spread of the seeds that were run
+    does not show it.
+    """
+    return 1 - float(alpha ** (1 / seeds))
+
+
+def seeds_for(rare: float, alpha: float) -> int:
+    """Return how many seeds leave a share of at most `rare`."""
+    return ceil(log(alpha) / log(1 - rare) - 1e-9)
+
+
+def enough(seeds: int, analysis: Analysis) -> bool:
+    """Return whether this many seeds leave at most the plan's share of seeds that may behave differently."""
+    return share_otherwise(seeds, analysis.alpha) <= analysis.rare

@@ -27,9 +27,9 @@ from ablation.judge.resampling import (
     number_clusters,
     shared_variance,
     unfolding,
+    unseen,
 )
 from ablation.judge.significance import Array, Noise, half_width, p_value, sign_flip
-from ablation.judge.unseen import unseen
 
 Direction = str | dict[str, float]
 
@@ -173,16 +173,6 @@ class Estimate:
         """The same if other items are known to differ no more than these."""
         return replace(self, noise=replace(self.noise, unseen=0.0))
 
-    @property
-    def seed_variance(self) -> float:
-        """Variance of the mean over seeds; NaN with one seed."""
-        return self.noise.seed_variance
-
-    @property
-    def item_variance(self) -> float:
-        """Variance of the mean, from the items that all seeds share."""
-        return self.noise.item_variance
-
 
 def gain(means: Array, direction: Direction) -> Array:
     """Turn subset means into gains: the mean for max, minus the mean for min, minus the distance for a target."""
@@ -191,11 +181,6 @@ def gain(means: Array, direction: Direction) -> Array:
     if direction not in ("max", "min"):
         raise ValueError(f"direction: {direction!r} is neither max, min nor {{target: x}}")
     return means if direction == "max" else -means
-
-
-def subset_means(values: Sequence[Array]) -> Array:
-    """[arms, seeds, subsets] from one [arms, seeds, items] array per subset."""
-    return np.stack([subset.mean(axis=2) for subset in values], axis=2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +196,7 @@ class Arm:
     @cached_property
     def means(self) -> Array:
         """Of the items [1, seeds, subsets]."""
-        means = subset_means(self.values)
+        means = np.stack([subset.mean(axis=2) for subset in self.values], axis=2)
         if not np.isfinite(means).all():
             raise ValueError("an item value is not finite")
         return means
@@ -277,10 +262,15 @@ class Arm:
         return all(((subset == 0) | (subset == 1)).all() for subset in self.values)
 
     @cached_property
+    def parts(self) -> Array:
+        """Each cluster's contribution to the deviations of the means [clusters, 1, seeds, subsets]."""
+        return contributions(self.values, self.clusters)
+
+    @cached_property
     def linear(self) -> Array:
         """Each cluster's contribution to a gain [clusters, seeds]."""
         if not self.clusters.single:
-            return (self.slopes * contributions(self.values, self.clusters)).mean(axis=-1)[:, 0]
+            return (self.slopes * self.parts).mean(axis=-1)[:, 0]
         found = np.empty((self.clusters.count, self.means.shape[1]))
         for index, (subset, of_items) in enumerate(zip(self.values, self.clusters.of_items, strict=True)):
             scale = self.clusters.corrections[of_items, index] / subset.shape[2]
@@ -291,7 +281,7 @@ class Arm:
     @cached_property
     def spread(self) -> Array:
         """The items' noise of the means [1, seeds, subsets]."""
-        return np.sqrt(np.square(contributions(self.values, self.clusters)).sum(axis=0))
+        return np.sqrt(np.square(self.parts).sum(axis=0))
 
     @cached_property
     def draws(self) -> tuple[Array, Array]:
@@ -299,8 +289,7 @@ class Arm:
 
         A draw may move a mean across the target, which the slopes do not know.
         """
-        deviations = contributions(self.values, self.clusters)[:, 0]
-        moved = self.means[0] + draw_sums(deviations, self.replicates, self.seed)
+        moved = self.means[0] + draw_sums(self.parts[:, 0], self.replicates, self.seed)
         unfolded = draw_together(moved[:, None], self.share)[:, 0]
         return gain(moved, self.direction).mean(axis=-1), gain(unfolded, self.direction).mean(axis=-1)
 

@@ -1,10 +1,10 @@
 """Judged studies from the database, each read and judged once for all of its uses.
 
-judge_study(store, name)       -> JudgedStudy: measurements, edges, interactions
+judge_study(store, name)       -> JudgedStudy: measurements, edges, interactions, guardrails
 judge_studies(store)           -> JudgedStudy of every study, or of one
 edge_table(judged)             -> DataFrame, one row per edge (parent -> child), columns EDGE_COLUMNS and guardrails
 guardrail_table(judged)        -> DataFrame, one row per edge and guardrail
-interaction_table(judged)      -> DataFrame, one row per declared combination
+interaction_table(judged)      -> DataFrame, one row per declared combination: do effects add up?
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,43 +13,18 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.judge import guardrails, interactions
 from ablation.judge.edges import Edge, judge_edges
-from ablation.judge.interactions import judge_interactions
-from ablation.judge.measurements import Measurements, read_measurements
-from ablation.judge.paths import with_paths
+from ablation.judge.gate import RAIL_COLUMNS, Guarded, Pair, guard, rails_in_words, read_guardrails
+from ablation.judge.measurements import Measurements, paired_arms, read_measurements, warnings
+from ablation.judge.statistics import contrast_arms
 from ablation.store.database import Store
 
-EDGE_COLUMNS = [
-    "study",
-    "parent",
-    "child",
-    "verdict",
-    "detail",
-    "in_seeds",
-    "effect",
-    "low",
-    "high",
-    "joint_low",
-    "joint_high",
-    "p",
-    "p_adjusted",
-    "p_sign_flip",
-    "mde",
-    "seeds",
-    "items",
-    "seeds_needed",
-    "variance",
-    "prior_df",
-    "cost_hours",
-    "confounded",
-    "factors",
-    "root",
-    "root_effect",
-    "root_low",
-    "root_high",
-    "reason",
-]
+EDGE_COLUMNS = ["study", "parent", "child", "verdict", "detail", "in_seeds", "effect", "low", "high", "joint_low"]
+EDGE_COLUMNS += ["joint_high", "p", "p_adjusted", "p_sign_flip", "mde", "seeds", "items", "seeds_needed", "variance"]
+EDGE_COLUMNS += ["prior_df", "cost_hours", "confounded", "factors", "root", "root_effect", "root_low", "root_high"]
+EDGE_COLUMNS += ["reason"]
+INTERACTION_COLUMNS = ["study", "combination", "parts", "baseline", "effect", "low", "high", "p", "seeds", "items"]
+INTERACTION_COLUMNS += ["reason"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +34,7 @@ class JudgedStudy:
     measurements: Measurements
     edges: list[Edge]
     interactions: list[dict[str, Any]]
-    guarded: Mapping[guardrails.Pair, Sequence[guardrails.Guarded]] = field(default_factory=dict)
+    guarded: Mapping[Pair, Sequence[Guarded]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -74,10 +49,8 @@ class JudgedStudy:
 
 def judge_study(store: Store, name: str) -> JudgedStudy:
     """Read one study and judge it."""
-    measurements = read_measurements(store, name)
-    edges = with_paths(measurements, judge_edges(measurements))
-    guarded = guardrails.guard(guardrails.read_guardrails(store, name))
-    return JudgedStudy(measurements, edges, judge_interactions(measurements), guarded)
+    study = read_measurements(store, name)
+    return JudgedStudy(study, judge_edges(study), judge_interactions(study), guard(read_guardrails(store, name)))
 
 
 def judge_studies(store: Store, study: str | None = None) -> list[JudgedStudy]:
@@ -85,17 +58,46 @@ def judge_studies(store: Store, study: str | None = None) -> list[JudgedStudy]:
     return [judge_study(store, name) for name in store.studies() if study in (None, name)]
 
 
+def judge_interactions(study: Measurements) -> list[dict[str, Any]]:
+    """Return one row of INTERACTION_COLUMNS per declared combination.
+
+    The effect is the combination's minus the sum of its parts', all against the parts' common parent.
+    """
+    return [_interaction(study, name, parts) for name, parts in study.analysis.combinations.items()]
+
+
+def _interaction(study: Measurements, combination: str, parts: Sequence[str]) -> dict[str, Any]:
+    parents = study.parents
+    row: dict[str, Any] = {"study": study.name, "combination": combination, "parts": " + ".join(parts)}
+    row |= {"baseline": None, "seeds": 0, "items": 0} | dict.fromkeys(("effect", "low", "high", "p"), float("nan"))
+    if unknown := [name for name in (combination, *parts) if name not in parents]:
+        return row | {"reason": f"no variant {unknown[0]!r}"}
+    baselines = {parents[part] for part in parts}
+    if len(parts) < 2 or len(baselines) != 1 or (baseline := baselines.pop()) is None:
+        return row | {"reason": "a combination needs two or more parts with one common parent"}
+    variants = [combination, *parts, baseline]
+    arms, _, problem = paired_arms(study, variants)
+    row |= {
+        "baseline": baseline,
+        "reason": "; ".join(filter(None, (problem.text, *map(str, warnings(study, variants))))),
+    }
+    if not arms:
+        return row
+    numbers = contrast_arms(arms, [1.0, *[-1.0] * len(parts), len(parts) - 1.0], 1 - study.analysis.alpha)
+    return row | {name: getattr(numbers, name) for name in ("effect", "low", "high", "p", "seeds", "items")}
+
+
 def edge_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
     """Return one row per edge; `guardrails` is their addition to its verdict."""
     found = [(study, edge) for study in judged for edge in study.edges]
-    said = [guardrails.in_words(study.guarded.get(edge.pair, ())) for study, edge in found]
+    said = [rails_in_words(study.guarded.get(edge.pair, ())) for study, edge in found]
     return edge_rows(edge for _, edge in found).assign(guardrails=said)
 
 
 def guardrail_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
     """Return one row per edge and guardrail."""
     rows = [rail.row for study in judged for rails in study.guarded.values() for rail in rails]
-    return pd.DataFrame(rows, columns=guardrails.COLUMNS)
+    return pd.DataFrame(rows, columns=RAIL_COLUMNS)
 
 
 def edge_rows(edges: Iterable[Edge]) -> pd.DataFrame:
@@ -107,4 +109,4 @@ def edge_rows(edges: Iterable[Edge]) -> pd.DataFrame:
 
 def interaction_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
     """Return one row per declared combination."""
-    return pd.DataFrame([row for study in judged for row in study.interactions], columns=interactions.COLUMNS)
+    return pd.DataFrame([row for study in judged for row in study.interactions], columns=INTERACTION_COLUMNS)

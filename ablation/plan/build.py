@@ -1,7 +1,7 @@
 """Expands variants times seeds into content-addressed stages."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,16 @@ from ablation.plan.plan_file import PlanFile, PlannedRun, PlannedStage, PlannedS
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def build_plan(settings: Settings, gpu_pool: int | None = None, *, root: Path = PROJECT) -> Plan:
+def build_plan(
+    settings: Settings, gpu_pool: int | None = None, *, root: Path = PROJECT, more: Sequence[Variant] = ()
+) -> Plan:
     """Expand all variants and seeds of the settings' studies into stages.
 
     Args:
         settings: what is planned and selected.
         gpu_pool: accelerators that Snakemake was given; the settings' `gpus` by default.
         root: the folder that holds the packages whose code counts for the keys.
+        more: variants that no file declares yet.
 
     Raises:
         ConfigError: the configuration is wrong, or the selection is empty.
@@ -34,6 +37,9 @@ def build_plan(settings: Settings, gpu_pool: int | None = None, *, root: Path = 
     if gpu_pool is not None:
         settings = settings.model_copy(update={"gpus": gpu_pool})
     studies = load_studies(settings)
+    for new in more:
+        study = studies[new.study]
+        studies[new.study] = replace(study, variants={**study.variants, new.name: new})
     builder = _Builder(settings, studies, root)
     plan = builder.plan()
     chosen = [study for study in studies.values() if settings.study in (None, study.name)]

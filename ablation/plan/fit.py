@@ -56,9 +56,14 @@ class Need:
         return {**self.footprint.host, "Python and libraries": self.devices * PROCESS}
 
     @property
+    def host_size(self) -> int:
+        """Return the bytes of the machine's memory that all processes take."""
+        return sum(self.host.values())
+
+    @property
     def fits_host(self) -> bool:
         """Tell whether its use of the machine's memory is within its `mem_mb`."""
-        return sum(self.host.values()) <= self.stage.resources.mem_mb * MB
+        return self.host_size <= self.stage.resources.mem_mb * MB
 
     def on(self, devices: int) -> "Need":
         """Return the same stage on another number of devices."""
@@ -78,7 +83,7 @@ def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float
 
     device_memory: GiB of one device. Raises ConfigError where a study's module cannot be imported.
     """
-    folders, memory = _asset_folders(plan), None if device_memory is None else int(USABLE * device_memory * GIB)
+    memory = None if device_memory is None else int(USABLE * device_memory * GIB)
     found: dict[tuple[str, str, int], Need | None] = {}
     for stage in stages:
         study, devices = plan.studies.get(stage.study), max(1, stage.resources.gpu)
@@ -87,7 +92,7 @@ def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float
         if study is None or function is None or address in found:
             continue
         variant = study.variants[stage.variants[0]]
-        models = _models(study, variant, folders)
+        models = _models(plan, study, variant)
         made = function(stage.stage, variant.resolved, models, devices)
         found[address] = None if made is None else Need(stage, study, variant, made, models, memory, function, devices)
     return [need for need in found.values() if need is not None]
@@ -131,7 +136,7 @@ def problem_of(need: Need) -> ConfigError | None:
         )
         return ConfigError("device_memory", "", None, problem, "; ".join(remedies(need)))
     if not need.fits_host:
-        size, mem = sum(need.host.values()), need.stage.resources.mem_mb
+        size, mem = need.host_size, need.stage.resources.mem_mb
         parts = ", ".join(f"{part} {gib(bytes_)} GiB" for part, bytes_ in need.host.items())
         problem = f"{name} needs {-(-size // MB)} MB of the machine's memory, of {mem} declared: {parts}"
         remedy = f"set studies.{scale}.mem_mb in the scale to {-(-size // MB)} at least"
@@ -152,7 +157,7 @@ def remedies(need: Need) -> list[str]:
         for change, least in tried
     ]
     if (enough := need.enough) is not None and enough.devices > need.devices:
-        mem_mb = -(-sum(enough.host.values()) // MB)
+        mem_mb = -(-enough.host_size // MB)
         found.append((f"gpu: {enough.devices} (with mem_mb of {mem_mb} at least)", enough.footprint.least))
     return [
         f"{what} makes it {gib(least)} GiB" + (", which fits" if need.memory and least <= need.memory else "")
@@ -207,20 +212,16 @@ def _halved(need: Need) -> str | None:
     )
 
 
-def _asset_folders(plan: Plan) -> dict[tuple[str, str, str], Any]:
-    """Return study, variant and config key -> folder of the files of that asset, once it was fetched."""
+def _models(plan: Plan, study: Study, variant: Variant) -> dict[str, ModelAsset]:
+    """Return the assets of a variant that are models, by their config key, with the folders of their files."""
     found = {}
     for stage in plan.content.stages:
-        study = plan.studies.get(stage.study)
-        for name, source in () if study is None else study.stages[stage.stage].inputs.items():
-            if source.startswith(ASSET_PREFIX) and name in stage.inputs:
-                for variant in stage.variants:
-                    found[stage.study, variant, source.removeprefix(ASSET_PREFIX)] = stage.inputs[name] / FILES
+        if stage.study != study.name or variant.name not in stage.variants:
+            continue
+        for name, source in study.stages[stage.stage].inputs.items():
+            key = source.removeprefix(ASSET_PREFIX)
+            if key != source and name in stage.inputs:
+                asset: Any = reduce(getattr, key.split("."), variant.resolved)
+                if asset.kind == "model":
+                    found[key] = ModelAsset(asset, stage.inputs[name] / FILES)
     return found
-
-
-def _models(study: Study, variant: Variant, folders: Mapping[tuple[str, str, str], Any]) -> dict[str, ModelAsset]:
-    """Return the assets of a variant that are models, by their config key."""
-    of_variant = {key: folder for (*whose, key), folder in folders.items() if whose == [study.name, variant.name]}
-    assets: dict[str, Any] = {key: reduce(getattr, key.split("."), variant.resolved) for key in of_variant}
-    return {key: ModelAsset(asset, of_variant[key]) for key, asset in assets.items() if asset.kind == "model"}

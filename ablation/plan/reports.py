@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from ablation.contract.atomic import write_text
-from ablation.contract.clock import date
+from ablation.contract.atomic import date, write_text
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_text
 

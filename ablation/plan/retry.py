@@ -7,8 +7,7 @@ and which statuses the database holds.
 
 import os
 
-from ablation.contract.atomic import write_json
-from ablation.contract.clock import LONG_AGO, date
+from ablation.contract.atomic import LONG_AGO, date, write_json
 from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import CHECKS, DATABASE
 from ablation.contract.status import FAILED, STATUS, TO_COME, StageState, misplaced, read_state, replaced

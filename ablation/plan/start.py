@@ -5,6 +5,7 @@ prepare(plan, states) -> lines to print. From here on the plan's files are up to
 """
 
 import _thread
+import atexit
 import contextlib
 import fcntl
 import os
@@ -17,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from ablation.config.settings import load_settings
-from ablation.contract.clock import LONG_AGO, date, from_the_future
+from ablation.contract.atomic import LONG_AGO, date, from_the_future
 from ablation.contract.errors import ConfigError, TrackerError, explained
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import KEPT_STATUS
 from ablation.plan.build import PROJECT, build_plan
 from ablation.plan.checks import check_packages, check_pool, check_trees, idle_devices
+from ablation.plan.cost import say_due
 from ablation.plan.fit import check_fit
 from ablation.plan.jobs import Jobs
 from ablation.plan.pages import follow
@@ -79,6 +81,7 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
         states = states_of(plan)
         check_pool(plan, states)
         _say(reasons(plan, states))
+        atexit.register(say_due, plan, states)  # Snakemake has no handler for the end of a dry run
     elif main and "--lint" not in sys.argv:  # at this point Snakemake itself does not yet know that it only lints
         with _holding(plan.settings.results):
             end_within(30, scheduler)

@@ -23,19 +23,19 @@ from typing import Any, NamedTuple
 import yaml
 
 from ablation.contract.atomic import write_json, write_text
-from ablation.contract.code_files import FileCode
+from ablation.contract.code_files import FileCode, is_installed
 from ablation.contract.command import OUTPUT, Filling, fill, value_at
 from ablation.contract.reading import listed, one_line, read_json
 from ablation.contract.status import ENDED
 from ablation.runner.command_guard import MARK, adopt_orphans, end_all, marked, running
-from ablation.runner.command_opened import unnamed, watched
-from ablation.runner.command_progress import Follower
 from ablation.runner.stage import Stage
 
 GRACE = "10"  # seconds between SIGTERM and SIGKILL, unless ABLATION_GRACE names others
 _GUARD = Path(__file__).with_name("command_guard.py")
+_HOOK = str(Path(__file__).with_name("opened"))  # a folder of a sitecustomize that reports which files are opened
 _FROM_OUTSIDE = {Signals.SIGKILL, Signals.SIGTERM, Signals.SIGINT, Signals.SIGHUP}
 _TAIL = 1 << 16
+_BAR = re.compile(r"(?<!\d)(\d{1,15})/(\d{1,15}) \[\d+:\d\d", re.ASCII)  # tqdm: ` 12/100 [00:03<00:25,  3.4it/s]`
 _SHELL = 128  # a shell, and whoever speaks as one, adds the number of the signal
 _ERROR = re.compile(  # a line of Python's tracebacks, with what the error says or without
     r"(?:\[\w+\]: *)?([\w.]*(Error|Exception|Interrupt|Exit|Warning): .*|[\w.]+(Error|Exception|Interrupt|Exit))"
@@ -104,18 +104,17 @@ def run(
     words = fill(plan.words, _filling(stage, values, output, devices))
     stage.log.info("starts %s", json.dumps(words))
     report, began = stage.out / "opened.txt", time.time()
-    words, environment = watched(words, report, code, os.environ)
+    words, environment = _watched(words, report, code, os.environ)
     log = stage.out / "log.txt"
     begin = log.stat().st_size
     steps = value_at(values, plan.steps) if plan.steps else None
     total = steps if isinstance(steps, int) and steps > 0 else None
-    follower = Follower(output, log, begin, [collected["reader"] for collected in plan.collect], total)
 
     def follow() -> None:
         # A momentarily full disk is not a reason to end a program that may not be writing at all.
         with contextlib.suppress(OSError):
-            if (found := follower.look()) is not None:
-                stage.progress(*found)
+            if bar := _newest_bar(_tail(log, begin), total):
+                stage.progress(*bar)
 
     stage.progress(0, total or 1, "steps" if total else "commands")
     more = {MARK: _mark(stage), **environment}
@@ -125,7 +124,7 @@ def run(
     after = _files(output)
     ended = {"seconds": round(time.time() - began, 3), "files": {path: known[1:] for path, known in after.items()}}
     ended["left"] = [path for path, known in after.items() if before.get(path) == known]
-    _read(stage, plan, output, {**ended, "unnamed": unnamed(report, code, began)}, held)
+    _read(stage, plan, output, {**ended, "unnamed": _unnamed(report, code, began)}, held)
     return 0.0
 
 
@@ -162,6 +161,44 @@ def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
             if stat.S_ISREG(seen.st_mode):
                 found[str(path.relative_to(folder))] = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
     return found
+
+
+def _watched(
+    words: Sequence[str], report: Path, code: FileCode, environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command and its additional environment, so that each Python below it writes to `report`.
+
+    An audit hook reports what is opened, below shells and launchers too, but not by other programs and C libraries.
+    """
+    report.unlink(missing_ok=True)
+    place = [report.absolute(), Path().absolute(), *(Path(folder).absolute() for folder in code.outside)]
+    before = environment.get("PYTHONPATH")
+    more = {
+        "ABLATION_OPENED": "\n".join(map(str, place)),
+        "PYTHONPATH": _HOOK + (os.pathsep + before if before else ""),
+    }
+    written = "PYTHONPATH="
+    hooked = f"{written}{_HOOK}{os.pathsep}"
+    return [word.replace(written, hooked, 1) if word.startswith(written) else word for word in words], more
+
+
+def _unnamed(report: Path, code: FileCode, since: float) -> list[str]:
+    """Return the opened files that are not code, relative to the project's folder, except files written since."""
+    try:
+        opened = {os.path.relpath(os.fsdecode(line)) for line in report.read_bytes().splitlines()}
+    except OSError:  # nothing was
+        return []
+    report.unlink(missing_ok=True)
+    known = {os.path.realpath(name) for name in code.files}
+    return sorted(name for name in opened if _is_older(name, since) and os.path.realpath(name) not in known)
+
+
+def _is_older(name: str, moment: float) -> bool:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_mtime < moment and not is_installed(Path(), name)
 
 
 def _warn(stage: Stage, names: Sequence[str]) -> None:
@@ -295,16 +332,28 @@ def _failure(code: int, words: str, who: str = "the command") -> Exception:
 
 def _last_words(log: Path, begin: int) -> str:
     """Return the log line that best says why the command failed: the last error, or else the last line."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(begin, file.seek(0, os.SEEK_END) - _TAIL))
-            text = file.read(_TAIL).decode(errors="replace")
-    except OSError:  # the command removed it
-        return ""
-    lines = [line.rpartition("\r")[2].strip() for line in text.replace("\r\n", "\n").split("\n")]
+    text = _tail(log, begin).replace("\r\n", "\n")
+    lines = [line.rpartition("\r")[2].strip() for line in text.split("\n")]
     spoken = [line for line in lines if line]
     errors = [line for line in spoken if _ERROR.fullmatch(line) and not any(word in line for word in _WRAPPERS)]
     return one_line((errors or spoken or [""])[-1], 300)
+
+
+def _tail(log: Path, begin: int) -> str:
+    """Return the end of a log, from byte `begin` at most."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(begin, file.seek(0, os.SEEK_END) - _TAIL))
+            return file.read(_TAIL).decode(errors="replace")
+    except OSError:  # the command removed it
+        return ""
+
+
+def _newest_bar(text: str, total: int | None) -> tuple[int, int] | None:
+    """Return steps done and in all of the last progress bar; with a known total, of the last bar with that total."""
+    bars = [(int(done), int(of)) for done, of in _BAR.findall(text)]
+    fitting = [bar for bar in bars if total in (None, bar[1]) and bar[0] <= bar[1] > 0]
+    return fitting[-1] if fitting else None
 
 
 def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str], held: Sequence[int]) -> None:

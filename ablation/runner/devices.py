@@ -48,7 +48,7 @@ class Lease:
     @property
     def name(self) -> str:
         """Return `2 x NVIDIA H100`, as the driver calls the first; `cpu` where there is none."""
-        names = _names()
+        names = _ask_driver("nvmlDeviceGetName")
         here = [names[int(index)] for index in map(_index, self.tokens) if index.isdigit() and int(index) < len(names)]
         return f"{len(self.tokens)} x {here[0]}" if here else "cpu"
 
@@ -86,13 +86,13 @@ def visible_devices() -> list[str]:
     if fake and named is None:
         return [str(index) for index in range(int(fake))]
     if named is None:
-        return [str(index) for index in range(_count_devices())]
+        return [str(index) for index in range(len(_uuids()))]
     tokens = []
     for token in (part.strip() for part in named.split(",")):
         if not token or token.startswith("-"):  # CUDA stops at the first invalid entry
             break
         tokens.append(token)
-    return tokens if fake or _count_devices() else []
+    return tokens if fake or _uuids() else []
 
 
 def lease_folder() -> Path:
@@ -155,11 +155,6 @@ def _try_lock(path: Path) -> int | None:
     return None
 
 
-def _count_devices() -> int:
-    """Return the number of NVIDIA devices."""
-    return len(_uuids())
-
-
 def _index(token: str) -> str:
     """Return the index of a device named by its UUID or a prefix of it, so that both names share one lock."""
     if not token.startswith("GPU-"):
@@ -171,11 +166,6 @@ def _index(token: str) -> str:
 def _uuids() -> list[str]:
     """Return the UUIDs of the NVIDIA devices."""
     return _ask_driver("nvmlDeviceGetUUID")
-
-
-def _names() -> list[str]:
-    """Return the names of the NVIDIA devices."""
-    return _ask_driver("nvmlDeviceGetName")
 
 
 def _ask_driver(question: str) -> list[str]:

@@ -4,16 +4,16 @@ The first job starts it (ablation/runner/fork_client.py, which says what is hand
 it ends with that process. It has one thread, no accelerator and no code of the project: a fork imports
 `ablation.runner.run` itself and so sees the code as it is then. It inherits installed packages only.
 
-A stage is killed when its client ends, when this process ends, and so when Snakemake ends, in whatever way.
+Each client is attended by a fork, which forks the stage: the stage is killed when its client ends, when this process
+ends, and so when Snakemake ends, in whatever way.
 
 A job whose environment, folder or libraries differ from what this process has is refused, and its client runs it alone.
 """
 
-import builtins
 import contextlib
 import ctypes
 import gc
-import importlib.util
+import importlib
 import io
 import json
 import os
@@ -24,54 +24,30 @@ import socket
 import sys
 import traceback
 from dataclasses import dataclass
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any, NoReturn
 
+MODELS = ("llama", "qwen2", "lfm2", "gpt2")
 # Imported here, so that no stage has to. Whatever is not installed, or renamed in another version, is left out.
-LIGHT = (
+PACKAGES = (
     *("argparse", "asyncio", "email.parser", "importlib.metadata", "numpy", "pandas", "pydantic", "pyarrow"),
     *("pyarrow.parquet", "pyarrow.dataset", "jinja2", "PIL.Image", "sacrebleu.metrics", "statistics", "subprocess"),
-)
-HEAVY = (
     *("torch", "torch.fx.experimental.symbolic_shapes", "transformers", "safetensors.torch", "tokenizers"),
     *("transformers.modeling_utils", "transformers.models.auto.modeling_auto", "transformers.generation"),
-    *(
-        "transformers.models.auto.tokenization_auto",
-        "transformers.tokenization_utils_fast",
-        "transformers.pytorch_utils",
-    ),
-    *(f"transformers.models.{name}.modeling_{name}" for name in ("llama", "qwen2", "lfm2", "gpt2")),
+    *("transformers.models.auto.tokenization_auto", "transformers.tokenization_utils_fast"),
+    *("transformers.pytorch_utils", *(f"transformers.models.{name}.modeling_{name}" for name in MODELS)),
 )
-HIDDEN = ("torch", "torchgen", "functorch", "transformers")  # from a stage, until it imports one of them
 # What Snakemake and the shell set again for each job. All else has been read by some library already.
 OF_THE_JOB = ("_", "SHLVL", "OLDPWD", "PWD")
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO", "NUMEXPR"))
-# As ablation.runner.threads sets them for a stage of one thread before it imports torch. Arrow's allocator must not
+# As ablation.runner.lifetime sets them for a stage of one thread before it imports torch. Arrow's allocator must not
 # have a thread of its own, for no thread outlives a fork.
 SETTINGS = dict.fromkeys(THREADS, "1") | {"TOKENIZERS_PARALLELISM": "false"}
 ARROW = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 _PR_SET_PDEATHSIG = 1
-_PATIENCE = 10.0  # seconds for a client to say what it wants
 
 
 class Refused(Exception):
     """A fork of this process would differ from a new process."""
-
-
-@dataclass
-class Stage:
-    """A fork that runs a stage, by its handle, and the client that waits for it; None when that has gone."""
-
-    process: int
-    handle: int
-    client: socket.socket | None
-
-    def kill(self) -> None:
-        """Kill it, if it still runs."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.handle, signal.SIGKILL)
 
 
 def main() -> NoReturn:
@@ -82,93 +58,80 @@ def main() -> NoReturn:
     installed = _installed(places)
     try:
         watched = os.pidfd_open(parent)
-        hidden = _import_everything()
+        _import_everything()
         _must_be_able_to_fork()
     except BaseException:  # whatever it is: the clients see the socket close, and start no other server
         with open(f"{path}.off", "w") as off:
             traceback.print_exc(file=off)
         _clean_up(path)
         raise
-    _Server(listener, watched, path, environment=original, places=places, installed=installed, hidden=hidden).serve()
+    _Server(listener, watched, path, _comparable(original), places, installed).serve()
 
 
+@dataclass
 class _Server:
-    def __init__(
-        self,
-        listener: socket.socket,
-        watched: int,
-        path: str,
-        *,
-        environment: dict[str, str],
-        places: list[str],
-        installed: set[tuple[str, int]],
-        hidden: dict[str, ModuleType],
-    ) -> None:
-        self.listener, self.watched, self.path = listener, watched, path
-        self.environment, self.hidden = _comparable(environment), hidden
-        self.places, self.installed = places, installed
-        self.stages: dict[int, Stage] = {}  # by each descriptor that may have news of it
-        self.poll = select.poll()
-        for descriptor in (listener.fileno(), watched):
-            self.poll.register(descriptor, select.POLLIN)
+    """Forks for each client, until the process that is watched (by its handle) ends; all that is below ends with it."""
+
+    listener: socket.socket
+    watched: int
+    path: str
+    environment: dict[str, str]
+    places: list[str]
+    installed: set[tuple[str, int]]
 
     def serve(self) -> NoReturn:
-        """Fork, reap and kill, until the process that is watched has ended."""
-        while True:
-            news = {descriptor for descriptor, _ in self.poll.poll()}
-            if self.watched in news:
-                for stage in self.stages.values():
-                    stage.kill()
-                _clean_up(self.path)
-                os._exit(0)
-            for descriptor in news & self.stages.keys():
-                stage = self.stages.pop(descriptor)
-                self.poll.unregister(descriptor)
-                if descriptor == stage.handle:
-                    self.reap(stage)
-                elif stage.client is not None:  # a client says nothing: it has ended
-                    stage.client.close()
-                    stage.client = None
-                    stage.kill()  # and is reaped when it is dead, which may take a while
-            if self.listener.fileno() in news:
-                self.accept()
+        """Fork once for each client."""
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for these forks
+        poll, server = select.poll(), os.getpid()
+        for descriptor in (self.listener.fileno(), self.watched):
+            poll.register(descriptor, select.POLLIN)
+        while self.watched not in {descriptor for descriptor, _ in poll.poll()}:
+            client, _ = self.listener.accept()
+            with client:
+                try:
+                    fork = os.fork()
+                except OSError as error:
+                    _answer(client, {"refused": str(error)})
+                    continue
+                if fork == 0:
+                    try:
+                        self.attend(client, server)
+                    except BaseException:
+                        traceback.print_exc()
+                    finally:  # never back into the server's loop
+                        os._exit(70)
+        _clean_up(self.path)
+        os._exit(0)
 
-    def reap(self, stage: Stage) -> None:
-        """Take note of a stage's end, and tell its client."""
-        _, status = os.waitpid(stage.process, 0)
-        os.close(stage.handle)
-        if stage.client is not None and self.stages.pop(stage.client.fileno(), None) is not None:
-            self.poll.unregister(stage.client.fileno())
-            _answer(stage.client, {"code": os.waitstatus_to_exitcode(status)})
-
-    def accept(self) -> None:
-        """Fork for one client."""
-        client, _ = self.listener.accept()
+    def attend(self, client: socket.socket, server: int) -> NoReturn:
+        """Fork again, for the stage of one client; kill it when the client ends, and tell the client how it ended."""
+        _end_with(server)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self.listener.close()
+        os.close(self.watched)
+        _show([sys.executable, "fork_server.py", "waits for a stage"])
+        own = os.getpid()
         try:
             request, files = _read(client)
-        except (Refused, OSError, ValueError) as error:
-            _answer(client, {"refused": str(error)})
-            return
-        try:
             self.must_be_ours(request)
-            process = os.fork()
-        except (Refused, OSError, KeyError, TypeError) as error:
+            stage = os.fork()
+        except (Refused, OSError, ValueError, KeyError, TypeError) as error:
             _answer(client, {"refused": str(error)})
-        else:
-            if process == 0:
-                try:
-                    client.close()
-                    self.become(request, files)
-                except BaseException:
-                    traceback.print_exc()
-                finally:  # never back into the server's loop
-                    os._exit(70)
-            stage = Stage(process, os.pidfd_open(process), client)
-            for descriptor in (stage.handle, client.fileno()):
-                self.stages[descriptor] = stage
-                self.poll.register(descriptor, select.POLLIN)
+            os._exit(0)
+        if stage == 0:
+            client.close()
+            _end_with(own)
+            self.become(request, files)
         for file in files:
             os.close(file)
+        handle, poll = os.pidfd_open(stage), select.poll()
+        for descriptor in (handle, client.fileno()):
+            poll.register(descriptor, select.POLLIN)
+        if handle not in {descriptor for descriptor, _ in poll.poll()}:  # a client says nothing: it has ended
+            os.kill(stage, signal.SIGKILL)
+        _, status = os.waitpid(stage, 0)
+        _answer(client, {"code": os.waitstatus_to_exitcode(status)})
+        os._exit(0)
 
     def must_be_ours(self, request: dict[str, Any]) -> None:
         """Raise Refused if a new process would find an environment other than this one's."""
@@ -183,14 +146,7 @@ class _Server:
             raise Refused("packages were installed or removed")
 
     def take_over(self, request: dict[str, Any], files: list[int]) -> None:
-        """Take over the client's files, umask and environment, and close everything of the server's."""
-        for descriptor, stage in self.stages.items():
-            if descriptor == stage.handle:
-                os.close(descriptor)
-            elif stage.client is not None:
-                stage.client.close()
-        self.listener.close()
-        os.close(self.watched)
+        """Take over the client's files, umask and environment."""
         for target, file in enumerate(files):
             os.dup2(file, target)
             os.close(file)
@@ -200,36 +156,33 @@ class _Server:
 
     def become(self, request: dict[str, Any], files: list[int]) -> NoReturn:
         """Become the stage, as a new process of `python -m ablation.runner.run` would."""
-        server = os.getppid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         with contextlib.suppress(OSError):  # where the client is of another session
             os.setpgid(0, request["group"])
         self.take_over(request, files)
         arguments = request["arguments"]
         _show([sys.executable, "-m", "ablation.runner.run", *arguments])
-        arguments[arguments.index("--parent") + 1] = str(server)
-        _run(arguments, self.hidden)
+        arguments[arguments.index("--parent") + 1] = str(os.getppid())
+        _run(arguments)
 
 
-def _import_everything() -> dict[str, ModuleType]:
-    """Import what stages use; return the modules that a stage without torch must not see."""
+def _end_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has already
+        os._exit(70)
+
+
+def _import_everything() -> None:
+    """Import what stages use."""
     changed = {**SETTINGS, **ARROW}
     before = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)
     sys.path[0] = os.getcwd()  # as `python -m` has it; not the folder of this file
-    for name in LIGHT:
+    for name in PACKAGES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    ordinary = builtins.__import__
-    try:
-        _defer_imports()
-        for name in HEAVY:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
-        with contextlib.suppress(ImportError, AttributeError):  # a table that is built when it is first looked at
-            importlib.import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("gpt2")
-    finally:
-        builtins.__import__ = ordinary
+    with contextlib.suppress(ImportError, AttributeError):  # a table that is built when it is first looked at
+        importlib.import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("gpt2")
     for name, value in before.items():
         if value is None:
             os.environ.pop(name, None)
@@ -237,18 +190,6 @@ def _import_everything() -> dict[str, ModuleType]:
             os.environ[name] = value
     gc.collect()
     gc.freeze()  # forks share what their collectors never touch
-    return {name: module for name, module in sys.modules.items() if name.partition(".")[0] in HIDDEN}
-
-
-def _defer_imports() -> None:
-    """Defer the same imports as a stage does. Loaded by path: no module of the project stays here."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "deferred_imports.py")
-    spec = importlib.util.spec_from_file_location("_deferred_imports", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.defer_imports()
 
 
 def _must_be_able_to_fork() -> None:
@@ -262,7 +203,7 @@ def _must_be_able_to_fork() -> None:
         raise Refused(f"code of the project was imported: {project}")
 
 
-def _run(arguments: list[str], hidden: dict[str, ModuleType]) -> NoReturn:
+def _run(arguments: list[str]) -> NoReturn:
     """Run `ablation.runner.run` as `python -m` does, and end."""
     code = 1
     try:
@@ -270,9 +211,6 @@ def _run(arguments: list[str], hidden: dict[str, ModuleType]) -> NoReturn:
         sys.stdin = open(0, encoding=sys.stdin.encoding, closefd=False)  # noqa: SIM115 (open as long as the process)
         sys.stdout = _text(1, sys.stdout, os.isatty(1))
         sys.stderr = _text(2, sys.stderr, True)
-        for name in hidden:
-            del sys.modules[name]
-        sys.meta_path.insert(0, _Hidden(hidden))
         importlib.invalidate_caches()
         runpy.run_module("ablation.runner.run", run_name="__main__", alter_sys=True)
         code = 0
@@ -291,31 +229,6 @@ def _run(arguments: list[str], hidden: dict[str, ModuleType]) -> NoReturn:
 
 def _text(file: int, like: Any, by_line: bool) -> io.TextIOWrapper:
     return open(file, "w", encoding=like.encoding, errors=like.errors, closefd=False, buffering=1 if by_line else -1)
-
-
-class _Hidden(MetaPathFinder, Loader):
-    """Puts the hidden modules back, all of them, when the first one is imported.
-
-    So a stage that needs no torch sees none: `"torch" in sys.modules` is as in a new process.
-    """
-
-    def __init__(self, modules: dict[str, ModuleType]) -> None:
-        self.modules = modules
-        self.specs: dict[str, ModuleSpec | None] = {}
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name not in self.modules:
-            return None
-        sys.meta_path.remove(self)
-        self.specs[name] = self.modules[name].__spec__
-        sys.modules.update((other, module) for other, module in self.modules.items() if other != name)
-        return ModuleSpec(name, self, is_package=hasattr(self.modules[name], "__path__"))
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self.modules[spec.name]
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.specs[module.__name__]
 
 
 def _show(words: list[str]) -> None:
@@ -342,25 +255,18 @@ def _comparable(environment: dict[str, str]) -> dict[str, str]:
 
 
 def _read(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    connection.settimeout(_PATIENCE)
+    """Return a client's request and its open files 0, 1 and 2."""
     head, files, _, _ = socket.recv_fds(connection, 8, 3)
-    try:
-        if len(head) != 8 or len(files) != 3:
-            raise Refused("not a request")
-        left, parts = int.from_bytes(head, "big"), []
-        while left > 0:
-            part = connection.recv(min(left, 1 << 16))
-            if not part:
-                raise Refused("not a whole request")
-            parts.append(part)
-            left -= len(part)
-        request = json.loads(b"".join(parts))
-    except BaseException:
-        for file in files:
-            os.close(file)
-        raise
-    connection.settimeout(None)
-    return request, files
+    if len(head) != 8 or len(files) != 3:
+        raise Refused("not a request")
+    left, parts = int.from_bytes(head, "big"), []
+    while left > 0:
+        part = connection.recv(min(left, 1 << 16))
+        if not part:
+            raise Refused("not a whole request")
+        parts.append(part)
+        left -= len(part)
+    return json.loads(b"".join(parts)), files
 
 
 def _answer(connection: socket.socket, words: dict[str, Any]) -> None:

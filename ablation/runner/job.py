@@ -24,7 +24,6 @@ _PROJECT = Path(__file__).resolve().parents[2]
 class Job:
     """The command line and the plan's `config.json`."""
 
-    id: str
     plan: dict[str, Any]
     code: Code | FileCode
     inputs: dict[str, Path]
@@ -78,7 +77,6 @@ def read_job(argv: Sequence[str]) -> Job:
     arguments.out.mkdir(parents=True, exist_ok=True)
     label = arguments.label or plan["key"]
     return Job(
-        id=plan["stage"],
         plan=plan,
         code=FileCode(**plan["code"]) if "command" in plan else Code(**plan["code"]),
         inputs=inputs,

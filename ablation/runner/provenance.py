@@ -59,7 +59,7 @@ def describe_tree(root: Path) -> dict[str, Any]:
 
 def describe_hardware() -> dict[str, Any]:
     """Return processor, cores, memory in bytes, and the accelerators that this process sees."""
-    torch = sys.modules.get("torch")  # a stage without torch has not imported it, and sees no accelerator
+    torch = sys.modules.get("torch")  # a command's stage has not imported it, and sees no accelerator
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if torch else []
     return {
         "host": platform.node(),

@@ -13,13 +13,10 @@ such devices, a full or broken disk, a kill) leaves no status and exits otherwis
 A job whose Snakemake was killed goes on under a scheduler, and the next Snakemake submits its stage again. The second
 process then waits for the first (`--wait`) and takes over its result. A result that is younger than this Snakemake
 (`--since`) is taken over as well, although Snakemake has deleted its `status.json`: a copy is kept next to it.
-
-An entry module that never imports torch may say `NEEDS_TORCH = False`: then no stage of it imports torch.
 """
 
 import contextlib
 import errno
-import gc
 import logging
 import os
 import resource
@@ -39,20 +36,28 @@ from ablation.contract.atomic import remove_leftovers, write_json, write_text
 from ablation.contract.fingerprint import HARNESS, Code
 from ablation.contract.parts import Loaded
 from ablation.contract.process import end_with_parent
-from ablation.contract.reading import one_line, read_json, read_text
+from ablation.contract.reading import duration, one_line, read_text
+from ablation.contract.stage_folder import read_attempt
 from ablation.contract.status import ENDED, KEPT_STATUS, STATUS, altered, left_files, read_state
 from ablation.runner.devices import Lease, lease, visible_devices
 from ablation.runner.job import Job, changed_code, check_modules, hold_code, known_modules, parse, read_job
-from ablation.runner.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
+from ablation.runner.lifetime import (
+    FolderInUse,
+    end_on_signals,
+    keep_freed_memory,
+    keep_terminal,
+    lock_folder,
+    prepare_process,
+    restore_log,
+)
 from ablation.runner.ranks import ALONE, Ranks
-from ablation.runner.threads import keep_freed_memory, prepare_process
-from ablation.runner.times import duration
 
 if TYPE_CHECKING:
     from ablation.runner.stage import Stage
 
 EXIT_IN_USE, EXIT_MACHINE, EXIT_CHANGED = 75, 74, 78  # EX_TEMPFAIL, EX_IOERR and EX_CONFIG of sysexits.h
 REASON_LENGTH = 500
+_TRAINERS = HARNESS[-1].partition(".")[0]  # its `harness` makes stages, its `parallel` starts ranks
 _MACHINE_FAULTS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE),  # of the disk
     errno.ECANCELED,  # a command that was ended from outside
@@ -144,7 +149,7 @@ def _is_whole(job: Job, name: str) -> bool:
 
 def _train(job: Job, start: "_Start", devices: Lease) -> int:
     """Import the trainer, run it, and write what it leaves. Raises ValueError or OSError for a fault of the machine."""
-    # Late: numpy, which runlog imports, counts its threads when it is loaded. A fork has it already, with one.
+    # Late: Arrow and numpy count their threads when they are loaded. A fork has them already, with one.
     from ablation.runner.provenance import write_provenance
     from ablation.runner.runlog import open_log, wandb_mode
 
@@ -163,7 +168,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         if devices.tokens and not job.is_command and _usable(devices) == ["cpu"]:
             log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
         if job.nodes * len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
-            ranks, launch = job.nodes * len(devices.tokens), import_module(f"{_package()}.parallel.launch")
+            ranks, launch = job.nodes * len(devices.tokens), import_module(f"{_TRAINERS}.parallel.launch")
             return launch.run_ranks(job, log=log, terminal=start.terminal, count=len(devices.tokens))
         if job.nodes > 1:
             if not hasattr(entry, "RANKS"):
@@ -179,8 +184,6 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
                 raise OSError(errno.ECANCELED, problem)
         else:
             entry.run(stage)
-            if not _needs_torch(entry) and "torch" in sys.modules:
-                raise RuntimeError(f"{entry.__name__} imported torch unseeded: remove its NEEDS_TORCH = False")
             check_modules(job, known)
         return "ok", ""
 
@@ -222,36 +225,15 @@ def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], frozenset[str]]":
 
     Only the trainers' class knows torch.
     """
-    from ablation.runner.deferred_imports import defer_imports
     from ablation.runner.stage import Stage
 
-    defer_imports()
     known = known_modules(job)
-    entry = _import_quickly(job.plan["entry"])
+    entry = import_module(job.plan["entry"])
     if job.is_command:
         return entry, Stage, known
-    harness = import_module(f"{_package()}.harness")
-    harness.fix_randomness(job.plan["seed"] or 0, job.threads, torch_too=_needs_torch(entry))
+    harness = import_module(f"{_TRAINERS}.harness")
+    harness.fix_randomness(job.plan["seed"] or 0, job.threads)
     return entry, harness.Stage, known
-
-
-def _needs_torch(entry: ModuleType) -> bool:
-    return getattr(entry, "NEEDS_TORCH", True)
-
-
-def _package() -> str:
-    """Return the package whose `harness` fixes randomness and makes stages, and whose `parallel` starts ranks."""
-    return HARNESS[-1].partition(".")[0]
-
-
-def _import_quickly(name: str) -> ModuleType:
-    """Import a module without garbage collection, which would find nothing and take 0.7 s."""
-    gc.disable()
-    try:
-        return import_module(name)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _is_of_the_machine(error: BaseException | None) -> bool:
@@ -350,15 +332,12 @@ def build_stage(
 ) -> "Stage":
     """Return the job as the trainer sees it, a stage of this kind. mode: of wandb; None: without it."""
     from ablation.contract.health import Monitor, parse_rules
-    from ablation.runner.runlog import Metrics, Progress, Sink, Wandb
+    from ablation.runner.runlog import Metrics, Progress, start_wandb
     from ablation.runner.stage import load_config
 
     plan, key = job.plan, job.plan["key"]
     study = plan["stage"].partition(".")[0]
-    sinks: list[Sink] = []
-    if mode:
-        run = {"id": key, "name": f"{job.label} {plan['stage']}", "group": study, "resume": "allow"}
-        sinks.append(Wandb(mode, job.out, {**run, "config": plan["config"]}))
+    second = {"id": key, "name": f"{job.label} {plan['stage']}", "group": study, "config": plan["config"]}
     return kind(
         id=plan["stage"],
         key=key,
@@ -371,7 +350,7 @@ def build_stage(
         devices=devices,
         threads=job.threads,
         log=log,
-        metrics=Metrics(job.out / "metrics.parquet", sinks),
+        metrics=Metrics(job.out / "metrics.parquet", start_wandb(mode, job.out, second) if mode else None),
         monitor=Monitor(parse_rules(plan["abort_rules"])),
         meter=Progress(job.out / "progress.json", _title(job), terminal),
         ranks=ranks,
@@ -381,7 +360,7 @@ def build_stage(
 def _usable(devices: Lease) -> list[str]:
     """Return the leased devices, or the CPU where torch cannot use them (a build for CPUs, fake devices of a test)."""
     torch = sys.modules.get("torch")
-    if torch is None:  # a stage that does without
+    if torch is None:  # of a command
         return ["cpu"]
     return devices.devices if torch.cuda.device_count() >= len(devices.tokens) > 0 else ["cpu"]
 
@@ -392,12 +371,8 @@ def _device_name(devices: Lease, count: int) -> str:
 
 def _count_attempt(out: Path) -> int:
     """Return how many times the stage has been begun, this time included."""
-    path = out / "attempt.json"
-    try:
-        attempt = int(read_json(path)["attempt"]) + 1
-    except (OSError, ValueError, KeyError, TypeError, ArithmeticError):
-        attempt = 1
-    write_json(path, {"attempt": attempt})
+    attempt = read_attempt(out, unknown=0) + 1
+    write_json(out / "attempt.json", {"attempt": attempt})
     return attempt
 
 

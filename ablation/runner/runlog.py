@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import math
 import os
@@ -11,15 +10,14 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablation.contract.atomic import replacing, write_json
+from ablation.contract.reading import duration
 from ablation.contract.rows import CLUSTER, SHARDS
-from ablation.runner.times import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,36 +28,15 @@ FLUSH_SECONDS = 30.0
 LINE_SECONDS = 10.0
 
 
-class Sink(Protocol):
-    """A dashboard that also wants each number: wandb."""
+def start_wandb(mode: str, folder: Path, run: Mapping[str, Any]) -> Any:
+    """Start a wandb run, a second log of the metrics. mode: offline (needs neither account nor network) or online."""
+    import wandb
 
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Add the values of one step."""
-
-    def close(self) -> None:
-        """Finish."""
-
-
-class Wandb:
-    """A wandb run, opted in by ABLATION_WANDB=offline or =online; offline needs neither account nor network.
-
-    Steps are the metric `step` rather than wandb's own, which refuses to go back when a stage is resumed.
-    """
-
-    def __init__(self, mode: str, folder: Path, run: Mapping[str, Any]) -> None:
-        import wandb
-
-        project = os.environ.get("WANDB_PROJECT", "ablation-tracker")
-        self._run = wandb.init(mode=mode, dir=str(folder), project=project, **run)
-        self._run.define_metric("*", step_metric="step")
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Add the values of one step."""
-        self._run.log({"step": step, **values})
-
-    def close(self) -> None:
-        """End the run; online, wait for the upload."""
-        self._run.finish()
+    started = wandb.init(
+        mode=mode, dir=str(folder), project=os.environ.get("WANDB_PROJECT", "ablation-tracker"), resume="allow", **run
+    )
+    started.define_metric("*", step_metric="step")  # wandb's own step refuses to go back when a stage is resumed
+    return started
 
 
 def wandb_mode() -> str | None:
@@ -80,44 +57,40 @@ def wandb_mode() -> str | None:
 
 
 class Metrics:
-    """The series of a stage: kept in memory, written to `metrics.parquet` now and then and at the end."""
+    """The series of a stage: kept in memory, written to `metrics.parquet` now and then and at the end.
 
-    def __init__(self, path: Path, sinks: Iterable[Sink] = ()) -> None:
-        self._path, self._sinks = path, list(sinks)
-        self._rows: list[tuple[int, str, float]] = []
+    rows: all (step, name, value) so far. run: of wandb, which gets them as well.
+    """
+
+    def __init__(self, path: Path, run: Any = None) -> None:
+        self._path, self._run = path, run
+        self.rows: list[tuple[int, str, float]] = []
         self._flushed = time.monotonic()
-
-    @property
-    def rows(self) -> list[tuple[int, str, float]]:
-        """All (step, name, value) so far."""
-        return self._rows
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Append the values of a step."""
-        self._rows.extend((step, name, value) for name, value in values.items())
-        for sink in self._sinks:
-            sink.add(step, values)
+        self.rows.extend((step, name, value) for name, value in values.items())
+        if self._run:
+            self._run.log({"step": step, **values})
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
             self.write()
 
     def restore(self, rows: Iterable[tuple[int, str, float]]) -> None:
         """Start from the rows that a checkpoint carried."""
-        self._rows.clear()
+        self.rows.clear()
         for step, name, value in rows:
-            self._rows.append((step, name, value))
-            for sink in self._sinks:
-                sink.add(step, {name: value})
+            self.add(step, {name: value})
 
     def write(self) -> None:
         """Replace the file by all rows."""
-        write_table(self._path, _table(self._rows, METRICS))
+        write_table(self._path, _table(self.rows, METRICS))
         self._flushed = time.monotonic()
 
     def close(self) -> None:
-        """Write the file and close the sinks."""
+        """Write the file, and end wandb's run; online, wait for its upload."""
         self.write()
-        for sink in self._sinks:
-            sink.close()
+        if self._run:
+            self._run.finish()
 
 
 class Progress:
@@ -195,22 +168,8 @@ def items_table(
 
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    """Return rows of strings, integers and floats, none of them null, as a table."""
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    return pa.table([_column(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
-
-
-def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return values as a column. `pa.array` would do, but it imports pandas to see that they are not a frame."""
-    if kind != pa.string():
-        numbers = np.array(values, kind.to_pandas_dtype())
-        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(numbers)])
-    texts = [value.encode() for value in values]
-    ends = np.cumsum([0, *map(len, texts)])
-    if ends[-1] > np.iinfo(np.int32).max:
-        raise ValueError(f"strings of {ends[-1]} bytes do not fit into one column")
-    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(texts))]
-    return pa.Array.from_buffers(kind, len(values), buffers)
+    return pa.table([pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)], schema=schema)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -228,11 +187,3 @@ def open_log(path: Path, name: str) -> logging.Logger:
     root.setLevel(logging.INFO)
     logging.captureWarnings(True)
     return logging.getLogger(name)
-
-
-def read_json(path: Path) -> Any:
-    """Return the content of a JSON file; None where there is none or it cannot be read."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None

@@ -15,7 +15,7 @@ from ablation.contract.atomic import write_text
 from ablation.contract.errors import TrackerError
 from ablation.contract.process import end_with_parent
 from ablation.contract.stage_folder import DATABASE
-from ablation.judge.certificate.files import CERTIFICATE
+from ablation.judge.certificate.certify import CERTIFICATE
 from ablation.plan.collected import is_current, states_now
 from ablation.serve.painter import live_parts
 from ablation.show.page.render import render

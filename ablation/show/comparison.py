@@ -17,8 +17,7 @@ from typing import Any
 from ablation.config.display_schema import ColumnDefinition, TableDefinition
 from ablation.config.study_schema import Target
 from ablation.contract.reading import one_line
-from ablation.judge.compare.comparison import Compared, Comparison
-from ablation.judge.compare.flips import Flip
+from ablation.judge.compare.comparison import Compared, Comparison, Flip
 from ablation.judge.verdicts import EDGE_COLUMNS
 from ablation.readers.sheet import short
 from ablation.store.stored_study import StoredStudy

@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ablation.judge import guardrails
 from ablation.judge.edges import Edge
-from ablation.judge.gate import STATUS, Answer, gravest
-from ablation.judge.guardrails import Guarded, Pair
+from ablation.judge.gate import STATUS, Answer, Guarded, Pair, gravest, rails_in_words
 from ablation.judge.measurements import Measurements
 from ablation.judge.verdicts import edge_rows
 from ablation.readers.sheet import short
@@ -98,7 +96,7 @@ def as_rows(gated: Gated) -> list[dict[str, Any]]:
     edges = clean_records(edge_rows(answer.edge for answer in gated.answers))
     return [
         edge
-        | {"guardrails": guardrails.in_words(gated.guarded.get(answer.edge.pair, ()))}
+        | {"guardrails": rails_in_words(gated.guarded.get(answer.edge.pair, ()))}
         | {"outcome": answer.outcome, "why": answer.why, "p_not_worse": answer.p_not_worse}
         for edge, answer in zip(edges, gated.answers, strict=True)
     ]

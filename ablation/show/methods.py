@@ -7,7 +7,7 @@ from ablation.config.judging_rules import RECORDED, RULES
 from ablation.config.lineage import compared
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.rows import LOGGED
-from ablation.judge.scope import seeds_for
+from ablation.judge.significance import seeds_for
 from ablation.show.page.format import plural
 from ablation.show.page.plan_words import primary_in_words
 from ablation.show.tables import means_over

@@ -17,8 +17,7 @@ import pyarrow as pa
 from ablation.config.judging_rules import RULES
 from ablation.config.lineage import compared
 from ablation.config.published_schema import PublishedFile
-from ablation.contract.atomic import replacing
-from ablation.contract.clock import date, from_the_future
+from ablation.contract.atomic import date, from_the_future, replacing
 from ablation.contract.process import alone
 from ablation.contract.reading import sha256
 from ablation.contract.stage_folder import DATABASE

@@ -100,7 +100,7 @@ PUBLISHED: dict[str, Any] = {
 CODE = {
     "trainers/__init__.py": "",
     "trainers/assets.py": "def run(stage):\n    return None\n",
-    "ablation/runner/threads.py": "def prepare_process(threads):\n    return None\n",
+    "ablation/runner/lifetime.py": "def prepare_process(threads):\n    return None\n",
     "ablation/runner/stage.py": "def load_config(model, values, reads):\n    return None\n",
     "ablation/contract/health.py": "def parse_rules(rules):\n    return []\n",
     "trainers/harness.py": "def fix_randomness(seed):\n    return 0\n\n\nclass Stage:\n    seed = 0\n",

@@ -9,6 +9,6 @@ from trainers.harness import fix_randomness
 @pytest.fixture(autouse=True)
 def as_trainers_do(monkeypatch):
     monkeypatch.setattr(torch, "set_num_interop_threads", lambda count: None)  # once in a process
-    fix_randomness(0, 1, torch_too=True)
+    fix_randomness(0, 1)
     yield
     torch.use_deterministic_algorithms(False)

@@ -18,7 +18,7 @@ from ablation.runner.stage import load_config
 from tests.accelerator.pretended import Pretended
 from tests.make_stage import make_stage
 from trainers.harness import fix_randomness
-from trainers.policy import packed, rollout, spread
+from trainers.policy import plain, rollout, spread
 
 # How often the host may wait for the device in a stage at scale smoke. A change that makes it wait more often must
 # say so here; one per token of a response would be hundreds.
@@ -102,7 +102,7 @@ def run(plan, planned, out, device):
     config = load_config(written["model"], written["config"], written["reads"])
     stage = make_stage(out, planned.id, None, planned.inputs, seed=planned.seed, devices=[device])
     stage.config, stage.parts = config, Loaded(written["code"]["parts"])
-    fix_randomness(planned.seed or 0, 1, torch_too=True)
+    fix_randomness(planned.seed or 0, 1)
     import_module(planned.entry).run(stage)
     stage.metrics.close()
     return stage
@@ -135,7 +135,7 @@ def assert_equal(one, other):
 
 @pytest.fixture
 def as_on_an_accelerator(monkeypatch):
-    monkeypatch.setattr(packed, "is_plain", lambda model: False)  # rows are padded
+    monkeypatch.setattr(plain, "is_plain", lambda model: False)  # rows are padded
     monkeypatch.setattr(spread, "merges", lambda device: False)
     blocks = rollout.blocks
     for module in (rollout, spread):

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from ablation.judge.edges import judge_pair
 from ablation.judge.measurements import read_measurements
-from ablation.judge.pairs import judge_pair
 from ablation.show.page.render import SCRIPTS
 from ablation.store.database import Store
 from tests.browser.reading import ATTACK, drawn, numbers, readout

@@ -1,4 +1,4 @@
-"""A project of light stages, whose trainer notes who holds its device and needs no torch."""
+"""A project of light stages, whose trainer notes who holds its device."""
 
 import shutil
 
@@ -8,7 +8,6 @@ TRAIN = """
 import os, time
 from ablation.contract.atomic import write_json
 
-NEEDS_TORCH = False
 
 def run(stage):
     device = os.environ["CUDA_VISIBLE_DEVICES"]

@@ -226,6 +226,7 @@ def test_the_trainer_says_it_in_one_line_and_leaves_no_status(tmp_path, disk):
     assert len(said.splitlines()) <= 3  # started, perhaps progress, and the error
     assert not (out / "status.json").exists()
     (disk / "ballast").unlink()
+    (out / "hurry").touch()
     assert toy_stage.run_stage(out).returncode == 0
     assert toy_stage.status(out)["state"] == "ok"
     assert "resumed after step" in (out / "log.txt").read_text()

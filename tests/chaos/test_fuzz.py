@@ -48,7 +48,7 @@ from tests.ablation.toy_study import Toy
 from tests.simulate import Study, simulate
 from tests.time_limit import time_limit
 
-SHORT, LONG = 30.0, 600.0  # seconds of all targets together; the cases are the same in every run, in the same order
+SHORT, LONG = 15.0, 600.0  # seconds of all targets together; the cases are the same in every run, in the same order
 PATIENCE = 20  # seconds of one case
 DEEP = b"[" * 100_000
 _LEVELS = (b"a%d: &a%d [%s]\n" % (i, i, b",".join([b"*a%d" % (i - 1)] * 9)) for i in range(1, 9))

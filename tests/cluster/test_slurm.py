@@ -154,11 +154,10 @@ def with_ranks(grid, resources):
         "[stage.ranks.rank] + [os.environ[name] for name in"
         " ('CUDA_VISIBLE_DEVICES', 'SLURM_JOB_ID', 'SLURMD_NODENAME', 'LOCAL_WORLD_SIZE')]"
     )
-    train = MODULES["train"].replace("\nNEEDS_TORCH = False\n", "")
     grid.write(
         "trainers/debias/train.py",
-        "from trainers.parallel.join import join\n"
-        + train.replace("\ndef run(", "\nRANKS = join\n\ndef run(")
+        "from trainers.parallel import join\n"
+        + MODULES["train"].replace("\ndef run(", "\nRANKS = join\n\ndef run(")
         + f'    write_json(stage.out / "ranks.of.job.json", stage.ranks.gather({found}))\n',
     )
     study = grid.read("configs/studies/debias/_study.yaml")

@@ -16,8 +16,7 @@ import pytest
 from scipy.stats import norm
 
 from ablation.judge.power import minimal_detectable_effect
-from ablation.judge.sequential import look_weights, sequential_p
-from ablation.judge.significance import Noise, holm
+from ablation.judge.significance import Noise, holm, look_weights, sequential_p
 from ablation.judge.statistics import contrast
 
 TARGET = {"target": 0.5}

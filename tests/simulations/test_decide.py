@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from ablation.judge.budget import Prices, choose, seeds_wanted
-from ablation.judge.edges import judge_edges
-from ablation.judge.predictions import predict
-from ablation.judge.scope import DECIDED
+from ablation.judge.budget import Prices, choose, predict, seeds_wanted
+from ablation.judge.edges import DECIDED, judge_edges
 from tests.ablation.judge.studies import measurements
 
 LOOKS = [3, 5, 10]

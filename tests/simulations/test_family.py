@@ -12,7 +12,6 @@ import pytest
 
 from ablation.judge.edges import judge_edges
 from ablation.judge.measurements import Measurements
-from ablation.judge.paths import with_paths
 from tests.ablation.judge.studies import measurements
 from tests.simulations.test_coverage import error
 
@@ -76,7 +75,7 @@ def false_words(world: World, replicates: int, **analysis) -> float:
     """
     rng, shares = np.random.default_rng(21), []
     for _ in range(replicates):
-        edges = judge_edges(world.measure(world.draw(rng), **analysis), planning=False)
+        edges = judge_edges(world.measure(world.draw(rng), **analysis))
         means = world.means()
         true = [np.sign(means[int(edge.child[1:])] - means[int(edge.parent[1:])]) for edge in edges]
         words = [{"better": 1, "worse": -1}.get(edge.verdict, 0) for edge in edges]
@@ -151,7 +150,7 @@ def test_intervals_of_all_edges_and_all_paths_hold_at_once():
     means, missed = world.means(), np.zeros(2)
     for _ in range(replicates):
         study = world.measure(world.draw(rng))
-        edges = with_paths(study, judge_edges(study))
+        edges = judge_edges(study)
         at = [(edge, means[int(edge.child[1:])], means[int(edge.parent[1:])]) for edge in edges]
         missed[0] += any(not edge.joint_low <= own - above <= edge.joint_high for edge, own, above in at)
         missed[1] += any(not edge.root_low <= own <= edge.root_high for edge, own, _ in at)

@@ -47,7 +47,7 @@ def passed(make, replicates, *, every=False, **world):
     rng, shares = np.random.default_rng(31), []
     for _ in range(replicates):
         study = make(rng, **world)
-        edges = judge_edges(study, planning=False)
+        edges = judge_edges(study)
         found = [answer.outcome == "passed" for answer in answers(study, edges, "not worse", edges)]
         shares.append(np.mean(found) if every else any(found))
     return float(np.mean(shares))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ablation.config.study_schema import Guardrail
-from ablation.judge.guardrails import as_guardrail, guard
+from ablation.judge.gate import as_guardrail, guard
 from tests.simulations.test_coverage import error
 from tests.simulations.test_gate import MARGIN, STAR, of_items, of_lost_items, of_seeds
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ablation.judge.edges import correct, judge_edges
+from ablation.judge.edges import Correction, judge_edges
 from ablation.judge.planning import MOST_SEEDS, fewest_seeds, split
 from tests.ablation.judge.studies import lineage, measurements
 
@@ -25,10 +25,10 @@ def deciding(replicates, *, pilot_seeds, pilot_items, items, effect, **world):
     for _ in range(replicates):
         pilot = drawn(rng, seeds=pilot_seeds, items=pilot_items, effect=effect, **world)
         edges = judge_edges(pilot)
-        level = correct(pilot, edges).level
+        level = Correction.of(pilot, edges).level
         planned = fewest_seeds(split(edges[0]), effect, items, lambda _, level=level: level, 0.8) or MOST_SEEDS
         study = drawn(rng, seeds=planned, items=items, effect=effect, **world)
-        found.append(judge_edges(study, planning=False)[0].detail == "better")
+        found.append(judge_edges(study)[0].detail == "better")
         seeds.append(planned)
     return float(np.mean(found)), float(np.mean(seeds))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ablation.config.study_schema import Analysis
-from ablation.judge.scope import share_otherwise, within_scope
+from ablation.judge.significance import enough, share_otherwise
 from ablation.judge.statistics import contrast
 from tests.simulations.test_coverage import TARGET, World, error
 
@@ -27,7 +27,7 @@ def edge(rng, shifts, *, items=1000, noise=0.005):
 
 def word(numbers):
     inside = numbers.within(MARGIN, numbers.noise, PLAN.alpha)
-    return within_scope("equivalent" if inside else "undecided", "", numbers, PLAN)[0]
+    return "equivalent" if inside and enough(numbers.seeds, PLAN) else "undecided"
 
 
 def equivalent(share, seeds, replicates, *, size=-0.3):

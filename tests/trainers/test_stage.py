@@ -10,24 +10,21 @@ import pandas as pd
 import pytest
 import torch
 
+from ablation.contract.reading import duration
 from ablation.runner.stage import load_config
-from ablation.runner.times import duration
 from tests.make_stage import make_stage
 from tests.trainers.toy_stage import write_stage
 from trainers.stage import Diverged
 
 
 class Recorder:
-    """A dashboard that remembers."""
+    """A run of wandb that remembers."""
 
     def __init__(self):
         self.rows = []
 
-    def add(self, step, values):
-        self.rows += [(step, name, value) for name, value in values.items()]
-
-    def close(self):
-        pass
+    def log(self, values):
+        self.rows.append(values)
 
 
 def toy(out, **words):
@@ -99,10 +96,10 @@ def test_a_checkpoint_restores_metrics_dashboards_and_the_state_of_rules(tmp_pat
     first.log_metrics(1, {"m": 5.0})
     first.save_checkpoint(2, {"w": torch.ones(2)}, {"epoch": 1})
     recorder = Recorder()
-    second = toy(tmp_path, rules=[rule], sinks=[recorder])
+    second = toy(tmp_path, rules=[rule], run=recorder)
     step, tensors, state = second.load_checkpoint()
     assert (step, tensors["w"].tolist(), state) == (2, [1, 1], {"epoch": 1})
-    assert recorder.rows == [(0, "m", 5.0), (1, "m", 5.0)]
+    assert recorder.rows == [{"step": 0, "m": 5.0}, {"step": 1, "m": 5.0}]
     with pytest.raises(Diverged, match="steps 0-2"):
         second.log_metrics(2, {"m": 5.0})
     assert second.metrics.rows == [(0, "m", 5.0), (1, "m", 5.0), (2, "m", 5.0)]

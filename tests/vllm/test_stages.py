@@ -12,8 +12,7 @@ import pytest
 import torch
 import yaml
 
-from ablation.contract.health import parse_rules
-from ablation.contract.health.windows import Monitor
+from ablation.contract.health import Monitor, parse_rules
 from tests.make_stage import make_stage
 from tests.trainers.gad import helpers as gad_helpers
 from tests.trainers.policy.helpers import SMALL

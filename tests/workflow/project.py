@@ -84,7 +84,6 @@ def parts(config, stage):
     "prepare": """
 from ablation.contract.atomic import write_json
 
-NEEDS_TORCH = False
 
 def run(stage):
     write_json(stage.out / "data.json", list(range(stage.config.size)))
@@ -93,7 +92,6 @@ def run(stage):
 import json, os, time
 from ablation.contract.atomic import write_json
 
-NEEDS_TORCH = False
 
 def run(stage):
     config = stage.config
@@ -117,7 +115,6 @@ def run(stage):
     "evaluate": """
 import json
 
-NEEDS_TORCH = False
 
 def run(stage):
     score = stage.config.scale * json.loads((stage.inputs["train"] / "weight.json").read_text())

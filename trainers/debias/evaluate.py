@@ -39,7 +39,7 @@ from trainers.debias.measure import (
 from trainers.debias.prepared import PAIR, Prepared, TokenisedItem
 from trainers.debias.scores import stereotype_probability
 from trainers.debias.suffix import SuffixModel
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.samples import Row as Sample
 from trainers.samples import save_samples, some_items
 from trainers.stage import Stage

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 
 from ablation.contract.footprint import Footprint, ModelAsset, Work
 from trainers.debias.config import DebiasConfig, ModuleRule
-from trainers.footprint.formulas import FLOAT, Shape, share, trained
-from trainers.footprint.sizes import Shapes
+from trainers.footprint import FLOAT, Shape, Shapes, share, trained
 
 ASSUMED_TOKENS = 20  # of a StereoSet sentence; the mean is 12 with GPT-2's tokenizer
 SENTENCES = 3  # of an item: anti, stereo, unrelated
@@ -38,12 +37,9 @@ def footprint(stage: str, config: DebiasConfig, models: Mapping[str, ModelAsset]
         held["editor: weights"] = FLOAT * editor
     kept = size * shape.kept * (shape.layers - first) * SENTENCES * ASSUMED_TOKENS
 
-    def passing(n: int) -> dict[str, int]:
-        return {"activations": kept * n, "logits": logits, "edited weights": edited}
-
-    works = [Work("items", share(config.edit.batch_size, None, devices), passing)]
+    works = [Work("items", share(config.edit.batch_size, None, devices), lambda n: kept * n + logits + edited)]
     if dropped:
-        works.append(Work("loading", 1, lambda n: {"blocks below the edit": size * dropped}))
+        works.append(Work("loading", 1, lambda n: size * dropped))  # the blocks below the edit
     host = {"weights": devices * size * shape.parameters}  # each process reads the model for itself
     return Footprint(held, tuple(works), host, assumed=(f"sentences of {ASSUMED_TOKENS} tokens",))
 

@@ -30,7 +30,7 @@ from trainers.debias.scores import PrefixTree, last_hidden, score
 from trainers.debias.suffix import SuffixModel, pad
 from trainers.models import load_model, load_tokenizer
 from trainers.objectives.debias import edit_loss
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.stage import Stage
 
 BATCH = 16  # items of similar length per pass

@@ -34,7 +34,7 @@ from trainers.debias.objective import Objective, Reference
 from trainers.debias.prepared import Prepared
 from trainers.debias.scores import SentenceScores, detached, join
 from trainers.debias.suffix import SuffixModel
-from trainers.parallel.join import join as join_ranks
+from trainers.parallel import join as join_ranks
 from trainers.stage import Diverged, Stage
 from trainers.state import below, pack, unpack
 from trainers.weights import write_weights

@@ -15,7 +15,7 @@ from trainers.demonstrations.prepared import IMPORTED, Prepared, load_prepared
 from trainers.demonstrations.proposals import propose, similarities
 from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.source_json import read_sequences
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.stage import Stage, with_run_seed
 
 RANKS = join  # several devices: a process for each, with some of the batches

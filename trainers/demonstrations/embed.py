@@ -9,7 +9,7 @@ from trainers.demonstrations.in_context import InContextModel, load_in_context_m
 from trainers.demonstrations.prepared import IMPORTED, Prepared, save_prepared
 from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.source_json import Imported, imported_pools, read_sequences
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.stage import Stage
 
 RANKS = join  # several devices: a process for each, with some of the batches

@@ -16,7 +16,7 @@ from trainers.demonstrations.prepared import Prepared, load_prepared
 from trainers.demonstrations.proposals import similarities
 from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.training import load_selector, trained_on
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.samples import Row, save_samples, some_items
 from trainers.stage import Stage
 

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 
 from ablation.contract.footprint import Footprint, ModelAsset, Work
 from trainers.demonstrations.config import DemonstrationsConfig
-from trainers.footprint.formulas import FLOAT, Model, trained
-from trainers.footprint.sizes import CLIP, Shapes
+from trainers.footprint import CLIP, FLOAT, Model, Shapes, trained
 
 ASSUMED_QUESTION = 40  # tokens of a question with its answer and its place in the template
 PATCH = 28 * 28  # pixels of an image that are one token of Qwen2.5-VL
@@ -63,8 +62,7 @@ def _selector(stage: str, config: DemonstrationsConfig, models: Mapping[str, Mod
     rows = config.rce.batch_size if stage == "rce" else config.grpo.batch_size
     # Embeddings of the batch, encoded candidates, and per sequence and step states and logits of each candidate.
     encoded, chosen = rows * pool * (width + 4 * hidden), rows * steps * (6 * hidden + 6 * pool)
-    whole = {"activations": FLOAT * (encoded + chosen)}
-    learning = Work("update of the selector (not in smaller parts)", rows, lambda n: whole)
+    learning = Work("update of the selector (not in smaller parts)", rows, lambda n: FLOAT * (encoded + chosen))
     return Footprint(held, (learning,), {"embeddings": 2 * data})
 
 

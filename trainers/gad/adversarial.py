@@ -29,7 +29,7 @@ from trainers.gad.rows import Row, read_rows
 from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_student, save_models
 from trainers.micro_batch import OutOfMemory
 from trainers.objectives.diagnostics import Sum
-from trainers.policy.actor import Actor, build_importance, clipped_objective, sampler_gap
+from trainers.policy.actor import Actor, clipped_objective, sampler_gap
 from trainers.policy.batch import Sequences
 from trainers.policy.learner import Averages, Learner, learner_of, minibatches, state_of
 from trainers.policy.models import Placement, load_learner, load_tokenizer
@@ -50,8 +50,6 @@ ACTOR_METRICS = {
     "kl/divergence": "actor/kl",
     "policy/entropy": "actor/entropy",
     "policy/grad_norm": "actor/grad_norm",
-    "rollout/importance_weight": "rollout/importance_weight",
-    "rollout/importance_truncated": "rollout/importance_truncated",
 }
 
 
@@ -233,7 +231,6 @@ class Trainer:
             reference=reference,
             temperature=config.sampling.temperature or 1.0,
             recompute_logps=config.rollout.recompute_logps,
-            importance=build_importance(self.stage.parts, config.rollout.importance_weights),
         )
 
     def _critic(self, student: Path) -> ValueModel:

@@ -5,7 +5,7 @@ from functools import partial
 from trainers.gad.config import GadConfig
 from trainers.gad.data import WORKED, rows_of_step
 from trainers.gad.students import STUDENT
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.policy.models import Placement, build_policy, save_policy
 from trainers.policy.sources import asset_files, load_task
 from trainers.policy.supervised import Examples, Schedule, train_on_responses, warmup_cosine

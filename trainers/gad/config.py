@@ -22,7 +22,7 @@ from trainers.policy.config import (
     Scratch,
     UpdateOf,
 )
-from trainers.tasks.settings.base import TemplatedLists
+from trainers.tasks.settings import TemplatedLists
 
 ADVERSARIAL = (  # keys that only the two adversarial stages and their critic use
     "sampling",

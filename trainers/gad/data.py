@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ablation.contract.atomic import write_json
-from ablation.runner.runlog import read_json
+from ablation.contract.reading import read_json
 from trainers.gad.config import GadConfig
 from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
 from trainers.policy.models import load_tokenizer
@@ -85,8 +85,6 @@ def training_rows(folder: Path, stage: str) -> list[Row]:
 def teacher_lengths(folder: Path, stage: str | None = None) -> dict[str, float]:
     """Return the statistics that the stage `data` left in `folder`: of a stage's training rows; None: of the common."""
     found = read_json(folder / LENGTHS)
-    if found is None:
-        raise ValueError(f"{folder / LENGTHS}: missing or unreadable; run the stage `data` again")
     return found["train" if stage is None else _training_split(folder, stage)]
 
 

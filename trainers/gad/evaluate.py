@@ -16,7 +16,7 @@ from trainers.gad.measure import COLUMNS, SUBSET, measure
 from trainers.gad.quality import rule_of
 from trainers.gad.rows import read_rows
 from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student, measured_models
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.quotes import Quotes
 from trainers.policy.sources import asset_files

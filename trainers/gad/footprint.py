@@ -5,8 +5,7 @@ from dataclasses import replace
 from math import ceil
 
 from ablation.contract.footprint import Footprint, ModelAsset
-from trainers.footprint.formulas import Model, Shape, share, training
-from trainers.footprint.sizes import Shapes
+from trainers.footprint import Model, Shape, Shapes, share, training
 from trainers.gad.config import GadConfig
 from trainers.policy.footprint import TRIED as OF_POLICY
 from trainers.policy.footprint import engine_of, reinforcing, scratch_shape

@@ -3,7 +3,7 @@
 from trainers.gad.adversarial import Course, train
 from trainers.gad.config import GadConfig
 from trainers.gad.data import number_of_steps, training_rows
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.stage import Stage
 
 RANKS = join  # several devices: a process for each

@@ -8,7 +8,7 @@ from functools import partial
 from trainers.gad.config import GadConfig
 from trainers.gad.data import number_of_steps, rows_of_step, training_rows
 from trainers.gad.students import keep_models, latest_student, save_models
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.policy.models import Placement, load_learner, load_tokenizer
 from trainers.policy.supervised import Examples, Schedule, constant, train_on_responses
 from trainers.policy.text import message_tokens, response_tokens

@@ -1,7 +1,7 @@
 """Stage `warmup`: the critic alone for `warmup.critic_warmup` steps, then critic and student together."""
 
 from trainers.gad.adversarial import Course, train
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.stage import Stage
 
 RANKS = join  # several devices: a process for each

@@ -1,4 +1,4 @@
-"""The losses of a policy and of its critic, and the entropy of a policy."""
+"""The losses of a policy and of its critic; the entropy of a policy and its divergence from a reference."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -29,7 +29,6 @@ def policy_loss(
     weight_on: Literal["advantage", "ratio"] = "advantage",
     aggregation: Aggregation = "sequence_mean",
     units: float | None = None,
-    importance: Tensor | None = None,
 ) -> tuple[Tensor, Diagnostics]:
     """Return the loss to minimise (a scalar with gradient) and diagnostics that join with those of other parts.
 
@@ -46,7 +45,6 @@ def policy_loss(
             the ratio before it is clipped.
         aggregation: how tokens become one number.
         units: divisor of a minibatch of which this batch is a part; see `aggregate`.
-        importance: (B, T), truncated importance weights, by which the loss of each token is multiplied; None: 1.
 
     Diagnostics of every variant: `ratio/mean`, `ratio/max`; `ratio/token_variance` (of w_t), `ratio/used_variance` (of
     what the surrogate gets) and `ratio/variance_reduction` = 1 - used / token (undefined while w is 1 everywhere);
@@ -67,8 +65,6 @@ def policy_loss(
             advantages = advantages * weight.detach()
     diagnostics |= _ratio_diagnostics(logps, old_logps, used, mask)
     losses, extra = surrogate(used, advantages, mask)
-    if importance is not None:
-        losses = losses * importance
     return aggregate(losses, mask, aggregation, units=units), diagnostics | extra
 
 
@@ -114,3 +110,40 @@ def value_loss(
 def token_entropy(logits: Tensor) -> Tensor:
     """Return the entropy -sum_v p_v log p_v of logits (..., V): (...), nats; exact, not the estimate -log p(y_t)."""
     return torch.logsumexp(logits, -1) - (logits.softmax(-1) * logits).sum(-1)
+
+
+# Kullback-Leibler divergence to the reference policy.
+def k3(logps: Tensor, reference_logps: Tensor) -> Tensor:
+    """Return the k3 estimate of KL(policy || reference) per token: r - log r - 1, r = reference / policy; (B, T), nats.
+
+    Never negative, unbiased under the policy's own samples (Schulman 2020, "Approximating KL divergence"; GRPO, arXiv
+    2402.03300, equation 4). verl's `low_var_kl` is this, bounded at 10. TRL multiplies it by the importance ratio, with
+    gradient (`use_bias_correction_kl`, true by default since 1.16; DeepSeek-V3.2, arXiv 2512.02556); false gives this.
+    """
+    difference = (reference_logps - logps).clamp(-20.0, 20.0)
+    return difference.exp() - difference - 1
+
+
+def k1(logps: Tensor, reference_logps: Tensor) -> Tensor:
+    """Return the estimate log(policy / reference), (B, T): unbiased, of either sign.
+
+    Its gradient under the policy's own samples is 0 in the mean: in a loss it does not hold the policy.
+    """
+    return logps - reference_logps
+
+
+ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k3": k3}
+
+
+def adapt_coefficient(
+    coefficient: float, mean_kl: float, *, target: float, low: float = 0.01, high: float = 1.0
+) -> float:
+    """Return the next coefficient: times 1.5 above 2 target, times 0.5 below target / 2, kept within [low, high].
+
+    The three-band rule of PPO's adaptive penalty (arXiv 1707.06347, section 4) with GSPO's factors (the GSPO notes).
+    """
+    if mean_kl > 2 * target:
+        coefficient *= 1.5
+    elif mean_kl < 0.5 * target:
+        coefficient *= 0.5
+    return min(max(coefficient, low), high)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainers.objectives.kl import k3
+from trainers.objectives.losses import k3
 from trainers.objectives.surrogates import clip_surrogate
 
 

@@ -21,8 +21,7 @@ from torch.distributed.tensor import DTensor, Shard
 from transformers import PreTrainedModel
 
 from ablation.runner.ranks import Ranks
-from trainers.parallel import weightless
-from trainers.parallel.rollout_copy import rollout_copy
+from trainers.parallel.weights import random_state, rollout_copy, send_weights, set_random_state, without_weights
 from trainers.tensor_files import TensorFiles
 
 T = TypeVar("T")
@@ -92,9 +91,9 @@ class Group(Ranks):
 
     def build(self, make: Callable[[], T]) -> T:
         """Return the model that `make` makes, with weights in the first rank alone; all go on with its random state."""
-        with nullcontext() if self.rank == 0 else weightless.without_weights():
+        with nullcontext() if self.rank == 0 else without_weights():
             made = make()
-        weightless.set_random_state(self.same(weightless.random_state()))
+        set_random_state(self.same(random_state()))
         return made
 
     def shard(self, model: T) -> T:
@@ -102,7 +101,7 @@ class Group(Ranks):
         assert isinstance(model, nn.Module)
         modules: list[nn.Module] = [*_blocks(model), model]
         for each in modules:
-            weightless.send_weights(each, self._mesh)
+            send_weights(each, self._mesh)
             fully_shard(each, mesh=self._mesh, reshard_after_forward=True)  # the outermost too: others work meanwhile
         for module in _sharded(model):
             module.set_force_sum_reduction_for_comms(True)  # gloo has no sum that divides

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ablation.contract.process import end_with_parent
 from ablation.runner.job import Job, check_modules, hold_code, known_modules, read_job
-from ablation.runner.lifetime import end_on_signals
+from ablation.runner.lifetime import end_on_signals, keep_freed_memory, prepare_process
 from ablation.runner.run import build_stage, outcome_of
-from ablation.runner.threads import keep_freed_memory, prepare_process
 from trainers.parallel.launch import LESS_MEMORY, write_outcome
 
 if TYPE_CHECKING:
@@ -77,14 +76,11 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     """Do what `ablation.runner.run` does with a stage, with the other ranks."""
     if problem := hold_code(job.code):
         raise OSError(errno.ECANCELED, problem)
-    from ablation.runner.deferred_imports import defer_imports
-
-    defer_imports()
     known = known_modules(job)
     from trainers.harness import Stage, fix_randomness
 
     entry = import_module(job.plan["entry"])
-    fix_randomness(job.plan["seed"] or 0, job.threads, torch_too=True)
+    fix_randomness(job.plan["seed"] or 0, job.threads)
 
     import torch
 

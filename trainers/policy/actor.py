@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from trainers.objectives.aggregation import Aggregation, aggregate, loss_units, masked_mean
 from trainers.objectives.diagnostics import Diagnostics, Mean, Sum
-from trainers.objectives.kl import ESTIMATORS
-from trainers.objectives.losses import policy_loss
+from trainers.objectives.losses import ESTIMATORS, policy_loss
 from trainers.policy.batch import Sequences, batched_logps, token_logps
-from trainers.policy.config import ClipRange, ImportanceWeights, PolicyConfig, UpdateOf
+from trainers.policy.config import ClipRange, PolicyConfig, UpdateOf
 from trainers.policy.learner import Averages, Learner, minibatches
 from trainers.policy.models import Placement
 
@@ -44,26 +43,10 @@ def clipped_objective(parts: Mapping[str, Any], clip: ClipRange, aggregation: Ag
 
 
 @dataclass(frozen=True)
-class Importance:
-    """Weights (N, T) of old log-probabilities, the sampler's and the mask, at most `cap`."""
-
-    weights: Callable[[Tensor, Tensor, Tensor], Tensor]
-    cap: float
-
-
-def build_importance(parts: Mapping[str, Any], settings: ImportanceWeights | None) -> Importance | None:
-    """Return what corrects for a sampler that is not the policy; None where nothing does."""
-    if settings is None:
-        return None
-    return Importance(partial(parts["importance"], **settings.model_dump()), settings.cap)
-
-
-@dataclass(frozen=True)
 class Batch:
     """N responses with advantages (N,) or (N, T), log-probabilities (N, T) before the update, and the reference's.
 
     `needed`: (N,), true where a response has a term in the loss; None: everywhere. The others have no backward pass.
-    `importance`: (N, T), weights of the policy loss against a sampler that is not the policy; None: 1.
     """
 
     sequences: Sequences
@@ -71,7 +54,6 @@ class Batch:
     old_logps: Tensor
     reference_logps: Tensor | None
     needed: Tensor | None = None
-    importance: Tensor | None = None
 
     def select(self, rows: Tensor) -> "Batch":
         """Return the rows, without columns that are padding in all of them."""
@@ -85,7 +67,6 @@ class Batch:
             self.old_logps[rows, :width],
             None if self.reference_logps is None else self.reference_logps[rows, :width],
             None if self.needed is None else self.needed[rows],
-            None if self.importance is None else self.importance[rows, :width],
         )
 
 
@@ -94,9 +75,8 @@ class Actor:
     """A policy with its optimiser, and what its loss is made of: objective, KL to the reference, entropy bonus.
 
     temperature: of sampling, and so of all log-probabilities. recompute_logps: take the old log-probabilities from a
-    forward pass before the update, not from the sampler. reference: None: there is no KL. importance: weights of the
-    policy loss by recomputed log-probabilities and the sampler's; None: 1. kl_per_response: the loss has the sum over a
-    response's tokens, not their mean.
+    forward pass before the update, not from the sampler. reference: None: there is no KL. kl_per_response: the loss has
+    the sum over a response's tokens, not their mean.
     """
 
     learner: Learner
@@ -106,7 +86,6 @@ class Actor:
     reference: nn.Module | None = None
     temperature: float = 1.0
     recompute_logps: bool = False
-    importance: Importance | None = None
     kl_estimator: str = "k3"
     kl_per_response: bool = False
 
@@ -123,10 +102,7 @@ class Actor:
         if self.recompute_logps or old_logps is None:
             old_logps = self.logps(sequences)
         reference_logps = None if self.reference is None else self.logps(sequences, self.reference)
-        importance = None
-        if self.importance is not None and sequences.logps is not None:
-            importance = self.importance.weights(old_logps, sequences.logps, sequences.mask)
-        return Batch(sequences, advantages.to(self.placement.device), old_logps, reference_logps, needed, importance)
+        return Batch(sequences, advantages.to(self.placement.device), old_logps, reference_logps, needed)
 
     def logps(self, sequences: Sequences, model: nn.Module | None = None) -> Tensor:
         """Return the log-probabilities (N, T) of the responses under the policy, or under another model."""
@@ -174,13 +150,7 @@ class Actor:
             logps, entropy = token_logps(
                 self.learner.model, batch.sequences, self.temperature, entropy_gradient=update.entropy_coef > 0
             )
-        policy_loss, diagnostics = self.objective(
-            logps, batch.old_logps, batch.advantages, mask, units=units, importance=batch.importance
-        )
-        if self.importance is not None and batch.importance is not None:
-            diagnostics["rollout/importance_weight"] = Mean.of(batch.importance, mask)
-            at_cap = (batch.importance >= self.importance.cap).float()
-            diagnostics["rollout/importance_truncated"] = Mean.of(at_cap, mask)
+        policy_loss, diagnostics = self.objective(logps, batch.old_logps, batch.advantages, mask, units=units)
         entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, units=units)
         losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
         diagnostics["policy/entropy"] = Mean.of(entropy, mask)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.losses import token_entropy
-from trainers.policy.packed import packs, states
+from trainers.policy.plain import packs, states
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,27 @@ class Sequences:
             "attention_mask": mask,
             "position_ids": (mask.cumsum(1) - 1).clamp(min=0),
         }
+
+
+def concatenate(parts: list[Sequences], pad: int) -> Sequences:
+    """Return the rows of all parts, padded to the longest prompt and the longest response."""
+    if len(parts) == 1:
+        return parts[0]
+    prompt, width = max(p.prompt_ids.shape[1] for p in parts), max(p.mask.shape[1] for p in parts)
+
+    def left(tensor: Tensor, value: int) -> Tensor:
+        return nn.functional.pad(tensor, (prompt - tensor.shape[1], 0), value=value)
+
+    def right(tensor: Tensor, value: int) -> Tensor:
+        return nn.functional.pad(tensor, (0, width - tensor.shape[1]), value=value)
+
+    return Sequences(
+        torch.cat([left(p.prompt_ids, pad) for p in parts]),
+        torch.cat([left(p.prompt_mask, 0) for p in parts]),
+        torch.cat([right(p.response_ids, pad) for p in parts]),
+        torch.cat([right(p.mask, 0) for p in parts]),
+        torch.cat([right(p.logps, 0) for p in parts if p.logps is not None]) if parts[0].logps is not None else None,
+    )
 
 
 def response_logits(model: nn.Module, sequences: Sequences) -> Tensor:

@@ -5,15 +5,14 @@ imported: `_study.yaml` names `PolicyConfig`, and validating and planning read i
 default, as a stage is given the keys that it reads and no others.
 """
 
-import math
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ablation.contract.absent import Absent
 from trainers.assets_config import Asset
-from trainers.tasks.settings import TaskSettings
-from trainers.tasks.settings.base import KnightsKnaves, QuestionAnswer
+from trainers.tasks.settings import KnightsKnaves, QuestionAnswer, TaskSettings
 
 COLDEST = 0.01  # vLLM takes lower temperatures for this one
 VLLM_REMEDY = "run this in the environment that `make vllm` makes (docs/vllm.md), or set it to own"
@@ -35,16 +34,6 @@ class Vllm(_Strict):
     longest: Annotated[int | None, Absent(None)] = Field(
         default=None, ge=2, description="Longest prompt and response, in tokens; null: the model's limit."
     )
-    sleep: Annotated[bool, Absent(False)] = Field(default=False, description="Release GPU memory between rollouts.")
-
-
-class ImportanceWeights(_Strict):
-    """min(pi_old / pi_sampler, cap): corrects for a sampler that gives tokens other probabilities than the trainer."""
-
-    cap: float = Field(default=2.0, gt=0, description="Largest weight.")
-    level: Literal["token", "sequence"] = Field(
-        default="token", description="Per token, or the product over a response."
-    )
 
 
 class Sampled(_Strict):
@@ -56,24 +45,11 @@ class Sampled(_Strict):
         default="own", description="Sampler in training; evaluation uses own."
     )
     vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Settings of vLLM.")
-    importance_weights: Annotated[ImportanceWeights | None, Absent(None)] = Field(
-        default=None,
-        description="Truncated importance sampling (TIS); needs recompute_logps. null: none.",
-    )
 
     @property
     def _packages(self) -> dict[str, tuple[str, str]]:
         """The package that the engine needs: the key that asks for it, and the remedy."""
         return {"vllm": ("rollout.engine", VLLM_REMEDY)} if self.engine == "vllm" else {}
-
-    @model_validator(mode="after")
-    def _not_with_itself(self) -> Self:
-        if self.importance_weights is not None and not self.recompute_logps:
-            raise ValueError(
-                "importance_weights compare the sampler's log-probabilities with recomputed ones: "
-                "set recompute_logps: true"
-            )
-        return self
 
 
 class Lora(_Strict):
@@ -230,19 +206,13 @@ class Update(UpdateOf):
 
     lr: float = Field(default=2e-4, gt=0, le=1, description="Learning rate.")
     warmup_steps: int = Field(default=5, ge=0, description="Rollouts of linear warm-up.")
-    drop_truncated: Annotated[bool, Absent(False)] = Field(
-        default=False, description="Leave out truncated responses (overlong filtering)."
-    )
 
 
 class Kl(_Strict):
     """KL to the reference policy (the warm start)."""
 
-    estimator: Annotated[Literal["k1", "k2", "k3", "k3+"], Absent("k3")] = Field(
-        default="k3", description="k1: log ratio; k2: half its square; k3: GRPO's; k3+: k3 with k2's gradient."
-    )
-    place: Annotated[Literal["loss", "reward"], Absent("loss")] = Field(
-        default="loss", description="In the loss, or subtracted from the reward (PPO)."
+    estimator: Annotated[Literal["k1", "k3"], Absent("k3")] = Field(
+        default="k3", description="k1: log ratio; k3: GRPO's."
     )
     per: Annotated[Literal["token", "response"], Absent("token")] = Field(
         default="token", description="Mean over tokens, or sum over a response; also for `target`."
@@ -439,104 +409,83 @@ class PolicyConfig(_Strict):
     def _consistent(self) -> Self:
         if type(self) is not PolicyConfig:  # what a stage reads of a configuration that has been checked as a whole
             return self
-        problems = [
-            (self.advantage.kind == "gae" and self.rollout.group_size != 1, "advantage gae needs rollout.group_size 1"),
-            (
-                self.rollout.engine == "vllm" and self.memory.lora is not None,
-                "rollout.engine vllm has not been tried with memory.lora: set one of them to its default",
-            ),
-            (
-                self.rollout.engine == "vllm" and self.sampling.temperature < COLDEST,
-                f"rollout.engine vllm takes temperatures below {COLDEST:g} for {COLDEST:g}: sampling.temperature is "
-                f"{self.sampling.temperature:g}",
-            ),
-            (
-                self.rollout.engine == "vllm"
-                and (self.rollout.vllm.longest or math.inf) <= self.sampling.max_new_tokens,
-                f"rollout.vllm.longest {self.rollout.vllm.longest} leaves no room for a prompt beside "
-                f"sampling.max_new_tokens {self.sampling.max_new_tokens}",
-            ),
-            (
-                self.advantage.kind != "gae" and self.rollout.group_size < 2,
-                "group advantages need rollout.group_size >= 2",
-            ),
-            (
-                self.ema_smoothing is not None and self.ratio != "token",
-                "ema_smoothing smooths token ratios: it needs ratio token",
-            ),
-            (
-                self.weight_on == "ratio" and self.gradient_adaptive is None and self.temporal_decay is None,
-                "weight_on ratio has no effect without gradient_adaptive or temporal_decay",
-            ),
-            (
-                self.reward.model > 0 and self.reward_model is None and not self.reward_training.enabled,
-                "reward.model > 0 needs a reward_model, or reward_training.enabled",
-            ),
-            (
-                self.reward_model is not None and self.reward_training.enabled,
-                "reward_model and reward_training.enabled: there can be only one reward model",
-            ),
-            (
-                self.kl.per == "response" and self.kl.place == "loss" and self.update.aggregation == "token_mean",
-                "kl.per response is a mean over responses: it needs update.aggregation sequence_mean",
-            ),
-            (
-                self.reward.level == "token" and self.advantage.kind == "batch_normalized",
-                "reward.level token needs another advantage than batch_normalized, which is of whole responses",
-            ),
-            (
-                self.reward.level == "token" and self.reward.model == 0,
-                "reward.level token needs reward.model > 0: the rule rewards whole responses",
-            ),
-            (
-                self.model is None and self.warm_start.memory.lora is not None,
-                "warm_start.memory.lora needs a pretrained `model`: from scratch all weights must learn",
-            ),
-            *self._unanswered(),
-            *self._unmeasured(),
-            (
-                self.task.reads_source and self.data_source is None,
-                f"task.name {self.task.name} needs a data_source",
-            ),
-            (
-                self.model is None and getattr(self.task, "form", "textual") == "textual",
-                "a textual task needs a pretrained `model`; form compact can be learnt from scratch",
-            ),
-            (
-                self.evaluate._reach >= self.steps,
-                f"evaluate.checkpoints {self.evaluate.checkpoints}, {self.evaluate.apart} steps apart, need more than "
-                f"{self.evaluate._reach} steps; there are {self.steps}",
-            ),
-        ]
-        for wrong, problem in problems:
-            if wrong:
-                raise ValueError(problem)
+        groups = (self._of_engine, self._of_objective, self._of_models, self._unanswered, self._unmeasured)
+        for problem in (problem for group in groups for problem in group()):
+            raise ValueError(problem)
         return self
 
-    def _unanswered(self) -> list[tuple[bool, str]]:
-        """Return what prompts without answers do not allow."""
-        if not isinstance(self.task, QuestionAnswer) or self.task.answer is not None:
-            return []
-        where = "task.answer null (prompts without answers) needs"
-        return [
-            (self.reward.rule > 0, f"{where} reward.rule 0 and a reward model"),
-            (self.reward_training.enabled, f"{where} a reward_model: reward_training learns the rule's rewards"),
-            (self.warm_start.steps > 0, f"{where} warm_start.steps 0: there are no worked responses"),
-            (self.dynamic_sampling is not None, f"{where} dynamic_sampling null: no response is right or wrong"),
-        ]
+    def _of_engine(self) -> Iterator[str]:
+        """Yield what vLLM would refuse at the first step."""
+        if self.rollout.engine != "vllm":
+            return
+        if self.memory.lora is not None:
+            yield "rollout.engine vllm has not been tried with memory.lora: set one of them to its default"
+        if (temperature := self.sampling.temperature) < COLDEST:
+            below = f"rollout.engine vllm takes temperatures below {COLDEST:g} for {COLDEST:g}"
+            yield f"{below}: sampling.temperature is {temperature:g}"
+        longest, limit = self.rollout.vllm.longest, self.sampling.max_new_tokens
+        if longest is not None and longest <= limit:
+            room = f"rollout.vllm.longest {longest} leaves no room for a prompt"
+            yield f"{room} beside sampling.max_new_tokens {limit}"
 
-    def _unmeasured(self) -> list[tuple[bool, str]]:
-        """Return what a warm start that ends at an accuracy cannot do without."""
+    def _of_objective(self) -> Iterator[str]:
+        """Yield what the advantages, the loss and the rewards of tokens do not go with."""
+        group_size, of_tokens = self.rollout.group_size, self.reward.level == "token"
+        if self.advantage.kind == "gae" and group_size != 1:
+            yield "advantage gae needs rollout.group_size 1"
+        if self.advantage.kind != "gae" and group_size < 2:
+            yield "group advantages need rollout.group_size >= 2"
+        if self.ema_smoothing is not None and self.ratio != "token":
+            yield "ema_smoothing smooths token ratios: it needs ratio token"
+        if self.weight_on == "ratio" and self.gradient_adaptive is None and self.temporal_decay is None:
+            yield "weight_on ratio has no effect without gradient_adaptive or temporal_decay"
+        if self.kl.per == "response" and self.update.aggregation == "token_mean":
+            yield "kl.per response is a mean over responses: it needs update.aggregation sequence_mean"
+        if of_tokens and self.advantage.kind == "batch_normalized":
+            yield "reward.level token needs another advantage than batch_normalized, which is of whole responses"
+        if of_tokens and self.reward.model == 0:
+            yield "reward.level token needs reward.model > 0: the rule rewards whole responses"
+
+    def _of_models(self) -> Iterator[str]:
+        """Yield what is missing of models and data, and what asks for more models than there will be."""
+        task, reach = self.task, self.evaluate._reach
+        if self.reward.model > 0 and self.reward_model is None and not self.reward_training.enabled:
+            yield "reward.model > 0 needs a reward_model, or reward_training.enabled"
+        if self.reward_model is not None and self.reward_training.enabled:
+            yield "reward_model and reward_training.enabled: there can be only one reward model"
+        if self.model is None and self.warm_start.memory.lora is not None:
+            yield "warm_start.memory.lora needs a pretrained `model`: from scratch all weights must learn"
+        if task.reads_source and self.data_source is None:
+            yield f"task.name {task.name} needs a data_source"
+        if self.model is None and getattr(task, "form", "textual") == "textual":
+            yield "a textual task needs a pretrained `model`; form compact can be learnt from scratch"
+        if reach >= self.steps:
+            asked = f"evaluate.checkpoints {self.evaluate.checkpoints}, {self.evaluate.apart} steps apart"
+            yield f"{asked}, need more than {reach} steps; there are {self.steps}"
+
+    def _unanswered(self) -> Iterator[str]:
+        """Yield what prompts without answers do not allow."""
+        if not isinstance(self.task, QuestionAnswer) or self.task.answer is not None:
+            return
+        where = "task.answer null (prompts without answers) needs"
+        if self.reward.rule > 0:
+            yield f"{where} reward.rule 0 and a reward model"
+        if self.reward_training.enabled:
+            yield f"{where} a reward_model: reward_training learns the rule's rewards"
+        if self.warm_start.steps > 0:
+            yield f"{where} warm_start.steps 0: there are no worked responses"
+        if self.dynamic_sampling is not None:
+            yield f"{where} dynamic_sampling null: no response is right or wrong"
+
+    def _unmeasured(self) -> Iterator[str]:
+        """Yield what a warm start that ends at an accuracy cannot do without."""
         until, steps = self.warm_start.until, self.warm_start.steps
         if until is None:
-            return []
-        return [
-            (0 < steps < until.every, f"warm_start.until.every {until.every} is more than the {steps} steps: no check"),
-            (
-                until.problems > self.data.train,
-                f"warm_start.until.problems {until.problems} is more than data.train, {self.data.train}",
-            ),
-        ]
+            return
+        if 0 < steps < until.every:
+            yield f"warm_start.until.every {until.every} is more than the {steps} steps: no check"
+        if until.problems > self.data.train:
+            yield f"warm_start.until.problems {until.problems} is more than data.train, {self.data.train}"
 
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
@@ -545,10 +494,8 @@ class PolicyConfig(_Strict):
             reason = "there is no KL at kl.coef 0" if self.kl.coef == 0 else "kl.adaptive is false"
             keys |= dict.fromkeys(("kl.target", "kl.low", "kl.high"), reason)
         if self.kl.coef == 0:
-            keys |= dict.fromkeys(("kl.estimator", "kl.place", "kl.per"), "there is no KL at kl.coef 0")
-        elif self.kl.place == "reward" and not self.kl.adaptive:
-            keys["kl.per"] = "kl.place is reward and kl.adaptive false: every token counts"
-        if (self.kl.coef > 0 and self.kl.place == "loss") or self.update.entropy_coef > 0:
+            keys |= dict.fromkeys(("kl.estimator", "kl.per"), "there is no KL at kl.coef 0")
+        if self.kl.coef > 0 or self.update.entropy_coef > 0:
             reason = "the KL and the entropy bonus need every response (kl.coef, update.entropy_coef)"
             keys["update.drop_zero_advantage"] = reason
         if self.temporal_decay is not None and self.temporal_decay.lspd is not None:
@@ -558,16 +505,8 @@ class PolicyConfig(_Strict):
         if self.model is not None:
             keys["scratch"] = "the policy is `model`"
         if self.warm_start.steps == 0:
-            above = (
-                "warm_start.batch_size",
-                "warm_start.lr",
-                "warm_start.seed",
-                "warm_start.until",
-                "warm_start.memory",
-                "data.warm",
-                "task.sloppy",
-            )
-            keys |= dict.fromkeys(above, "there is no warm start at warm_start.steps 0")
+            idle = [f"warm_start.{name}" for name in WarmStart.model_fields if name != "steps"]
+            keys |= dict.fromkeys([*idle, "data.warm", "task.sloppy"], "there is no warm start at warm_start.steps 0")
         if self.rollout.engine != "vllm":
             keys["rollout.vllm"] = f"rollout.engine is {self.rollout.engine}"
         if not self.task.reads_source:

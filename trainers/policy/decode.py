@@ -7,7 +7,6 @@ same numbers in about half the time. All other models, and those with hooks, sli
 they are.
 """
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -18,21 +17,9 @@ from transformers import DynamicCache
 from trainers.policy.plain import Layer, is_plain, norm, rotations, sees_everything
 
 
-class Decoder(ABC):
-    """The rows that are being written, and what was computed for them so far."""
-
-    @abstractmethod
-    def keep(self, rows: Tensor) -> None:
-        """Go on with some of the rows only, by number."""
-
-    @abstractmethod
-    def next_logits(self, tokens: Tensor) -> Tensor:
-        """Append a token (R,) to each row; return the logits (R, V) of the one after it."""
-
-
 def read_prompts(
     model: Any, prompt_ids: Tensor, prompt_mask: Tensor, *, group_size: int, room: int
-) -> tuple[Tensor, Decoder]:
+) -> tuple[Tensor, "ModelDecoder | ModuleDecoder"]:
     """Return the logits (B * group_size, V) of the first tokens of the responses, and what computes the further ones.
 
     prompt_ids, prompt_mask: (B, P), padded on the left; each prompt is read once, without columns that are padding in
@@ -55,8 +42,8 @@ def read_prompts(
     return logits.repeat_interleave(group_size, 0), made
 
 
-class ModelDecoder(Decoder):
-    """Calls the model as it is, with transformers' growing cache."""
+class ModelDecoder:
+    """The rows that are being written, by a model that is called as it is, with transformers' growing cache."""
 
     def __init__(
         self, model: Any, cache: DynamicCache, mask: Tensor, last: Tensor, *, group_size: int, room: int
@@ -87,7 +74,7 @@ class ModelDecoder(Decoder):
         ).logits[:, -1]
 
 
-class ModuleDecoder(Decoder):
+class ModuleDecoder:
     """Computes the token from the weights of a Qwen2 or Llama; keys and values (R, H, P + room, D) per layer."""
 
     def __init__(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.policy.config import PolicyConfig
 from trainers.policy.experience import Sampler
 from trainers.policy.measure import Measured, average, measure

@@ -8,12 +8,11 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.micro_batch import MicroBatch
-from trainers.policy.batch import Sequences
+from trainers.policy.batch import Sequences, concatenate
 from trainers.policy.config import OverlongPenalty, Reward, Rollout, Sampling
 from trainers.policy.models import Placement
 from trainers.policy.responses import Responder, Responds
 from trainers.policy.rewards import RewardModel, add_at_the_end, score
-from trainers.policy.rollout import concatenate
 from trainers.policy.text import prompt_tokens
 from trainers.tasks.interface import Problem, Task
 

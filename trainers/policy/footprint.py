@@ -10,8 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ablation.contract.footprint import Footprint, ModelAsset, Work
-from trainers.footprint.formulas import Model, Shape, share, training
-from trainers.footprint.sizes import Shapes
+from trainers.footprint import Model, Shape, Shapes, share, training
 from trainers.policy.config import Data, PolicyConfig, Scratch
 from trainers.tasks import task_of
 from trainers.tasks.interface import SPLITS, Task
@@ -76,7 +75,7 @@ def _judge(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Fo
     sampled = Model("policy", policy, config.precision, frozen=True)
     sizes = {"group": settings.samples, "prompt": prompt, "response": response}
     draw = sampled.sampling("sampling", settings.sampled_at_once, **sizes)
-    beside = replace(draw, of_rows=lambda n: {**draw.of_rows(n), "policy": sampled.weights})
+    beside = replace(draw, of_rows=lambda n: draw.of_rows(n) + sampled.weights)
     rows = share(settings.batch_size, settings.micro_batch, devices)
     return training([model], [model.update("training", rows, prompt + response), beside])
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.policy.config import PolicyConfig, Precision, RewardTraining
 from trainers.policy.experience import Sampler
 from trainers.policy.learner import Learner

@@ -8,7 +8,6 @@ every frozen model; adapters and their optimiser are float32.
 import json
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -82,20 +81,6 @@ def _layers(model: nn.Module) -> Iterator[Any]:
     yield from (module for module in model.modules() if isinstance(module, LoraLayer))
 
 
-@contextmanager
-def without_adapters(model: nn.Module) -> Iterator[None]:
-    """Compute with the frozen weights alone."""
-    # Not peft's `enable_adapters`, which also makes adapters learn or not: FSDP asks for that when it gathers them.
-    layers = list(_layers(model))
-    for layer in layers:
-        layer._disable_adapters = True
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer._disable_adapters = False
-
-
 class Reference(nn.Module):
     """The model as it was before adapters learnt: the same weights, so that there is no copy of them."""
 
@@ -105,8 +90,15 @@ class Reference(nn.Module):
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Call the model without its adapters."""
-        with without_adapters(self._model[0]):
+        # Not by peft's `enable_adapters`, which also makes adapters learn or not: FSDP asks for that when it gathers.
+        layers = list(_layers(self._model[0]))
+        for layer in layers:
+            layer._disable_adapters = True
+        try:
             return self._model[0](*inputs, **named)
+        finally:
+            for layer in layers:
+                layer._disable_adapters = False
 
 
 class Learning(nn.Module):
@@ -134,7 +126,9 @@ def merged(model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
 
     Each is whole where files are written, in the first rank, and empty elsewhere. All must call it.
     """
-    adapted = {f"{name}.base_layer.weight": module for name, module in model.named_modules() if _is_adapted(module)}
+    adapted: dict[str, Any] = {
+        f"{name}.base_layer.weight": module for name, module in model.named_modules() if isinstance(module, LoraLayer)
+    }
     for name, parameter in model.named_parameters():  # tied weights come once
         if ".lora_A." in name or ".lora_B." in name:
             continue
@@ -146,10 +140,6 @@ def merged(model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
                 change = layer.scaling[NAME] * (second @ first)
                 weight = weight + (change.T if layer.fan_in_fan_out else change)
         yield name.replace(".base_layer.", "."), weight.cpu()  # together they are more than the model on the device
-
-
-def _is_adapted(module: nn.Module) -> bool:
-    return isinstance(module, LoraLayer)
 
 
 def save(model: PreTrainedModel, folder: Path, ranks: Ranks) -> None:

@@ -33,17 +33,12 @@ def of_memory(settings: "Memory") -> Parts:
 
 
 def of_sampling(settings: "Sampled") -> Parts:
-    """Return what samples in the place of the policy, and what corrects for that."""
-    found: Parts = {}
-    if settings.engine == "vllm":
-        from trainers.policy.vllm_engine import VllmEngine
+    """Return what samples in the place of the policy."""
+    if settings.engine == "own":
+        return {}
+    from trainers.policy.vllm_engine import VllmEngine
 
-        found["engine"] = VllmEngine
-    if settings.importance_weights is not None:
-        from trainers.objectives.weights import importance_weights
-
-        found["importance"] = importance_weights
-    return found
+    return {"engine": VllmEngine}
 
 
 def of_objective(config: "PolicyConfig") -> Parts:
@@ -82,7 +77,7 @@ def _of_rewards(config: "PolicyConfig") -> Parts:
     """Return what becomes of responses before the loss: their choice, rewards and advantages."""
     found: Parts = {}
     if config.advantage.kind == "gae":
-        from trainers.policy.critic import Critic, build_critic
+        from trainers.policy.value_model import Critic, build_critic
 
         found |= {"critic": Critic, "build_critic": build_critic}
     else:

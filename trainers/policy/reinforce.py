@@ -4,17 +4,15 @@ Metrics are defined in docs/metrics-policy.md.
 """
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from trainers.objectives.aggregation import masked_mean
-from trainers.objectives.kl import ESTIMATORS, adapt_coefficient
-from trainers.parallel.join import join
-from trainers.policy.actor import Actor, build_importance, build_objective, sampler_gap, with_advantage
+from trainers.objectives.losses import adapt_coefficient
+from trainers.parallel import join
+from trainers.policy.actor import Actor, build_objective, sampler_gap, with_advantage
 from trainers.policy.config import Critic as CriticSettings
 from trainers.policy.config import Gae, PolicyConfig
 from trainers.policy.experience import Experience, Sampler
@@ -22,7 +20,7 @@ from trainers.policy.learner import learner_of, state_of
 from trainers.policy.measure import measure
 from trainers.policy.models import POLICY, Placement, load_learner, load_tokenizer, save_policy
 from trainers.policy.responses import Responder, start_engine
-from trainers.policy.rewards import add_at_the_end, load_reward_model
+from trainers.policy.rewards import load_reward_model
 from trainers.policy.sources import KEPT, keeping, load_task, measured_steps, policy_folder, reward_model_folder
 from trainers.policy.text import pad_token
 from trainers.stage import Stage
@@ -30,7 +28,7 @@ from trainers.state import run_steps
 from trainers.tasks.interface import Problem, bucket, read_problems
 
 if TYPE_CHECKING:
-    from trainers.policy.critic import Critic  # a variant without one does not load it
+    from trainers.policy.value_model import Critic  # a variant without one does not load it
 
 
 RANKS = join  # several devices: a process for each
@@ -66,19 +64,17 @@ class Trainer:
         placement = Placement.of(stage.devices, config.precision, stage.ranks, stage.parts.get("adapters"))
         folder = policy_folder(stage, "warm_start")
         self.tokenizer = load_tokenizer(folder)
-        with_reference = config.kl.coef > 0
-        self.policy, self.reference = load_learner(
-            folder, placement, config.memory, stage.seed, reference=with_reference
+        self.policy, reference = load_learner(
+            folder, placement, config.memory, stage.seed, reference=config.kl.coef > 0
         )
         self.actor = Actor(
             learner=learner_of(stage, self.policy, config.update.lr, config.update),
             objective=build_objective(stage.parts, config),
             update=config.update,
             placement=placement,
-            reference=self.reference if config.kl.place == "loss" else None,
+            reference=reference,
             temperature=config.sampling.temperature,
             recompute_logps=config.rollout.recompute_logps,
-            importance=build_importance(stage.parts, config.rollout.importance_weights),
             kl_estimator=config.kl.estimator,
             kl_per_response=config.kl.per == "response",
         )
@@ -116,8 +112,6 @@ class Trainer:
             learner.set_rate(rate * warm)
         kl_coef = self.state.values["kl_coef"]
         experience = self._collect(problems)
-        if self.config.kl.place == "reward" and self.reference is not None:
-            experience = self._less_kl(experience, self.reference, kl_coef)
         metrics, sampled = dict(experience.metrics), time.monotonic()
         estimate = None if self.critic is None else self.critic.estimate(experience.sequences, experience.finest)
         advantages = self._group_advantages(experience) if estimate is None else estimate.advantages
@@ -128,14 +122,9 @@ class Trainer:
             orders = self.generators["critic_minibatches"]
             metrics |= self.critic.learn(experience.sequences, estimate, passes=self.config.update, generator=orders)
         sequences = experience.sequences
-        if self.config.update.drop_truncated:
-            ended = sequences.ended(self.tokenizer.eos_token_id).nonzero()[:, 0]
-            sequences, advantages = sequences.select(ended), advantages[ended.to(advantages.device)]
-            advantages = advantages[:, : sequences.mask.shape[1]] if advantages.dim() == 2 else advantages
-        if len(sequences):
-            batch = self.actor.batch(sequences, advantages)
-            metrics |= sampler_gap(self.actor, batch, self.config.precision.compute)
-            metrics |= self.actor.learn(batch, kl_coef=kl_coef, generator=self.generators["minibatches"])
+        batch = self.actor.batch(sequences, advantages)
+        metrics |= sampler_gap(self.actor, batch, self.config.precision.compute)
+        metrics |= self.actor.learn(batch, kl_coef=kl_coef, generator=self.generators["minibatches"])
         metrics["kl/coef"] = kl_coef
         divergence = metrics.get("kl/response" if self.config.kl.per == "response" else "kl/divergence")
         if self.config.kl.adaptive and divergence is not None:
@@ -179,23 +168,6 @@ class Trainer:
             max_rounds=self.config.dynamic_sampling.max_rounds,
             padding=pad_token(self.tokenizer),
         )
-
-    def _less_kl(self, experience: Experience, reference: nn.Module, coef: float) -> Experience:
-        """Return the experience with the KL of the policy that sampled it taken off its rewards."""
-        sequences, mask = experience.sequences, experience.sequences.mask
-        known = None if self.config.rollout.recompute_logps else sequences.logps
-        old = self.actor.logps(sequences) if known is None else known
-        found = ESTIMATORS[self.config.kl.estimator](old, self.actor.logps(sequences, reference))
-        divergence = torch.where(mask > 0, found, 0.0).float().cpu()
-        rewards, tokens = experience.rewards - coef * divergence.sum(1), experience.token_rewards
-        if tokens is not None:
-            tokens = tokens - coef * divergence
-        elif self.critic is not None:
-            tokens = add_at_the_end(-coef * divergence, experience.rewards, mask)
-        figures = {"kl/divergence": masked_mean(divergence, mask.cpu()).item()}
-        if self.config.kl.per == "response":
-            figures["kl/response"] = divergence.sum(1).mean().item()
-        return replace(experience, rewards=rewards, token_rewards=tokens, metrics=experience.metrics | figures)
 
     def _group_advantages(self, experience: Experience) -> Tensor:
         """Return the advantages of responses (N,), or of tokens (N, T) where these are rewarded."""

@@ -11,10 +11,10 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.micro_batch import MicroBatch
-from trainers.policy.batch import Sequences
+from trainers.policy.batch import Sequences, concatenate
 from trainers.policy.config import Sampled
 from trainers.policy.models import Placement
-from trainers.policy.rollout import concatenate, sample_all
+from trainers.policy.rollout import sample_all
 from trainers.policy.spread import Distinct, sample_evenly
 from trainers.policy.text import decode, pad, pad_token
 from trainers.stage import Stage

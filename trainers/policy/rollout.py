@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from trainers.policy.batch import Sequences
+from trainers.policy.batch import Sequences, concatenate
 from trainers.policy.decode import read_prompts
 
 BLOCK = 16  # tokens
@@ -123,24 +123,3 @@ def sample_all(
         ids, mask = prompt_ids[start : start + step], prompt_mask[start : start + step]
         parts.append(sample(model, ids, mask, group_size=group_size, uniforms=numbers, **settings))  # type: ignore[arg-type]
     return concatenate(parts, int(settings["pad"]))
-
-
-def concatenate(parts: list[Sequences], pad: int) -> Sequences:
-    """Return the rows of all parts, padded to the longest prompt and the longest response."""
-    if len(parts) == 1:
-        return parts[0]
-    prompt, width = max(p.prompt_ids.shape[1] for p in parts), max(p.mask.shape[1] for p in parts)
-
-    def left(tensor: Tensor, value: int) -> Tensor:
-        return nn.functional.pad(tensor, (prompt - tensor.shape[1], 0), value=value)
-
-    def right(tensor: Tensor, value: int) -> Tensor:
-        return nn.functional.pad(tensor, (0, width - tensor.shape[1]), value=value)
-
-    return Sequences(
-        torch.cat([left(p.prompt_ids, pad) for p in parts]),
-        torch.cat([left(p.prompt_mask, 0) for p in parts]),
-        torch.cat([right(p.response_ids, pad) for p in parts]),
-        torch.cat([right(p.mask, 0) for p in parts]),
-        torch.cat([right(p.logps, 0) for p in parts if p.logps is not None]) if parts[0].logps is not None else None,
-    )

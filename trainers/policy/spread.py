@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trainers.policy.batch import Sequences
+from trainers.policy.batch import Sequences, concatenate
 from trainers.policy.decode import read_prompts
-from trainers.policy.rollout import blocks, concatenate
+from trainers.policy.rollout import blocks
 
 
 @dataclass(frozen=True)

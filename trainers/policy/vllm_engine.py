@@ -7,7 +7,7 @@ weights say. docs/vllm.md tells what was tried where.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ablation.runner.deferred_imports import restore_compiler
 from trainers.micro_batch import MicroBatch
-from trainers.policy.batch import Sequences
+from trainers.policy.batch import Sequences, concatenate
 from trainers.policy.config import COLDEST, Vllm
 from trainers.policy.models import Placement
-from trainers.policy.rollout import concatenate
 from trainers.policy.text import decode, pad, pad_token
 
 SETTINGS = {
@@ -59,11 +57,8 @@ class VllmEngine:
         self.model, self.tokenizer, self.placement, self.settings = model, tokenizer, placement, settings
         self.version, self.seen = version, 0  # `seen`: the version of the weights that the engine has
         self.on_cpu = placement.device.type == "cpu"
-        self.sleeps = settings.sleep and not self.on_cpu
         self.longest = settings.longest or int(model.config.get_text_config().max_position_embeddings)
         self.llm = self._start(folder, at_once)
-        if self.sleeps:
-            self.llm.sleep(level=2)
 
     def __call__(
         self,
@@ -86,7 +81,8 @@ class VllmEngine:
             seeds = torch.randint(SEEDS, (len(prompts),), generator=generator).tolist()
         ranks, padding = self.placement.ranks, pad_token(self.tokenizer)
         mine = ranks.share(len(prompts))
-        with self._awake():
+        self.hand_over()
+        with self._uncompiled():
             asked = self._ask(prompts[mine], seeds[mine], group_size, limit, temperature)
         sequences = concatenate([part for part in ranks.gather(asked) if part is not None], padding)
         return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
@@ -96,26 +92,13 @@ class VllmEngine:
         self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
         if self.on_cpu:
             self.llm.apply_model(_repack_output)
+        self.llm.reset_prefix_cache()  # keys and values of the weights before
         self.seen = self.version()
 
     def _weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the trained weights by name, each whole; a tied one comes once."""
         for name, parameter in self.model.named_parameters():
             yield name, self.placement.ranks.whole(parameter.detach())
-
-    @contextmanager
-    def _awake(self) -> Iterator[None]:
-        """Hand over the weights; between rollouts a GPU's memory may be given back (`sleep`)."""
-        if self.sleeps:
-            self.llm.wake_up(tags=["weights"])
-        self.hand_over()
-        if self.sleeps:
-            self.llm.wake_up(tags=["kv_cache"])
-        self.llm.reset_prefix_cache()  # keys and values of the weights before
-        with self._uncompiled():
-            yield
-        if self.sleeps:
-            self.llm.sleep(level=2)  # weights too: the next rollout brings new ones
 
     def _ask(
         self,
@@ -178,7 +161,6 @@ class VllmEngine:
         """Return vLLM's engine for this process, without weights."""
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
-        restore_compiler()
         from vllm import LLM, SamplingParams
         from vllm.platforms import current_platform
 
@@ -202,7 +184,7 @@ class VllmEngine:
         if self.on_cpu:
             arguments |= {"enforce_eager": True, "kv_cache_memory_bytes": int(self.settings.cpu_cache_gib * 2**30)}
         else:
-            arguments |= {"gpu_memory_utilization": self.settings.memory_share, "enable_sleep_mode": self.sleeps}
+            arguments |= {"gpu_memory_utilization": self.settings.memory_share}
         if self.placement.ranks.size > 1:
             arguments["distributed_executor_backend"] = "external_launcher"
         devices = [] if self.on_cpu else [self.placement.device]

@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.micro_batch import MicroBatch
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.policy.config import PolicyConfig, Until, WarmStart
 from trainers.policy.models import POLICY, Placement, build_policy, load_learner, load_tokenizer, save_policy
 from trainers.policy.responses import Responder

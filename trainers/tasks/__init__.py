@@ -1,4 +1,4 @@
-"""Tasks with verifiable answers: one module per task, its settings in `trainers.tasks.settings`, no list of them."""
+"""Tasks with verifiable answers: one module per task, its settings in `trainers.tasks.settings`."""
 
 from typing import Any
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.tasks.interface import SPLITS, Problem, bucket, rule_reward, tagged_answer
-from trainers.tasks.settings.base import Arithmetic
+from trainers.tasks.settings import Arithmetic
 
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 NAMES = {"+": "plus", "-": "minus", "*": "times"}

@@ -1,6 +1,6 @@
 """What a task gives to policy optimisation: problems, a rule reward, and whether an answer is right.
 
-A task is a module here with `create(settings, source) -> Task`; its settings are in a module of the same name in
+A task is a module here with `create(settings, source) -> Task`; its settings, of the same name, are in
 `trainers.tasks.settings`.
 """
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.tasks.interface import SPLITS, Problem, bucket, rule_reward, tagged_answer
-from trainers.tasks.settings.base import KnightsKnaves
+from trainers.tasks.settings import KnightsKnaves
 
 LETTERS = tuple("ABCDEFGH")
 NAMES = ("Avery", "Chloe", "Daniel", "Ella", "Ethan", "Jacob", "Lily", "Michael", "Noah", "Olivia", "Samuel", "Zoey")

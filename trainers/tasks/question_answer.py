@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from trainers.tasks.interface import SPLITS, Problem, bucket, rule_reward, tagged_answer
-from trainers.tasks.settings.base import QuestionAnswer
+from trainers.tasks.settings import QuestionAnswer
 
 INSTRUCTION = (
     "You are a helpful assistant. Write the reasoning within <think> </think> and only the final answer within "

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.tasks.interface import SPLITS, Problem, bucket
-from trainers.tasks.settings.base import TemplatedLists
+from trainers.tasks.settings import TemplatedLists
 
 THINGS = {
     "fruit": ("apple", "banana", "cherry", "grape", "lemon", "mango", "peach", "plum"),

@@ -1,16 +1,79 @@
-"""Turns judged worlds into error bounds, and bounds into the certificate of each verdict. See docs/certificate.md."""
+"""Turns judged worlds into error bounds, and bounds into the certificate of each verdict: docs/certificate.md."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
+from typing import Literal
 
 import numpy as np
 from scipy import special
 
+from ablation.config.names import Strict
 from ablation.config.study_schema import Analysis
-from ablation.judge.certificate.record import Evidence, Power, WordRecord
 from ablation.judge.certificate.worlds import NOISY
-from ablation.judge.scope import DECIDED
+from ablation.judge.edges import DECIDED
+
+Status = Literal["calibrated", "uncalibrated", "uncertified"]
+
+
+class Evidence(Strict):
+    """How often one word was wrong in worlds of one form."""
+
+    word: str  # better or worse, equivalent, or interval
+    form: str
+    promise: float  # the rate that the word must not exceed
+    trials: int  # worlds for better or worse, edges for the others
+    rate: float
+    lower: float  # one-sided bound, at a confidence corrected for all bounds
+    upper: float  # one-sided, at 95%
+
+
+class Power(Strict):
+    """How often a word was given where it was true."""
+
+    word: str
+    effect: float
+    right: int
+    trials: int
+
+
+class WordRecord(Strict):
+    """The certificate of one verdict."""
+
+    word: str
+    status: Status
+    why: str
+
+
+class StudyCertificate(Strict):
+    """The certificate of one study."""
+
+    study: str
+    digest: str  # of what was read, and of the code that judged it
+    seeds: int  # most seeds of a variant
+    variants: int
+    lineages: int  # judged of each form that carries noise
+    words: list[WordRecord]
+    evidence: list[Evidence]
+    power: list[Power]
+
+    @property
+    def said(self) -> str:
+        """The study's certificate in a few words."""
+        wrong = [record.word for record in self.words if record.status == "uncalibrated"]
+        known = f"calibrated on this study's residuals ({self.lineages} lineages)"
+        return f"uncalibrated: {', '.join(wrong)}" if wrong else known if self.evidence else "uncertified"
+
+
+class Certificates(Strict):
+    """All studies of a database."""
+
+    studies: list[StudyCertificate]
+
+    def of(self, study: str) -> StudyCertificate | None:
+        """A study's certificate."""
+        return next((found for found in self.studies if found.study == study), None)
+
 
 CONFIDENCE = 0.95  # of an upper bound, and of all lower bounds of a study together
 DIRECTION = "better or worse"  # the two words have one promise

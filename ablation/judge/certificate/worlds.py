@@ -31,8 +31,7 @@ from ablation.judge.edges import study_pairs
 from ablation.judge.measurements import Measurements, item_clusters
 from ablation.judge.moderation import LEAST, fit_prior, squeeze
 from ablation.judge.resampling import Numbers, number_clusters
-from ablation.judge.scope import share_otherwise
-from ablation.judge.significance import Array
+from ablation.judge.significance import Array, share_otherwise
 from ablation.judge.statistics import gain
 from ablation.store.database import ENDED_WELL
 
@@ -387,7 +386,7 @@ def _compared(study: Measurements, names: Sequence[str]) -> list[tuple[str, str]
 def acting_share(analysis: Analysis, seeds: int) -> float:
     """The share of seeds in which a change acts that `equivalent` from so many seeds denies.
 
-    The verdict leaves open a share q of seeds (`ablation.judge.scope`), largest at the first look that may give it;
+    The verdict leaves open a share q of seeds (`share_otherwise`), largest at the first look that may give it;
     with fewer seeds than `rare` requires it must not be given at all. This share is a little more than q, or than
     `rare`. So the probability that none of the seeds that were run shows the change is below alpha: the promise.
     """

@@ -5,6 +5,7 @@
     name_arms(a, b) -> (name, name)                        by the first part in which the paths differ
     check(parent, child, allow) -> notes                   ConfigError where they may not be paired
     common_items(arms) -> arms                             with the items that all runs of all arms have
+    with_outcome(sheet, outcome) -> Sheet                  pass@k or cons@k of an item's samples, in place of their mean
 
 Arms are paired by seed and by item. An item's prompt must be the same on both sides, unless the caller says that the
 prompt is the change under comparison.
@@ -15,16 +16,80 @@ import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import reduce
+from math import comb
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
-from ablation.judge.compare.outcomes import Outcome, with_outcome
 from ablation.readers import table
 from ablation.readers.evaluation import IN_FOLDERS, reader_of
-from ablation.readers.sheet import ANY, Sheet, Wanted, some
+from ablation.readers.sheet import ANY, Sheet, Wanted, short, some
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`pass` or `cons`, of k samples drawn without replacement from an item's: exact, and without bias.
+
+    pass@k: the chance that any is right, 1 - C(n - c, k) / C(n, k) (Chen et al., 2021, arXiv 2107.03374);
+    cons@k: the chance that most are; a tie counts half.
+    """
+
+    kind: Literal["pass", "cons"]
+    k: int
+
+    @property
+    def option(self) -> str:
+        """Of the command."""
+        return f"--{self.kind}-at"
+
+    def of(self, samples: int) -> list[float]:
+        """The outcome of an item by the number of its samples that are right, 0 to all."""
+        return [
+            sum(self._weight(j) * _drawn(right, samples, j, self.k) for j in range(self.k + 1))
+            for right in range(samples + 1)
+        ]
+
+    def _weight(self, right: int) -> float:
+        if self.kind == "pass":
+            return float(right > 0)
+        return float(2 * right > self.k) + 0.5 * (2 * right == self.k)
+
+
+def _drawn(right: int, samples: int, j: int, k: int) -> float:
+    """The chance that j of k drawn samples are right."""
+    return comb(right, j) * comb(samples - right, k - j) / comb(samples, k)
+
+
+def with_outcome(sheet: Sheet, outcome: Outcome) -> Sheet:
+    """The sheet with the outcome of each item's samples in place of their mean.
+
+    Raises:
+        ConfigError: there are fewer samples of an item, or they are not right or wrong.
+    """
+    samples = sheet.facts.repeats
+    if outcome.k > samples:
+        problem = f"items have {samples} sample{'s' * (samples != 1)}"
+        raise ConfigError(
+            sheet.source, outcome.option, outcome.k, problem, "sample each item more often, or ask for fewer"
+        )
+    right = sheet.values * samples
+    odd = np.flatnonzero((abs(right - right.round()) > 1e-6) | (right < 0) | (right > samples))
+    if len(odd) or sheet.facts.larger_is_better is False:
+        problem = (
+            f"the samples of {short(str(sheet.items[odd[0]]))} are not right or wrong"
+            if len(odd)
+            else "smaller is better"
+        )
+        raise ConfigError(
+            sheet.source, outcome.option, outcome.k, problem, "name a metric that is 1 or 0 with --metric"
+        )
+    values = np.array(outcome.of(samples))[right.round().astype(int)]
+    facts = replace(sheet.facts, reported=None, stderr=None, larger_is_better=True)
+    return replace(sheet, metric=f"{outcome.kind}@{outcome.k} of {sheet.metric}", values=values, facts=facts)
+
 
 _SEED = re.compile(r"(?<![a-z])seed[-_=]?(\d+)(?![0-9])", re.IGNORECASE)
 
@@ -182,9 +247,6 @@ def name_arms(first: Sequence[Path], second: Sequence[Path]) -> tuple[str, str]:
             named = [re.sub(r"\.(csv|tsv|jsonl|parquet|json|eval)$", "", next(iter(part))) for part in (a, b)]
             return (named[0], named[1]) if len(a) == len(b) == 1 and named[0] != named[1] else ("A", "B")
     return "A", "B"
-
-
-ALLOWED = ("prompt", "target", "task")  # what may differ, if the caller says so
 
 
 def check(parent: Arm, child: Arm, allow: Set[str] = frozenset()) -> list[str]:

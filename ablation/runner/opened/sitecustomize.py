@@ -1,6 +1,6 @@
 """Notes which files of the project a command's Python reads, a line each, in the file that ABLATION_OPENED names.
 
-`ablation.runner.command_opened` puts this folder into PYTHONPATH, so every Python below the command begins with this
+`ablation.runner.command` puts this folder into PYTHONPATH, so every Python below the command begins with this
 module, whatever its version: it must avoid new features, and a failure here must not reach the program.
 """
 

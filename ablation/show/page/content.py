@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.audit.finding import Finding
+from ablation.audit.table import Finding
 from ablation.config.published_schema import PublishedFile
 from ablation.config.study_schema import Analysis
 from ablation.contract.status import TO_COME
-from ablation.judge.certificate.record import StudyCertificate
-from ablation.judge.pairs import Pair
+from ablation.judge.certificate.tally import StudyCertificate
+from ablation.judge.edges import Pair
 from ablation.show.answer import answer
 from ablation.show.other_tables import group_table, keys_that_group
 from ablation.show.page.curves import plan_curves, study_curves

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ablation.judge.compare.flips import improving
+from ablation.judge.compare.comparison import improving
 from ablation.judge.measurements import Measurements
 
 POOL = 200  # items of a subset, in each direction, among which those with words are looked for

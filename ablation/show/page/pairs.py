@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablation.config import dotted
-from ablation.judge.edges import NOT_COMPARED
-from ablation.judge.pairs import Pair, factor_among
+from ablation.judge.edges import NOT_COMPARED, Pair, factor_among
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.page.edges import Edges
 from ablation.show.page.format import is_number

@@ -6,7 +6,7 @@ from typing import Any
 from ablation.config.judging_rules import RECORDED, RULES
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.rows import LOGGED
-from ablation.judge.scope import seeds_for
+from ablation.judge.significance import seeds_for
 from ablation.show.text import describe_value
 from ablation.store.analysis_history import seeds_added
 

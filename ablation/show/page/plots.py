@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ablation.audit.finding import Finding
+from ablation.audit.table import Finding
 from ablation.judge.edges import Edge
 from ablation.judge.verdicts import JudgedStudy
 from ablation.show.page.format import is_number, tick

@@ -13,17 +13,14 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ablation.audit import audit
-from ablation.audit.finding import Finding
 from ablation.audit.measured import measured, published_value
+from ablation.audit.table import Finding
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.atomic import write_text
-from ablation.judge.certificate.digest import digest_of
-from ablation.judge.certificate.files import known
-from ablation.judge.certificate.record import StudyCertificate
-from ablation.judge.certificate.tally import describe
-from ablation.judge.edges import WORDS
+from ablation.judge.certificate.certify import digest_of, known
+from ablation.judge.certificate.tally import StudyCertificate, describe
+from ablation.judge.edges import WORDS, Pair, judge_all_pairs
 from ablation.judge.measurements import read_measurements
-from ablation.judge.pairs import Pair, judge_all_pairs
 from ablation.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
 from ablation.show.page.content import Certify, Check, Compare, Judge, Page, build_page
 from ablation.show.page.edges import evidence

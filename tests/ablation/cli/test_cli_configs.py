@@ -6,8 +6,8 @@ import yaml
 from ablation.cli.main import run_command
 from ablation.cli.parser import build_parser
 from ablation.contract.errors import ConfigError
+from ablation.judge.edges import judge_pair
 from ablation.judge.measurements import read_measurements
-from ablation.judge.pairs import judge_pair
 from ablation.plan import build as plan
 from ablation.store.collect import collect
 from ablation.store.database import Store

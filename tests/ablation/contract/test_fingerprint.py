@@ -154,7 +154,6 @@ def test_a_name_that_is_imported_under_that_of_another_counts(root):
 
 def test_names_of_an_entry_that_say_how_it_is_run_count(root):
     run = "\ndef run(stage):\n    return 1\n"
-    assert differs(root, {USER: "NEEDS_TORCH = True" + run}, {USER: "NEEDS_TORCH = False" + run})
     assert differs(root, {USER: run}, {USER: "from trainers.shared import LIMIT as RANKS" + run})
 
 

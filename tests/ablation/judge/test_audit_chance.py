@@ -1,62 +1,12 @@
-"""Recomputed tests, the best of many rows, rows too alike, duplicates and last digits."""
+"""The best of many rows, rows too alike, and last digits."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from ablation.audit import audit
-from ablation.audit.chance import chance_findings
-from ablation.audit.patterns import digit_findings, duplicate_findings
-from ablation.audit.recomputed import find_tests
+from ablation.audit.noise import chance_findings, digit_findings
 from ablation.audit.table import Table
-from tests.ablation.judge.published import claim, of_kind, published
-
-
-@pytest.mark.parametrize(
-    ("text", "p"),
-    [
-        ("t(28) = 2.20, p = .036", 2 * stats.t.sf(2.20, 28)),
-        ("F(2, 45) = 3.21, p = .05", stats.f.sf(3.21, 2, 45)),
-        ("chi2(3, N = 90) = 7.81, p = .05", stats.chi2.sf(7.81, 3)),
-        ("χ²(3) = 7.81, p < .06", stats.chi2.sf(7.81, 3)),
-        ("z = -2.33, p = .02", 2 * stats.norm.sf(2.33)),
-        ("r(38) = .32, p = .044", 2 * stats.t.sf(0.32 * (38 / (1 - 0.32**2)) ** 0.5, 38)),
-    ],
-)
-def test_p_is_that_of_the_statistic(text, p):
-    [stated] = find_tests(f"We found {text}, as expected.")
-    assert stated.p_of(stated.value.value) == pytest.approx(p, rel=1e-9)
-    assert stated.range[0] <= p <= stated.range[1]
-    assert stated.agrees(*stated.range)
-
-
-@pytest.mark.parametrize(
-    ("text", "severity", "said"),
-    [
-        ("t(28) = 2.20, p = .04", None, ""),
-        ("t(28) = 2.20, p < .05", None, ""),
-        ("t(28) = 2.20, p = .01", "warn", "the statistic gives p = 0.0358 to 0.0366."),
-        ("t(28) = 1.20, p = .04", "error", "gives p = 0.238 to 0.242, on the other side of 0.05."),
-        ("t(28) = 2.20, p > .05", "error", "on the other side of 0.05."),
-        ("t(28) = 2.20, p = .018", "note", "the printed one is one-sided."),
-        ("t = 2.20, p = .5", None, ""),  # without degrees of freedom nothing can be said
-        ("F(2) = 2.20, p = .5", None, ""),
-        ("z = 0.0, p = 1.00", None, ""),
-    ],
-)
-def test_stated_tests(text, severity, said):
-    file = published({"v": ["0.5"]}, target=None, items={}, columns=["a"], tests=[{"variant": "v", "text": text}])
-    found = of_kind(audit(file), "test")
-    assert [finding.severity for finding in found] == ([severity] if severity else [])
-    assert all(finding.sentence.endswith(said) for finding in found)
-
-
-def test_a_p_value_that_no_pairing_of_the_items_gives():
-    rows = {"old": ["0.50", "0.500", "0.50"], "new": ["0.60", "0.500", "0.55"]}  # 2 of 20 items, 2.2 with rounding
-    for p, wrong in (("0.20", True), ("0.25", False), ("0.5", False)):
-        found = of_kind(audit(published(rows, [claim(percent=20, p=p)], target=None)), "test")
-        assert bool(found) is wrong, p
-        assert all("however they pair, p is at least 0.25." in finding.sentence for finding in found)
+from tests.ablation.judge.published import published
 
 
 def noisy(rows, spread, seed=0, items=(400, 900)):
@@ -105,19 +55,6 @@ def test_distances_near_their_target_vary_less_and_are_not_accused():
     rng = np.random.default_rng(1)
     rows = {f"v{i}": [f"{abs(rng.binomial(n, 0.5) / n - 0.5):.4f}" for n in (400, 900)] for i in range(10)}
     assert not spreads(rows, target="0.5")
-
-
-def test_duplicate_rows_and_columns():
-    rows = noisy(6, 0.05) | {"copy": noisy(6, 0.05)["v3"]}
-    [finding] = check(duplicate_findings, rows)
-    assert (finding.variant, finding.severity) == ("copy", "warn")
-    assert "v3 and copy are the same in all 2 columns" in finding.sentence
-    few = {f"v{i}": ["0.5", "0.5"] for i in range(6)}  # of two items each, equal rows are nothing
-    found = check(duplicate_findings, few, items={"a": 2, "b": 2})
-    assert found
-    assert all(finding.severity == "note" for finding in found)
-    same = {name: [row[0], row[0]] for name, row in noisy(6, 0.05).items()}
-    assert any("The columns a and b are the same" in f.sentence for f in check(duplicate_findings, same))
 
 
 def test_last_digits():

@@ -9,13 +9,16 @@ import pytest
 from scipy import stats
 
 from ablation.audit import audit
-from ablation.audit.measured import _delta, _row, prediction_half_width
+from ablation.audit.measured import _cells, _deltas, measured, prediction_half_width, published_value
 from ablation.audit.reproduction import Measured, MeasuredCell
+from ablation.config.published_schema import PublishedFile
 from ablation.config.study_schema import Analysis
-from ablation.judge.measurements import Measurements
+from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.significance import Noise, half_width
 from ablation.plan.plan_file import PlannedVariant
+from ablation.store.database import Store
 from tests.ablation.judge.published import of_kind, published
+from tests.ablation.judge.test_verdicts import edit_analysis, run
 
 ROWS = {"v1": ["0.500", "0.500"], "v0": ["0.500", "0.500"]}
 DELTA = {"variant": "v1", "against": "v0", "column": "a", "text": "a change"}
@@ -150,30 +153,75 @@ def file_of(**more):
 def test_our_own_difference_is_paired_and_in_the_metrics_sense():
     for direction in ("max", "min", {"target": 0.5}):  # never turned into a gain, nor into another metric
         measurements, file = study(VALUES, direction), file_of(target=None, deltas=[DELTA | {"low": 0, "high": 1}])
-        cell = _delta(measurements, file.deltas[0], file)
+        [cell] = _deltas(measurements, file).values()
         assert cell.value == pytest.approx(0.25)
         assert cell.low <= cell.value <= cell.high
-        assert _delta(measurements, file.deltas[0].model_copy(update={"against": "v9"}), file) is None
-        assert _delta(measurements, file.deltas[0].model_copy(update={"column": "b"}), file) is None
-        distances = _delta(measurements, file.deltas[0], file_of(target="0.5"))
+        for other in ({"against": "v9"}, {"column": "b"}):
+            assert not _deltas(
+                measurements, file.model_copy(update={"deltas": [file.deltas[0].model_copy(update=other)]})
+            )
+        distances = _cells(measurements, ["v1", "v0"], file_of(target="0.5"))["a"]
         assert distances.value == pytest.approx(-0.25)  # |0.5 - 0.5| and |0.25 - 0.5| after 0.25 and 0.5
 
 
 @pytest.mark.parametrize("direction", ["max", "min", {"target": 0.5}])
 def test_a_published_score_is_compared_with_ours_and_not_with_its_distance(direction):
-    scores = _row(study(VALUES, direction), "v1", file_of(target=None))
+    scores = _cells(study(VALUES, direction), ["v1"], file_of(target=None))
     assert scores["a"].value == scores["mean"].value == pytest.approx(0.375)
-    distances = _row(study(VALUES, direction), "v1", file_of(target="0.5"))
+    distances = _cells(study(VALUES, direction), ["v1"], file_of(target="0.5"))
     assert distances["a"].value == pytest.approx(0.125)
     assert distances["a"].low == 0.0  # a distance is never below
 
 
 def test_a_failed_seed_is_not_dropped_in_silence():
     failed = study(VALUES, states={("v1", 2): ("failed", "out of memory")})
-    cell = _row(failed, "v1", file_of(target=None))["a"]
+    cell = _cells(failed, ["v1"], file_of(target=None))["a"]
     assert (cell.seeds, cell.problem) == (2, "v1 seed 2 is failed (out of memory)")
     none = study(VALUES, states={("v1", 0): ("missing", ""), ("v1", 1): ("missing", "")})
-    cell = _row(none, "v1", file_of(target=None))["a"]
+    cell = _cells(none, ["v1"], file_of(target=None))["a"]
     assert (cell.seeds, cell.problem) == (0, "v1 seed 0 is not run; v1 seed 1 is not run")
     delta = file_of(target=None, deltas=[DELTA | {"low": 0, "high": 1}])
-    assert "v1 seed 1 is not run" in _delta(none, delta.deltas[0], delta).problem
+    [cell] = _deltas(none, delta).values()
+    assert "v1 seed 1 is not run" in cell.problem
+
+
+def report(columns, **more):
+    """What a source reports of v1, as distances."""
+    known = {"source": "x", "metric": "hit_distance", "target": "0.5", "columns": columns}
+    return PublishedFile.model_validate(known | {"rows": {"v1": ["0.1"] * len(columns)}} | more)
+
+
+def test_measured_cells_and_why_they_may_differ(tmp_path):
+    _, results = run(tmp_path)
+    published = report(columns=["gender", "race", "mean"], items={"gender": 253, "race": 400}, model="gpt2-medium")
+    with Store(results / "tracker.duckdb") as store:
+        ours = measured(store, read_measurements(store, "toy"), published)
+        cells = store.results("toy")
+    expected = cells[(cells["variant"] == "v1") & (cells["metric"] == "edited/gender/distance")]["value"].mean()
+    cell = ours.rows["v1"]["gender"]
+    assert cell.value == pytest.approx(expected)
+    assert cell.low <= cell.value <= cell.high
+    for words in ("scale simulated", "model is gpt2-medium", "gender 400 against 253"):
+        assert words in ours.difference
+    assert "race" not in ours.difference
+
+
+def test_a_published_rate_stands_beside_the_value_that_it_is_a_mean_of(tmp_path):
+    """The analysis plan decides by a graded value; what the source printed is the share of items."""
+
+    def graded(plan):
+        for file in plan.parent.glob("stages/*/*/*/items.parquet"):
+            rows = pd.read_parquet(file)
+            pd.concat([rows, rows.assign(name="graded", value=0.9)]).to_parquet(file, index=False)
+        edit_analysis(value="graded")(plan)
+
+    _, results = run(tmp_path, graded)
+    with Store(results / "tracker.duckdb") as store:
+        cells = store.results("toy")
+        name = published_value(store, "toy", report(columns=["gender"]))
+        ours = measured(store, read_measurements(store, "toy", name), report(columns=["gender"]))
+        assert published_value(store, "toy", report(columns=["gender"], metric="wins")) is None
+        planned = measured(store, read_measurements(store, "toy"), report(columns=["gender"]))
+    expected = cells[(cells["variant"] == "v1") & (cells["metric"] == "edited/gender/distance")]["value"].mean()
+    assert ours.rows["v1"]["gender"].value == pytest.approx(expected)
+    assert planned.rows["v1"]["gender"].value == pytest.approx(0.4)

@@ -1,10 +1,14 @@
 """The certificate: bounds, what a study's runs are made of, worlds whose truth is known, and what is certified."""
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
+from ablation.cli.main import main
 from ablation.judge import edges
 from ablation.judge.certificate import certify as certifying
 from ablation.judge.certificate.certify import Size, certify, judge
@@ -19,9 +23,12 @@ from ablation.judge.certificate.tally import (
     verdicts,
 )
 from ablation.judge.certificate.worlds import LARGE, MORE, PLAIN, acting_share, parts_of, worlds
-from ablation.judge.edges import Edge
-from ablation.judge.scope import DECIDED
-from tests.ablation.judge.studies import let_judge, lineage, measurements, naive_edges, normal_study
+from ablation.judge.edges import DECIDED
+from ablation.show.page.render import write_report
+from ablation.store.collect import collect
+from tests.ablation.judge.studies import let_judge, lineage, measurements, normal_study
+from tests.ablation.show.elements import unfolded
+from tests.simulate import Study, simulate
 
 TARGET = {"target": 0.5}
 CHAIN = {"v0": None, "v1": "v0", "v2": "v1", "v3": "v1", "v4": "v2"}
@@ -208,7 +215,7 @@ def test_a_word_is_uncalibrated_where_a_bound_is_above_its_promise():
 def test_words_stand_at_the_first_look_that_decides(monkeypatch):
     def at(study, **_):
         detail = {3: "undecided", 4: "equivalent", 6: "better"}[len(study.seeds("v0"))]
-        return [Edge("s", "v0", "v1", detail=detail)]
+        return [SimpleNamespace(child="v1", parent="v0", pair=("v1", "v0"), detail=detail, low=0.0, high=0.0)]
 
     let_judge(monkeypatch, at)
     [world] = made(normal_study(variants=2, seeds=6, looks=[3, 4, 6, 8]), "signs", 1)
@@ -226,9 +233,64 @@ def test_other_pairs_than_parent_and_child_are_judged_as_the_plan_compares_them(
         assert np.ptp(gains) > 0.01
 
 
-def test_one_seed_certifies_nothing(monkeypatch):
-    let_judge(monkeypatch, naive_edges)
+def test_one_seed_certifies_nothing():
     found = certify(normal_study(seeds=1), Size(lineages=2, edges=2))
     assert {(word.word, word.status) for word in found.words} == {(word, "uncertified") for word in DECIDED}
     assert found.said == "uncertified"
     assert certify(normal_study(seeds=2), Size(lineages=2, edges=2)).said.startswith("calibrated on this study's")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certified") / "results"
+    simulate(folder, [Study("toy", variants=3, seeds=4, items={"a": 30, "b": 30}, rho=0.9)])
+    collect(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certifying, "certify", lambda study: certify(study, certifying.Size(lineages=10, edges=10)))
+        assert main(["certify", "--results", str(folder)]) == 0
+    return folder
+
+
+def test_a_certificate_is_made_once(results, monkeypatch, capsys):
+    before = (results / "certificate.json").read_bytes()
+
+    def never(*_):
+        raise AssertionError("certified again")
+
+    monkeypatch.setattr(certifying, "certify", never)
+    assert main(["certify", "toy", "--results", str(results)]) == 0
+    assert (results / "certificate.json").read_bytes() == before
+    said = capsys.readouterr().out
+    assert "better: " in said
+    assert "edges whose change acts in some seeds only" in said
+    monkeypatch.setattr(certifying, "digest_of", lambda study: "other")
+    with pytest.raises(AssertionError, match="again"):
+        main(["certify", "--results", str(results)])
+
+
+def test_an_unknown_study_is_one_line(results, capsys):
+    assert main(["certify", "tyo", "--results", str(results)]) == 2
+    assert "did you mean 'toy'" in capsys.readouterr().err
+
+
+def test_a_certificate_that_cannot_be_read_is_none(tmp_path):
+    for content in (b"{", b"\xff", b'{"studies": 1}'):
+        (tmp_path / "certificate.json").write_bytes(content)
+        assert certifying.known(tmp_path) is None
+    assert certifying.known(tmp_path / "none") is None
+
+
+def test_the_page_says_once_per_study_whether_its_words_are_calibrated(results, tmp_path):
+    page = unfolded(write_report(results / "tracker.duckdb", tmp_path / "page.html").read_text())
+    assert "The certificate: how often these words are wrong" in page
+    found = json.loads((results / "certificate.json").read_text())["studies"][0]
+    assert all(escape(word["why"]) in page for word in found["words"])
+    assert page.count("The words are <a") == 1
+    stale = tmp_path / "results"
+    stale.mkdir()
+    (stale / "tracker.duckdb").write_bytes((results / "tracker.duckdb").read_bytes())
+    text = (results / "certificate.json").read_text().replace(found["digest"], "0" * 16)
+    (stale / "certificate.json").write_text(text)
+    page = unfolded(write_report(stale / "tracker.duckdb", tmp_path / "stale.html").read_text())
+    assert "The grid makes one when all of its runs have ended" in page
+    assert "These results have no certificate" in page

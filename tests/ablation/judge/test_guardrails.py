@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from ablation.cli.main import main
 from ablation.config.study_schema import Analysis, Guardrail
-from ablation.judge.guardrails import as_guardrail, guard, in_words
+from ablation.judge.gate import as_guardrail, guard, rails_in_words
 from ablation.show.page.render import render
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
@@ -29,7 +29,7 @@ def guarded(change, *, spread=3.0, seeds=6, rail=LENGTH, count=1):
     child = parent + change + rng.normal(0, spread, (seeds, 1)) + rng.normal(0, 1, (seeds, 300))
     study = measurements({"v0": {"all": parent}, "v1": {"all": child}}, lineage(2), value="length")
     [found] = guard([as_guardrail(study, rail, count)] * count).values()
-    return in_words(found)
+    return rails_in_words(found)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_of_an_edge_that_has_not_run_nothing_is_said():
     waiting = replace(study, states=study.states | {("v1", 0): ("missing", "")})
     [found] = guard([as_guardrail(waiting, LENGTH, 1)]).values()
     assert found[0].edge.detail == "not run"
-    assert in_words(found) == ""
+    assert rails_in_words(found) == ""
 
 
 @pytest.mark.parametrize("metrics", [["length", "length"], ["hit"]])

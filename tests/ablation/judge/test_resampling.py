@@ -1,5 +1,7 @@
 """Clusters, their variance and its degrees of freedom, and what of a spread over seeds is noise of the items."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -55,7 +57,7 @@ def test_clusters_variance_and_degrees_are_those_of_bell_and_mccaffrey():
     values = np.stack([np.tile(difference, (2, 1)), np.zeros((2, 27))])
     variance, degrees = slow_cr2(difference, clusters)
     found = contrast([values], (1, -1), "max", clusters=[clusters])
-    assert found.item_variance == pytest.approx(variance, rel=1e-9)
+    assert found.noise.item_variance == pytest.approx(variance, rel=1e-9)
     numbered = number_clusters([27], [clusters])
     for together in (0.0, 0.3, 1.0):
         assert item_degrees(numbered, together) == pytest.approx(degrees(together), rel=1e-9)
@@ -103,3 +105,57 @@ def test_many_clusters_are_drawn_in_parts_and_alike(monkeypatch):
     monkeypatch.setattr(resampling, "_MOST_COUNTS", 8 * 50 * 7)  # 7 replicates at a time
     np.testing.assert_allclose(draw_sums(values, 300, 4), whole, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(draw_sums(values[:, 0], 300, 4), whole[:, 0], rtol=1e-12, atol=1e-12)
+
+
+def agreeing(*sizes, seeds=2):
+    """The same 0/1 values in both arms, one array [2, seeds, items] per size."""
+    generator = np.random.default_rng(5)
+    run = [generator.integers(0, 2, (1, seeds, n)).astype(float) for n in sizes]
+    return [np.concatenate([subset, subset]) for subset in run]
+
+
+def test_items_that_all_agree_leave_room_for_what_was_not_seen():
+    """Rule of three by hand: 0 of 29 differ, so below 3.689 / 29 = 0.1272 do; a third in a mean of three."""
+    estimate = contrast(agreeing(60, 60, 29), (1, -1), {"target": 0.5})
+    assert estimate.effect == 0
+    assert estimate.high == pytest.approx(-np.log(0.025) / 29 / 3) == pytest.approx(0.0424, abs=1e-4)
+    assert estimate.low == -estimate.high
+    assert estimate.p == 1
+
+
+def test_one_item_that_differs_does_not_narrow_the_interval():
+    """Before, one flipped item in one of five seeds made of [-.037, .037] the interval [-.0095, .0055]."""
+    values, widths = agreeing(100, seeds=5), []
+    for flipped in range(4):
+        numbers = contrast(values, (1, -1), "max")
+        widths.append(numbers.high - numbers.low)
+        values[0][0, 0, np.flatnonzero(values[0][1, 0])[flipped]] = 0
+    assert widths[0] == pytest.approx(2 * 0.0369, abs=1e-4)
+    assert all(later > 0.985 * width for width, later in pairwise(widths))
+    assert widths[0] < widths[-1] < 1.5 * widths[0]
+
+
+def test_what_went_unseen_is_measured_by_the_range_and_not_by_the_smallest_step():
+    graded = [np.random.default_rng(5).integers(0, 11, (1, 2, 50)) / 10 * np.ones((2, 1, 1))]
+    exact = contrast(graded, (1, -1), "max")
+    assert exact.high == pytest.approx(-np.log(0.025) / 50)
+    graded[0][0] += np.random.default_rng(6).normal(0, 1e-16, (2, 50))
+    dusty = contrast(graded, (1, -1), "max")
+    assert dusty.high == pytest.approx(exact.high, rel=0.01)  # arms that differ are rounded to tenths, too
+
+
+def test_items_that_have_all_changed_hide_nothing():
+    [values] = agreeing(50)
+    values[:] = values[0, 0]
+    dense = values.copy()
+    dense[0] = 1 - dense[0]
+    assert contrast([dense], (1, -1), "max").noise.unseen == 0
+    some = values.copy()
+    some[0, :, :5] = 1 - some[0, :, :5]
+    assert contrast([some], (1, -1), "max").noise.unseen == pytest.approx(0.9 / 50)
+
+
+def test_clusters_that_agree_leave_more_room():
+    [values] = agreeing(60)
+    numbers = contrast([values], (1, -1), "max", clusters=[np.arange(60) // 6])
+    assert numbers.high == pytest.approx(-np.log(0.025) / 10)

@@ -47,7 +47,7 @@ def test_effect_by_hand():
     # For max the seed variance is s^2 / S of the per-seed differences -0.25 and -0.5.
     plain = contrast([np.array([child, parent], float)], (1, -1), "max")
     assert plain.effect == pytest.approx(-0.375)
-    assert plain.seed_variance == pytest.approx((0.03125 + 0.25**2 / 6) / 2)  # and the rounding to quarters
+    assert plain.noise.seed_variance == pytest.approx((0.03125 + 0.25**2 / 6) / 2)  # and the rounding to quarters
 
 
 def test_two_stages_agree_with_a_slow_bootstrap_and_with_the_formula():
@@ -57,12 +57,12 @@ def test_two_stages_agree_with_a_slow_bootstrap_and_with_the_formula():
     seeds, items = difference.shape
     rng = np.random.default_rng(1)
     by_seed = [difference[rng.integers(0, seeds, seeds)].mean() for _ in range(20000)]
-    assert numbers.seed_variance == pytest.approx(np.var(by_seed) * seeds / (seeds - 1), rel=0.05)
+    assert numbers.noise.seed_variance == pytest.approx(np.var(by_seed) * seeds / (seeds - 1), rel=0.05)
     by_item = np.array([difference[:, rng.integers(0, items, items)].mean(axis=1) for _ in range(4000)])
     slow = np.cov(by_item.T, ddof=0)[~np.eye(seeds, dtype=bool)].mean() * items / (items - 1)
-    assert numbers.item_variance == pytest.approx(slow, rel=0.1)
+    assert numbers.noise.item_variance == pytest.approx(slow, rel=0.1)
     formula = np.cov(difference)[~np.eye(seeds, dtype=bool)].mean() / items
-    assert numbers.item_variance == pytest.approx(formula, rel=0.1)
+    assert numbers.noise.item_variance == pytest.approx(formula, rel=0.1)
 
 
 def test_variance_counts_the_residual_once():
@@ -72,7 +72,7 @@ def test_variance_counts_the_residual_once():
     for _ in range(200):
         values = np.stack([rng.normal(0, 1, (5, 50)), np.zeros((5, 50))])
         numbers = contrast([values], (1, -1), "max", replicates=200)
-        totals.append(numbers.seed_variance + numbers.item_variance)
+        totals.append(numbers.noise.seed_variance + numbers.noise.item_variance)
     assert np.mean(totals) == pytest.approx(1 / 250, rel=0.25)
 
 
@@ -99,9 +99,9 @@ def test_same_seed_same_numbers_and_another_seed_others():
 def test_one_seed_knows_item_noise_only():
     numbers = contrast([crossed(seeds=1)], (1, -1), "max")
     assert np.isnan(numbers.p)
-    assert np.isnan(numbers.seed_variance)
-    assert numbers.item_variance > 0
-    by_item = stats.t.ppf(0.975, 59) * np.sqrt(numbers.item_variance)
+    assert np.isnan(numbers.noise.seed_variance)
+    assert numbers.noise.item_variance > 0
+    by_item = stats.t.ppf(0.975, 59) * np.sqrt(numbers.noise.item_variance)
     hidden = -np.log(0.025) * numbers.noise.unseen
     assert numbers.high - numbers.low == pytest.approx(2 * np.hypot(by_item, hidden), rel=1e-9)
 
@@ -120,8 +120,8 @@ def test_clusters_of_items_that_move_together_widen_the_interval():
     together[0] = values[1] + (values[0] - values[1]).mean(axis=1, keepdims=True)
     together[0] += np.random.default_rng(1).normal(0, 0.3, 10)[clusters]
     one, other = (contrast([together], (1, -1), "max", clusters=c) for c in (None, [clusters]))
-    assert other.item_variance > 3 * one.item_variance
-    assert np.var(other.item_draws) == pytest.approx(other.item_variance, rel=0.1)
+    assert other.noise.item_variance > 3 * one.noise.item_variance
+    assert np.var(other.item_draws) == pytest.approx(other.noise.item_variance, rel=0.1)
     assert other.noise.item_df == pytest.approx(9)
     assert not other.items_only
 
@@ -130,7 +130,7 @@ def test_clusters_of_items_that_move_together_widen_the_interval():
 def test_with_fewer_than_five_clusters_an_effect_is_one_on_these_items(clusters):
     numbers = contrast([crossed(items=60)], (1, -1), "max", clusters=[clusters])
     assert numbers.items_only
-    assert (numbers.item_variance, numbers.noise.unseen) == (0, 0)
+    assert (numbers.noise.item_variance, numbers.noise.unseen) == (0, 0)
     assert np.isnan(numbers.item_p)
     assert not numbers.item_draws.any()
 
@@ -161,7 +161,7 @@ def test_seeds_on_both_sides_of_the_target_vary_by_the_larger_reading():
     numbers = contrast([np.stack([child, parent]).astype(float)], (1, -1), TARGET)
     assert numbers.per_seed == pytest.approx((0.2, 0.2, 0.2, 0.0))
     expected = np.var([0.4, 0.6, 0.4, 0.8], ddof=1) + 1 / 400**2 / 6
-    assert numbers.seed_variance == pytest.approx(expected / 4)
+    assert numbers.noise.seed_variance == pytest.approx(expected / 4)
 
 
 def test_a_far_parent_does_not_add_its_distance_to_the_seed_variance():
@@ -170,7 +170,7 @@ def test_a_far_parent_does_not_add_its_distance_to_the_seed_variance():
     child = np.stack([order < 400 * rate for rate in (0.48, 0.52, 0.49, 0.51)])
     parent = np.stack([order < 320] * 4)
     numbers = contrast([np.stack([child, parent]).astype(float)], (1, -1), TARGET)
-    assert numbers.seed_variance < 0.02**2
+    assert numbers.noise.seed_variance < 0.02**2
 
 
 def test_two_seeds_with_the_same_count_do_not_mean_that_seeds_agree():
@@ -179,7 +179,7 @@ def test_two_seeds_with_the_same_count_do_not_mean_that_seeds_agree():
     parent = np.stack([rng.permutation(200) < 110 for _ in range(2)])
     numbers = contrast([np.stack([child, parent]).astype(float)], (1, -1), "max")
     assert numbers.per_seed == pytest.approx((0.05, 0.05))
-    assert numbers.seed_variance == pytest.approx(1 / 200**2 / 6 / 2)
+    assert numbers.noise.seed_variance == pytest.approx(1 / 200**2 / 6 / 2)
     assert numbers.p > 0.01
 
 
@@ -221,7 +221,7 @@ def test_what_rounding_hides_grows_with_the_squared_weights(weights, squares):
     means = rng.permuted(np.tile(np.arange(20) < 10, (len(weights), 5, 1)), axis=2).astype(float)
     assert (means.mean(axis=2) == 0.5).all()  # the very same count in every run: no spread at all
     found = contrast([means], weights, "max", replicates=50)
-    assert found.seed_variance == pytest.approx(squares * (1 / 20) ** 2 / 12 / 5)
+    assert found.noise.seed_variance == pytest.approx(squares * (1 / 20) ** 2 / 12 / 5)
 
 
 def test_runs_of_one_value_get_the_paired_t_test():

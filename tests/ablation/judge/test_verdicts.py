@@ -11,7 +11,7 @@ import pytest
 from ablation.cli.analysis import _reasons
 from ablation.judge.edges import judge_edges
 from ablation.judge.measurements import item_clusters, paired_values, read_measurements
-from ablation.judge.sequential import look_weights
+from ablation.judge.significance import look_weights
 from ablation.judge.statistics import contrast
 from ablation.judge.verdicts import EDGE_COLUMNS, edge_table, interaction_table, judge_studies
 from ablation.show.page.plan_words import could_help

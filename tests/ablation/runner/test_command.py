@@ -62,7 +62,7 @@ class Command:
 
     def environment(self, **more):
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "CUDA_", "ABLATION_"))}
-        ours = {"PYTHONPATH": str(ROOT), "ABLATION_LEASES": str(self.root / "leases"), "ABLATION_GRACE": "1"}
+        ours = {"PYTHONPATH": str(ROOT), "ABLATION_LEASES": str(self.root / "leases"), "ABLATION_GRACE": "0.4"}
         return kept | ours | more
 
     def run(self, *more, **environment):
@@ -323,9 +323,9 @@ def test_it_ends_with_its_parent(command):
 
 
 def test_a_time_limit_ends_it(command):
-    command.write(PYTHON, "import time; time.sleep(1000)", time_limit=0.02)
+    command.write(PYTHON, "import time; time.sleep(1000)", time_limit=0.01)
     _, status = command.run()
-    assert (status["state"], status["reason"]) == ("failed", "RuntimeError: ended after its time_limit of 0.02 minutes")
+    assert (status["state"], status["reason"]) == ("failed", "RuntimeError: ended after its time_limit of 0.01 minutes")
     assert alive(command.root) == []
 
 
@@ -423,7 +423,7 @@ for n in range(200):
         if n % 2 and os.fork() == 0:
             time.sleep(0.02)
         os._exit(0)
-time.sleep(1)
+time.sleep(0.3)
 states = [path.read_text().rpartition(")")[2].split()[:2] for path in pathlib.Path("/proc").glob("[0-9]*/stat")]
 print("zombies", states.count(["Z", str(os.getpid())]), "of the guard", states.count(["Z", str(os.getppid())]))
 """

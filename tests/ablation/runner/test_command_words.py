@@ -1,85 +1,29 @@
-"""What is read while a command runs and when it has ended: its log and its files, whatever they hold."""
+"""What is read of a command's log, whatever it holds, and how its end is told."""
 
-import json
 import os
 import resource
 
 import pytest
 
-from ablation.runner import command_progress
-from ablation.runner.command import NoResult, _failure, _grace, _last_words
-from ablation.runner.command_progress import Follower
-from tests.time_limit import time_limit
+from ablation.runner.command import NoResult, _failure, _grace, _last_words, _newest_bar, _tail
 
 NINES = "9" * 5000  # more digits than Python makes a number of
 
 
-@pytest.fixture
-def look(tmp_path):
-    """A function that says how far a command is, by what is in its folder and its log."""
+@pytest.mark.parametrize("bar", [f"{NINES}/{NINES} [00:01<00:02]", "3/0 [00:01<00:02]", "x" * 10_000, "\x00" * 9000])
+def test_a_bar_of_nonsense_is_none(bar):
+    assert _newest_bar(bar, None) is None
+    assert _newest_bar(f"{bar} 2/9 [00:01<00:02]", None) == (2, 9)
+
+
+def test_a_gigabyte_without_an_end_of_line_is_not_read(tmp_path):
     log = tmp_path / "log.txt"
     log.touch()
-
-    def ask(total=None, text=""):
-        log.write_text(text)
-        return Follower(tmp_path, log, 0, ["metrics", "trainer_state", "verl"], total).look()
-
-    return ask
-
-
-@pytest.mark.parametrize("bar", [f"{NINES}/{NINES} [00:01<00:02]", "3/0 [00:01<00:02]", "x" * 10_000, "\x00" * 9000])
-def test_a_bar_of_nonsense_is_none(look, bar):
-    assert look(text=bar) is None
-    assert look(text=f"{bar} 2/9 [00:01<00:02]") == (2, 9)
-
-
-@pytest.mark.parametrize("step", ["1e999", "NaN", NINES, '"²"', "[]", "-1", '{"a": 1}', "null"])
-def test_a_step_of_nonsense_is_none(look, tmp_path, step):
-    (tmp_path / "trainer_state.json").write_text(f'{{"global_step": {step}, "max_steps": 10}}')
-    (tmp_path / "metrics.jsonl").write_text(f'{{"step": {step}}}\n')
-    (tmp_path / "metrics.csv").write_text(f"step,x\n{step.strip(chr(34))},1\n")
-    assert look(total=10) in (None, (10, 10))
-
-
-def test_a_pipe_is_not_waited_for(look, tmp_path):
-    os.mkfifo(tmp_path / "metrics.csv")
-    (tmp_path / "metrics.jsonl").write_text('{"step": 4}\n')
-    with time_limit(20):
-        assert look(total=10) == (4, 10)
-
-
-def test_a_gigabyte_without_an_end_of_line_is_not_read(look, tmp_path):
-    for name in ("metrics.csv", "metrics.jsonl", "log.txt"):
-        (tmp_path / name).touch()
-    follower = Follower(tmp_path, tmp_path / "log.txt", 0, ["metrics"], 10)
-    for name in ("metrics.csv", "metrics.jsonl", "log.txt"):
-        os.truncate(tmp_path / name, 1 << 30)
+    os.truncate(log, 1 << 30)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert follower.look() is None
-    assert _last_words(tmp_path / "log.txt", 0)[:4] == "\\x00"
+    assert _newest_bar(_tail(log, 0), None) is None
+    assert _last_words(log, 0)[:4] == "\\x00"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
-
-
-def test_what_has_not_changed_is_not_read_again(look, tmp_path, monkeypatch):
-    """The file of a long training has tens of megabytes, and is asked after each second."""
-    read, original = [], command_progress.read_json
-
-    def counted(path):
-        read.append(path.parent.name)
-        return original(path)
-
-    monkeypatch.setattr(command_progress, "read_json", counted)
-    for step in (5, 10):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        text = json.dumps({"global_step": step, "max_steps": 20})
-        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
-    follower = Follower(tmp_path, tmp_path / "log.txt", 0, ["trainer_state"], None)
-    assert [follower.look() for _ in range(3)] == [(10, 20)] * 3
-    assert sorted(read) == ["checkpoint-10", "checkpoint-5"]
-    (tmp_path / "checkpoint-15").mkdir()
-    (tmp_path / "checkpoint-15" / "trainer_state.json").write_text('{"global_step": 15, "max_steps": 20}')
-    assert follower.look() == (15, 20)
-    assert read[2:] == ["checkpoint-15"]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from ablation.cli.main import main
 from ablation.config.judging_rules import RULES
 from ablation.judge import measurements as judged
 from ablation.judge import verdicts
+from ablation.judge.edges import judge_all_pairs
 from ablation.judge.measurements import read_measurements
-from ablation.judge.pairs import judge_all_pairs
 from ablation.show.page import plan_words
 from ablation.show.page.content import anchors, problems, provenance
 from ablation.show.page.edges import bound_of, evidence, within

@@ -22,8 +22,7 @@ from trainers.debias.hypernetwork import Hypernetwork
 from trainers.demonstrations.config import DemonstrationsConfig
 from trainers.demonstrations.footprint import _parameters
 from trainers.demonstrations.selector import build_selector
-from trainers.footprint.formulas import Model, training
-from trainers.footprint.sizes import of_config, published, shape_of
+from trainers.footprint import Model, of_config, published, shape_of, training
 from trainers.gad.config import GadConfig
 from trainers.gad.footprint import footprint
 from trainers.models import EditedModule
@@ -35,7 +34,7 @@ from trainers.policy.text import prompt_tokens, word_tokenizer
 from trainers.random_model import build_random_model
 from trainers.tasks.interface import SPLITS
 from trainers.tasks.knights_knaves import create
-from trainers.tasks.settings.base import Arithmetic, KnightsKnaves, QuestionAnswer
+from trainers.tasks.settings import Arithmetic, KnightsKnaves, QuestionAnswer
 
 ROOT = Path(__file__).resolve().parents[3]
 FLOAT32 = Precision()
@@ -101,9 +100,9 @@ def test_by_hand_student_and_critic_of_7b_in_float32_with_adamw():
     assert held / GIB == pytest.approx(218.84, abs=0.01)
     assert 2 * 16 * QWEN_7B.parameters / GIB == pytest.approx(226.96, abs=0.01)  # two with output matrix
     # The machine has the student while it is read and, before several devices divide them, its copy in float32.
-    assert training([student, scores], [], student.reference).host_size == 4 * 7_615_616_512
+    assert sum(training([student, scores], [], student.reference).host.values()) == 4 * 7_615_616_512
     two = [replace(model, devices=2) for model in (student, scores)]
-    assert training(two, [], two[0].reference).host_size == 8 * 7_615_616_512
+    assert sum(training(two, [], two[0].reference).host.values()) == 8 * 7_615_616_512
 
 
 def test_a_policy_from_scratch():
@@ -163,7 +162,7 @@ def test_a_prompt_is_as_long_as_the_longest_of_the_task(task):
     works = of_policy("evaluate", config, {}, 1).works
     known = Model("", scratch_shape(config.scratch, task), config.precision, frozen=True)
     sizes = {"prompt": longest, "response": config.sampling.max_new_tokens}
-    assert works[0].parts == known.sampling("", config.evaluate.batch_size, **sizes).parts
+    assert works[0].size == known.sampling("", config.evaluate.batch_size, **sizes).size
 
 
 def test_a_pretrained_models_prompt_has_more_tokens_than_words_and_a_file_tells_nothing():
@@ -187,8 +186,8 @@ def test_a_warm_start_that_ends_at_an_accuracy_draws_responses():
     assert [(work.name, work.rows) for work in until[len(plain) :]] == [("sampling", 70)]
     config = PolicyConfig(warm_start={"until": {"problems": 70}})
     (*_, alone), (*_, together) = (of_policy("warm_start", config, {}, devices).works for devices in (1, 2))
-    assert "gathered weights" not in alone.parts
-    assert together.parts["gathered weights"] == 4 * scratch_shape(Scratch(), PolicyConfig().task).parameters
+    gathered = 4 * scratch_shape(Scratch(), PolicyConfig().task).parameters
+    assert together.size - alone.size == gathered
 
 
 def asset(*sources):

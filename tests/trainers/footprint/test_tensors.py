@@ -7,8 +7,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from tests.trainers.footprint.live_memory import LiveMemory
-from trainers.footprint.formulas import Model
-from trainers.footprint.sizes import of_config
+from trainers.footprint import Model, of_config
 from trainers.gad.critic import pair_scores
 from trainers.objectives.aggregation import aggregate
 from trainers.policy import batch, decode, value_model

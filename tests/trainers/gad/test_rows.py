@@ -13,7 +13,7 @@ from trainers.gad.data import length_statistics, number_of_steps, response_limit
 from trainers.gad.quality import chrf
 from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
 from trainers.policy.text import message_tokens, word_tokenizer
-from trainers.tasks.settings.base import TemplatedLists
+from trainers.tasks.settings import TemplatedLists
 from trainers.tasks.templated_lists import WORDS, create
 
 

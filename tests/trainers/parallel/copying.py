@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 from ablation.runner.ranks import Ranks
-from trainers.parallel.rollout_copy import rollout_copy
+from trainers.parallel.weights import rollout_copy
 
 
 class Copying(Ranks):

@@ -28,10 +28,9 @@ from trainers.gad.config import Critic as CriticSettings
 from trainers.gad.critic import new_critic
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Memory, Precision, Scratch
-from trainers.policy.critic import build_critic
 from trainers.policy.models import Placement, build_policy, frozen_copy, load_trained
 from trainers.policy.text import word_tokenizer
-from trainers.policy.value_model import ValueModel
+from trainers.policy.value_model import ValueModel, build_critic
 from trainers.state import pack, unpack
 
 VOCABULARY = 37  # divides by no number of ranks

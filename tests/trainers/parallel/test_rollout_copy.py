@@ -10,7 +10,7 @@ from tests.trainers.parallel.copying import Copying
 from tests.trainers.parallel.updates import PROMPTS
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.micro_batch import MicroBatch
-from trainers.parallel.rollout_copy import LINEAR, rollout_copy
+from trainers.parallel.weights import LINEAR, rollout_copy
 from trainers.policy.batch import batched_logps, token_logps
 from trainers.policy.config import Precision
 from trainers.policy.models import Placement

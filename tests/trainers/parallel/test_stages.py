@@ -20,7 +20,7 @@ ON_CUDA = os.environ.get("ABLATION_TEST_DEVICE") == "cuda"
 
 TRAINER = """
 import os, time, torch
-from trainers.parallel.join import join
+from trainers.parallel import join
 from trainers.policy.learner import Learner
 from trainers.stage import Diverged
 from trainers.state import State
@@ -70,7 +70,7 @@ def run(stage):
 
 
 def write(tmp_path, **settings):
-    code = ("trainers.parallel.join", "trainers.policy.learner", "trainers.state")
+    code = ("trainers.parallel", "trainers.policy.learner", "trainers.state")
     out = write_stage(tmp_path, code=code, **settings)
     (tmp_path / "toy_trainer.py").write_text(TRAINER)
     return out

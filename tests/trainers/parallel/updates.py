@@ -32,7 +32,6 @@ from trainers.micro_batch import MicroBatch
 from trainers.policy.actor import Actor, Batch, sampler_gap
 from trainers.policy.batch import batched_logps
 from trainers.policy.config import Gae, Lora, Memory, PolicyConfig, Precision, Update
-from trainers.policy.critic import Critic, Estimate
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement, frozen_copy
 from trainers.policy.parts import of_memory
@@ -41,7 +40,7 @@ from trainers.policy.rewards import RewardModel
 from trainers.policy.rollout import sample
 from trainers.policy.supervised import fit
 from trainers.policy.text import pad
-from trainers.policy.value_model import TokenRewardModel, ValueModel
+from trainers.policy.value_model import Critic, Estimate, TokenRewardModel, ValueModel
 from trainers.random_model import build_random_model
 
 # benchmarks/several_devices.py has the same done by NVIDIA devices, with NCCL.

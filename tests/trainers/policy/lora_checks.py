@@ -31,14 +31,12 @@ from trainers.policy.decode import ModelDecoder, read_prompts
 from trainers.policy.models import (
     Placement,
     build_policy,
-    frozen_copy,
     learning,
     load_learner,
     load_policy,
     save_policy,
 )
-from trainers.policy.packed import packs
-from trainers.policy.plain import is_plain
+from trainers.policy.plain import is_plain, packs
 from trainers.policy.rollout import sample
 from trainers.policy.value_model import ValueModel
 
@@ -312,8 +310,3 @@ def checkpointed(folder: Path):
         with safe_open(file, "pt") as opened:
             names |= set(opened.keys())
     return names
-
-
-def test_the_reference_of_a_whole_training_is_still_a_copy(tokenizer):
-    dense = build_policy(TINY, tokenizer, seed=0)
-    assert list(frozen_copy(dense, CPU).parameters())

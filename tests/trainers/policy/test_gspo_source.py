@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import SMALL, stage
-from trainers.objectives.kl import ESTIMATORS
-from trainers.objectives.losses import policy_loss, token_entropy
+from trainers.objectives.losses import ESTIMATORS, policy_loss, token_entropy
 from trainers.objectives.ratios import gspo_ratio, product_ratio, token_ratio
 from trainers.objectives.surrogates import clip_surrogate
 from trainers.policy import evaluate, reinforce
@@ -90,10 +89,7 @@ def test_only_what_is_called_a_bonus_or_a_penalty_has_a_gradient_in_the_mean():
     expected["entropy"] = token_entropy(logits).sum()
     size = {name: gradient(value, logits).norm().item() for name, value in expected.items()}
     assert max(size["k1"], size["source entropy"]) < 1e-12
-    assert min(size["k2"], size["k3"], size["k3+"], size["entropy"]) > 0.1
-    divergence = (policy.exp() * (policy - reference)).sum()
-    for name in ("k2", "k3+"):
-        torch.testing.assert_close(gradient(expected[name], logits), gradient(divergence, logits))
+    assert min(size["k3"], size["entropy"]) > 0.1
 
 
 def test_training_at_another_temperature_is_measured_at_the_same_one(prepared, tmp_path):

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from tests.trainers.policy.helpers import SMALL, stage, train
-from trainers.policy import evaluate, reinforce
+from tests.trainers.policy.helpers import SMALL, killed_at, stage, train
+from trainers.policy import evaluate
 from trainers.policy.config import Evaluate, PolicyConfig
 from trainers.policy.sources import KEPT, earlier_models, keeping, measured_steps
 
@@ -63,20 +63,9 @@ def test_a_killed_run_keeps_the_same_policies(prepared, tmp_path, monkeypatch):
     """Killed after a step whose policy was kept, with a checkpoint before it: the step is taken and kept again."""
     config = PolicyConfig(**(SMALL | {"steps": 4, "evaluate": Evaluate(samples=2, checkpoints=3)}))
 
-    class Killed(Exception):
-        pass
-
-    def killed(self, step, problems):
-        if step == 3:
-            raise Killed
-        return original(self, step, problems)
-
     train(tmp_path / "whole", prepared, config)
-    original = reinforce.Trainer.step
-    monkeypatch.setattr(reinforce.Trainer, "step", killed)
-    with pytest.raises(Killed):
+    with killed_at(3, monkeypatch):
         train(tmp_path / "killed", prepared, config)
-    monkeypatch.setattr(reinforce.Trainer, "step", original)
     before = kept(tmp_path / "killed")
     assert sorted(before) == ["2", "3"]
     path = tmp_path / "killed" / KEPT / "3"  # the kill may also have come before this one was whole

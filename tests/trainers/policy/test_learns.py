@@ -10,9 +10,7 @@ from trainers.tasks.interface import read_problems
 
 VARIANTS = {
     "grpo": {},
-    "gspo": {"ratio": "gspo"},
     "ppo": {"advantage": {"kind": "gae"}, "rollout": Rollout(responses=16, group_size=1)},
-    "all-innovations": {"ema_smoothing": {}, "gradient_adaptive": {}, "temporal_decay": {}},
     "all-compatible": {
         "ema_smoothing": {},
         "gradient_adaptive": {},
@@ -21,7 +19,6 @@ VARIANTS = {
         "surrogate": {"kind": "ptrw"},
     },
     "2.5-temporal-sum": {"temporal_decay": {"normalize": "sum"}, "weight_on": "ratio"},
-    "2.5-lspd": {"temporal_decay": {"normalize": "sum", "lspd": {}}, "weight_on": "ratio"},
     "gspo-source": {
         "ratio": "product",
         "advantage": {"kind": "batch_normalized"},

@@ -28,7 +28,7 @@ from trainers.policy.text import decode, prompt_tokens, word_tokenizer
 from trainers.policy.value_model import ValueModel
 from trainers.random_model import build_random_model
 from trainers.tasks import knights_knaves
-from trainers.tasks.settings.base import KnightsKnaves, QuestionAnswer
+from trainers.tasks.settings import KnightsKnaves, QuestionAnswer
 
 
 def test_reward_model_scores_do_not_depend_on_the_batch_around_them(assets):

@@ -2,9 +2,8 @@
 
 verl: verl/trainer/ppo/core_algos.py (compute_policy_loss_vanilla, compute_policy_loss_gspo, agg_loss,
 compute_grpo_outcome_advantage, compute_gae_advantage_return, compute_value_loss, kl_penalty). TRL:
-trl/trainer/grpo_trainer.py (_compute_loss, _generate_and_score_completions). Truncated importance weights of verl:
-verl/trainer/ppo/rollout_corr_helper.py (compute_rollout_correction_weights). TRL 1.16 has no GSPO-token:
-`sequence_token` below is arXiv 2507.18071, equation 14.
+trl/trainer/grpo_trainer.py (_compute_loss, _generate_and_score_completions). TRL 1.16 has no
+GSPO-token: `sequence_token` below is arXiv 2507.18071, equation 14.
 """
 
 import math
@@ -15,11 +14,9 @@ import torch
 
 from tests.trainers.policy.helpers import random_batch
 from trainers.objectives.advantages import gae, normalized_advantages, whiten
-from trainers.objectives.kl import k3
-from trainers.objectives.losses import policy_loss, value_loss
+from trainers.objectives.losses import k3, policy_loss, value_loss
 from trainers.objectives.ratios import gspo_ratio, gspo_token_ratio, token_ratio
 from trainers.objectives.surrogates import clip_surrogate
-from trainers.objectives.weights import importance_weights
 
 
 @pytest.fixture(params=range(4))
@@ -183,49 +180,3 @@ def test_trl_k3(tensors):
     torch.testing.assert_close(gradient, *torch.autograd.grad(expected.sum(), theirs, retain_graph=True))
     corrected = (expected * (theirs - logps).exp()).sum()  # on policy: the ratio is 1
     assert not torch.allclose(gradient, *torch.autograd.grad(corrected, theirs), atol=1e-3)
-
-
-def verl_rollout_is(log_ratio, mask, *, level, cap):
-    if level == "token":
-        weights = torch.exp(torch.clamp(log_ratio, min=-20.0, max=20.0))
-    else:
-        summed = (log_ratio * mask).sum(-1).unsqueeze(-1)
-        weights = torch.exp(torch.clamp(summed, min=-20.0, max=20.0)).expand_as(log_ratio)
-    return (weights * mask).clamp(max=cap).detach()
-
-
-def trl_vllm_importance_sampling(log_ratio, mask, *, level, cap):
-    difference = log_ratio * mask
-    difference = difference.sum(dim=-1, keepdim=True) if level == "sequence" else difference
-    return torch.clamp(torch.exp(difference), min=None, max=cap).expand_as(log_ratio)
-
-
-@pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize("cap", [2.0, 1.1])
-def test_truncated_importance_weights(tensors, level, cap):
-    """Those of both, and the loss that both multiply by them after clipping; KL and entropy are not weighted."""
-    _, old, _, mask = tensors
-    generator = torch.Generator().manual_seed(9)
-    sampled = old + torch.randn(old.shape, generator=generator, dtype=old.dtype)
-    found = importance_weights(old, torch.where(mask > 0, sampled, math.nan), mask, cap=cap, level=level)
-    ours, theirs = (
-        function(old - sampled, mask, level=level, cap=cap)
-        for function in (verl_rollout_is, trl_vllm_importance_sampling)
-    )
-    torch.testing.assert_close(found, ours, rtol=1e-12, atol=0)
-    torch.testing.assert_close(found, theirs * mask, rtol=1e-12, atol=0)
-    assert 0.05 < (found[mask > 0] == cap).double().mean() < 0.9
-
-    def published(logps, old, advantages, mask):
-        ratio = torch.exp(torch.clamp(logps - old, min=-20.0, max=20.0))
-        losses = torch.maximum(-advantages * ratio, -advantages * torch.clamp(ratio, 0.8, 1.2)) * ours
-        return (losses * mask).sum() / mask.sum()
-
-    compare(
-        tensors,
-        published,
-        ratio=token_ratio,
-        surrogate=partial(clip_surrogate, low=0.2, high=0.2, dual=None),
-        aggregation="token_mean",
-        importance=found,
-    )

@@ -20,7 +20,7 @@ from trainers.policy.rewards import RewardModel, add_at_the_end
 from trainers.policy.value_model import TokenRewardModel
 from trainers.tasks import question_answer
 from trainers.tasks.interface import read_problems
-from trainers.tasks.settings.base import QuestionAnswer
+from trainers.tasks.settings import QuestionAnswer
 
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0]])
 

@@ -61,26 +61,6 @@ def test_rollout_equals_a_plain_sampler_with_the_same_random_numbers(model, prom
     assert len(lengths) > 2  # the test would say little about dropped rows if all were equally long
 
 
-class OnTheHost(torch.Tensor):
-    """Numbers on the host while the model is on a device: an index that lies there cannot pick from them."""
-
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        with torch._C.DisableTorchFunctionSubclass():
-            if func is torch.Tensor.to:
-                return args[0].clone().as_subclass(torch.Tensor)
-            raise RuntimeError(f"indices should be either on cpu or on the same device ({func})")
-
-
-def test_random_numbers_are_on_the_models_device_before_they_are_indexed(model, prompts):
-    numbers = uniforms(12, 15)
-    found = sample(
-        model, *prompts, group_size=3, max_new_tokens=15, eos=EOS, pad=PAD, uniforms=numbers.as_subclass(OnTheHost)
-    )
-    there = sample(model, *prompts, group_size=3, max_new_tokens=15, eos=EOS, pad=PAD, uniforms=numbers)
-    assert torch.equal(found.response_ids, there.response_ids)
-
-
 def test_behaviour_log_probabilities_equal_a_full_forward(model, prompts):
     found = sample(
         model, *prompts, group_size=4, max_new_tokens=12, eos=EOS, pad=PAD, temperature=0.8, uniforms=uniforms(16, 12)
@@ -94,12 +74,13 @@ def test_behaviour_log_probabilities_equal_a_full_forward(model, prompts):
     torch.testing.assert_close(entropy, by_hand, rtol=0, atol=1e-5)
 
 
-def test_sampling_in_parts_changes_nothing(model, prompts):
-    settings = {"group_size": 2, "max_new_tokens": 10, "eos": EOS, "pad": PAD, "uniforms": uniforms(8, 10)}
+@pytest.mark.parametrize("batch_size", [8, 3])  # two groups, and less than one
+def test_sampling_in_parts_changes_nothing(model, prompts, batch_size):
+    settings = {"group_size": 4, "max_new_tokens": 10, "eos": EOS, "pad": PAD, "uniforms": uniforms(16, 10)}
     whole = sample_all(model, *prompts, batch_size=None, **settings)
-    parts = sample_all(model, *prompts, batch_size=2, **settings)
-    assert torch.equal(whole.response_ids, parts.response_ids)
-    assert torch.equal(whole.mask, parts.mask)
+    parts = sample_all(model, *prompts, batch_size=batch_size, **settings)
+    for name in ("prompt_ids", "prompt_mask", "response_ids", "mask"):
+        assert torch.equal(getattr(whole, name), getattr(parts, name)), name
     torch.testing.assert_close(whole.logps, parts.logps, rtol=0, atol=1e-6)
 
 
@@ -210,12 +191,3 @@ def test_a_long_prompt_does_not_widen_the_batches_without_it():
     sample_all(made, ids, mask, group_size=2, max_new_tokens=1, **settings)
     sample_evenly(made, ids, mask, uniforms=uniforms(6, 1).view(3, 2, 1), **settings)
     assert widths == [7, 2, 4] * 2
-
-
-def test_a_batch_below_one_group_changes_nothing(model, prompts):
-    settings = {"group_size": 4, "max_new_tokens": 10, "eos": EOS, "pad": PAD, "uniforms": uniforms(16, 10)}
-    whole = sample_all(model, *prompts, batch_size=None, **settings)
-    parts = sample_all(model, *prompts, batch_size=3, **settings)
-    for name in ("prompt_ids", "prompt_mask", "response_ids", "mask"):
-        assert torch.equal(getattr(whole, name), getattr(parts, name)), name
-    torch.testing.assert_close(whole.logps, parts.logps, rtol=0, atol=1e-6)

@@ -8,7 +8,7 @@ import torch
 from tests.trainers.policy.helpers import CPU, TINY, actor, sampled_batch
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import Maximum, Mean, Reduction, Sum, Variance
-from trainers.policy import critic
+from trainers.policy import value_model
 from trainers.policy.config import Critic, Memory, Update
 from trainers.policy.learner import Averages, Learner
 from trainers.policy.models import build_policy
@@ -111,12 +111,12 @@ def test_no_number_of_the_critic_depends_on_the_micro_batch(tokenizer, prompts, 
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
     generator = torch.Generator().manual_seed(1)
     returns = torch.randn(sequences.mask.shape, generator=generator, dtype=torch.float64)
-    estimate = critic.Estimate(returns, returns, torch.zeros_like(returns))
+    estimate = value_model.Estimate(returns, returns, torch.zeros_like(returns))
     reported = []
     for micro_batch in (None, 5, 1):
-        value_model = critic.build_critic(tmp_path, CPU, Memory(), 0).double()
+        model = value_model.build_critic(tmp_path, CPU, Memory(), 0).double()
         reported.append(
-            critic.Critic(Learner.adamw(value_model, lr=0.01, memory=MicroBatch(micro_batch)), Critic(clip=0.05)).learn(
+            value_model.Critic(Learner.adamw(model, lr=0.01, memory=MicroBatch(micro_batch)), Critic(clip=0.05)).learn(
                 sequences, estimate, passes=Update(), generator=torch.Generator().manual_seed(5)
             )
         )

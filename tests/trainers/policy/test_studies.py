@@ -21,15 +21,9 @@ def load(configs=CONFIGS, **overrides):
 
 
 @pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])
-def test_every_variant_is_valid_at_every_scale(scale):
-    _, studies = load(scale=scale)
-    assert len(studies["innovations"].variants) == 26
-    assert len(studies["gspo"].variants) == 20
-
-
-@pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])
-def test_every_stage_can_read_what_the_plan_wrote(scale):
-    settings, _ = load(scale=scale)
+def test_every_variant_is_valid_at_every_scale_and_its_stages_can_read_what_the_plan_wrote(scale):
+    settings, studies = load(scale=scale)
+    assert {name: len(study.variants) for name, study in studies.items()} == {"innovations": 26, "gspo": 20}
     plan = build_plan(settings, 99)
     for written in (plan.configs[address] for address, stage in plan.stages.items() if stage.study != "assets"):
         load_config(written["model"], written["config"], written["reads"])

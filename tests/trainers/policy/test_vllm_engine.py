@@ -36,12 +36,6 @@ class Engine:
     def reset_prefix_cache(self):
         self.calls.append("forget")
 
-    def sleep(self, level):
-        self.calls.append(f"sleep {level}")
-
-    def wake_up(self, tags):
-        self.calls.append(f"wake {tags[0]}")
-
     def generate(self, inputs, asked, use_tqdm):
         if isinstance(inputs, dict):  # the token at the start
             return []
@@ -134,19 +128,13 @@ def test_a_rank_asks_for_its_own_prompts_with_the_same_seeds(policy, tokenizer, 
     assert "distributed_executor_backend" not in alone.llm.arguments
 
 
-def test_on_a_gpu_it_takes_its_share_and_sleeps_between_rollouts(policy, tokenizer, tmp_path, vllm, monkeypatch):
+def test_on_a_gpu_it_takes_its_share_of_the_memory(policy, tokenizer, tmp_path, vllm, monkeypatch):
     vllm.device_type = "cuda"
-    monkeypatch.setattr(vllm_engine.VllmEngine, "_ask", lambda *_: None)
     monkeypatch.setattr(torch.random, "fork_rng", lambda devices: torch.no_grad())
-    engine = start(policy, tokenizer, tmp_path, Vllm(memory_share=0.3, sleep=True), device="cuda", at_once=64)
-    given = {name: engine.llm.arguments.get(name) for name in ("gpu_memory_utilization", "enable_sleep_mode")}
-    assert given == {"gpu_memory_utilization": 0.3, "enable_sleep_mode": True}
+    engine = start(policy, tokenizer, tmp_path, Vllm(memory_share=0.3), device="cuda", at_once=64)
+    assert engine.llm.arguments["gpu_memory_utilization"] == 0.3
     assert engine.llm.arguments["max_num_seqs"] == 64
     assert engine.llm.arguments["load_format"] == "dummy"
-    with engine._awake():
-        engine.llm.calls.append("generate")
-    expected = ["sleep 2", "wake weights", "weights", "wake kv_cache", "forget", "generate", "sleep 2"]
-    assert engine.llm.calls == expected
 
 
 def test_a_build_for_other_devices_is_refused(policy, tokenizer, tmp_path, vllm):

@@ -13,7 +13,7 @@ from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
 from tests.trainers.policy.helpers import SMALL, objective_of, stage
-from trainers.objectives.kl import adapt_coefficient
+from trainers.objectives.losses import adapt_coefficient
 from trainers.policy import config as settings
 from trainers.policy import evaluate, judge, reinforce, task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart

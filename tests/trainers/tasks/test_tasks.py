@@ -6,12 +6,10 @@ import re
 
 import pytest
 
-from ablation.contract.errors import ConfigError
 from trainers.tasks import arithmetic, knights_knaves, question_answer
 from trainers.tasks.interface import read_problems, tagged_answer, write_problems
 from trainers.tasks.knights_knaves import Atom, Statement, canonical, solutions
-from trainers.tasks.settings import _named
-from trainers.tasks.settings.base import Arithmetic, KnightsKnaves, QuestionAnswer, TaskBase
+from trainers.tasks.settings import Arithmetic, KnightsKnaves, QuestionAnswer
 
 SIZES = {"warm": 60, "train": 60, "dev": 20, "test": 40}
 
@@ -269,9 +267,3 @@ def test_problems_survive_the_disk(tmp_path):
     problems = knights_knaves.create(KnightsKnaves(form="textual")).splits(SIZES, 0)["warm"]
     write_problems(tmp_path / "p.jsonl", problems)
     assert read_problems(tmp_path / "p.jsonl") == problems
-
-
-def test_a_task_of_another_name_than_its_module_is_refused():
-    name = {"__annotations__": {"name": str}, "name": "reverse", "__module__": f"{Arithmetic.__module__[:-4]}reversal"}
-    with pytest.raises(ConfigError, match=r"reversal.py: Reversal.name: .*write `name: Literal\[\"reversal\"\]"):
-        _named(type("Reversal", (TaskBase,), name))

@@ -6,12 +6,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from ablation.config.study_schema import Target
 from ablation.contract.reading import printable
+from ablation.judge.compare.comparison import most_changed
 from ablation.judge.statistics import contrast
+from ablation.readers.sheet import ItemText
 from tests.ablation.readers.command import read, refused, told
 from tests.ablation.readers.samples import ITEMS, arm, hits, row, write_samples
 
@@ -253,3 +257,23 @@ def test_outcomes_of_several_samples(tmp_path, capsys):
     assert "the samples of q1 are not right or wrong" in refused(capsys, odd, *sides[1:], "--pass-at", 2)
     odd.write_text((tmp_path / "a.csv").read_text() + "q1,0,1\n")
     assert "item q1 stands twice (repeat 0)" in refused(capsys, odd, *sides[1:])
+
+
+def arm_of(*seeds):
+    sheets = [
+        SimpleNamespace(values=np.array(values), items=["a", "b"], texts=lambda items: dict.fromkeys(items, ItemText()))
+        for values in seeds
+    ]
+    return SimpleNamespace(runs={seed: {"all": sheet} for seed, sheet in enumerate(sheets)})
+
+
+def test_an_item_is_quoted_in_the_seed_that_moved_it_as_the_mean_did():
+    """Towards a target, the mean of a single seed may lie on the other side of it than that of all."""
+    analysis = SimpleNamespace(subsets=["all"], direction=Target(target=0.5))
+    parent = arm_of([0.0, 0.0], [0.9, 0.9])
+    child = arm_of([0.4, 0.0], [0.8, 0.9])  # a: +0.4 below the target, -0.1 above it
+    (a,) = most_changed(parent, child, analysis, 3).best
+    assert (a.item, a.seed) == ("a", 0)
+    parent, child = arm_of([0.0, 0.0], [0.9, 0.9]), arm_of([0.1, 0.0], [0.4, 0.9])  # +0.1 and -0.5: got worse
+    (a,) = most_changed(parent, child, analysis, 3).worst
+    assert (a.item, a.seed) == ("a", 1)

@@ -1,0 +1,218 @@
+"""Whether counts of items can give the printed values (GRIM), with how many runs, and their spread (GRIMMER).
+
+Brown and Heathers 2017, Social Psychological and Personality Science 8, 363-369. Spreads: the analytic form after
+Allard (2018), where sum and sum of squares of integers are of one parity, and the sum of squares gives the standard
+deviation (Anaya 2016, PeerJ Preprints 4:e2400). Known bounds of the counts (0 and the items) limit it further.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from math import ceil, comb, floor, sqrt
+
+from ablation.audit.counts import MOST_RUNS, Evaluation, TooLongError
+from ablation.audit.noise import ALPHA
+from ablation.audit.table import Finding, Severity, Table, count
+from ablation.config.printed import Printed
+
+
+def attainability_findings(table: Table) -> Iterator[Finding]:
+    """Values that no count gives, one finding a cell; per column what the test was worth; rows that miss together."""
+    worth, missing = [], {}
+    for column, items in table.items.items():
+        numbers = table.column(column)
+        if not numbers:
+            continue
+        evaluation = Evaluation(items, table.batches, table.target)
+        missed = missing[column] = set[str]()
+        for row, number in numbers.items():
+            try:
+                finding = _cell(table, evaluation, row, column, number)
+            except TooLongError:  # with this many values, sums are dense
+                continue
+            if finding is not None:
+                yield finding
+                if not evaluation.can_be_mean(number, table.runs or 1, batched=True):
+                    missed.add(row)
+        worth.append(_worth(evaluation, table, column, list(numbers.values()), len(missed)))
+    yield from worth
+    yield from _together(table, missing)
+
+
+def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: Printed) -> Finding | None:
+    runs = table.runs or 1
+    if evaluation.gives_all(number):
+        return None
+    batches = "the mean of the means of batches of " + ", each the mean of its batches of ".join(
+        map(str, table.batches)
+    )
+    if evaluation.can_be_mean(number, runs) or (runs > 1 and evaluation.can_be_of_mean(number, runs)):
+        if runs > 1 or evaluation.can_be_mean(number, runs, batched=True):
+            return None
+        plain = f"{row}, {column}: {number} is {table.formula(evaluation.items)}, but not {batches}"
+        return Finding("attainability", row, column, "note", f"{plain}, as the source averages.")
+    near = " and ".join(number.show(value) for value in dict.fromkeys(evaluation.plain.neighbours(number.exact)))
+    what = f"{table.formula(evaluation.items)} for any integer k (nearest: {near})"
+    start = f"{row}, {column}: {number} is not {what}"
+    if runs > 1:
+        start = f"{row}, {column}: {number} is neither the mean over {runs} runs of {table.formula(evaluation.items)}"
+        start += " nor of their mean rate" if table.target is not None else ""
+    if evaluation.has_uneven_batches:
+        if evaluation.can_be_mean(number, runs, batched=True):
+            found = evaluation.batched.inside(number.low, number.high) if runs == 1 else ()
+            shown = f" ({float(min(found, key=lambda value: abs(value - number.exact))):.6f})" if found else ""
+            return Finding("attainability", row, column, "note", f"{start}; as {batches} it can be{shown}.")
+        if runs == 1:
+            near = " and ".join(number.show(value, more=1) for value in evaluation.batched.neighbours(number.exact))
+            start += f", nor a {batches.removeprefix('the ')} (nearest: {near})"
+        else:
+            start += f", nor of {batches}"
+    said, possible = _how_many_runs(evaluation, number)
+    severity: Severity = "warn" if possible and table.runs is None else "error"
+    cannot = "no single run can give it" if runs == 1 else f"{runs} runs cannot give it"
+    return Finding("attainability", row, column, severity, f"{start}, so {cannot}; {said}.")
+
+
+def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
+    """Words for the smallest numbers of runs that could give the number, and whether any could."""
+    what = "rates" if evaluation.target is None else "per-run distances"
+    said, possible = [], False
+    for batched in (False, True) if evaluation.has_uneven_batches else (False,):
+        ending = " of batches" if batched else ""
+        runs = evaluation.fewest_runs(number, batched=batched)
+        lattice = evaluation.batched if batched else evaluation.plain
+        if runs is not None:
+            said.append(f"a mean of {what}{ending} takes at least {count(runs, 'run')}")
+        elif number.high < lattice.least:
+            least = number.show(float(lattice.least), more=1)
+            said.append(f"no mean of {what}{ending} can, whatever the number of runs, since each is at least {least}")
+        elif number.low > lattice.largest:
+            said.append(f"no mean of {what}{ending} can, since each is at most {number.show(float(lattice.largest))}")
+        else:
+            said.append(f"no mean of {what}{ending} of up to {MOST_RUNS} runs can")
+        possible |= runs is not None
+    if evaluation.target is not None:
+        runs = evaluation.fewest_runs_of_mean(number)
+        said.append("the distance of a mean rate " + (f"takes at least {count(runs, 'run')}" if runs else "cannot"))
+        possible |= runs is not None
+    return ", ".join(said), possible
+
+
+def _worth(evaluation: Evaluation, table: Table, column: str, numbers: list[Printed], missed: int) -> Finding:
+    """How many printed values one run can give at all: if all are possible, passing says nothing."""
+    finest = max(numbers, key=lambda number: -number.exact_half)
+    reached, of = evaluation.share(finest)
+    share = Fraction(reached, of)
+    hits = len(numbers) - missed
+    text = (
+        f"{column}: of {of:,} values with the digits of {finest} one run over {evaluation.items} items"
+        f"{' in batches' if evaluation.has_uneven_batches else ''} can give {reached:,} ({float(share):.1%}); "
+        f"{hits} of {len(numbers)} printed values are attainable"
+    )
+    if share > Fraction(1, 2):
+        text += ", which most values would be"
+    elif missed and hits <= 2 * share * len(numbers):
+        text += f", no more than by chance ({float(share * len(numbers)):.1f} expected)"
+    return Finding("share", "", column, "note", f"{text}.")
+
+
+def _together(table: Table, missing: Mapping[str, set[str]]) -> Iterator[Finding]:
+    """Pairs of columns that miss in the same rows more often than misses in either would meet by chance."""
+    for one, other in combinations(missing, 2):
+        rows = [row for row in table.rows if {one, other} <= set(table.rows[row])]
+        first, second = missing[one] & set(rows), missing[other] & set(rows)
+        both = [row for row in rows if row in first & second]
+        # Fisher's exact test, one-sided: at least so many of the rows that miss in one column miss in the other too.
+        ways = sum(
+            comb(len(first), n) * comb(len(rows) - len(first), len(second) - n)
+            for n in range(len(both), min(len(first), len(second)) + 1)
+        )
+        p = ways / comb(len(rows), len(second))
+        if not both or p > ALPHA:
+            continue
+        whole = [row for row in rows if not any(row in missed for missed in missing.values())]
+        text = (
+            f"{one} and {other} miss in the same rows: of {len(rows)} rows one run cannot give the value of "
+            f"{len(first)} and of {len(second)}, and of both in {', '.join(both)} (by chance p {p:.2g})"
+        )
+        text += f"; every column is attainable in {', '.join(whole)}" if whole else ""
+        yield Finding("share", "", "", "warn", f"{text}.")
+
+
+MOST_SUMS = 5000  # sums of counts that one mean may stand for; with more, some count always fits
+
+
+@dataclass(frozen=True)
+class Step:
+    """Values are offset + unit * integer, with integers from 0 to `most` (None: any integers, as Allard has it)."""
+
+    offset: Fraction = Fraction(0)
+    unit: Fraction = Fraction(1)
+    most: int | None = None
+
+
+def is_possible(
+    mean: Printed, spread: Printed, runs: int, step: Step, *, population: bool = False, of_mean: bool = False
+) -> bool:
+    """Whether `runs` values can have this mean and this standard deviation, each as printed.
+
+    `population`: the deviation divides by the number of runs, not by one less. `of_mean`: the spread is the standard
+    error, the deviation over the root of the number of runs.
+    """
+    first = ceil((mean.low - step.offset) * runs / step.unit)
+    last = floor((mean.high - step.offset) * runs / step.unit)
+    if step.most is not None:
+        first, last = max(first, 0), min(last, runs * step.most)
+    if last - first >= MOST_SUMS:
+        return True
+    divisor = (runs if population else runs - 1) * (runs if of_mean else 1)
+    low, high = (max(bound, Fraction(0)) ** 2 * divisor / step.unit**2 for bound in (spread.low, spread.high))
+    return any(_has_squares(total, runs, low, high, step.most) for total in range(first, last + 1))
+
+
+def _has_squares(total: int, runs: int, low: Fraction, high: Fraction, most: int | None) -> bool:
+    """Whether integers of this sum can have a sum of squared deviations in [low, high]."""
+    centre = Fraction(total * total, runs)
+    base, extra = divmod(total, runs)
+    least = runs * base * base + extra * (2 * base + 1)  # as equal as integers can be
+    first, last = max(ceil(centre + low), least), floor(centre + high)
+    if most is not None:
+        whole, rest = divmod(total, most) if most else (0, 0)
+        last = min(last, whole * most * most + rest * rest)  # as unequal as the bounds allow
+    first += (first - total) % 2
+    return first <= last
+
+
+def grimmer_findings(table: Table) -> Iterator[Finding]:
+    """Cells with a spread that no counts give together with their mean; the number of runs must be known."""
+    for row, cells in table.rows.items():
+        for column, cell in cells.items():
+            step = None if cell.spread is None or column not in table.items else _step(table, table.items[column])
+            if step is None or cell.spread is None or table.runs is None or table.runs < 2:
+                continue
+            of_mean, name = table.spread == "se", "standard error" if table.spread == "se" else "standard deviation"
+            start = f"{row}, {column}: {cell}"
+            if is_possible(cell.number, cell.spread, table.runs, step, of_mean=of_mean):
+                continue
+            if is_possible(cell.number, cell.spread, table.runs, step, population=True, of_mean=of_mean):
+                text = f"{start} is possible only if the {name} divides by {table.runs}, not by {table.runs - 1}."
+                yield Finding("grimmer", row, column, "note", text)
+                continue
+            largest = sqrt(table.runs / (table.runs - 1)) * float(step.unit * (step.most or 0)) / 2
+            over = cell.spread.low > Fraction(largest) * Fraction(1001, 1000) and not of_mean
+            why = f"; it is at most {cell.number.show(largest)}" if over else ""
+            text = (
+                f"{start} is the mean and {name} of no {table.runs} values of {table.formula(table.items[column])}"
+                f", dividing by {table.runs - 1} or by {table.runs}{why}."
+            )
+            yield Finding("grimmer", row, column, "warn" if table.batches else "error", text)
+
+
+def _step(table: Table, items: int) -> Step | None:
+    """Rates are k/n. Distances from 1/2 are k/n, or (k + 1/2)/n for odd n; other targets give two lattices."""
+    if table.target is None:
+        return Step(unit=Fraction(1, items), most=items)
+    if table.target == Fraction(1, 2):
+        return Step(Fraction(items % 2, 2 * items), Fraction(1, items), items // 2)
+    return None

@@ -1,0 +1,195 @@
+"""The command `explain`: which of the changes between two variants carry the effect."""
+
+import argparse
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ablation.cli.configs import describe, named_pair, settings_of, study_of_pair
+from ablation.cli.terminal import paragraph, print_json
+from ablation.config.between import Between
+from ablation.config.scale import load_scale
+from ablation.config.settings import Settings
+from ablation.config.study import Variant
+from ablation.contract.errors import ConfigError
+from ablation.contract.stage_folder import DATABASE
+from ablation.judge.explain import Explanation, Part, explain, explain_groups, group_name, next_cuts
+from ablation.judge.factorial import FRACTION, FULL, design
+from ablation.judge.measurements import Measurements, read_measurements
+from ablation.plan.build import build_plan
+from ablation.plan.cost import hours_of, in_words
+from ablation.plan.plan_file import PlannedStage
+from ablation.plan.retry import pending, states_of
+from ablation.show.page.format import is_number
+from ablation.store.current import load_or_collect
+from ablation.store.database import Store
+
+_NOTHING = 1e-12  # a sum of effects that rounding alone keeps from 0
+
+
+def run_explain(arguments: argparse.Namespace) -> int:
+    """Print the variants between A and B and what they cost or, once they have run, what each change did."""
+    only, wanted = named_pair("explain", arguments)
+    settings = settings_of(arguments)
+    settings = settings.model_copy(update={"results": arguments.results or settings.results})
+    study = study_of_pair(settings, only, wanted, arguments)
+    between = Between.of(study, load_scale(settings.configs, settings.scale).study(study.name), *wanted)
+    found = _Explained(settings, between, _given(arguments))
+    if arguments.yes:
+        for variant in found.new:
+            with variant.file.open("x", encoding="utf-8") as file:
+                file.write(between.text(variant))
+    if arguments.json:
+        _print_json(found, written=arguments.yes)
+        return 0
+    lines = found.answer_lines() if found.answer is not None else found.head()
+    print("\n".join([*lines, *found.work_lines(written=arguments.yes)]))
+    return 0
+
+
+def _given(arguments: argparse.Namespace) -> list[str]:
+    """Return the settings that the grid needs as well."""
+    folder = [f"results={arguments.results}"] if arguments.results else []
+    return [*([f"scale={arguments.scale}"] if arguments.scale else []), *arguments.config, *folder]
+
+
+class _Explained:
+    """What is known of the way from A to B: the runs between, what of them is to do, and the answer if there is one."""
+
+    def __init__(self, settings: Settings, between: Between, given: Sequence[str]) -> None:
+        self.settings, self.between, self.factors, self.given = settings, between, between.factors, given
+        n = len(self.factors)
+        self.answer: Explanation | None = None
+        if n <= FRACTION:
+            self.runs = {run: between.variant(run) for run in design(n)}
+        else:
+            prefixes = {frozenset(range(cut)): between.variant(frozenset(range(cut))) for cut in range(n + 1)}
+            self.runs = {run: variant for run, variant in prefixes.items() if self._declared(variant)}
+        self._plan()
+        if self.jobs or self.new or (measured := self._measured()) is None:
+            return
+        if n <= FRACTION:
+            self.answer = explain(measured, {run: variant.name for run, variant in self.runs.items()}, n)
+            return
+        self.answer = explain_groups(measured, {len(run): variant.name for run, variant in self.runs.items()}, n)
+        self.runs |= {(run := frozenset(range(cut))): prefixes[run] for cut in next_cuts(self.answer)}
+        self._plan()
+
+    def _declared(self, variant: Variant) -> bool:
+        return variant.name in self.between.study.variants
+
+    def _plan(self) -> None:
+        """Find the new variants, and the jobs that are to run."""
+        variants = list({variant.name: variant for variant in self.runs.values()}.values())
+        self.new = [variant for variant in variants if not self._declared(variant)]
+        update = {"studies": (self.between.study.name,), "study": self.between.study.name, "seed": None}
+        chosen = self.settings.model_copy(update=update | {"variant": tuple(each.name for each in variants)})
+        plan = build_plan(chosen, more=self.new)
+        states = states_of(plan)
+        self.all_jobs: int = len(plan.selected())
+        self.jobs: Sequence[PlannedStage] = pending(plan, states)
+        self.hours, self.unknown = hours_of(plan, states, self.jobs)
+
+    def _measured(self) -> Measurements | None:
+        """Return the measurements, if the database has these variants."""
+        name, results = self.between.study.name, self.settings.results
+        if not (results / DATABASE).exists():
+            return None
+        with Store(load_or_collect(results)) as store:
+            if (scale := store.meta()["scale"]) != self.settings.scale:
+                problem, remedy = f"its results are at scale {scale}", f"add --scale {scale}, or name other --results"
+                raise ConfigError(results, "scale", self.settings.scale, problem, remedy)
+            measured = read_measurements(store, name) if name in store.studies() else None
+        known = {variant.name for variant in measured.variants} if measured else set()
+        return measured if {variant.name for variant in self.runs.values()} <= known else None
+
+    def head(self) -> Iterator[str]:
+        """Yield what differs."""
+        between = self.between
+        yield f"{between.study.name}: {between.a} and {between.b} differ in {len(self.factors)} factors"
+        for factor, changes in between.changes.items():
+            shown = ", ".join(describe(change) for change in changes)
+            yield f"    {shown}" if shown.startswith(f"{factor}:") else f"    {factor}: {shown}"
+
+    def work_lines(self, *, written: bool) -> Iterator[str]:
+        """Yield which variants are needed, what they cost, and what to do next."""
+        n, new = len(self.factors), len(self.new)
+        if self.answer is not None and not new:
+            return
+        kind = "all combinations" if n <= FULL else "a fraction of resolution IV" if n <= FRACTION else "groups, halved"
+        yield f"{len(self.runs)} configurations ({kind}): {new} new"
+        cost = in_words(self.hours, self.unknown, len(self.jobs), self.settings.cost_per_device_hour)
+        yield f"to run: {len(self.jobs)} of {self.all_jobs} jobs, {cost}" if self.jobs else "to run: no job"
+        if new and not written:
+            yield f"--yes writes the new ones to {self.between.study.file.parent}"
+            return
+        if new:
+            yield from (f"wrote {variant.file}" for variant in self.new)
+        words = shlex.join([f"study={self.between.study.name}", *self.given])
+        yield f"then run: snakemake --cores all --config {words}"
+
+    def answer_lines(self) -> Iterator[str]:
+        """Yield the answer, and the numbers behind it."""
+        answer, between = self.answer, self.between
+        assert answer is not None
+        whole, of = f"{answer.whole.effect:+.4g} {_interval(answer.whole)}", f"{answer.seeds} seeds"
+        yield f"{between.study.name}: {between.a} -> {between.b} {whole}, {of} of {answer.items:,} items"
+        yield paragraph(answer.in_words(self.factors))
+        joint = [part for part in answer.joint if len(part.sets[0]) > 1]
+        alone = [part for part in answer.joint if len(part.sets[0]) == 1]
+        yield from ("", *_table("part of", answer.parts, self.factors, shares=True))
+        if len(self.factors) in range(3, FULL + 1):
+            yield from ("", *_table("main effect of", alone, self.factors))
+        if joint:
+            yield from ("", *_table("interaction of", joint, self.factors))
+        if len(self.factors) > FRACTION:
+            yield from ("", "a group, or a factor after those before it; what cancels within a group is not seen")
+
+
+def _signed(value: float) -> str:
+    return f"{value if abs(value) > _NOTHING else 0.0:+.4g}"
+
+
+def _interval(part: Part) -> str:
+    return f"[{_signed(part.low)}, {_signed(part.high)}]"
+
+
+def _table(head: str, parts: Sequence[Part], factors: Sequence[str], *, shares: bool = False) -> list[str]:
+    """Return aligned lines: name, effect, interval, p, and the share of the whole."""
+    rows = [[head, "effect", "interval", "p", *(("share", "") if shares else ())]]
+    for part in parts:
+        name = group_name(part, factors) if shares else part.name(factors)
+        row = [name, _signed(part.effect), _interval(part), f"{part.p:.2g}"]
+        if shares:
+            known = is_number(part.share)
+            bounds = [f"{bound:.0%}" if is_number(bound) else "-" for bound in (part.share_low, part.share_high)]
+            row += [f"{part.share:.0%}", f"[{', '.join(bounds)}]"] if known else ["-", ""]
+        rows.append(row)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _print_json(found: _Explained, *, written: bool) -> None:
+    rows: list[dict[str, Any]] = []
+    for kind, parts in (("part", found.answer.parts), ("joint", found.answer.joint)) if found.answer else ():
+        name = group_name if kind == "part" else Part.name
+        rows += [{"kind": kind, "factors": name(part, found.factors), **_numbers(part)} for part in parts]
+    more: dict[str, Any] = {"answer": None, "whole": None}
+    if found.answer:
+        more = {"answer": found.answer.in_words(found.factors), "whole": _numbers(found.answer.whole)}
+    variants = {
+        variant.name: {"as_in_b": [found.factors[index] for index in sorted(run)], "new": variant in found.new}
+        for run, variant in found.runs.items()
+    }
+    more |= {"factors": found.factors, "variants": variants, "jobs": len(found.jobs), "hours": found.hours}
+    print_json("explain", rows, **more, jobs_of_unknown_cost=found.unknown, written=written)
+
+
+def _numbers(part: Part) -> Mapping[str, Any]:
+    values = {name: value for name, value in vars(part).items() if name != "sets"}
+    return {name: value if isinstance(value, bool) or is_number(value) else None for name, value in values.items()}

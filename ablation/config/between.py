@@ -1,0 +1,127 @@
+"""The configurations between two variants: A with a part of what B changes, for `ablation explain A B`."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from ablation.config import dotted
+from ablation.config.changes import diff
+from ablation.config.names import is_safe_name
+from ablation.config.scale import Scale
+from ablation.config.study import Change, Study, Variant
+from ablation.config.validation import validate
+from ablation.config.variants import VariantFile, resolve
+from ablation.contract.errors import ConfigError
+
+_LONG = 60  # characters of a name
+
+
+@dataclass(frozen=True)
+class Between:
+    """Two variants of a study, and what differs between them, by factor."""
+
+    study: Study
+    scale: Scale
+    a: str
+    b: str
+    changes: Mapping[str, list[Change]]
+
+    @classmethod
+    def of(cls, study: Study, scale: Scale, a: str, b: str) -> "Between":
+        """Return what lies between A and B.
+
+        Raises:
+            ConfigError: there is no such variant, they differ in one factor or none, or B is not A with other values.
+        """
+        found: dict[str, list[Change]] = {}
+        for change in diff(study, a, b):
+            found.setdefault(change.factor, []).append(change)
+        if len(found) < 2:
+            problem = f"they differ in one factor only, {next(iter(found))}" if found else "they are equal"
+            remedy = f"`ablation diff {a} {b}` says what it did" if found else "name two variants that differ"
+            raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
+        between = cls(study, scale, a, b, found)
+        if between._config(between._values(range(len(found)))).model_dump(mode="json") != study.variants[b].declared:
+            problem = (
+                "what B changes from A, taken together, does not give B: a choice between kinds of settings differs"
+            )
+            remedy = "explain an edge between variants of one kind"
+            raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
+        return between
+
+    @property
+    def factors(self) -> list[str]:
+        """Return the names of the factors, in the order of the configuration."""
+        return list(self.changes)
+
+    def variant(self, chosen: frozenset[int]) -> Variant:
+        """Return A with the chosen factors as in B: the study's own variant, if one is configured so, else a new one.
+
+        What has no effect in this configuration stays as in A.
+
+        Raises:
+            ConfigError: the values exclude each other, or another variant has the new one's name.
+        """
+        if not chosen or len(chosen) == len(self.changes):
+            return self.study.variants[self.b if chosen else self.a]
+        name, words = self._name(chosen), _listed([self.factors[index] for index in sorted(chosen)])
+        try:
+            values = self._values(chosen)
+            idle: Mapping[str, str] = getattr(self._config(values), "without_effect", dict)()
+            values = {key: to for key, to in values.items() if not any(dotted.covers(other, key) for other in idle)}
+            path, gpu = self.study.file.parent / f"{name}.yaml", self.study.variants[self.b].gpu
+            file = VariantFile(name, path, self.a, f"{self.a} with {words} of {self.b}", gpu, _nested(values), True)
+            made = resolve(
+                file, self.study.variants[self.a],
+                study=self.study.name, written=self.study.written, base={}, model=self.study.config_model,
+                scale=self.scale,
+            )  # fmt: skip
+        except ConfigError as error:
+            remedy = "let what belongs together be one factor: `factors` in _study.yaml"
+            problem = f"{self.a} with {words} of {self.b} cannot be: {error.key} {error.problem}"
+            raise ConfigError("explain", f"{self.a} {self.b}", None, problem, remedy) from error
+        same = (other for other in self.study.variants.values() if other.declared == made.declared)
+        if (known := next(same, None)) is not None:
+            return known
+        if name in self.study.variants:
+            raise ConfigError(path, "", None, f"is not {file.why}", "rename it, or remove it if it was made so")
+        return made
+
+    def text(self, variant: Variant) -> str:
+        """Return the file of a new variant."""
+        lines = [f"between: [{self.a}, {self.b}]", f"why: {json.dumps(variant.why, ensure_ascii=False)}"]
+        lines += [f"gpu: {variant.gpu}"] if variant.gpu is not None else []
+        lines += [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in variant.overrides.items()]
+        return "\n".join(["# by `ablation explain`; in no edge of the study", *lines, ""])
+
+    def _config(self, values: Mapping[str, Any]) -> Any:
+        model, above = self.study.config_model, self.study.variants[self.a].declared
+        return validate(model, dotted.merge_into(model, above, _nested(values)), "explain")
+
+    def _values(self, chosen: Iterable[int]) -> dict[str, Any]:
+        """Return the values of B, by dotted key."""
+        return {change.key: change.new for index in sorted(chosen) for change in self.changes[self.factors[index]]}
+
+    def _name(self, chosen: frozenset[int]) -> str:
+        words = (re.sub(r"[^A-Za-z0-9_]+", "-", self.factors[index]).strip("-") for index in sorted(chosen))
+        name, first = ".".join([self.a, *words]), chosen == frozenset(range(len(chosen)))
+        if len(name) > _LONG and len(self.changes) > len("abcdefgh") and first:
+            return f"{self.a}.{self.b}.first-{len(chosen)}"
+        if len(name) > _LONG or not is_safe_name(name):
+            return f"{self.a}.{self.b}.{''.join(chr(ord('a') + index) for index in sorted(chosen))}"
+        return name
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {a.b: 1} as {a: {b: 1}}."""
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        nested = dotted.merge(nested, reduce(lambda below, part: {part: below}, reversed(key.split(".")), value))
+    return nested
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,219 @@
+"""Which of several changes between A and B carry the effect, from the runs between them.
+
+    explain(study, runs, n) -> Explanation         of a full factorial or a fraction (`ablation.judge.factorial`)
+    explain_groups(study, runs, n) -> Explanation     of runs {k: variant with the first k factors as in B}
+
+Every number is a contrast of the runs' statistics, with its interval over seeds and items as for an edge
+(docs/explain.md). Factors are numbers here; `Explanation.in_words` names them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import isnan, nan
+
+import numpy as np
+
+from ablation.contract.errors import TrackerError
+from ablation.judge.factorial import FULL, Run, joint_effects, parts
+from ablation.judge.measurements import Measurements, paired_arms
+from ablation.judge.significance import Array, holm
+from ablation.judge.statistics import contrast_arms
+
+_WIDEST = 8.0  # a share further than so many times the effect from the estimate has no bound
+
+
+@dataclass(frozen=True)
+class Part:
+    """What some factors do: effect in units of the statistic, positive is an improvement."""
+
+    sets: tuple[Run, ...]  # one factor; a group; an interaction; interactions that cannot be told apart
+    effect: float
+    low: float  # for this part alone, at 1 - alpha
+    high: float
+    p: float  # over all parts of its kind
+    shown: bool
+    share: float = nan  # of the whole effect, where that is shown
+    share_low: float = nan
+    share_high: float = nan
+
+    def name(self, factors: Sequence[str], join: str = " x ") -> str:
+        """The factors' names: `lr`, `lr x kl`, `lr x kl or beta x gamma`."""
+        return " or ".join(join.join(factors[index] for index in sorted(of)) for of in self.sets)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """An answer: the whole effect of A -> B, the parts of the factors (or groups of them), and joint effects."""
+
+    whole: Part
+    parts: tuple[Part, ...]
+    joint: tuple[Part, ...]  # main effects and interactions
+    rest: Part | None  # what the parts that are not shown do together
+    beyond: Part | None  # of a fraction: what the whole effect is more than the sum of the parts
+    seeds: int
+    items: int
+
+    @property
+    def carriers(self) -> list[Part]:
+        """The parts that are shown, the largest first."""
+        return sorted((part for part in self.parts if part.shown), key=lambda part: -abs(part.effect))
+
+    def in_words(self, factors: Sequence[str]) -> str:
+        """The answer in a sentence."""
+        carriers, named = self.carriers, [_named(part, factors) for part in self.carriers]
+        if not self.whole.shown:
+            answer = "no effect is shown, neither of all changes together nor of one of them"
+            if carriers:
+                answer = f"no effect is shown of all changes together, but of {_listed(named)}"
+        elif not carriers:
+            answer = "the effect is spread, or seeds are too few: no change is shown to carry a part of it"
+        elif 2 * len(carriers) > len(factors) and len(carriers) > 2 and max(abs(part.share) for part in carriers) < 0.5:
+            answer = f"the effect is spread over {_listed(named)}"
+        else:
+            answer = f"{_listed(named)} {'carries' if len(carriers) == 1 else 'carry'} the effect"
+            if self.rest is not None and self.rest.shown:
+                answer += f"; {_shares(self.rest)} is spread over the others"
+        for part in self.joint:
+            if part.shown and len(part.sets[0]) > 1:
+                more = part.effect * (self.whole.effect if self.whole.shown else 1) > 0
+                does = "do more together than apart" if more else "overlap: they do less together than apart"
+                answer += f"; {part.name(factors, ' and ')} {does} ({part.effect:+.4g})"
+        if self.beyond is not None and self.beyond.shown:
+            answer += "; three or more factors interact, so the shares are not to be trusted"
+        return answer
+
+
+def group_name(part: Part, factors: Sequence[str]) -> str:
+    """The name of a factor, or of the first and the last of a group."""
+    (group,) = part.sets
+    return " to ".join(dict.fromkeys([factors[min(group)], factors[max(group)]]))
+
+
+def _named(part: Part, factors: Sequence[str]) -> str:
+    return f"{group_name(part, factors)} ({f'{part.effect:+.4g}' if isnan(part.share) else _shares(part)})"
+
+
+def _shares(part: Part) -> str:
+    bounds = ("-" if isnan(bound) else f"{bound:.0%}" for bound in (part.share_low, part.share_high))
+    return f"{part.share:.0%} [{', '.join(bounds)}]"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+class _Contrasts:
+    """Contrasts of some variants' runs, which are paired once."""
+
+    def __init__(self, study: Measurements, runs: Sequence[str]) -> None:
+        self.study, self.runs, self.alpha = study, runs, study.analysis.alpha
+        self.names = list(dict.fromkeys(runs))  # a variant may stand for several runs
+        self.arms, seeds, problem = paired_arms(study, self.names)
+        if problem or len(seeds) < 2:
+            raise TrackerError(f"{study.name}: {problem.text or 'one seed tells nothing of the noise between seeds'}")
+        self.seeds = len(seeds)
+
+    def part(self, sets: Sequence[Run], weights: Array) -> Part:
+        """The weighted sum of the runs, one weight each."""
+        of_variant = np.array([weights[[run == name for run in self.runs]].sum() for name in self.names])
+        found = contrast_arms(self.arms, of_variant.tolist(), 1 - self.alpha)
+        noise, prior = found.noise, self.study.prior
+        if prior is not None:
+            hidden = max(noise.seed_variance * self.seeds - float(np.var(found.per_seed, ddof=1)), 0.0)
+            noise = prior.moderated(noise, self.names, self.seeds, hidden, float(np.square(of_variant).sum()))
+        p = found.p_value(noise)
+        return Part(tuple(sets), found.effect, *found.interval(noise, self.alpha), p, p <= self.alpha)
+
+    def with_share(self, part: Part, weights: Array, whole: Part, of: Array) -> Part:
+        """The part with its share of the whole, and the shares that are not refuted (Fieller 1954)."""
+        if not whole.shown:
+            return part
+        share = part.effect / whole.effect
+        return replace(
+            part,
+            share=share,
+            share_low=self._bound(share, -1.0, weights, of),
+            share_high=self._bound(share, 1.0, weights, of),
+        )
+
+    def _bound(self, share: float, sign: float, weights: Array, of: Array) -> float:
+        def holds(away: float) -> bool:
+            return not self.part((), weights - (share + sign * away) * of).shown
+
+        inside, outside = 0.0, 1 / _WIDEST
+        while holds(outside):
+            inside, outside = outside, 2 * outside
+            if outside > _WIDEST:
+                return nan
+        for _ in range(7):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+        return share + sign * outside
+
+
+def explain(study: Measurements, runs: Mapping[Run, str], n: int) -> Explanation:
+    """Explain the effect by the variants {factors as in B: variant} of a design.
+
+    The chance that any factor is named which does nothing, alone or together with others, is at most alpha, and so is
+    the chance of any false interaction (Holm 1979).
+
+    Raises:
+        TrackerError: runs have not ended well, or cannot be paired; there is one seed only.
+    """
+    contrasts, order = _Contrasts(study, list(runs.values())), list(runs)
+    of_factors = parts(n, order)
+    total, direct = of_factors.sum(axis=0), np.zeros(len(order))
+    direct[[order.index(frozenset()), order.index(frozenset(range(n)))]] = -1, 1
+    everything = frozenset(range(n))
+    whole = contrasts.part([everything], total)
+    found = [contrasts.part([frozenset({factor})], weights) for factor, weights in enumerate(of_factors)]
+    found = _corrected(found, study.analysis.alpha)
+    found = [contrasts.with_share(part, weights, whole, total) for part, weights in zip(found, of_factors, strict=True)]
+    hidden = [factor for factor, part in enumerate(found) if not part.shown]
+    rest = None
+    if 0 < len(hidden) < n:
+        weights = of_factors[hidden].sum(axis=0)
+        rest = contrasts.with_share(contrasts.part([frozenset(hidden)], weights), weights, whole, total)
+    joint = [contrasts.part(sets, weights) for sets, weights in joint_effects(n, order).items()]
+    alone, together = ([part for part in joint if (len(part.sets[0]) > 1) is several] for several in (False, True))
+    corrected = [of for kind in (alone, together) for of in _corrected(kind, study.analysis.alpha)]
+    # With eight factors every other run has half of them, so that the parts add up to the whole effect in any case.
+    beyond = contrasts.part([everything], direct - total) if n > FULL and (direct != total).any() else None
+    items = sum(subset.shape[2] for subset in contrasts.arms[0].values)
+    return Explanation(whole, tuple(found), tuple(corrected), rest, beyond, contrasts.seeds, items)
+
+
+def _corrected(found: Sequence[Part], alpha: float) -> list[Part]:
+    adjusted = holm([part.p for part in found]).tolist() if found else []
+    return [replace(part, p=p, shown=p <= alpha) for part, p in zip(found, adjusted, strict=True)]
+
+
+def explain_groups(study: Measurements, runs: Mapping[int, str], n: int) -> Explanation:
+    """Explain the effect by runs with the first k factors as in B, {k: variant}, 0 and n among them.
+
+    A group of m factors is tested at m / n of alpha, so that the chance of naming a factor which does nothing after
+    those before it is at most alpha, however the groups were chosen.
+
+    Raises:
+        TrackerError: as `explain`.
+    """
+    cuts = sorted(runs)
+    contrasts = _Contrasts(study, [runs[cut] for cut in cuts])
+    steps = np.eye(len(cuts))
+    total = steps[-1] - steps[0]
+    whole, found = contrasts.part([frozenset(range(n))], total), []
+    for index, (low, high) in enumerate(pairwise(cuts)):
+        weights = steps[index + 1] - steps[index]
+        part = contrasts.part([frozenset(range(low, high))], weights)
+        p = min(part.p * n / (high - low), 1.0)
+        part = replace(part, p=p, shown=p <= study.analysis.alpha)
+        found.append(contrasts.with_share(part, weights, whole, total))
+    items = sum(subset.shape[2] for subset in contrasts.arms[0].values)
+    return Explanation(whole, tuple(found), (), None, None, contrasts.seeds, items)
+
+
+def next_cuts(found: Explanation) -> list[int]:
+    """Return where groups that are shown to have an effect are split next; none: nothing is left to be tested."""
+    groups = [part.sets[0] for part in found.parts if part.shown]
+    return [(min(group) + max(group) + 1) // 2 for group in groups if len(group) > 1]

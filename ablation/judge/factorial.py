@@ -1,0 +1,84 @@
+"""Which configurations between A and B tell what each of n factors does, and how.
+
+    design(n) -> runs                          each run is the set of factors that are as in B; the rest are as in A
+    parts(n, runs) -> [factors, runs]          weights of each factor's part of the effect: its Shapley value
+    joint_effects(n, runs) -> {sets: weights}  main effects and interactions; those that look alike are one
+
+Up to four factors all 2^n runs are made. From five to eight it is 16 of them, a fraction of resolution IV (Box, Hunter
+and Hunter, Statistics for Experimenters, 1978, chapter 12), in which no main effect is mixed with an interaction of two
+factors. Its generators have three letters each, so that A and B themselves are among the runs. A factor's Shapley value
+is its main effect if no more than two factors interact, which is what a fraction supposes.
+
+Beyond eight factors groups are tested and halved (sequential bifurcation: Bettonvil and Kleijnen 1997, European Journal
+of Operational Research 96, 180-194). A run then has the first k factors as in B, and the part of a group is the
+difference of the runs at its ends, so that the parts add up to the whole effect.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations, product
+from math import factorial
+
+import numpy as np
+
+from ablation.judge.significance import Array
+
+Run = frozenset[int]
+FULL, FRACTION = 4, 8  # most factors of which all runs are made, and 16 of them
+_GENERATORS = ((0, 1, 2), (1, 2, 3), (0, 2, 3), (0, 1, 3))  # of the fifth to the eighth factor
+
+
+def design(n: int) -> list[Run]:
+    """Return the runs for two to eight factors, A first and B last."""
+    runs = []
+    for signs in product((-1, 1), repeat=min(n, FULL)):
+        every = [*signs, *(signs[i] * signs[j] * signs[k] for i, j, k in _GENERATORS[: max(n - FULL, 0)])]
+        runs.append(frozenset(factor for factor, sign in enumerate(every) if sign > 0))
+    return sorted(runs, key=lambda run: (len(run), sorted(run)))
+
+
+def runs_of(n: int) -> int:
+    """Return how many runs are made before there is an answer; beyond eight factors the fewest, for one factor."""
+    return 2 ** min(n, FULL) if n <= FRACTION else 2 + (n - 1).bit_length()
+
+
+def offer(study: str, parent: str, child: str, n: int, hours: float) -> str:
+    """Return how the factors of an edge can be told apart, and the cost; `hours`: of what the child does not share."""
+    new = runs_of(n) - 2
+    cost = f", about {new * hours:.2g} device-hours" if hours > 0 else ""
+    least = "at least" if n > FRACTION else "up to"  # some may exist
+    return f"`ablation explain {study}/{parent} {child}` tells its {n} factors apart: {least} {new} variants{cost}"
+
+
+def parts(n: int, runs: Sequence[Run]) -> Array:
+    """Return the weights of each factor's Shapley value [factors, runs].
+
+    The mean, over all orders of the factors, of what a factor adds to those before it (Shapley 1953).
+    """
+    if n > FULL:
+        return np.stack([_effect(frozenset({factor}), runs) for factor in range(n)])
+    found, place = np.zeros((n, len(runs))), {run: index for index, run in enumerate(runs)}
+    for run in runs:
+        for factor in run:
+            share = factorial(len(run) - 1) * factorial(n - len(run)) / factorial(n)
+            found[factor, place[run]] += share
+            found[factor, place[run - {factor}]] -= share
+    return found
+
+
+def joint_effects(n: int, runs: Sequence[Run]) -> dict[tuple[Run, ...], Array]:
+    """Return the weights of main effects and interactions, those together that the runs cannot tell apart.
+
+    An interaction of two factors is what one adds where the other is as in B, minus what it adds where that is as in A,
+    on average over the other factors; of three it is the difference of two such interactions, and so on.
+    """
+    most = n if n <= FULL else 2
+    sets = [frozenset(chosen) for size in range(1, most + 1) for chosen in combinations(range(n), size)]
+    alike: dict[tuple[float, ...], list[Run]] = {}
+    for chosen in sets:
+        alike.setdefault(tuple(_effect(chosen, runs).tolist()), []).append(chosen)
+    return {tuple(of): np.array(weights) for weights, of in alike.items()}
+
+
+def _effect(chosen: Run, runs: Sequence[Run]) -> Array:
+    signs = np.array([[1.0 if factor in run else -1.0 for factor in chosen] for run in runs])
+    return np.asarray(signs.prod(axis=1) * 2 ** len(chosen) / len(runs))

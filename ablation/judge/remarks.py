@@ -1,0 +1,122 @@
+"""Remarks on an edge that do not change its verdict: changes without effect, other environments, added seeds, imports.
+
+    of_edge(study, child, parent, seeds) -> phrases
+    same_measured(weights, child, parent, seeds)     whether two variants measured the same models
+
+Changes without effect are known from the plan (the study's configuration says that a change cannot matter), or from the
+digests of trained weights (`weights.json` of a stage): training ended with equal weights although the configurations
+differ.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ablation.config.study import Change
+from ablation.judge.measurements import PACKAGES, Environment, Measurements, Run, Weights
+from ablation.store.analysis_history import seeds_added
+
+NEARLY = 0.01  # relative distance of two trainings up to which their weights are nearly equal
+_WORDS = {"device": "on different processors", "devices": "on different numbers of devices"} | {
+    name: f"with different versions of {name}" for name in PACKAGES
+}
+
+
+def of_edge(study: Measurements, child: str, parent: str, seeds: Sequence[int]) -> tuple[str, ...]:
+    """Return one phrase per remark; `seeds`: those that were paired."""
+    [variant] = [variant for variant in study.variants if variant.name == child]
+    return (
+        *(_planned(variant.changes) if variant.parent == parent else ()),
+        *_trained(study.weights, child, parent),
+        *_environments(study.environments, child, parent, seeds),
+        *_added(study, child, parent),
+        *(("imported runs, without code fingerprint",) if study.imported else ()),
+    )
+
+
+def _planned(changes: Sequence[Change]) -> Iterator[str]:
+    """Changes that cannot matter according to the study's configuration."""
+    idle = [change for change in changes if change.no_effect]
+    yield from (f"{change.key} can have no effect: {change.no_effect}" for change in idle)
+    if idle and len(idle) == len(changes):
+        yield "nothing that this edge changes can have an effect"
+
+
+def _trained(weights: Mapping[Run, Mapping[str, Weights]], child: str, parent: str) -> Iterator[str]:
+    """Stages that both variants trained on their own, with equal or nearly equal weights."""
+    distances: dict[str, list[float]] = {}
+    for seed in sorted(seed for name, seed in weights if name == child and (parent, seed) in weights):
+        one, other = weights[child, seed], weights[parent, seed]
+        for stage in one.keys() & other.keys():
+            if one[stage].key != other[stage].key and one[stage].moved:
+                distances.setdefault(stage, []).append(_distance(one[stage], other[stage]))
+    for stage, found in sorted(distances.items()):
+        equal, of = sum(distance == 0 for distance in found), f"in {len(found)} of {len(found)} seeds"
+        if equal == len(found):
+            yield f"{stage} ended with equal weights {of}: the change had no effect on training"
+        elif max(found) <= NEARLY:
+            share = f"{max(found):.2%}" if max(found) >= 1e-4 else "less than 0.01%"
+            yield (
+                f"{stage} ended with nearly equal weights {of} (apart by at most {share} of their way from the start): "
+                "the change had next to no effect on training"
+            )
+        elif equal:
+            yield f"{stage} ended with equal weights in {equal} of {len(found)} seeds"
+
+
+def _distance(one: Weights, other: Weights) -> float:
+    """Return the distance of two trainings relative to the parent's change from the start; 0 only for equal weights."""
+    if one.digest == other.digest:
+        return 0.0
+    a, b = np.array(one.moved), np.array(other.moved)
+    if a.shape != b.shape or not np.linalg.norm(b) > 0:
+        return float("inf")
+    return max(float(np.linalg.norm(a - b) / np.linalg.norm(b)), float(np.finfo(float).tiny))
+
+
+def same_measured(weights: Mapping[Run, Mapping[str, Weights]], child: str, parent: str, seeds: Sequence[int]) -> bool:
+    """Tell whether two variants measured the same models in the same way in each of these seeds.
+
+    Their values are then equal on every item, unseen ones included. Stages before the last one count too, as it may
+    pass on their items; but alone they say nothing about the models that the last one measured.
+    """
+
+    def measured(variant: str, seed: int) -> dict[str, str]:
+        return {stage: of.digest for stage, of in weights.get((variant, seed), {}).items() if not of.moved}
+
+    return bool(seeds) and all(
+        (ours := measured(child, seed)) == measured(parent, seed)
+        and any(weights[child, seed][stage].last for stage in ours)
+        for seed in seeds
+    )
+
+
+def _environments(
+    known: Mapping[Run, Mapping[str, Environment]], child: str, parent: str, seeds: Sequence[int]
+) -> Iterator[str]:
+    """Machines and packages that differ: stages of one name, seed by seed, unless the two variants share them."""
+    for name, words in _WORDS.items() if known else ():
+        found: dict[tuple[int, str], tuple[str, str]] = {}
+        for seed in seeds:
+            ours, theirs = known.get((child, seed), {}), known.get((parent, seed), {})
+            for stage in (stage for stage in ours if stage in theirs and ours[stage].key != theirs[stage].key):
+                one, other = getattr(ours[stage], name), getattr(theirs[stage], name)
+                if one and other and one != other:
+                    found[seed, stage] = one, other
+        if found:
+            one, other = (_listed(values) for values in zip(*found.values(), strict=True))
+            of = f"in {len({seed for seed, _ in found})} of {len(seeds)} seeds"
+            stages = _listed([stage for _, stage in found])
+            yield f"{stages} ran {words} {of}: {other} for {parent}, {one} for {child}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(dict.fromkeys(names))
+
+
+def _added(study: Measurements, child: str, parent: str) -> Iterator[str]:
+    """Variants that got seeds after results without planned looks: chance verdicts are then more likely."""
+    added = seeds_added(study.history)
+    of = [f"{name} had {added[name][0]} seeds and has {added[name][1]}" for name in (child, parent) if name in added]
+    if of:
+        yield f"seeds were added after results without planned looks ({', '.join(of)})"

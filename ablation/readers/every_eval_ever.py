@@ -1,0 +1,54 @@
+"""Samples in the form of Every Eval Ever (instance_level_eval 0.2): <id>.jsonl or <id>_samples.jsonl.
+
+An item is a sample, by its `sample_id`; the evaluation's name is the subset. The metric is `score`, or `is_correct`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import read_json
+from ablation.readers.lm_eval import first_row
+from ablation.readers.sample_lines import Sample, sheets_of
+from ablation.readers.sheet import Facts, ItemText, Sheet, Wanted
+
+FILES = ("*_samples.jsonl", "????????-????-????-????-????????????.jsonl")
+
+
+def recognises(path: Path) -> bool:
+    """Whether the first row has keys that the schema requires."""
+    row = first_row(path) if path.suffix == ".jsonl" else None
+    return isinstance(row, dict) and {"schema_version", "evaluation_id", "sample_id", "evaluation"} <= row.keys()
+
+
+def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
+    """Read one file. Raises ConfigError as `sample_lines.sheets_of`."""
+    yield from sheets_of(path, wanted, _sample, _facts)
+
+
+def _sample(path: Path, row: dict[str, Any]) -> Sample:
+    given, scored = row["input"], row["evaluation"]
+    prompt = given.get("formatted") or "\n".join([given["raw"], *(given.get("choices") or ())])
+    answers = [said["extracted_value"] for said in row["answer_attribution"] if said.get("is_terminal")]
+    words = ItemText(prompt, " | ".join(given["reference"]), " | ".join(answers))
+    values = {"score": scored["score"], "is_correct": scored["is_correct"]}
+    return Sample(str(row["evaluation_name"]), str(row["sample_id"]), values, words)
+
+
+def _facts(path: Path, subset: str, metric: str, metrics: tuple[str, ...]) -> Facts:
+    """What the file of means next to it says of the evaluation."""
+    beside = path.with_name(f"{path.stem.removesuffix('_samples')}.json")
+    try:
+        means = read_json(beside) if beside.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(beside, "", None, f"cannot be read ({error})", "copy it again, or remove it") from None
+    found = [result for result in means.get("evaluation_results", ()) if result.get("evaluation_name") == subset]
+    smaller = found[0].get("metric_config", {}).get("lower_is_better") if found and metric == "score" else None
+    model = means.get("model_info", {}).get("id")
+    return Facts(
+        tool="Every Eval Ever",
+        larger_is_better=None if smaller is None else not smaller,
+        settings={"model": model} if model else {},
+        metrics=metrics,
+    )

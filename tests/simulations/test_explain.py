@@ -1,0 +1,109 @@
+"""Effects with known truth: what `explain` names, of all combinations, a fraction and groups."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from ablation.judge.explain import explain, explain_groups, next_cuts
+from ablation.judge.factorial import design
+from tests.ablation.judge.studies import measurements
+
+SEED_SD, ITEM_SD, SHARED_SD = 0.02, 0.2, 0.02  # of a run; of a run's item; of what a variant does to an item
+
+TRUTHS = {
+    "none": lambda run: 0.0,
+    "sparse": lambda run: 0.08 * (1 in run),
+    "dense": lambda run: 0.06 * len(run),
+    "interacting": lambda run: 0.12 * ({0, 2} <= run),
+}
+
+
+def drawn(rng, runs, truth, seeds=5, items=100):
+    """A study of runs {factors as in B: name}: graded items, noise of seeds, of items and of both."""
+    ease, values = rng.normal(0.5, 0.1, items), {}
+    for run, name in runs.items():
+        shift = rng.normal(0, SEED_SD, (seeds, 1)) + rng.normal(0, SHARED_SD, items)
+        values[name] = {"all": ease + truth(run) + shift + rng.normal(0, ITEM_SD, (seeds, items))}
+    return measurements(values, dict.fromkeys(values), margin=1e-6)
+
+
+def explained(rng, n, truth):
+    runs = {run: "".join(map(str, sorted(run))) or "none" for run in design(n)}
+    return explain(drawn(rng, runs, truth), runs, n)
+
+
+def by_groups(rng, n, truth):
+    """Halve groups until nothing is left to be tested; the runs of earlier rounds stay as they are."""
+    every = {frozenset(range(cut)): str(cut) for cut in range(n + 1)}
+    study, cuts = drawn(rng, every, truth), {0, n}
+    while True:
+        found = explain_groups(study, {cut: str(cut) for cut in cuts}, n)
+        if not (more := next_cuts(found)):
+            return found, len(cuts)
+        cuts |= set(more)
+
+
+def named(found):
+    """The single factors that are shown."""
+    return {factor for part in found.parts if part.shown and len(part.sets[0]) == 1 for factor in part.sets[0]}
+
+
+REPLICATES = 60
+
+
+@pytest.mark.parametrize("n", [3, 7])
+def test_factors_are_named_as_they_are(n):
+    rng, letters = np.random.default_rng(n), "abcdefg"[:n]
+    expected = {"none": set(), "sparse": {1}, "dense": set(range(n)), "interacting": {0, 2}}
+    right, false, covered, words = Counter(), Counter(), 0, {}
+    for name, truth in TRUTHS.items():
+        for _ in range(REPLICATES):
+            found = explained(rng, n, truth)
+            right[name] += named(found) == expected[name]
+            false[name] += bool(named(found) - expected[name])
+            false[f"{name}, joint"] += any(
+                part.shown and len(part.sets[0]) > 1 and frozenset({0, 2}) not in part.sets for part in found.joint
+            )
+            if name == "sparse":
+                covered += found.parts[1].low <= 0.08 <= found.parts[1].high
+            words[name] = found.in_words(letters)
+    assert max(false.values()) <= 0.13 * REPLICATES, false  # at most 5% by design; 13% is improbable then
+    assert min(right.values()) >= 0.75 * REPLICATES, right
+    assert covered >= 0.88 * REPLICATES
+    assert words["none"] == "no effect is shown, neither of all changes together nor of one of them"
+    assert words["sparse"].startswith("b (")
+    assert "carries the effect" in words["sparse"]
+    assert words["dense"].startswith("the effect is spread over ")
+    assert re.search("a and c( or [a-g and]+)? do more together than apart", words["interacting"])
+
+
+def test_groups_find_the_few_of_many():
+    rng, right, false, spread, runs = np.random.default_rng(5), 0, 0, 0, []
+    for _ in range(REPLICATES):
+        found, count = by_groups(rng, 20, lambda run: 0.12 * (3 in run) + 0.12 * (16 in run))
+        right += named(found) == {3, 16}
+        false += bool(named(found) - {3, 16})
+        runs.append(count)
+        nothing, count = by_groups(rng, 20, TRUTHS["none"])
+        false += bool(named(nothing))
+        dense, _ = by_groups(rng, 20, lambda run: 0.01 * len(run))
+        spread += dense.in_words([*"abcdefghijklmnopqrst"]).startswith("the effect is spread")
+    assert right >= 0.75 * REPLICATES
+    assert false <= 0.13 * 2 * REPLICATES
+    assert np.mean(runs) <= 12  # of the 21 that one at a time takes
+    assert spread >= 0.75 * REPLICATES
+
+
+def test_shares_add_up_and_an_interaction_is_shared_equally():
+    """Without noise the Shapley values of 0.12 (a and c together) are 0.06 each, and of all combinations exactly so."""
+    rng = np.random.default_rng(0)
+    for n in (2, 3, 4, 8):
+        runs = {run: "".join(map(str, sorted(run))) or "none" for run in design(n)}
+        values = {name: {"all": np.full((3, 40), 0.3 + 0.12 * ({0, 1} <= run))} for run, name in runs.items()}
+        for array in values.values():
+            array["all"] += rng.normal(0, 1e-6, (3, 40))
+        found = explain(measurements(values, dict.fromkeys(values)), runs, n)
+        assert [part.effect for part in found.parts] == pytest.approx([0.06, 0.06, *[0.0] * (n - 2)], abs=1e-4)
+        assert sum(part.share for part in found.parts) == pytest.approx(1)

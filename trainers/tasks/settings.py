@@ -1,0 +1,70 @@
+"""The settings of the tasks, one class for each, and their union at the end. Only pydantic is imported."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class TaskBase(BaseModel):
+    """A task's settings; `name` is a Literal, the name of the task's module.
+
+    reads_source: whether the task reads the asset `data_source`. It belongs to the task and is not a key.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reads_source: ClassVar[bool] = False
+    name: str
+
+
+class Arithmetic(TaskBase):
+    """Sums, differences and products of whole numbers, digit by digit."""
+
+    name: Literal["arithmetic"] = "arithmetic"
+    form: Literal["compact", "textual"] = Field(default="compact", description="compact: 18 words; textual: English.")
+    digits: int = Field(default=2, ge=1, le=6, description="Digits of the larger operand, at most.")
+    operations: list[Literal["+", "-", "*"]] = Field(default=["+", "-"], min_length=1, description="Operations.")
+    sloppy: float = Field(default=0.6, ge=0, le=1, description="Share of warm-start answers with a wrong digit.")
+
+
+class KnightsKnaves(TaskBase):
+    """Who tells the truth? Puzzles with exactly one solution, generated and checked by brute force."""
+
+    name: Literal["knights_knaves"] = "knights_knaves"
+    form: Literal["compact", "textual"] = Field(
+        default="compact", description="compact: 25 words, for small models; textual: English, as in Logic-RL."
+    )
+    people: int = Field(default=2, ge=2, le=5, description="People per puzzle.")
+    held_out: Literal["structures", "puzzles"] = Field(
+        default="puzzles",
+        description="What training never sees: the dev and test puzzles (Logic-RL), or their statement structures too.",
+    )
+    sloppy: float = Field(
+        default=0.6,
+        ge=0,
+        le=1,
+        description="Share of careless warm-start traces, which accept a random hypothesis.",
+    )
+
+
+class QuestionAnswer(TaskBase):
+    """A data set of questions and answers in the form of GSM8K: the asset `data_source`."""
+
+    reads_source: ClassVar[bool] = True
+    name: Literal["question_answer"] = "question_answer"
+    question: str = Field(default="question", description="Field of the question.")
+    answer: str | None = Field(
+        default="answer",
+        description="Field of the answer, after `####` if present; null: prompts without answers.",
+    )
+
+
+class TemplatedLists(TaskBase):
+    """Sort three or four things in a given style: responses of four parts, each of which can be right or wrong."""
+
+    name: Literal["templated_lists"] = "templated_lists"
+    form: Literal["compact"] = Field(default="compact", description="52 words, for small models.")
+    sloppy: float = Field(default=0.55, ge=0, le=1, description="Share of worked responses with each of four flaws.")
+
+
+TaskSettings = Annotated[Arithmetic | KnightsKnaves | QuestionAnswer | TemplatedLists, Field(discriminator="name")]
