@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.gad.config import Critic as Settings
-from trainers.gad.config import GadConfig, Update
+from trainers.gad.config import GadConfig
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import Sum
 from trainers.objectives.discriminators import Diagnostics, Pooling, Scores, pair_diagnostics, pool
@@ -38,12 +38,6 @@ def difference_limit(config: GadConfig) -> float:
     The GAD notes: section 19 has 1; section 12.4 allows 5 under v2.
     """
     return config.hinge.max_margin if config.discriminator in ("v1", "v2") else 1.0
-
-
-def passes(config: GadConfig) -> Update:
-    """Return the update settings whose passes and minibatches the critic takes: its own, or the student's."""
-    own = {name: value for name in ("epochs", "minibatches") if (value := getattr(config.critic, name)) is not None}
-    return config.update.model_copy(update=own)
 
 
 def new_critic(
