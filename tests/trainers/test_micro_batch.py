@@ -148,9 +148,9 @@ def test_debias_learns_the_same_with_half_the_memory(tmp_path, inputs, monkeypat
     size = settings.edit.batch_size
     device, score_items = Device(size // 2), debias_train.score_items
 
-    def scarce(model, prepared, indices, matrix):
+    def scarce(model, prepared, indices):
         device.load(len(indices))
-        return score_items(model, prepared, indices, matrix)
+        return score_items(model, prepared, indices)
 
     monkeypatch.setattr(debias_train, "score_items", scarce)
     halved = run_train(tmp_path / "halved", inputs, settings)

@@ -53,7 +53,7 @@ def test_a_variant_uses_exactly_the_modules_of_its_objective():
     [
         ({"seqkd": {"enabled": False}}, "seqkd.lr"),
         ({"warmup": {"enabled": False}}, "warmup.critic_warmup"),
-        ({"gad": {"enabled": False}}, "gad_source"),
+        ({"gad": {"enabled": False}}, "gad.kl_coef"),
         ({"warmup": {"enabled": False}, "gad": {"enabled": False}}, "discriminator"),
         ({"warmup": {"student": "cross_entropy"}}, "warmup.kl_coef"),
         ({}, "update.drop_zero_advantage"),
