@@ -252,11 +252,9 @@ def kill_after_a_checkpoint(out, words):
     assert not (out / "status.json").exists()
 
 
-# One stage of each trainer, with so many steps that the kill comes before the last.
+# Of each loop with checkpoints of its own one stage, with so many steps that the kill comes before the last.
 PROCESSES = {
     "policy": reinforce(steps=12, **PPO),
-    "gad": adversarial("gad", gad.config(gad={"max_steps": 6})),
-    "debias": edit(n_epochs=20),
     "demonstrations": choosing("grpo", demonstrations.config(grpo={"epochs": 60}), "rce"),
 }
 

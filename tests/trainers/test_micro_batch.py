@@ -9,6 +9,12 @@ from trainers.debias import train as debias_train
 from trainers.micro_batch import MicroBatch, OutOfMemory
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Nothing lies on a device here: searching for what could be freed takes a second each time."""
+    monkeypatch.setattr("trainers.micro_batch.gc.collect", lambda: 0)
+
+
 class Device:
     """Holds `rows` rows: a forward pass of more raises what torch raises on an accelerator."""
 

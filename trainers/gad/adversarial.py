@@ -179,7 +179,7 @@ class Trainer:
         metrics |= compare(self.loss, of_teacher, scores)
         said = [text for text in decode(self.tokenizer, teacher.response_ids, teacher.mask) for _ in range(group)]
         metrics |= same_text(said, texts, of_teacher, scores)
-        rewards = (scores.raw if config.reward == "raw" else scores.pooled).cpu()
+        rewards = scores.raw.cpu()
         advantages = self.advantages(rewards, group)
         metrics |= self._summary(rows, sequences, texts, rewards, advantages)
         if step >= self.settings.critic_warmup:

@@ -28,7 +28,6 @@ ADVERSARIAL = (  # keys that only the two adversarial stages and their critic us
     "sampling",
     "rollout",
     "pooling",
-    "reward",
     "advantage",
     "ratio",
     "clip",
@@ -210,9 +209,6 @@ class GadConfig(_Strict):
     rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
     pooling: Literal["mean", "sum", "last", "last_per_token"] = Field(
         default="last", description="Response score from token scores; last_per_token: the last, divided by the length."
-    )
-    reward: Literal["raw", "pooled"] = Field(
-        default="raw", description="Score before (raw) or after (pooled) division by the length."
     )
     advantage: Literal["relative", "normalized"] = Field(
         default="normalized", description="R - group mean; normalized: divided by its standard deviation."

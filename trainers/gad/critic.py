@@ -138,12 +138,8 @@ def pair_scores(
     """Return the scores of the pairs of some prompts: teacher's, repeated for each response of the group; student's."""
     responses = (prompts[:, None] * group + torch.arange(group)).flatten()
     of_teacher = _pooled(critic, teacher.select(prompts), pooling)
-    return repeat(of_teacher, group), _pooled(critic, student.select(responses), pooling)
-
-
-def repeat(scores: Scores, group: int) -> Scores:
-    """Return each score `group` times, side by side."""
-    return Scores(*(values.repeat_interleave(group, 0) for values in scores))
+    repeated = Scores(*(values.repeat_interleave(group, 0) for values in of_teacher))
+    return repeated, _pooled(critic, student.select(responses), pooling)
 
 
 def _pooled(critic: nn.Module, sequences: Sequences, pooling: Pooling) -> Scores:

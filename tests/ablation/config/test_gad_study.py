@@ -26,7 +26,6 @@ def study():
     [
         ("extends: d-original\nwhy: a test\ndiscriminator: v1\nhinge: {max_margin: 7.0}\n", "max_margin"),
         ("extends: d-original\nwhy: a test\npooling: mean\n", "share"),
-        ("extends: d-final\nwhy: a test\nreward: pooled\n", "the same"),
     ],
 )
 def test_a_setting_that_is_not_read_is_refused(tmp_path, text, problem):
