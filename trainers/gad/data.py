@@ -1,6 +1,5 @@
 """Stage `data`: prompts and teacher responses of all splits, once for all variants and seeds, and how long they are."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ablation.contract.atomic import write_json
+from ablation.contract.reading import read_json
 from trainers.assets import files, only_file
 from trainers.gad.config import GadConfig
 from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
@@ -78,7 +78,7 @@ def training_rows(folder: Path) -> list[Row]:
 
 def teacher_lengths(folder: Path) -> dict[str, float]:
     """Return the statistics of the training rows that the stage `data` left in `folder`."""
-    found: dict[str, float] = json.loads((folder / LENGTHS).read_text(encoding="utf-8"))
+    found: dict[str, float] = read_json(folder / LENGTHS)
     return found
 
 
