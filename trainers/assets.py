@@ -24,7 +24,6 @@ FILES = "files"
 CACHE_VARIABLE = "ABLATION_ASSETS"
 MODEL_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 DATA_SUFFIXES = (".json", ".jsonl", ".parquet")
-VQA_SUFFIXES = ("_questions.json", "_annotations.json")
 
 
 class DataEdited(OSError):
@@ -42,6 +41,15 @@ class DataEdited(OSError):
 def files(folder: Path) -> Path:
     """The folder with the files of a finished asset stage."""
     return folder / FILES
+
+
+def only_file(folder: Path, suffixes: tuple[str, ...] = DATA_SUFFIXES) -> Path:
+    """Return the only file in `folder` with one of the suffixes; ValueError if there is none or several."""
+    found = sorted(path for path in folder.iterdir() if path.suffix in suffixes)
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise ValueError(f"{folder}: expected one {' or '.join(suffixes)} file, found {names}")
+    return found[0]
 
 
 def run(stage: Stage) -> None:
@@ -105,29 +113,18 @@ def _check(kind: str, folder: Path) -> None:
 
 
 def from_path(source: Any, kind: str, folder: Path, scratch: Path) -> None:
-    """Copy a model folder (safetensors, JSON and tokenizer files only), a VQA folder, or one or more data files."""
+    """Copy a model folder (safetensors, JSON and tokenizer files only), or one or more data files."""
     path = Path(source.path)
     if not path.exists():
         raise ValueError(f"{path} does not exist (working directory {Path.cwd()})")
     if kind == "model":
         _copy_model(path, folder)
-    elif kind == "vqa":
-        _copy_vqa(path, folder)
     elif path.is_file():
         shutil.copy(path, folder / path.name)
     else:
         for file in sorted(path.iterdir()):
             if file.is_file() and file.suffix in DATA_SUFFIXES:
                 shutil.copy(file, folder / file.name)
-
-
-def _copy_vqa(path: Path, folder: Path) -> None:
-    """Copy the official questions and annotations of VQA data sets, as they are unpacked."""
-    found = [file for suffix in VQA_SUFFIXES for file in path.glob(f"*{suffix}")] if path.is_dir() else []
-    if not found:
-        raise ValueError(f"{path} is not a folder with *{' and *'.join(VQA_SUFFIXES)}: unpack the official files there")
-    for file in found:
-        shutil.copy(file, folder / file.name)
 
 
 def _copy_model(path: Path, folder: Path) -> None:

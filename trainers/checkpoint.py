@@ -62,15 +62,13 @@ def save(
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder)
         current = _read_state(folder)
-        letter = "b" if current and any("-a" in name for name in _files(current)) else "a"
+        letter = "b" if current and any("-a" in name for name in current["files"]) else "a"
     letter = ranks.same(letter)  # nobody writes before the first rank has tidied up
-    alone = ranks.size == 1
-    name = f"tensors-{letter}" if alone else f"shard-{letter}-{ranks.rank + 1:05}-of-{ranks.size:05}"
-    name += ".safetensors"
+    mine = f"tensors-{letter}" if ranks.size == 1 else f"shard-{letter}-{ranks.rank + 1:05}-of-{ranks.size:05}"
+    name = f"{mine}.safetensors"
     files = dict(ranks.gather((name, _write_tensors(folder / name, tensors, ranks)))) if tensors else {}
     if ranks.rank == 0:
-        named = {"file": name if files else None, "sha256": files.get(name)} if alone else {"files": files}
-        write_text(folder / STATE, json.dumps({"step": step, **named, "state": state}))
+        write_text(folder / STATE, json.dumps({"step": step, "files": files, "state": state}))
         for old in folder.glob("*.safetensors"):
             if old.name not in files:
                 old.unlink()
@@ -92,7 +90,7 @@ def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
     Each verifies some of the files. Raises OSError (EIO) where they do not see the same checkpoint.
     """
     content = _read_state(folder)
-    files = {} if content is None else _files(content)
+    files = {} if content is None else content["files"]
     mine = None if content is None else (content["step"], files)
     if any(seen != mine for seen in ranks.gather(mine)):
         raise OSError(errno.EIO, "the ranks do not read the same checkpoint")
@@ -100,13 +98,10 @@ def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
     problem = next(filter(None, ranks.gather(problem)), "")
     if content is None:
         return None
-    try:
-        if problem:
-            raise ValueError(problem)
-        return Checkpoint(int(content["step"]), tensors, content["state"])
-    except (ValueError, TypeError) as error:
-        _log.warning("checkpoint in %s ignored: %s", folder, error)
+    if problem:
+        _log.warning("checkpoint in %s ignored: %s", folder, problem)
         return None
+    return Checkpoint(content["step"], tensors, content["state"])
 
 
 def _read_tensors(folder: Path, files: dict[str, str], ranks: Ranks) -> tuple[Mapping[str, torch.Tensor], str]:
@@ -125,13 +120,6 @@ def _read_tensors(folder: Path, files: dict[str, str], ranks: Ranks) -> tuple[Ma
         return {}, str(error) or type(error).__name__
 
 
-def _files(content: dict[str, Any]) -> dict[str, str]:
-    """Return the digests of the tensor files by name."""
-    if "files" in content:
-        return content["files"]
-    return {} if content["file"] is None else {content["file"]: content["sha256"]}
-
-
 def _read_state(folder: Path) -> dict[str, Any] | None:
     try:
         content = json.loads((folder / STATE).read_text(encoding="utf-8"))
@@ -140,11 +128,8 @@ def _read_state(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         _log.warning("checkpoint in %s ignored: %s", folder, error)
         return None
-    if not isinstance(content, dict) or not isinstance(content.get("state"), dict) or "step" not in content:
-        return None
-    if "files" in content:
-        return content if isinstance(content["files"], dict) else None
-    whole = content.keys() >= {"file", "sha256"} and isinstance(content["file"], str | None)
+    shape = {"step": int, "files": dict, "state": dict}
+    whole = isinstance(content, dict) and all(isinstance(content.get(name), kind) for name, kind in shape.items())
     return content if whole else None
 
 

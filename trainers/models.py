@@ -106,7 +106,7 @@ def _mlp_out(block_name: str, block: nn.Module) -> str:
     ]
     if len(names) != 1:
         raise ValueError(
-            f"edit.modules: rule mlp_out finds {names or 'nothing'} in {block_name} ({type(block).__name__}); "
+            f"edit.modules: the rule finds {names or 'nothing'} in {block_name} ({type(block).__name__}); "
             "list the dotted names of the modules instead"
         )
     return names[0]
@@ -117,7 +117,7 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
 
     Args:
         model: a causal language model.
-        rule: an object with `last` (number of blocks) and `module` ("mlp_out"), or a sequence of dotted names.
+        rule: an object with `last`, the number of blocks whose MLP's output is edited, or a sequence of dotted names.
 
     Raises:
         ValueError: a name is unknown, outside the blocks or not linear, or the rule fits no or several modules.

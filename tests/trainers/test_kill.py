@@ -22,7 +22,7 @@ from tests.trainers.debias import helpers as debias
 from tests.trainers.demonstrations import helpers as demonstrations
 from tests.trainers.gad import helpers as gad
 from tests.trainers.policy import helpers as policy
-from trainers.demonstrations import resumable
+from trainers.demonstrations import in_context
 from trainers.policy.config import PolicyConfig
 from trainers.stage import Stage
 
@@ -37,8 +37,9 @@ ITS_OWN = {
 
 
 class Case(NamedTuple):
-    """A stage, its configuration, and its inputs as a function of a folder in which they may be made."""
+    """A stage and its entry, its configuration, and its inputs as a function of a folder in which they may be made."""
 
+    stage: str
     entry: str
     config: Any
     inputs: Any
@@ -100,19 +101,21 @@ BATCHES = demonstrations.config(score_batch=7)
 
 
 def reinforce(**variant):
-    return Case("trainers.policy.reinforce", PolicyConfig(**policy.SMALL | variant), inputs_of_policy)
+    return Case(
+        "policy.reinforce", "trainers.policy.reinforce", PolicyConfig(**policy.SMALL | variant), inputs_of_policy
+    )
 
 
 def edit(**changes):
-    return Case("trainers.debias.train", debias.config(**debias.FULL | changes), inputs_of_debias)
+    return Case("debias.train", "trainers.debias.train", debias.config(**debias.FULL | changes), inputs_of_debias)
 
 
 def adversarial(name, settings):
-    return Case(f"trainers.gad.{name}", settings, inputs_of_gad(name))
+    return Case(f"gad.{name}", gad.ENTRIES[name], settings, inputs_of_gad(name))
 
 
 def choosing(name, settings, *earlier):
-    return Case(f"trainers.demonstrations.{name}", settings, demonstrated(settings, *earlier))
+    return Case(f"demonstrations.{name}", f"trainers.demonstrations.{name}", settings, demonstrated(settings, *earlier))
 
 
 # Name -> the case, and (checkpoint, metrics that are logged after it before the kill): right after it, or beyond it.
@@ -148,8 +151,7 @@ class Killed(BaseException):
 
 
 def run_here(out, case, inputs):
-    study, name = case.entry.split(".")[1:]
-    stage = make_stage(out, f"{study}.{name}", case.config, inputs)
+    stage = make_stage(out, case.stage, case.config, inputs)
     try:
         import_module(case.entry).run(stage)
     finally:
@@ -174,13 +176,13 @@ def assert_equal(whole, killed):
 
 @pytest.mark.parametrize("name", KILLS)
 def test_killed_and_continued_equals_undisturbed(home, tmp_path, monkeypatch, name):
-    monkeypatch.setattr(resumable, "SAVE_AFTER", 0.0)
-    rows, batches = resumable.Resumable.rows, []
+    monkeypatch.setattr(in_context, "SAVE_AFTER", 0.0)
+    rows, batches = in_context.Resumable.rows, []
 
     def counted(self, count, batch, work):
         return rows(self, count, batch, lambda part: (batches.append(len(part)), work(part))[1])
 
-    monkeypatch.setattr(resumable.Resumable, "rows", counted)
+    monkeypatch.setattr(in_context.Resumable, "rows", counted)
     case, kills = KILLS[name]
     inputs = case.inputs(home)
     batches.clear()
@@ -222,10 +224,9 @@ def write_stage(out, case, inputs):
     out.mkdir(parents=True)
     for folder in inputs.values():  # inputs must have ended well
         (folder / "status.json").write_text('{"state": "ok"}')
-    study, name = case.entry.split(".")[1:]
-    model, parts = type(case.config), part_names(case.config, name)
+    model, parts = type(case.config), part_names(case.config, case.stage.partition(".")[2])
     code = code_of(of_entry(case.entry), ROOT, parts=parts, exclude=config_modules(model))
-    plan = {"stage": f"{study}.{name}", "key": "0" * 16, "seed": 0, "entry": case.entry, "abort_rules": []}
+    plan = {"stage": case.stage, "key": "0" * 16, "seed": 0, "entry": case.entry, "abort_rules": []}
     plan |= {"model": f"{model.__module__}:{model.__name__}", "reads": list(model.model_fields)}
     plan |= {"code": code._asdict(), "config": case.config.model_dump(mode="json")}
     (out / "config.json").write_text(json.dumps(plan))
@@ -251,11 +252,9 @@ def kill_after_a_checkpoint(out, words):
     assert not (out / "status.json").exists()
 
 
-# One stage of each trainer, with so many steps that the kill comes before the last.
+# Of each loop with checkpoints of its own one stage, with so many steps that the kill comes before the last.
 PROCESSES = {
     "policy": reinforce(steps=12, **PPO),
-    "gad": adversarial("gad", gad.config(gad={"max_steps": 6})),
-    "debias": edit(n_epochs=20),
     "demonstrations": choosing("grpo", demonstrations.config(grpo={"epochs": 60}), "rce"),
 }
 

@@ -12,7 +12,7 @@ from ablation.plan.build import build_plan
 from tests.trainers.demonstrations import helpers as demonstrations
 from tests.trainers.gad import helpers as gad
 from tests.trainers.policy.helpers import SMALL, stage
-from trainers.demonstrations.offline import FILE
+from trainers.demonstrations.prepared import CANDIDATES
 from trainers.policy import task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart
 from trainers.stage import with_run_seed
@@ -99,7 +99,7 @@ def test_an_in_context_model_and_its_candidates_are_those_of_the_seed(tmp_path):
     found = {}
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         folders = demonstrations.shared(tmp_path / name, settings, seed=seed)
-        pointers = pd.read_parquet(folders["candidates"] / FILE)["pointer"].map(list).tolist()
+        pointers = pd.read_parquet(folders["candidates"] / CANDIDATES)["pointer"].map(list).tolist()
         found[name] = (weights(folders["learner"]), pointers)
     assert same(found["a"][0], found["b"][0])
     assert not same(found["a"][0], found["c"][0])

@@ -136,7 +136,7 @@ def test_quotes_stand_with_their_prompt_and_their_values():
     ]
 
 
-@pytest.mark.parametrize("entry", ["debias.train", "policy.reinforce", "gad.gad", "gad.warmup", "demonstrations.grpo"])
+@pytest.mark.parametrize("entry", ["debias.train", "policy.reinforce", "gad.adversarial", "demonstrations.grpo"])
 def test_what_is_quoted_is_in_no_key_of_a_training(entry):
     reached = code_of(of_entry(f"trainers.{entry}"), ROOT).modules
     assert not {"trainers.samples", "ablation.contract.samples", "trainers.policy.quotes"} & reached.keys()

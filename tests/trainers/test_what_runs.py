@@ -26,7 +26,7 @@ from trainers.policy.config import GradientAdaptive, PolicyConfig, Rollout, Warm
 ROOT = Path(__file__).resolve().parents[2]
 ENTRIES = {
     "policy": ("task_data", "warm_start", "judge", "reinforce", "evaluate"),
-    "gad": ("data", "base", "seqkd", "warmup", "gad", "evaluate"),
+    "gad": ("data", "base", "seqkd", "adversarial", "evaluate"),
     "debias": ("prepare", "train", "evaluate"),
     "demonstrations": ("learner", "embed", "candidates", "rce", "grpo", "evaluate"),
 }
@@ -73,7 +73,8 @@ def seen(monkeypatch):
 
     def checked(entry, run):
         def traced(stage):
-            parts = part_names(stage.config, entry.rpartition(".")[2])
+            name = entry.rpartition(".")[2]
+            parts = part_names(stage.config, stage.id.rpartition(".")[2] if name == "adversarial" else name)
             model = next(kind for kind in type(stage.config).__mro__ if kind.__module__.endswith(".config"))
             code = code_of(of_entry(entry), ROOT, parts=parts, exclude=config_modules(model))
             ran, known = executed(lambda: run(stage)), definitions(code, ROOT)
@@ -114,7 +115,7 @@ def test_the_stages_of_gad(tmp_path, seen):
     for name in gad.INPUTS:
         quick = {"data": {"train": 8, "dev": 2, "test": 2, "base": 8}, "base": {"steps": 1}, "seqkd": {"max_steps": 1}}
         gad.run_stage(tmp_path, name, gad.config(**quick))
-    assert seen["trainers.gad.gad"] > 100
+    assert seen["trainers.gad.adversarial"] > 100
 
 
 def test_the_stages_of_debias(tmp_path, seen):

@@ -95,7 +95,7 @@ def trained(root, out, **changes):
     settings = gad_helpers.config(scratch={"heads": 1}, rollout={"engine": "vllm"}, **changes)
     stage = gad_helpers.gad_stage(out / "warmup", settings, gad_helpers.inputs_of(root, "warmup"))
     stage.monitor = Monitor(rules("gad"))
-    adversarial.train(stage, gad_helpers.course(settings))
+    adversarial.run(stage)
     stage.metrics.close()
     return pd.read_parquet(stage.out / "metrics.parquet")
 

@@ -60,10 +60,9 @@ class Split(_Strict):
 
 
 class ModuleRule(_Strict):
-    """Names modules by their role, on any architecture."""
+    """The output projections of the last MLPs, on any architecture."""
 
     last: int = Field(default=3, ge=1, description="Number of blocks, counted from the end.")
-    module: Literal["mlp_out"] = Field(default="mlp_out", description="mlp_out: output projection of the MLP.")
 
 
 class Edit(_Strict):
@@ -74,7 +73,6 @@ class Edit(_Strict):
     )
     n_edits: int = Field(default=128, ge=1, description="Items that share one shift of the weights.")
     batch_size: int = Field(default=32, ge=1, description="Items per forward and backward pass.")
-    token: Literal["ans"] = Field(default="ans", description="ans: keys and value gradients at every labelled token.")
 
 
 class Editor(_Strict):
@@ -178,22 +176,6 @@ class Rcs(_Strict):
         return [[rcs_alpha(d, limits, alphas) for d in distances] for _, limits, alphas in active]
 
 
-class Evaluate(_Strict):
-    """Evaluation."""
-
-    protocols: list[Literal["edited", "transfer"]] = Field(
-        default=["edited", "transfer"],
-        min_length=1,
-        description="edited: edit and measure each test batch (BiasEdit); transfer: edit on training batches only.",
-    )
-
-    @model_validator(mode="after")
-    def _distinct(self) -> Self:
-        if len(set(self.protocols)) != len(self.protocols):
-            raise ValueError("a protocol is listed twice")
-        return self
-
-
 class DebiasConfig(_Strict):
     """Everything that a variant of `debias` may change."""
 
@@ -211,10 +193,6 @@ class DebiasConfig(_Strict):
     )
     dtype: Literal["float32", "bfloat16", "float64"] = Field(
         default="float32", description="Precision of the frozen model."
-    )
-    lm_head_dtype: Literal["float32", "bfloat16"] | None = Field(
-        default=None,
-        description="Output-matrix products in training steps; null: dtype.",
     )
     domains: list[Domain] = Field(
         default=["gender", "race", "religion"], min_length=1, description="Edited and measured domains."
@@ -240,7 +218,6 @@ class DebiasConfig(_Strict):
     grpo: Grpo = Field(default=Grpo(), description="The reward term.")
     rcs: Rcs = Field(default=Rcs(), description="Reward-based curriculum.")
     mo_fairness_weight: Weight = Field(default=0.0, description="Weight of mean |lp_stereo - lp_anti|.")
-    evaluate: Evaluate = Field(default=Evaluate(), description="Evaluation.")
     checkpoint_every: int = Field(default=10, ge=1, description="Edit batches between checkpoints.")
 
     def unseen_changes(self, parent: Self) -> dict[str, str]:

@@ -62,22 +62,10 @@ def _rows(path: Path) -> list[dict]:
             rows = data["data"]["intrasentence"] if isinstance(data, dict) else data
     except (ValueError, KeyError, TypeError) as error:
         expected = "one object a line" if path.suffix == ".jsonl" else "a list of items, or StereoSet's own dev.json"
-        problem = f"{path.suffix} must hold {expected} ({error!r}){_other_suffix(path, text)}"
-        raise ValueError(f"{path}: {problem}") from error
+        raise ValueError(f"{path}: {path.suffix} must hold {expected} ({error!r})") from error
     if wrong := [number for number, row in enumerate(rows, start=1) if not isinstance(row, dict)]:
-        raise ValueError(f"{path}, item {wrong[0]}: not an object{_other_suffix(path, text)}")
+        raise ValueError(f"{path}, item {wrong[0]}: not an object")
     return rows
-
-
-def _other_suffix(path: Path, text: str) -> str:
-    """The remedy where a file is JSON but is named as if it had an object a line."""
-    if path.suffix != ".jsonl":
-        return ""
-    try:
-        json.loads(text)
-    except ValueError:
-        return ""
-    return "; the file is one JSON document: name it .json"
 
 
 def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
@@ -164,9 +152,6 @@ def split_items(
     return splits
 
 
-SUFFIXES = (".json", ".jsonl")
-
-
 def split_files(folder: Path, domains: Sequence[str]) -> dict[str, dict[Path, tuple[str, ...]]]:
     """Find the files of each split, and the domains that each is read for.
 
@@ -177,31 +162,22 @@ def split_files(folder: Path, domains: Sequence[str]) -> dict[str, dict[Path, tu
         domains: the domains that are used.
 
     Raises:
-        ValueError: a split has neither, or a file stands twice with both suffixes.
+        ValueError: a split has neither.
     """
-    found = {}
+    files = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".jsonl")}
+    found: dict[str, dict[Path, tuple[str, ...]]] = {}
     for split in SPLITS:
-        whole = _one(folder, split)
-        if whole is not None:
-            found[split] = {whole: tuple(domains)}
+        if split in files:
+            found[split] = {files[split]: tuple(domains)}
             continue
-        by_domain = {domain: _one(folder, f"{domain}_{split}") for domain in domains}
-        missing = [domain for domain, path in by_domain.items() if path is None]
-        if missing:
-            present = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
+        if missing := [domain for domain in domains if f"{domain}_{split}" not in files]:
             raise ValueError(
                 f"data: split.by file needs {split}.json, or one of each domain ({missing[0]}_{split}.json is missing)"
-                f"; the data has {present}. Give a folder with BiasEdit's files, or set split.by to term"
+                f"; the data has {', '.join(path.name for path in files.values()) or 'nothing'}. Give a folder with "
+                "BiasEdit's files, or set split.by to term"
             )
-        found[split] = {path: (domain,) for domain, path in by_domain.items() if path is not None}
+        found[split] = {files[f"{domain}_{split}"]: (domain,) for domain in domains}
     return found
-
-
-def _one(folder: Path, stem: str) -> Path | None:
-    paths = [path for suffix in SUFFIXES if (path := folder / f"{stem}{suffix}").is_file()]
-    if len(paths) > 1:
-        raise ValueError(f"data: both {paths[0].name} and {paths[1].name}: keep one")
-    return paths[0] if paths else None
 
 
 def read_own_splits(

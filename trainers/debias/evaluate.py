@@ -14,18 +14,20 @@ after the edit.
 Items name their cluster: those that share a target term or an edit of protocol `edited`.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import torch
 from safetensors.torch import load_file
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from trainers.assets import files
+from trainers.debias.config import DebiasConfig
 from trainers.debias.data import KINDS
 from trainers.debias.editor import micro_batches, predict
-from trainers.debias.hypernetwork import Hypernetwork
+from trainers.debias.hypernetwork import WEIGHTS_FILE, Hypernetwork
 from trainers.debias.measure import (
     ItemScores,
     load_suffix,
@@ -54,33 +56,23 @@ def item_clusters(items: Sequence[TokenisedItem], batches: Sequence[Sequence[int
         items: the items of a study; those in no batch share their term only.
         batches: numbers of the items that one edit serves. A batch holds items of one domain.
     """
-    terms = [(item.domain, item.term) for item in items]
-    parent = {term: term for term in terms}
-
-    def root(term: tuple[str, str]) -> tuple[str, str]:
-        while parent[term] != term:
-            term = parent[term]
-        return term
-
-    for batch in batches:
-        for one, other in pairwise(batch):
-            first, second = sorted((root(terms[one]), root(terms[other])))
-            parent[second] = first  # the root is the first of its terms in the alphabet
-
-    sizes: dict[tuple[str, str], int] = {}
-    for term in parent:
-        sizes[root(term)] = sizes.get(root(term), 0) + 1
-
-    def name(term: tuple[str, str]) -> str:
-        more = sizes[term] - 1
-        return "/".join(term) + (f"+{more}" if more else "")
-
-    return {item.id: name(root(term)) for item, term in zip(items, terms, strict=True)}
+    terms = ["/".join((item.domain, item.term)) for item in items]
+    names = sorted(set(terms))
+    number = {name: place for place, name in enumerate(names)}
+    edges = [(number[terms[one]], number[terms[other]]) for batch in batches for one, other in pairwise(batch)]
+    ones, others = zip(*edges, strict=True) if edges else ((), ())
+    graph = coo_array((torch.ones(len(edges)).numpy(), (ones, others)), shape=(len(names), len(names)))
+    _, component = connected_components(graph, directed=False)
+    members: dict[int, list[str]] = {}
+    for name, label in zip(names, component.tolist(), strict=True):
+        members.setdefault(label, []).append(name)
+    shown = {label: those[0] + (f"+{len(those) - 1}" if those[1:] else "") for label, those in members.items()}
+    return {item.id: shown[component[number[term]]] for item, term in zip(items, terms, strict=True)}
 
 
 Row = tuple[str, str, str, str, float]
 NAMES = {"anti": "anti-stereotype", "stereo": "stereotype", "unrelated": "unrelated"}
-WEIGHTS_FILE, EDITOR_FILE = "hypernetwork.safetensors", "editor.json"
+PROTOCOLS = ("unedited", "edited", "transfer")
 RANKS = join  # several devices: a process for each, with some of the edit batches
 
 
@@ -91,21 +83,23 @@ class Evaluator:
         self.stage = stage
         self.prepared = Prepared(stage.inputs["prepare"], stage.devices[0])
         self.model: SuffixModel = load_suffix(files(stage.inputs["model"]), self.prepared)
-        self.editor = json.loads((stage.inputs["train"] / EDITOR_FILE).read_text(encoding="utf-8"))
+        self.config: DebiasConfig = stage.config
+        editor = self.config.editor
         self.hypernetwork = Hypernetwork(
-            self.prepared.modules, rank=self.editor["rank"], n_blocks=self.editor["n_blocks"], lr=0.0, seed=0
+            self.prepared.modules, rank=editor.rank, n_blocks=editor.n_blocks, lr=0.0, seed=0
         )
         self.hypernetwork.load_state_dict(load_file(stage.inputs["train"] / WEIGHTS_FILE))
         self.hypernetwork.to(self.prepared.device)
 
     def transfer_shifts(self) -> dict[str, Tensor]:
         """The shifts of protocol `transfer`: the mean over the batches of training items. All ranks must call it."""
-        batches, ranks = micro_batches(self.prepared.indices("train"), self.editor["n_edits"]), self.stage.ranks
+        settings, ranks = self.config.edit, self.stage.ranks
+        batches = micro_batches(self.prepared.indices("train"), settings.n_edits)
         total: dict[str, Tensor] = {}
         for indices in batches[ranks.share(len(batches))]:
-            pieces = micro_batches(indices, self.editor["batch_size"])
+            pieces = micro_batches(indices, settings.batch_size)
             edits = predict(
-                self.hypernetwork, self.prepared, pieces, chunk=self.editor["chunk"], update_normaliser=False
+                self.hypernetwork, self.prepared, pieces, chunk=self.config.editor.batch_size, update_normaliser=False
             )
             for name, edit in edits.items():
                 total[name] = total.get(name, 0) + edit.shift / len(batches)
@@ -121,7 +115,7 @@ class Evaluator:
 
         note: called with the number of items of each batch that this rank has measured.
         """
-        size = self.editor["batch_size"]
+        size, chunk = self.config.edit.batch_size, self.config.editor.batch_size
         shifts = self.transfer_shifts() if protocol == "transfer" else {}
 
         def scores(indices: Sequence[int]) -> list[ItemScores]:
@@ -129,7 +123,7 @@ class Evaluator:
                 return [unedited(self.prepared, part) for part in micro_batches(indices, size)]
             if protocol == "edited":
                 return measure_edited(
-                    self.model, self.prepared, self.hypernetwork, indices, batch_size=size, chunk=self.editor["chunk"]
+                    self.model, self.prepared, self.hypernetwork, indices, batch_size=size, chunk=chunk
                 )
             return measure(self.model, self.prepared, shifts, micro_batches(indices, size))
 
@@ -145,10 +139,8 @@ def run(stage: Stage) -> None:
     """Log `<protocol>/<domain>/<figure>` and write one row per item and value to `items.parquet`."""
     evaluator = Evaluator(stage)
     prepared = evaluator.prepared
-    protocols = ["unedited", *stage.config.evaluate.protocols]
     domains = sorted({item.domain for item in prepared.items})
-    total = len(protocols) * len(prepared.indices("test"))
-    n_edits = evaluator.editor["n_edits"]
+    total, n_edits = len(PROTOCOLS) * len(prepared.indices("test")), stage.config.edit.n_edits
     batches = {domain: micro_batches(prepared.indices("test", domain), n_edits) for domain in domains}
     rows: list[Row] = []
     done = 0
@@ -158,7 +150,7 @@ def run(stage: Stage) -> None:
         done += items
         stage.progress(min(done * stage.ranks.size, total), total, "items")  # the others are about as far
 
-    for protocol in protocols:
+    for protocol in PROTOCOLS:
         figures = {}
         found = iter(evaluator.measured(protocol, [batch for domain in domains for batch in batches[domain]], note))
         for domain in domains:
@@ -172,9 +164,9 @@ def run(stage: Stage) -> None:
             mean = float(graded.mean())
             figures[domain] |= {"ss_graded": mean, "ss_graded_distance": abs(mean - 0.5)}
         stage.log_metrics(0, _names(protocol, figures))
-    edits = [batch for parts in batches.values() for batch in parts] if "edited" in protocols else []
+    edits = [batch for parts in batches.values() for batch in parts]
     stage.save_items(rows, clusters=item_clusters(prepared.items, edits))
-    save_samples(stage, _samples(prepared, protocols[1:], rows))
+    save_samples(stage, _samples(prepared, PROTOCOLS[1:], rows))
 
 
 def _samples(prepared: Prepared, protocols: Sequence[str], rows: Sequence[Row]) -> Iterator[Sample]:

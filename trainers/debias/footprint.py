@@ -27,11 +27,7 @@ def footprint(stage: str, config: DebiasConfig, models: Mapping[str, ModelAsset]
     dropped = 0 if stage == "prepare" else first * shape.block
     held, logits = {"model: weights": size * (shape.parameters - dropped)}, _scratch(shape, size)
     editor = _editor(config, shape, len(blocks))
-    of_head = config.lm_head_dtype or config.dtype
     if stage == "train":
-        if of_head != config.dtype:
-            held["output matrix in lm_head_dtype"] = _SIZES[of_head] * shape.matrix
-            logits += _scratch(shape, _SIZES[of_head])
         held |= trained("editor", editor) | {"editor: best epoch": FLOAT * editor}
     elif stage == "evaluate":
         held["editor: weights"] = FLOAT * editor

@@ -22,26 +22,12 @@ CHUNK = 256  # positions whose logits are in memory at once
 
 @dataclass
 class OutputMatrix:
-    """logits = weight @ hidden + bias; weight [V, d], bias [V] or None.
-
-    `factor` is the weight in the dtype of the products over all words. A label's own logit is taken from the more
-    precise of the two.
-    """
+    """logits = weight @ hidden + bias; weight [V, d], bias [V] or None."""
 
     weight: Tensor
     bias: Tensor | None
-    factor: Tensor = field(init=False)
     # By dtype, reused: fresh memory of this size costs page faults, a fifth of the product's time.
     _scratch: dict[torch.dtype, Tensor] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.factor = self.weight
-
-    def in_dtype(self, dtype: torch.dtype) -> "OutputMatrix":
-        """The same matrix, with products over all words in `dtype`, sums and softmax in float32 at least."""
-        matrix = OutputMatrix(self.weight, self.bias)
-        matrix.factor = self.weight.to(dtype)
-        return matrix
 
     def _memory(self, rows: int, dtype: torch.dtype) -> Tensor:
         if dtype not in self._scratch:
@@ -50,17 +36,17 @@ class OutputMatrix:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [R, V] of at most CHUNK rows, float32 at least, in memory that the next call overwrites; no graph."""
-        dtype = self.factor.dtype
-        out = torch.mm(hidden.to(dtype), self.factor.T, out=self._memory(len(hidden), dtype))
+        dtype = self.weight.dtype
+        out = torch.mm(hidden, self.weight.T, out=self._memory(len(hidden), dtype))
         if self.bias is not None:
             out.add_(self.bias)
         return self._memory(len(hidden), torch.float32).copy_(out) if dtype == torch.bfloat16 else out
 
     def expected_rows(self, weights: Tensor) -> Tensor:
-        """Return weights [R, V] @ weight in the dtype of `factor`; may overwrite what `logits` keeps in that dtype."""
-        dtype = self.factor.dtype
+        """Return weights [R, V] @ weight in its dtype; may overwrite what `logits` keeps in that dtype."""
+        dtype = self.weight.dtype
         low = weights if weights.dtype == dtype else self._memory(len(weights), dtype).copy_(weights)
-        return low @ self.factor
+        return low @ self.weight
 
 
 def log_partition(hidden: Tensor, matrix: OutputMatrix, *, mean: bool) -> tuple[Tensor, Tensor | None]:
@@ -119,8 +105,7 @@ def label_log_probs(
         log-probabilities [N] and log partition [N].
     """
     partition = _LogPartition.apply(hidden, rows, inverse, matrix)
-    dtype = torch.promote_types(matrix.weight.dtype, matrix.factor.dtype)
-    logits = (hidden.to(dtype) * matrix.weight[labels].to(dtype)).sum(-1).to(partition.dtype)
+    logits = (hidden * matrix.weight[labels]).sum(-1).to(partition.dtype)
     if matrix.bias is not None:
         logits = logits + matrix.bias[labels]
     return logits - partition, partition

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from trainers.models import EditedModule
 
+WEIGHTS_FILE = "hypernetwork.safetensors"  # of the best epoch, as the stage `train` leaves it
+
 
 class RunningMeanStd(nn.Module):
     """Normaliser over the rows seen in training (as in MALMEN's public code); nothing but `update` changes it."""

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from trainers.debias.editor import applied, micro_batches, predict
-from trainers.debias.head import OutputMatrix
 from trainers.debias.hypernetwork import Hypernetwork
 from trainers.debias.prepared import Prepared
 from trainers.debias.scores import (
@@ -58,19 +57,10 @@ def load_suffix(folder: Path, prepared: Prepared) -> SuffixModel:
     return SuffixModel(model, [module.name for module in prepared.modules], prefix=False)
 
 
-def score_items(
-    model: SuffixModel, prepared: Prepared, indices: Sequence[int], matrix: OutputMatrix | None = None
-) -> SentenceScores:
-    """Score the three sentences of each item with the model as it is now; in a graph where gradients are on.
-
-    Args:
-        model: the partial model.
-        prepared: source of tokens and hidden states.
-        indices: the items.
-        matrix: the output matrix in another dtype; None: the model's own.
-    """
+def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) -> SentenceScores:
+    """Score the three sentences of each item with the model as it is now; in a graph where gradients are on."""
     tokens = prepared.tokens(indices)
-    return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, matrix or model.matrix)
+    return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, model.matrix)
 
 
 @torch.no_grad()

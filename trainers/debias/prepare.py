@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from trainers.assets import files
+from trainers.assets import files, only_file
 from trainers.debias.data import (
     KINDS,
     SPLITS,
@@ -25,7 +24,7 @@ from trainers.debias.data import (
     split_items,
 )
 from trainers.debias.head import reference
-from trainers.debias.prepared import PAIR, Layout, TokenisedItem, save_prepared
+from trainers.debias.prepared import PAIR, TokenisedItem, save_prepared
 from trainers.debias.scores import PrefixTree, last_hidden, score
 from trainers.debias.suffix import SuffixModel, pad
 from trainers.models import load_model, load_tokenizer
@@ -64,7 +63,7 @@ def _splits(stage: Stage) -> dict[str, list[Item]]:
     limits = {name: getattr(split.max_items, name) for name in SPLITS}
     labels = None
     if "labels" in stage.inputs:
-        labels = read_items(_data_file(files(stage.inputs["labels"]), "labels"), domains)
+        labels = read_items(only_file(files(stage.inputs["labels"])), domains)
     if split.by == "file":
         splits = read_own_splits(split_files(folder, domains), limits, labels)
         for one, other in combinations(SPLITS, 2):
@@ -72,20 +71,11 @@ def _splits(stage: Stage) -> dict[str, list[Item]]:
             if shared:
                 stage.log.warning("%d items are in %s and in %s", len(shared), one, other)
         return splits
-    path = _data_file(folder, "data")
+    path = only_file(folder)
     items = read_items(path, domains)
     if labels is not None:
         refuse_swapped(items, labels, path)
     return split_items(items, {name: getattr(split, name) for name in SPLITS}, limits, split.seed)
-
-
-def _data_file(folder: Path, key: str) -> Path:
-    found = sorted(path for path in folder.iterdir() if path.suffix in {".json", ".jsonl"})
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
-        remedy = "give one file, or set split.by to file for a folder with a file a split"
-        raise ValueError(f"{key}: expected one .json or .jsonl file, found {names}; {remedy}")
-    return found[0]
 
 
 def tokenise(item: Item, split: str, tokenizer: PreTrainedTokenizerBase) -> TokenisedItem:
@@ -135,64 +125,30 @@ def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Sta
             length, passes that are made at the same time take about as long.
     """
     _refuse_if_packing_matters(model, [items[0].tokens[kind] for kind in KINDS])
-    layout, ranks = Layout(items), stage.ranks
+    ranks = stage.ranks
     order = sorted(range(len(items)), key=lambda i: len(items[i].tokens["stereo"]))
     passes = [order[begin : begin + BATCH] for begin in range(0, len(order), BATCH)]
-    tensors = _empty(model, items, layout) if ranks.rank == 0 else None
-    done = 0
+    parts: dict[str, list[Tensor]] = {}  # by tensor and item
     for begin in range(0, len(passes), ranks.size):
         here = passes[begin + ranks.rank : begin + ranks.rank + 1]  # none in the last round of some ranks
-        found = ranks.gather([_columns(model, items, chosen) for chosen in here])
-        for chosen, columns in zip(
-            passes[begin : begin + ranks.size], [c for rank in found for c in rank], strict=True
-        ):
-            done += len(chosen)
-            if tensors is not None:
-                _place(tensors, columns, items, chosen, layout)
-        stage.progress(done, len(order), "items")
-    return tensors
+        everyone = ranks.gather([_rows(model, items, chosen) for chosen in here])
+        found = [columns for of_rank in everyone for columns in of_rank]
+        for chosen, columns in zip(passes[begin : begin + ranks.size], found, strict=True):
+            for name, rows in columns.items() if ranks.rank == 0 else ():
+                for index, part in zip(chosen, rows, strict=True):
+                    parts.setdefault(name, [part] * len(items))[index] = part
+        stage.progress(min((begin + ranks.size) * BATCH, len(order)), len(order), "items")
+    return {name: torch.cat(parts.pop(name)) for name in list(parts)} if ranks.rank == 0 else None
 
 
-def _empty(model: SuffixModel, items: Sequence[TokenisedItem], layout: Layout) -> dict[str, Tensor]:
-    """Room for all tensors."""
-    width, count = model.matrix.weight.shape[1], layout.pair_start[-1]
-    dtype = model.matrix.weight.dtype
-    scores_dtype = torch.float64 if dtype == torch.float64 else torch.float32
-    tensors = {
-        "hidden": torch.empty(layout.token_start[-1], width, dtype=dtype),
-        "reference.mean": torch.empty(count, width, dtype=scores_dtype),
-        "reference.offset": torch.empty(count, dtype=scores_dtype),
-        "scores": torch.empty(len(items), len(KINDS), 2, dtype=scores_dtype),
-    }
-    for i, module in enumerate(model.modules):
-        tensors[f"keys.{i}"] = torch.empty(count, module.d_in)
-        tensors[f"value_grads.{i}"] = torch.empty(count, module.d_out)
-    return tensors
-
-
-def _columns(model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[int]) -> dict[str, Tensor]:
-    """What one pass finds, on the CPU: rows of each tensor, item by item."""
+def _rows(model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[int]) -> dict[str, Sequence[Tensor]]:
+    """What one pass finds, on the CPU: the rows of each item for each tensor."""
     columns = _prefix_and_unrelated(model, items, chosen)
-    found = columns | _pairs(model, items, chosen, columns["hidden"])
-    return found | {"scores": torch.cat([found["scores"], columns["scores"]], 1)}
-
-
-def _place(
-    tensors: dict[str, Tensor],
-    columns: dict[str, Tensor],
-    items: Sequence[TokenisedItem],
-    chosen: Sequence[int],
-    layout: Layout,
-) -> None:
-    """Put what a pass found where its items belong."""
-    tensors["scores"][list(chosen)] = columns["scores"].to(tensors["scores"].dtype)
-    for name, values in columns.items():
-        if name == "scores":
-            continue
-        rows = layout.tokens if name == "hidden" else layout.pairs
-        sizes = [rows(index).stop - rows(index).start for index in chosen]
-        for index, part in zip(chosen, values.split(sizes), strict=True):
-            tensors[name][rows(index)] = part.to(tensors[name].dtype)
+    pairs = _pairs(model, items, chosen, columns["hidden"])
+    lengths = [sum(len(items[i].tokens[kind]) for kind in KINDS) for i in chosen]
+    rows: dict[str, Sequence[Tensor]] = {"hidden": columns["hidden"].split(lengths)}
+    rows["scores"] = torch.cat([pairs.pop("scores"), columns["scores"]], 1).split(1)
+    return rows | {name: values.split([items[i].pair_labels for i in chosen]) for name, values in pairs.items()}
 
 
 def _packed_prefix(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> Tensor:
@@ -257,7 +213,7 @@ def _pairs(
     labelled[:, 0] = False
     columns = {"reference.mean": mean, "reference.offset": offset}
     for i, (module, gradient) in enumerate(zip(model.modules, gradients, strict=True)):
-        columns[f"keys.{i}"] = seen[module.name][0].detach()[labelled]
-        columns[f"value_grads.{i}"] = gradient[labelled]
+        columns[f"keys.{i}"] = seen[module.name][0].detach()[labelled].float()
+        columns[f"value_grads.{i}"] = gradient[labelled].float()
     columns["scores"] = torch.stack((p, logp), -1)
     return {name: values.detach().cpu() for name, values in columns.items()}

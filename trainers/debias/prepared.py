@@ -11,7 +11,7 @@ unedited model. Tensors are read slice by slice from a memory-mapped safetensors
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -45,23 +45,6 @@ class TokenisedItem:
         return sum(len(self.tokens[kind]) - 1 for kind in PAIR)
 
 
-class Layout:
-    """Where each item's rows stand in the tensors."""
-
-    def __init__(self, items: Sequence[TokenisedItem]) -> None:
-        lengths = [sum(len(item.tokens[kind]) for kind in KINDS) for item in items]
-        self.token_start = [0, *itertools.accumulate(lengths)]
-        self.pair_start = [0, *itertools.accumulate(item.pair_labels for item in items)]
-
-    def tokens(self, index: int) -> slice:
-        """Rows of an item in `hidden`."""
-        return slice(self.token_start[index], self.token_start[index + 1])
-
-    def pairs(self, index: int) -> slice:
-        """Rows of an item in the tensors of labelled tokens of anti and stereo."""
-        return slice(self.pair_start[index], self.pair_start[index + 1])
-
-
 def save_prepared(
     folder: Path, items: Sequence[TokenisedItem], modules: Sequence[EditedModule], tensors: dict[str, Tensor]
 ) -> None:
@@ -77,6 +60,11 @@ def save_prepared(
     write_text(folder / ITEMS_FILE, json.dumps(content, ensure_ascii=False))
 
 
+def _consecutive(lengths: Iterable[int]) -> list[slice]:
+    """Return slices of these lengths, one after the other."""
+    return [slice(*ends) for ends in itertools.pairwise([0, *itertools.accumulate(lengths)])]
+
+
 class Prepared:
     """Reads a folder that `save_prepared` wrote. Items are addressed by their number."""
 
@@ -86,7 +74,9 @@ class Prepared:
         self.modules = [EditedModule(**module) for module in content["modules"]]
         self.dtype: str = content["dtype"]
         self.device = device
-        self._layout = Layout(self.items)
+        lengths = (sum(len(item.tokens[kind]) for kind in KINDS) for item in self.items)
+        self._tokens = _consecutive(lengths)  # rows of each item in `hidden`
+        self._pairs = _consecutive(item.pair_labels for item in self.items)  # in the tensors of labelled tokens
         self._file = safe_open(folder / TENSORS_FILE, framework="pt")
         self._number = {module.name: i for i, module in enumerate(self.modules)}
         self.scores = self._file.get_tensor("scores")
@@ -107,7 +97,7 @@ class Prepared:
 
     def hidden(self, indices: Sequence[int]) -> list[Tensor]:
         """Per sentence (item by item: anti, stereo, unrelated) the states [L, d] that enter the first edited block."""
-        rows = self._rows("hidden", [self._layout.tokens(i) for i in indices])
+        rows = self._rows("hidden", [self._tokens[i] for i in indices])
         return list(rows.split([len(sentence) for sentence in self.tokens(indices)]))
 
     def edit_inputs(self, name: str, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -116,7 +106,7 @@ class Prepared:
         The edit loss is a mean over the batch and no item's loss depends on another item, so the gradients of the batch
         are those of the single items divided by their number.
         """
-        rows = [self._layout.pairs(i) for i in indices]
+        rows = [self._pairs[i] for i in indices]
         number = self._number[name]
         return self._rows(f"keys.{number}", rows), self._rows(f"value_grads.{number}", rows) / len(indices)
 
@@ -137,7 +127,7 @@ class Prepared:
 
     def reference(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
         """`head.reference` of the unedited model at the predicting positions of anti and stereo, item by item."""
-        rows = [self._layout.pairs(i) for i in indices]
+        rows = [self._pairs[i] for i in indices]
         return self._rows("reference.mean", rows), self._rows("reference.offset", rows)
 
     def unedited(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,6 @@ Per edit batch (BiasEdit, arXiv 2503.08588; MALMEN, arXiv 2311.04661): predict s
 gradients, measure the edited model, take the loss back through the closed form. Per epoch: measure the development set.
 """
 
-import json
 import math
 import random
 import time
@@ -17,10 +16,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ablation.contract.atomic import replacing, write_text
+from ablation.contract.atomic import replacing
 from trainers.assets import files
 from trainers.debias.editor import ModuleEdit, accumulate, applied, micro_batches, predict, shift_gradients
-from trainers.debias.hypernetwork import Hypernetwork
+from trainers.debias.hypernetwork import WEIGHTS_FILE, Hypernetwork
 from trainers.debias.measure import (
     ItemScores,
     batch_mean,
@@ -36,7 +35,7 @@ from trainers.debias.scores import SentenceScores, detached, join
 from trainers.debias.suffix import SuffixModel
 from trainers.parallel import join as join_ranks
 from trainers.stage import Diverged, Stage
-from trainers.state import below, pack, unpack
+from trainers.state import State
 from trainers.weights import write_weights
 
 
@@ -66,17 +65,12 @@ class EarlyStopping:
         """Whether `patience` epochs have passed without improvement."""
         return self.key is not None and self.patience is not None and self.epoch - self.best_epoch >= self.patience
 
-    def state(self) -> dict[str, object]:
-        """All fields, as JSON values."""
-        return asdict(self)
 
-
-WEIGHTS_FILE, EDITOR_FILE = "hypernetwork.safetensors", "editor.json"
 RANKS = join_ranks  # several devices: a process for each, with the items of a batch divided among them
 
 
 def run(stage: Stage) -> None:
-    """Train, and write `hypernetwork.safetensors` (that of the best epoch) and `editor.json`."""
+    """Train, and write `hypernetwork.safetensors`, the one of the best epoch."""
     config = stage.config
     prepared = Prepared(stage.inputs["prepare"], stage.devices[0])
     model = load_suffix(files(stage.inputs["model"]), prepared)
@@ -102,29 +96,23 @@ class Trainer:
         config = stage.config
         self.stage, self.config, self.prepared, self.model = stage, config, prepared, model
         self.ranks = stage.ranks  # each has the whole model and the whole hypernetwork
-        self.matrix = model.matrix
-        if config.lm_head_dtype is not None:
-            self.matrix = model.matrix.in_dtype(getattr(torch, config.lm_head_dtype))
         self.objective = Objective(config, stage.parts)
-        self.hypernetwork = self._fresh().to(prepared.device)
+        self.hypernetwork, self.best = (self._fresh().to(prepared.device) for _ in range(2))
         self.memory = stage.micro_batch(config.edit.batch_size)
         self.optimiser = torch.optim.Adam(self.hypernetwork.parameters(), lr=config.meta_lr)
         self.stopping = EarlyStopping(config.early_stop.key, config.early_stop.patience)
-        self.best: dict[str, Tensor] = self._weights()
         self.train_items = prepared.indices("train")
         self.domains = sorted({item.domain for item in prepared.items})
         self.epoch = 0
         self.group = 0  # optimiser steps done in this epoch
         self.step = 0  # optimiser steps done in all
         self.unsaved = 0  # edit batches since the last checkpoint
+        self.state = State({"net": self.hypernetwork, "best": self.best}, {"adam": self.optimiser})
 
     def _fresh(self) -> Hypernetwork:
         editor = self.config.editor
         modules, seed = self.prepared.modules, self.stage.seed or 0
         return Hypernetwork(modules, rank=editor.rank, n_blocks=editor.n_blocks, lr=self.config.lr, seed=seed)
-
-    def _weights(self) -> dict[str, Tensor]:
-        return {name: tensor.detach().clone() for name, tensor in self.hypernetwork.state_dict().items()}
 
     def _groups(self) -> list[Sequence[list[int]]]:
         """The edit batches of this epoch, grouped by optimiser step."""
@@ -150,13 +138,15 @@ class Trainer:
             self.unsaved += len(groups[self.group - 1])
             if self.unsaved >= self.config.checkpoint_every:
                 self.unsaved = 0
-                self.stage.save_checkpoint(self.step, *self.state())
+                position = {"epoch": self.epoch, "group": self.group, "stopping": asdict(self.stopping)}
+                self.state.values.update(position)
+                self.state.save(self.stage, self.step)
             self.stage.progress(self.step, total)
         figures = self.ranks.same(self.development())
         self._check(figures)
         self.stage.log_metrics(self.step, figures)
         if self.stopping.update(self.epoch, figures):
-            self.best = self._weights()
+            self.best.load_state_dict(self.hypernetwork.state_dict())
         self.epoch, self.group = self.epoch + 1, 0
         if self.stopping.should_stop:
             self.stage.log.info("early stop after epoch %d, best was %d", self.epoch, self.stopping.best_epoch + 1)
@@ -272,7 +262,7 @@ class Trainer:
         return values
 
     def _scores(self, items: Sequence[int]) -> SentenceScores:
-        return score_items(self.model, self.prepared, items, self.matrix)
+        return score_items(self.model, self.prepared, items)
 
     def _reference(self, batch: Sequence[int]) -> Reference:
         unrelated_p = self.prepared.unedited(batch)[0][:, 2]
@@ -345,42 +335,21 @@ class Trainer:
             if not math.isfinite(value):
                 raise Diverged(f"step {self.step + 1}: {name} is {value}")
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything that the rest of the run depends on: tensors, and JSON values."""
-        tensors = pack({"net": self.hypernetwork}, {"adam": self.optimiser}, {})
-        tensors |= {f"best/{name}": tensor for name, tensor in self.best.items()}
-        position = {"epoch": self.epoch, "group": self.group, "step": self.step}
-        return tensors, position | {"stopping": self.stopping.state()}
-
     def resume(self) -> None:
         """Continue from the stage's checkpoint, if there is one."""
-        found = self.stage.load_checkpoint()
-        if found is None:
-            return
-        _, tensors, state = found
-        unpack(tensors, {"net": self.hypernetwork}, {"adam": self.optimiser}, {})
-        self.best = {name: tensor.to(self.prepared.device) for name, tensor in below(tensors, "best").items()}
-        self.epoch, self.group, self.step = state["epoch"], state["group"], state["step"]
-        self.stopping = EarlyStopping(**state["stopping"])
+        self.step, found = self.state.restore(self.stage), self.state.values
+        if found:
+            self.epoch, self.group = found["epoch"], found["group"]
+            self.stopping = EarlyStopping(**found["stopping"])
 
     def save(self) -> None:
-        """Write the best hypernetwork and what is needed to use it."""
-        editor = self.config.editor
+        """Write the best hypernetwork."""
+        best = {name: tensor.cpu() for name, tensor in self.best.state_dict().items()}
         with replacing(self.stage.out / WEIGHTS_FILE) as temporary:
-            save_file({name: tensor.cpu() for name, tensor in self.best.items()}, temporary)
-        content = {
-            "rank": editor.rank,
-            "n_blocks": editor.n_blocks,
-            "chunk": editor.batch_size,
-            "n_edits": self.config.edit.n_edits,
-            "batch_size": self.config.edit.batch_size,
-            "best_epoch": self.stopping.best_epoch + 1,
-            "epochs": self.epoch,
-            "steps": self.step,
-        }
+            save_file(best, temporary)
         start = dict(self._fresh().named_parameters())
-        write_weights(self.stage.out, start, {name: self.best[name] for name in start})
-        write_text(self.stage.out / EDITOR_FILE, json.dumps(content, indent=1) + "\n")
+        write_weights(self.stage.out, start, {name: best[name] for name in start})
+        self.stage.log.info("%d epochs, the best was %d", self.epoch, self.stopping.best_epoch + 1)
 
 
 def _mean(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:

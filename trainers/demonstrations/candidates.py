@@ -1,20 +1,16 @@
 """Stage `candidates` of study `demonstrations`: propose sequences for the training queries, score them.
 
-With the config key `offline` the scored sequences come from a JSON file of the source instead.
+Sequences come from the similarity of embeddings alone: beams, samples, uniform draws; none repeats a candidate. The
+proposal policy picks a candidate k with probability softmax(scale * cosine / temperature) among those still free
+(Plackett-Luce). It needs no trained model, so that the offline data is the same for every variant.
 """
 
-import json
-from typing import Any
-
 import torch
+from torch import Tensor
 
-from trainers.assets import files
-from trainers.demonstrations.in_context import load_in_context_model, one_file, score_pointers
-from trainers.demonstrations.offline import FILE, check_pointer, write_candidates
-from trainers.demonstrations.prepared import IMPORTED, Prepared, load_prepared
-from trainers.demonstrations.proposals import propose, similarities
-from trainers.demonstrations.resumable import Resumable
-from trainers.demonstrations.source_json import read_sequences
+from trainers.demonstrations.config import Proposals
+from trainers.demonstrations.in_context import Resumable, load_in_context_model, score_pointers
+from trainers.demonstrations.prepared import load_prepared, write_candidates
 from trainers.parallel import join
 from trainers.stage import Stage, with_run_seed
 
@@ -23,30 +19,11 @@ RANKS = join  # several devices: a process for each, with some of the batches
 
 def run(stage: Stage) -> None:
     """Write `candidates.parquet`, one row per (query, sequence), and log what the sequences are like."""
-    prepared = load_prepared(stage.inputs["embed"])
-    rows = _imported(stage, prepared) if "offline" in stage.inputs else _scored(stage, prepared)
-    write_candidates(stage.out / FILE, rows)
-    stage.log.info("%d sequences", len(rows))
-
-
-def _imported(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
-    """Return the file's rows under the task's names; the stage `embed` took the pools from the same file."""
-    sequences = read_sequences(one_file(files(stage.inputs["offline"]), (".json",)))
-    for number, row in enumerate(sequences.rows):
-        where = f"{sequences.path}, row {number} (query {row['query']})"
-        check_pointer(row["pointer"], prepared.candidates, stage.config.train_shots or stage.config.shots, where)
-    if sequences.skipped:
-        stage.log.info("%s: %d sequences were not evaluated and are left out", sequences.path, sequences.skipped)
-    named = json.loads((stage.inputs["embed"] / IMPORTED).read_text(encoding="utf-8"))
-    return [{**row, "query": named[row["query"]]} for row in sequences.rows]
-
-
-def _scored(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
-    proposals, shots = stage.config.proposals, stage.config.train_shots or stage.config.shots
-    settings = proposals.model_copy(update={"seed": with_run_seed(proposals.seed, stage.seed)})
-    model, work = load_in_context_model(stage), Resumable(stage, stage.config.score_batch)
+    config, prepared = stage.config, load_prepared(stage.inputs["embed"])
+    settings = config.proposals.model_copy(update={"seed": with_run_seed(config.proposals.seed, stage.seed)})
+    model, work = load_in_context_model(stage), Resumable(stage)
     numbers = prepared.numbers("train")
-    pointers, methods = propose(similarities(*prepared.of(numbers)), shots, settings)
+    pointers, methods = propose(similarities(*prepared.of(numbers)), config.train_shots or config.shots, settings)
     count = len(methods)
     flat, repeated = pointers.flatten(0, 1), numbers.repeat_interleave(count)
     scores = score_pointers(model, prepared, repeated, flat, work=work, name="sequences")
@@ -63,10 +40,11 @@ def _scored(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
         "logp_gain": (scores.gold_logp - before).tolist(),
         "method": methods * len(numbers),
     }
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    write_candidates(stage.out, columns)
+    stage.log.info("%d sequences", len(flat))
 
 
-def _log(stage: Stage, correct: torch.Tensor, methods: list[str], zero_shot: float) -> None:
+def _log(stage: Stage, correct: Tensor, methods: list[str], zero_shot: float) -> None:
     """Log the share of right answers by method, and how many queries have none or only right sequences."""
     figures = {"candidates/zero_shot": zero_shot, "candidates/correct": correct.mean().item()}
     figures["candidates/all_wrong"] = (correct.sum(1) == 0).float().mean().item()
@@ -75,3 +53,57 @@ def _log(stage: Stage, correct: torch.Tensor, methods: list[str], zero_shot: flo
         columns = [place for place, name in enumerate(methods) if name == method]
         figures[f"candidates/correct_{method}"] = correct[:, columns].mean().item()
     stage.log_metrics(0, figures)
+
+
+def similarities(query: Tensor, candidates: Tensor) -> Tensor:
+    """Return cosines (Q, K) of queries (Q, d) and their candidates (Q, K, d)."""
+    return torch.nn.functional.cosine_similarity(query[:, None], candidates, dim=-1)
+
+
+def beam_search(logits: Tensor, shots: int, width: int) -> Tensor:
+    """Return sequences (Q, width, shots), the most probable first, by a beam of `width`.
+
+    Raises ValueError where the pool has fewer sequences than `width`.
+    """
+    count, size = logits.shape
+    expanded = logits[:, None].expand(count, 1, size)
+    score, beams = torch.zeros(count, 1), torch.zeros(count, 1, 0, dtype=torch.int64)
+    for _ in range(shots):
+        total = (score[..., None] + expanded.log_softmax(-1)).flatten(1)
+        keep = min(width, int(torch.isfinite(total[0]).sum()))
+        score, place = total.topk(keep, dim=1)
+        origin, pick = place // size, place % size
+        beams = torch.cat([beams.gather(1, origin[..., None].expand(-1, -1, beams.shape[2])), pick[..., None]], dim=2)
+        expanded = expanded.gather(1, origin[..., None].expand(-1, -1, size)).scatter(-1, pick[..., None], -torch.inf)
+    if beams.shape[1] < width:
+        raise ValueError(f"proposals.beam = {width}: the pool of {size} candidates has only {beams.shape[1]} sequences")
+    return beams
+
+
+def sample(logits: Tensor, shots: int, generator: torch.Generator) -> Tensor:
+    """Draw one sequence (Q, shots) per query without replacement, by the Gumbel trick (arXiv 1903.06059)."""
+    uniform = torch.rand(logits.shape, generator=generator).clamp(min=1e-12)
+    return (logits - (-uniform.log()).log()).topk(shots, dim=1).indices
+
+
+def propose(cosines: Tensor, shots: int, settings: Proposals) -> tuple[Tensor, list[str]]:
+    """Return sequences (Q, N, shots) and the N methods' names.
+
+    Args:
+        cosines: (Q, K).
+        shots: length of a sequence.
+        settings: `proposals` of the configuration.
+    """
+    generator = torch.Generator().manual_seed(settings.seed)
+    logits = settings.scale * cosines
+    parts, methods = [], []
+    if settings.beam:
+        parts.append(beam_search(logits, shots, settings.beam))
+        methods += ["beam"] * settings.beam
+    for temperature in settings.temperatures:
+        parts.append(sample(logits / temperature, shots, generator)[:, None])
+        methods.append(f"sample_{temperature:g}")
+    for _ in range(settings.random):
+        parts.append(sample(torch.zeros_like(logits), shots, generator)[:, None])
+        methods.append("random")
+    return torch.cat(parts, dim=1), methods

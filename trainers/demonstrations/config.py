@@ -66,10 +66,9 @@ class TextQuestions(_Strict):
 class VisualQuestions(_Strict):
     """Questions about images (OK-VQA, VQAv2), answered by an image-text model; the asset `data` holds them.
 
-    Either the official files, as they are downloaded, in one folder (asset kind vqa): training and validation queries
-    and the demonstrations are of the training split, test queries the first of the evaluation split, in its order. Or
-    one file with an object a line: id, question, image (a path), answers (those of the annotators). Accuracy is the
-    official one, min(matches / 3, 1) after the official normalisation of answers.
+    The official files, as they are downloaded, in one folder (asset kind vqa): training and validation queries and the
+    demonstrations are of the training split, test queries the first of the evaluation split, in its order. Accuracy is
+    the official one, min(matches / 3, 1) over left-out annotators, after the official normalisation of answers.
     """
 
     name: Literal["vision"]
@@ -83,7 +82,6 @@ class VisualQuestions(_Strict):
     max_new_tokens: int = Field(default=10, ge=1, description="Longest answer, in tokens.")
     max_pixels: int = Field(default=200704, ge=784, description="Larger images are scaled down.")
     correct_from: float = Field(default=0.5, gt=0, le=1, description="Accuracy from which `correct` is 1.")
-    leave_one_out: bool = Field(default=False, description="Average over left-out annotators, as the official script.")
     dtype: Literal["float32", "bfloat16"] = Field(default="bfloat16", description="Precision of the frozen models.")
     seed: int = Field(default=0, ge=0, description="Seed of split and pools.")
 
@@ -224,12 +222,6 @@ class DemonstrationsConfig(_Strict):
     model: Asset | None = Field(default=None, description="(Vision-)language model; null for concepts.")
     embedder: Asset | None = Field(default=None, description="CLIP, for task vision.")
     data: Asset | None = Field(default=None, description="Questions; null for concepts.")
-    offline: Asset | None = Field(
-        default=None, description="Scored sequences in the demonstrations notes' JSON, instead of proposals."
-    )
-    offline_names: Literal["id", "position"] = Field(
-        default="id", description="How `offline` names questions: by id, or by place in the training file from 0."
-    )
     learner: Learner = Field(default=Learner(), description="In-context model of task concepts.")
     shots: int = Field(default=4, ge=1, le=32, description="Largest number of shots evaluated.")
     train_shots: Annotated[int | None, Absent(None)] = Field(
@@ -272,10 +264,6 @@ class DemonstrationsConfig(_Strict):
                 self.rce.weights == "best" and self.rce.best_epochs > 0,
                 f"rce.best_epochs = {self.rce.best_epochs} has no effect with rce.weights best: raise rce.epochs",
             ),
-            (
-                self.offline_names != "id" and (self.offline is None or not pretrained),
-                f"offline_names = {self.offline_names} has no effect without `offline` and a file of questions",
-            ),
             (len(self.per_shot) == 1, "per_shot chooses between modes: list at least two"),
             (len(set(self.per_shot)) != len(self.per_shot), "per_shot lists a mode twice"),
             (bool(self.per_shot) and self.selector.kind != "pointer", "per_shot needs selector.kind pointer"),
@@ -306,8 +294,6 @@ class DemonstrationsConfig(_Strict):
         if self.selector.kind != "pointer":
             others = [f"selector.{field}" for field in Selector.model_fields if field != "kind"]
             keys |= dict.fromkeys(others, f"selector.kind {self.selector.kind} is not trained")
-        if self.offline is not None:
-            keys["proposals"] = "the sequences are those of `offline`"
         if self.task.name != "concepts":
             keys["learner"] = "the in-context model is `model`"
         return keys

@@ -11,10 +11,15 @@ from torch import Tensor
 
 from ablation.contract.atomic import write_json
 from ablation.contract.samples import MOST_ITEMS
-from trainers.demonstrations.in_context import InContextModel, Scores, load_in_context_model, score_pointers
+from trainers.demonstrations.candidates import similarities
+from trainers.demonstrations.in_context import (
+    InContextModel,
+    Resumable,
+    Scores,
+    load_in_context_model,
+    score_pointers,
+)
 from trainers.demonstrations.prepared import Prepared, load_prepared
-from trainers.demonstrations.proposals import similarities
-from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.training import load_selector, trained_on
 from trainers.parallel import join
 from trainers.samples import Row, save_samples, some_items
@@ -28,12 +33,12 @@ def run(stage: Stage) -> None:
     """Log `<protocol>/<shots>/<metric>` and write one row per test query and shot number to `items.parquet`."""
     config = stage.config
     prepared, model = load_prepared(stage.inputs["embed"]), load_in_context_model(stage)
-    work = Resumable(stage, config.score_batch)
+    work = Resumable(stage)
 
     def measure(pointers: Tensor, split: str, name: str) -> Scores:
         return score_pointers(model, prepared, prepared.numbers(split), pointers, work=work, name=name)
 
-    selectors = [reward.mode for reward in trained_on(config)] if config.selector.kind == "pointer" else [""]
+    selectors: list[str] = [reward.mode for reward in trained_on(config)] or [""]  # a baseline has no mode
     shots = range(1, config.shots + 1)
     validation = {}
     for mode in selectors:

@@ -6,11 +6,13 @@ from torch import Tensor
 from trainers.demonstrations.config import Reward
 from trainers.demonstrations.selector import PointerSelector, sequence_logps
 from trainers.demonstrations.training import (
+    Figures,
     TrainingData,
     load_selector,
     load_training_data,
     rewards_of,
     save_selector,
+    save_sequences,
     train_selectors,
     trained_on,
 )
@@ -20,48 +22,49 @@ from trainers.stage import Stage
 
 def run(stage: Stage) -> None:
     """Train on from each selector of stage `rce`; where GRPO is off, hand it on as it is."""
-    config, earlier = stage.config, stage.inputs["rce"]
-    if config.selector.kind != "pointer":
+    config, modes = stage.config, trained_on(stage.config)
+    if not modes:
         stage.log.info("selector %s is not trained", config.selector.kind)
         return
-    data, rewards = load_training_data(stage), trained_on(config)
+    data = load_training_data(stage)
 
     def selector(reward: Reward) -> PointerSelector:
-        return load_selector(earlier, reward.mode, config.selector, data.query.shape[1], stage.devices[0])
+        return load_selector(stage.inputs["rce"], reward.mode, config.selector, data.query.shape[1], stage.devices[0])
 
-    def start(reward: Reward) -> tuple[PointerSelector, _Loss]:
+    def start(reward: Reward, rewards: Tensor) -> tuple[PointerSelector, _Loss]:
         model = selector(reward)
-        return model, _Loss(stage, model, data, rewards_of(stage.parts, data.offline, reward))
+        return model, _Loss(stage, model, data, rewards)
 
     if not config.grpo.enabled:
-        for reward in rewards:
+        for reward in modes:
             save_selector(stage.out, reward.mode, selector(reward))
         return
-    train_selectors(stage, rewards, start, queries=len(data), settings=config.grpo)
-    if len(rewards) == 1:
-        advantages = _advantages(stage, rewards_of(stage.parts, data.offline, rewards[0]), data.offline.present)
-        save_advantages(stage, data, advantages)
+    train_selectors(stage, data, config.grpo, start, epochs=config.grpo.epochs)
+    if len(modes) == 1:
+        advantages = _advantages(stage, rewards_of(stage.parts, data.offline, modes[0]))
+        right, total = (data.offline.correct >= 1).sum(1).tolist(), advantages.shape[1]
+        named = ["all_wrong" if count == 0 else "all_right" if count == total else "mixed" for count in right]
+        save_sequences(stage, data, "advantage", advantages, [[name] * total for name in named])
 
 
-def _advantages(stage: Stage, rewards: Tensor, present: Tensor) -> Tensor:
+def _advantages(stage: Stage, rewards: Tensor) -> Tensor:
     """Return every sequence's advantage (Q, N), clipped."""
-    bound, found = stage.config.grpo.advantage_clip, stage.parts["advantages"](rewards, present)
-    clipped: Tensor = found.clamp(-bound, bound)
+    bound = stage.config.grpo.advantage_clip
+    clipped: Tensor = stage.parts["advantages"](rewards).clamp(-bound, bound)
     return clipped
 
 
 class _Loss:
-    """The loss of a batch of queries; the reference is the RCE policy, the old policy that before the epoch."""
+    """The loss of a batch of queries; the reference is the RCE policy, the old policy the one before the epoch."""
 
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.settings, self.model, self.data = stage.config.grpo, model, data
-        self.present = data.offline.present
-        self.advantages = _advantages(stage, rewards, self.present)
+        self.advantages = _advantages(stage, rewards)
         self.trained = torch.ones(len(data), dtype=torch.bool, device=rewards.device)
         if self.settings.min_positive_ratio is not None:
             positive = stage.parts["positives"](rewards, data.offline.correct, self.settings.positive_threshold)
-            least = self.settings.min_positive_ratio
-            self.trained = stage.parts["trained_queries"](positive, least, self.present)
+            self.trained = stage.parts["trained_queries"](positive, self.settings.min_positive_ratio)
+        self.batches = -(-len(data) // self.settings.batch_size)
         self.reference = self.old = self._logps(model)  # the RCE policy, also where training goes on from a checkpoint
 
     @torch.no_grad()
@@ -71,13 +74,10 @@ class _Loss:
         parts = zip(*(each.split(chunk) for each in (data.query, data.candidates, data.offline.pointers)), strict=True)
         return torch.cat([sequence_logps(model(*part), part[2]) for part in parts])
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Take the current policy as the old one of the ratio."""
-        if epoch > 0:  # before the first it is the reference
-            self.old = self._logps(self.model)
-
-    def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, float]]:
+    def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, Figures]:
         settings, data = self.settings, self.data
+        if step > 0 and step % self.batches == 0:  # an epoch begins; before the first one the policy is the reference
+            self.old = self._logps(self.model)
         kept = rows[self.trained[rows]]
         share = len(kept) / len(rows)
         if not len(kept):  # no query of the batch gives a loss: a zero with a (zero) gradient
@@ -92,23 +92,5 @@ class _Loss:
             self.advantages[kept],
             clip=settings.clip,
             beta=settings.beta,
-            present=self.present[kept],
         )
-        figures = {name: float(value) for name, value in diagnostics.items()} | {"trained_queries": share}
-        return loss, figures
-
-
-def save_advantages(stage: Stage, data: TrainingData, advantages: Tensor) -> None:
-    """Write every sequence's advantage as items of protocol `data`.
-
-    Subset `all_wrong` holds the queries without a right sequence, `mixed` those with both, `all_right` the rest.
-    """
-    rows, offline = [], data.offline
-    right = ((offline.correct >= 1) & offline.present).sum(1).tolist()
-    total, advantages = offline.present.sum(1).tolist(), advantages.cpu()
-    for place, number in offline.present.nonzero().tolist():
-        subset = "all_wrong" if right[place] == 0 else "all_right" if right[place] == total[place] else "mixed"
-        rows.append(
-            (f"{offline.queries[place]}/{number}", subset, "data", "advantage", float(advantages[place, number]))
-        )
-    stage.save_items(rows)
+        return loss, {name: float(value) for name, value in diagnostics.items()} | {"trained_queries": share}

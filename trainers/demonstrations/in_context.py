@@ -1,19 +1,31 @@
 """What the stages ask of an in-context model; the modules `in_context_<task>` implement it, one kind of task each."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from trainers.assets import files
-from trainers.demonstrations.division import Division
+from trainers.demonstrations.config import Sizes
 from trainers.demonstrations.prepared import Prepared
-from trainers.demonstrations.resumable import Found, Resumable
-from trainers.demonstrations.source_json import Imported
 from trainers.stage import Stage
+
+SPLITS = ("train", "validation", "test")
+SAVE_AFTER = 60.0  # seconds between checkpoints: what a kill may cost
+Found = tuple[Tensor, Sequence[str]]  # (B, C) numbers of some rows, and for each row a text, or none for all
+
+
+@dataclass(frozen=True)
+class Division:
+    """Queries, and the demonstrations that each may be given. Items are numbers of the in-context model."""
+
+    queries: Sequence[int]  # (Q,) items
+    splits: Mapping[str, range]  # places in `queries` of train, validation and test
+    demonstrations: Sequence[int]  # (D,) items
+    pools: Tensor  # (Q, K) int64, places in `demonstrations`: pointer p of query q means demonstrations[pools[q, p]]
 
 
 @dataclass(frozen=True)
@@ -34,11 +46,10 @@ class InContextModel(Protocol):
     """A frozen model that answers a query after some demonstrations; it knows both by their numbers, its items."""
 
     names: Sequence[str]  # of the items
-    training: Sequence[int]  # items of the training file, in its order
     clusters: Sequence[str] | None  # of the items: of a sample of clusters, whose queries are right or wrong together
 
-    def divide(self, imported: Imported | None) -> Division:
-        """Return which items are queries and which demonstrations; `imported` says it for the training queries."""
+    def divide(self) -> Division:
+        """Return which items are queries and which demonstrations."""
         ...
 
     def embed(self, items: Tensor) -> Tensor:
@@ -65,6 +76,120 @@ def load_in_context_model(stage: Stage) -> InContextModel:
     return load(stage.config.task, assets, stage.inputs["learner"], stage.devices[0])
 
 
+def consecutive_splits(sizes: Sizes) -> dict[str, range]:
+    """Return the ranges of train, validation and test, one after the other."""
+    splits, start = {}, 0
+    for name in SPLITS:
+        length = getattr(sizes, name)
+        splits[name] = range(start, start + length)
+        start += length
+    return splits
+
+
+def divide_questions(
+    training: Sequence[int], test: Sequence[int] | None, *, sizes: Sizes, candidates: int, seed: int
+) -> Division:
+    """Draw the training and validation queries; what is left over of the training file are the demonstrations.
+
+    Each query gets a pool of its own: `candidates` distinct demonstrations, drawn uniformly.
+
+    Args:
+        training: items of the training file, in its order.
+        test: items of the evaluation file: the first `sizes.test` of them are the test queries, in its order. None:
+            there is one file, and the test queries are drawn from it too.
+        sizes: queries per split.
+        candidates: size of a pool, K.
+        seed: of the draws.
+
+    Raises:
+        ValueError: too few questions; with the key to change.
+    """
+    order = torch.randperm(len(training), generator=torch.Generator().manual_seed(seed)).tolist()
+    drawn = [training[place] for place in order]
+    count = sizes.train + sizes.validation + (sizes.test if test is None else 0)
+    queries, rest = drawn[:count], drawn[count:]
+    if len(rest) < candidates:
+        raise ValueError(
+            f"data: of {len(drawn)} questions to learn from {len(rest)} demonstrations are left for task.candidates = "
+            f"{candidates}: lower task.candidates or task.sizes"
+        )
+    if test is not None:
+        if len(test) < sizes.test:
+            raise ValueError(f"data: {len(test)} questions to evaluate, task.sizes.test = {sizes.test}: lower it")
+        queries = [*queries, *test[: sizes.test]]
+    generator = torch.Generator().manual_seed(seed)
+    pools = torch.stack([torch.randperm(len(rest), generator=generator)[:candidates] for _ in queries])
+    return Division(queries, consecutive_splits(sizes), rest, pools)
+
+
+class Resumable:
+    """Runs the passes of one stage over many rows; a checkpoint holds the rows that are done, by the name of the pass.
+
+    Batches begin at multiples of the batch size, also after a kill: so padding, and with it every bit, is the same.
+    Each rank has a whole model; they take turns with the batches.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.batch_size = stage, stage.config.score_batch
+        self.memory = stage.micro_batch(self.batch_size)
+        found = stage.load_checkpoint()
+        self.done: dict[str, Tensor] = dict(found.tensors) if found is not None else {}
+        self.texts: list[str] = found.state["texts"] if found is not None else []
+        self._places = {text: place for place, text in enumerate(self.texts)}
+        self.saved = time.monotonic()
+
+    def rows(self, name: str, count: int, work: Callable[[Tensor], Found]) -> Tensor:
+        """Return what `work` returns for the rows 0 to count - 1, (count, C) float32; texts are a last column.
+
+        That column has numbers, by which `self.texts` gives the texts back, also after a kill. There are far fewer
+        answers than float32 has whole numbers, 16 million.
+
+        Args:
+            name: of the pass, unique within the stage.
+            count: number of rows.
+            work: called with row numbers (B,), returns (B, C) on the CPU, and texts. Where memory does not suffice it
+                is called again with fewer of them.
+        """
+        ranks = self.stage.ranks
+        parts = [self.done[name]] if name in self.done else []
+        begin = len(parts[0]) if parts else 0
+        while begin < count:
+            numbers = torch.arange(begin, min(begin + self.batch_size * ranks.size, count))
+            mine = numbers[ranks.rank * self.batch_size :][: self.batch_size]  # none in the last round of some ranks
+            for found in ranks.gather(self._work(mine, work)):
+                parts += [self._table(*part) for part in found]
+            begin += len(numbers)
+            self.stage.progress(begin, count, f"rows ({name})")
+            if ranks.same(time.monotonic() - self.saved) >= SAVE_AFTER:
+                self.done[name] = torch.cat(parts)
+                self._save()
+                parts = [self.done[name]]
+        self.done[name] = torch.cat(parts)
+        return self.done[name]
+
+    def _work(self, numbers: Tensor, work: Callable[[Tensor], Found]) -> list[Found]:
+        """Return what `work` returns for some rows, all at once or in parts that memory suffices for."""
+        if not len(numbers):
+            return []
+        return self.memory.retry(len(numbers), lambda size: [work(part) for part in numbers.split(size)])
+
+    def _table(self, values: Tensor, texts: Sequence[str]) -> Tensor:
+        """Return values (B, C) with the texts' numbers, if there are texts, as a last column."""
+        if not texts:
+            return values
+        for text in texts:
+            if text not in self._places:
+                self._places[text] = len(self.texts)
+                self.texts.append(text)
+        return torch.cat([values, torch.tensor([[float(self._places[text])] for text in texts])], 1)
+
+    def _save(self) -> None:
+        """Keep all finished rows."""
+        rows = sum(len(table) for table in self.done.values())
+        self.stage.save_checkpoint(rows, self.done, {"texts": self.texts})
+        self.saved = time.monotonic()
+
+
 def score_pointers(
     model: InContextModel, prepared: Prepared, queries: Tensor, pointers: Tensor, *, work: Resumable, name: str
 ) -> Scores:
@@ -81,11 +206,3 @@ def score_pointers(
 
     correct, acc_score, gold_logp, accuracy, answers = work.rows(name, len(queries), rows).unbind(1)
     return Scores(correct, acc_score, gold_logp, accuracy, [work.texts[int(number)] for number in answers])
-
-
-def one_file(folder: Path, suffixes: tuple[str, ...]) -> Path:
-    """Return the only file in `folder` with one of the suffixes; ValueError if there is none or several."""
-    found = sorted(path for path in folder.iterdir() if path.suffix in suffixes)
-    if len(found) != 1:
-        raise ValueError(f"{folder}: expected one {' or '.join(suffixes)} file, found {len(found)}")
-    return found[0]

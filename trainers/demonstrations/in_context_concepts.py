@@ -1,4 +1,4 @@
-"""The in-context model of task `concepts`: a small Lfm2 that stage `learner` trains (arXiv 2511.23404)."""
+"""The in-context model of task `concepts`, a small Lfm2 (arXiv 2511.23404)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,15 +6,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import Lfm2Config, Lfm2ForCausalLM
+from transformers import Lfm2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-from trainers.demonstrations.config import Concepts, Learner
-from trainers.demonstrations.division import Division, consecutive_splits, with_pools
-from trainers.demonstrations.in_context import Scores
-from trainers.demonstrations.source_json import Imported
-from trainers.stage import Stage, with_run_seed
-from trainers.state import pack, unpack
+from trainers.demonstrations.config import Concepts
+from trainers.demonstrations.in_context import Division, Scores, consecutive_splits
 
 
 @dataclass(frozen=True)
@@ -78,8 +74,7 @@ def word_embeddings(task: Concepts) -> Tensor:
     return task.concept_share**0.5 * centres + (1 - task.concept_share) ** 0.5 * own
 
 
-FOLDER = "learner"
-EMBEDDING_STD, CENTRE, NOISE = 0.3, 0.8, 0.6  # share of a concept's centre and of a word's own part
+FOLDER = "learner"  # of the weights that stage `learner` leaves
 
 
 class ConceptModel:
@@ -91,16 +86,13 @@ class ConceptModel:
         self.count = count = len(self.queries.words)
         own = [f"query-{number}/{place}" for number in range(count) for place in range(task.candidates)]
         self.names = [*(f"query-{number}" for number in range(count)), *own]
-        self.training = range(count)
         self.clusters = None  # its concepts are all that there are, and no sample of more
 
-    def divide(self, imported: Imported | None) -> Division:
-        """Return the queries with candidates of their own; an import may order them again or mix them."""
-        sizes, candidates = self.task.sizes, self.task.candidates
-        pools = torch.arange(self.count * candidates).view(self.count, candidates)
-        splits = consecutive_splits((sizes.train, sizes.validation, sizes.test))
-        division = Division(range(self.count), splits, range(self.count, len(self.names)), pools)
-        return division if imported is None else with_pools(division, imported, candidates)
+    def divide(self) -> Division:
+        """Return the queries with candidates of their own."""
+        pools = torch.arange(self.count * self.task.candidates).view(self.count, self.task.candidates)
+        splits = consecutive_splits(self.task.sizes)
+        return Division(range(self.count), splits, range(self.count, len(self.names)), pools)
 
     def embed(self, items: Tensor) -> Tensor:
         """Return the mean word embeddings (B, d) of queries and demonstrations; labels are not in them.
@@ -153,81 +145,3 @@ def load(task: Concepts, assets: Mapping[str, Path], learner: Path, device: str)
     """Return the learner that the stage in the folder `learner` trained."""
     disable_progress_bar()
     return ConceptModel(task, Lfm2ForCausalLM.from_pretrained(learner / FOLDER, use_safetensors=True), device)
-
-
-def build(task: Concepts, settings: Learner) -> Lfm2ForCausalLM:
-    """Return an untrained learner; words of one concept start near each other, which lets attention find them."""
-    config = Lfm2Config(
-        vocab_size=vocabulary(task),
-        hidden_size=settings.hidden,
-        intermediate_size=settings.feed_forward,
-        num_hidden_layers=2,
-        layer_types=["conv", "full_attention"],
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        block_auto_adjust_ff_dim=False,
-        tie_word_embeddings=False,
-        pad_token_id=None,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    with torch.random.fork_rng(devices=[]):  # transformers draws initial weights from the global generator
-        torch.manual_seed(settings.seed)
-        model = Lfm2ForCausalLM(config)
-        centres = torch.randn(task.concepts, settings.hidden).repeat_interleave(task.words, 0)
-        own = torch.randn(task.concepts * task.words, settings.hidden)
-        with torch.no_grad():
-            words = model.get_input_embeddings().weight[: len(own)]
-            words.copy_(EMBEDDING_STD * (CENTRE * centres + NOISE * own))
-    return model
-
-
-def train(stage: Stage) -> None:
-    """Train the learner on sequences of its own and save it; the loss is that of the right labels."""
-    task, learner = stage.config.task, stage.config.learner
-    settings = learner.model_copy(update={"seed": with_run_seed(learner.seed, stage.seed)})
-    clean = task.model_copy(update={"word_noise": 0.0, "label_noise": 0.0})
-    model = build(task, settings).to(stage.devices[0]).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.0)
-    generator = torch.Generator().manual_seed(settings.seed + 1_000_003)
-    modules, optimizers, generators = {"model": model}, {"optimizer": optimizer}, {"generator": generator}
-    first, found = 0, stage.load_checkpoint()
-    if found is not None:
-        unpack(found.tensors, modules, optimizers, generators)
-        first = found.step
-    every = 10 * stage.config.checkpoint_every
-    for step in range(first, settings.steps):
-        optimizer.param_groups[0]["lr"] = settings.lr * _rate(step, settings.steps)
-        noisy = step >= settings.clean_share * settings.steps
-        loss, accuracy = _loss(task if noisy else clean, settings, model, generator)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if step % 20 == 0 or step + 1 == settings.steps:
-            stage.log_metrics(step + 1, {"learner/loss": loss.detach(), "learner/accuracy": accuracy})
-        stage.progress(step + 1, settings.steps)
-        if (step + 1) % every == 0 and step + 1 < settings.steps:
-            stage.save_checkpoint(step + 1, pack(modules, optimizers, generators), {})
-    model.save_pretrained(stage.out / FOLDER)
-
-
-def _loss(
-    task: Concepts, settings: Learner, model: Lfm2ForCausalLM, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Return the mean cross-entropy of all labels of a fresh batch, and the accuracy at the last of them."""
-    shape = (settings.batch_size, settings.demonstrations)
-    batch = draw_sequences(task, torch.randint(task.labels, shape, generator=generator), generator)
-    first, device = first_label(task), model.device
-    tokens = torch.cat([batch.words, first + batch.shown[..., None]], dim=-1).flatten(1).to(device)
-    logits = model(input_ids=tokens, use_cache=False).logits[:, 1::3, first:]  # after the second word of each
-    gold = batch.gold.to(device)
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), gold.flatten())
-    return loss, (logits[:, -1].argmax(-1) == gold[:, -1]).float().mean()
-
-
-def _rate(step: int, steps: int) -> float:
-    """Return the share of the peak rate: linear over the first tenth of the steps, then linear to a tenth."""
-    warm = max(1, steps // 10)
-    return (step + 1) / warm if step < warm else 1.0 - 0.9 * (step - warm) / max(1, steps - warm)

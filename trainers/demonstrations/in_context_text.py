@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from trainers.assets import only_file
 from trainers.demonstrations.config import TextQuestions
-from trainers.demonstrations.division import Division, divide_questions
-from trainers.demonstrations.in_context import Scores, one_file
-from trainers.demonstrations.source_json import Imported
+from trainers.demonstrations.in_context import Division, Scores, divide_questions
 from trainers.models import load_model, load_tokenizer
 
 _LETTER = re.compile(r"^\s*[A-Z]\.\s*")
@@ -50,7 +49,6 @@ class TextModel:
         self.task, self.model, self.tokenizer, self.device = task, model, tokenizer, str(model.device)
         self.questions = read_questions(path)
         self.names = [f"question-{place}" for place in range(len(self.questions))]
-        self.training = range(len(self.questions))
         self.clusters = None
         accepted = inspect.signature(model.forward).parameters
         self.positions = "position_ids" in accepted
@@ -58,12 +56,10 @@ class TextModel:
             {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         )  # the vocabulary times all tokens is much
 
-    def divide(self, imported: Imported | None) -> Division:
+    def divide(self) -> Division:
         """Return queries of all splits from the one file; what is left over are the demonstrations."""
-        task = self.task
-        return divide_questions(
-            self.training, None, sizes=task.sizes, candidates=task.candidates, seed=task.seed, imported=imported
-        )
+        task, items = self.task, range(len(self.questions))
+        return divide_questions(items, None, sizes=task.sizes, candidates=task.candidates, seed=task.seed)
 
     @torch.no_grad()
     def embed(self, items: Tensor) -> Tensor:
@@ -175,4 +171,4 @@ def read_questions(path: Path) -> list[Question]:
 def load(task: TextQuestions, assets: Mapping[str, Path], learner: Path, device: str) -> TextModel:
     """Return the language model of the asset `model` with the questions of the asset `data`."""
     model = load_model(assets["model"], device=device)
-    return TextModel(task, model, load_tokenizer(assets["model"]), one_file(assets["data"], (".jsonl", ".json")))
+    return TextModel(task, model, load_tokenizer(assets["model"]), only_file(assets["data"]))

@@ -17,10 +17,8 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.utils.logging import disable_progress_bar
 
 from trainers.demonstrations.config import VisualQuestions
-from trainers.demonstrations.division import Division, divide_questions
 from trainers.demonstrations.image_text import ImageTextModel, Turn, load_image_text
-from trainers.demonstrations.in_context import Scores
-from trainers.demonstrations.source_json import Imported
+from trainers.demonstrations.in_context import Division, Scores, divide_questions
 from trainers.demonstrations.vqa_data import VisualData, VisualQuestion, read_data, vqa_accuracy
 from trainers.models import refuse_pickles
 
@@ -32,22 +30,15 @@ class VisionModel:
         self, task: VisualQuestions, model: ImageTextModel, data: VisualData, embedder: "ClipEmbedder"
     ) -> None:
         self.task, self.model, self.embedder, self.data = task, model, embedder, data
-        self.questions = [*data.training, *(data.evaluation or [])]
+        self.questions = [*data.training, *data.evaluation]
         self.names = [question.id for question in self.questions]
-        self.training = range(len(data.training))
         self.clusters = [question.image.name for question in self.questions]
 
-    def divide(self, imported: Imported | None) -> Division:
-        """Return queries and demonstrations; the test queries are the evaluation file in its order, if there is one."""
-        task, evaluation = self.task, range(len(self.training), len(self.questions))
-        return divide_questions(
-            self.training,
-            None if self.data.evaluation is None else evaluation,
-            sizes=task.sizes,
-            candidates=task.candidates,
-            seed=task.seed,
-            imported=imported,
-        )
+    def divide(self) -> Division:
+        """Return queries and demonstrations; the test queries are the first of the evaluation file, in its order."""
+        task, first = self.task, len(self.data.training)
+        evaluation = range(first, len(self.questions))
+        return divide_questions(range(first), evaluation, sizes=task.sizes, candidates=task.candidates, seed=task.seed)
 
     def embed(self, items: Tensor) -> Tensor:
         """Return CLIP's embeddings of image and question, side by side, each of length 1: (B, 2 p)."""
@@ -59,12 +50,8 @@ class VisionModel:
         asked = [self.questions[item] for item in queries.tolist()]
         inputs = self.model.inputs(self.chats(asked, demonstrations))
         answers = self.model.answers(inputs, self.task.max_new_tokens)
-        accuracy = torch.tensor(
-            [
-                vqa_accuracy(answer, question.answers, leave_one_out=self.task.leave_one_out)
-                for answer, question in zip(answers, asked, strict=True)
-            ]
-        )
+        pairs = zip(answers, asked, strict=True)
+        accuracy = torch.tensor([vqa_accuracy(answer, question.answers) for answer, question in pairs])
         right = (accuracy >= self.task.correct_from).float()
         gold_logps = self.model.gold_logps(inputs, [question.answer for question in asked])
         return Scores(right, accuracy, gold_logps, accuracy, answers)

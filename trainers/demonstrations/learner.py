@@ -1,11 +1,89 @@
-"""Stage `learner` of study `demonstrations`: train the in-context model of a task that has none."""
+"""Stage `learner` of study `demonstrations`: train the in-context model of task `concepts`."""
 
-from trainers.stage import Stage
+import torch
+from torch import Tensor
+from transformers import Lfm2Config, Lfm2ForCausalLM
+
+from trainers.demonstrations.config import Concepts, Learner
+from trainers.demonstrations.in_context_concepts import FOLDER, draw_sequences, first_label, vocabulary
+from trainers.stage import Stage, with_run_seed
+from trainers.state import State, run_steps
+
+EMBEDDING_STD, CENTRE, NOISE = 0.3, 0.8, 0.6  # share of a concept's centre and of a word's own part
+
+
+def build(task: Concepts, settings: Learner) -> Lfm2ForCausalLM:
+    """Return an untrained learner; words of one concept start near each other, which lets attention find them."""
+    config = Lfm2Config(
+        vocab_size=vocabulary(task),
+        hidden_size=settings.hidden,
+        intermediate_size=settings.feed_forward,
+        num_hidden_layers=2,
+        layer_types=["conv", "full_attention"],
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        block_auto_adjust_ff_dim=False,
+        tie_word_embeddings=False,
+        pad_token_id=None,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):  # transformers draws initial weights from the global generator
+        torch.manual_seed(settings.seed)
+        model = Lfm2ForCausalLM(config)
+        centres = torch.randn(task.concepts, settings.hidden).repeat_interleave(task.words, 0)
+        own = torch.randn(task.concepts * task.words, settings.hidden)
+        with torch.no_grad():
+            words = model.get_input_embeddings().weight[: len(own)]
+            words.copy_(EMBEDDING_STD * (CENTRE * centres + NOISE * own))
+    return model
 
 
 def run(stage: Stage) -> None:
-    """Train where the task has a model to train; a pretrained one needs nothing."""
-    if "train" in stage.parts:
-        stage.parts["train"](stage)
-    else:
-        stage.log.info("task %s brings its own model: nothing to train", stage.config.task.name)
+    """Train the learner on sequences of its own and save it; a task with a pretrained model needs nothing."""
+    task, learner = stage.config.task, stage.config.learner
+    if task.name != "concepts":
+        stage.log.info("task %s brings its own model: nothing to train", task.name)
+        return
+    settings = learner.model_copy(update={"seed": with_run_seed(learner.seed, stage.seed)})
+    clean = task.model_copy(update={"word_noise": 0.0, "label_noise": 0.0})
+    model = build(task, settings).to(stage.devices[0]).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.0)
+    generator = torch.Generator().manual_seed(settings.seed + 1_000_003)
+    state = State({"model": model}, {"optimizer": optimizer}, {"generator": generator})
+
+    def step(number: int) -> None:
+        optimizer.param_groups[0]["lr"] = settings.lr * _rate(number, settings.steps)
+        noisy = number >= settings.clean_share * settings.steps
+        loss, accuracy = _loss(task if noisy else clean, settings, model, generator)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if number % 20 == 0 or number + 1 == settings.steps:
+            stage.log_metrics(number + 1, {"learner/loss": loss.detach(), "learner/accuracy": accuracy})
+
+    every = 10 * stage.config.checkpoint_every
+    run_steps(stage, step, steps=settings.steps, first=state.restore(stage), state=state, checkpoint_every=every)
+    model.save_pretrained(stage.out / FOLDER)
+
+
+def _loss(
+    task: Concepts, settings: Learner, model: Lfm2ForCausalLM, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return the mean cross-entropy of all labels of a fresh batch, and the accuracy at the last of them."""
+    shape = (settings.batch_size, settings.demonstrations)
+    batch = draw_sequences(task, torch.randint(task.labels, shape, generator=generator), generator)
+    first, device = first_label(task), model.device
+    tokens = torch.cat([batch.words, first + batch.shown[..., None]], dim=-1).flatten(1).to(device)
+    logits = model(input_ids=tokens, use_cache=False).logits[:, 1::3, first:]  # after the second word of each
+    gold = batch.gold.to(device)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), gold.flatten())
+    return loss, (logits[:, -1].argmax(-1) == gold[:, -1]).float().mean()
+
+
+def _rate(step: int, steps: int) -> float:
+    """Return the share of the peak rate: linear over the first tenth of the steps, then linear to a tenth."""
+    warm = max(1, steps // 10)
+    return (step + 1) / warm if step < warm else 1.0 - 0.9 * (step - warm) / max(1, steps - warm)

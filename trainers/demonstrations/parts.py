@@ -25,10 +25,8 @@ def parts(config: "DemonstrationsConfig", stage: str) -> Parts:
         if config.grpo.min_positive_ratio is not None:
             found |= {"positives": selection.positives, "trained_queries": selection.trained_queries}
         return found
-    if stage in ("rce", "grpo"):
+    if stage in ("learner", "rce", "grpo"):
         return {}
-    if stage == "learner":
-        return {"train": in_context_concepts.train} if config.task.name == "concepts" else {}
     model = {"concepts": in_context_concepts, "text": in_context_text, "vision": in_context_vision}[config.task.name]
     return {"in_context": model.load}
 

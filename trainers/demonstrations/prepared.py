@@ -1,10 +1,12 @@
-"""What stage `embed` leaves for the later stages: embeddings, pools, names and splits. torch only."""
+"""What the stages `embed` and `candidates` leave for later ones: queries with their pools, and scored sequences."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -12,7 +14,8 @@ from torch import Tensor
 from ablation.contract.atomic import replacing, write_json
 
 TENSORS, NAMES = "embeddings.safetensors", "queries.json"
-IMPORTED = "imported.json"  # where sequences are imported: their file's word for a query -> its name here
+CANDIDATES = "candidates.parquet"  # a row for each query and sequence
+SCORES = ("correct", "acc_score", "info_score", "logp_gain")
 
 
 @dataclass(frozen=True)
@@ -66,3 +69,30 @@ def load_prepared(folder: Path) -> Prepared:
     content = json.loads((folder / NAMES).read_text(encoding="utf-8"))
     splits = {name: range(*bounds) for name, bounds in content["splits"].items()}
     return Prepared(**load_file(folder / TENSORS), names=content["names"], splits=splits)
+
+
+@dataclass(frozen=True)
+class OfflineData:
+    """N scored sequences of each of Q queries, all of length S."""
+
+    queries: list[str]
+    pointers: Tensor  # (Q, N, S) int64, places in the query's pool
+    correct: Tensor  # (Q, N) float32; so the others
+    acc_score: Tensor
+    info_score: Tensor  # gain in probability
+    logp_gain: Tensor  # gain in log-probability, nats
+
+
+def write_candidates(folder: Path, columns: Mapping[str, Sequence[object]]) -> None:
+    """Write query, pointer, the scores and the method that proposed the sequence; the rows of a query in a row."""
+    with replacing(folder / CANDIDATES) as temporary:
+        pq.write_table(pa.table(dict(columns)), temporary)
+
+
+def read_candidates(folder: Path) -> OfflineData:
+    """Read what `write_candidates` wrote: as many sequences for each query."""
+    table = pq.read_table(folder / CANDIDATES)
+    queries = list(dict.fromkeys(table["query"].to_pylist()))
+    scores = {name: torch.tensor(table[name].to_numpy()).float().view(len(queries), -1) for name in SCORES}
+    pointers = torch.tensor(table["pointer"].to_pylist())
+    return OfflineData(queries, pointers.view(*scores["correct"].shape, -1), **scores)

@@ -1,9 +1,9 @@
 """What stages `rce` and `grpo` share: their data, the loop over epochs with exact resume, and the selectors' files."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -12,13 +12,13 @@ from torch import Tensor
 from ablation.contract.atomic import replacing
 from trainers.checkpoint import Checkpoint
 from trainers.demonstrations.config import DemonstrationsConfig, Grpo, Rce, Reward, Selector
-from trainers.demonstrations.offline import FILE, OfflineData, read_candidates
-from trainers.demonstrations.prepared import load_prepared
+from trainers.demonstrations.prepared import OfflineData, load_prepared, read_candidates
 from trainers.demonstrations.selector import PointerSelector, build_selector
 from trainers.stage import Stage
 from trainers.state import pack, unpack
 
 Figures = dict[str, float]
+Loss = Callable[[Tensor, int], tuple[Tensor, Figures]]  # of queries (B,) at a step: the loss, and figures to log
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,7 @@ class TrainingData:
 
 def load_training_data(stage: Stage) -> TrainingData:
     """Read the inputs `embed` and `candidates`, onto the stage's first device."""
-    prepared = load_prepared(stage.inputs["embed"])
-    length = stage.config.train_shots or stage.config.shots
-    offline = read_candidates(stage.inputs["candidates"] / FILE, prepared.candidates, length)
+    prepared, offline = load_prepared(stage.inputs["embed"]), read_candidates(stage.inputs["candidates"])
     numbers = {name: number for number, name in enumerate(prepared.names)}
     query, candidates = prepared.scaled(torch.tensor([numbers[name] for name in offline.queries]))
     device = stage.devices[0]
@@ -46,7 +44,9 @@ def load_training_data(stage: Stage) -> TrainingData:
 
 
 def trained_on(config: DemonstrationsConfig) -> list[Reward]:
-    """Return the rewards of which each trains a selector: one, or those of `per_shot`."""
+    """Return the rewards of which each trains a selector: one, those of `per_shot`, or none for a baseline."""
+    if config.selector.kind != "pointer":
+        return []
     return [config.reward.model_copy(update={"mode": mode}) for mode in config.per_shot] or [config.reward]
 
 
@@ -56,84 +56,69 @@ def rewards_of(parts: Mapping[str, Any], offline: OfflineData, reward: Reward) -
     Raises ValueError where all sequences have the same: there is nothing to learn.
     """
     gain = offline.info_score if reward.gain == "probability" else offline.logp_gain
-    rewards = parts[f"reward_{reward.mode}"](offline.correct, offline.acc_score, gain, reward)
-    filled = rewards[offline.present]
-    if (filled == filled[0]).all():
+    rewards: Tensor = parts[f"reward_{reward.mode}"](offline.correct, offline.acc_score, gain, reward)
+    if (rewards == rewards[0, 0]).all():
         raise ValueError(
-            f"reward.mode = {reward.mode}: all {len(filled)} sequences have the same reward, {float(filled[0]):g}; "
-            "the scores that it needs are missing or equal in the offline data: choose another mode, or add them"
+            f"reward.mode = {reward.mode}: all {rewards.numel()} sequences have the same reward, "
+            f"{float(rewards[0, 0]):g}: choose another mode, or propose other sequences"
         )
     return rewards
 
 
 def train_selectors(
     stage: Stage,
-    rewards: Sequence[Reward],
-    start: Callable[[Reward], tuple[PointerSelector, "Loss"]],
-    *,
-    queries: int,
+    data: TrainingData,
     settings: Rce | Grpo,
+    start: Callable[[Reward, Tensor], tuple[PointerSelector, Loss]],
+    *,
+    epochs: int,
 ) -> None:
     """Train a selector for each reward, one after the other, and save it; after a kill go on with the same bits.
 
     Args:
         stage: for checkpoints, metrics and progress. Metrics are means over an epoch, named after the stage.
-        rewards: the modes.
-        start: returns the initial selector of a reward and its loss.
-        queries: number of training queries.
-        settings: epochs, batch_size, lr, max_grad_norm.
+        data: the queries.
+        settings: batch_size, lr, max_grad_norm.
+        start: returns the initial selector of a reward and its loss, given the rewards (Q, N) too.
+        epochs: passes over the queries.
     """
-    found = stage.load_checkpoint()
-    for place, reward in enumerate(rewards):
-        if found is not None and place < found.state["place"]:
-            continue
-        model, loss = start(reward)
-        trainer = _Trainer(stage, model, loss, queries=queries, settings=settings)
-        trainer.run(place, len(rewards), found if found is not None and found.state["place"] == place else None)
+    rewards, found = trained_on(stage.config), stage.load_checkpoint()
+    done = 0 if found is None else found.state["place"]
+    for place, reward in enumerate(rewards[done:], done):
+        model, loss = start(reward, rewards_of(stage.parts, data.offline, reward))
+        trainer = _Trainer(stage, model, loss, queries=len(data), settings=settings, epochs=epochs)
+        trainer.run(place, len(rewards), found if place == done else None)
         save_selector(stage.out, reward.mode, model)
-        if place + 1 < len(rewards):  # nothing of the next one yet
-            stage.save_checkpoint((place + 1) * settings.epochs, {"begun": torch.zeros(())}, {"place": place + 1})
-
-
-class Loss(Protocol):
-    """What a training stage minimises."""
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Take note of the policy before the epoch; before epoch 0 it is the one that the loss began with."""
-        ...
-
-    def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, Figures]:
-        """Return the loss of queries (B,) at a step, and figures to log."""
-        ...
 
 
 class _Trainer:
     """One selector, its optimiser and the order of its queries."""
 
-    def __init__(self, stage: Stage, model: PointerSelector, loss: Loss, *, queries: int, settings: Rce | Grpo) -> None:
+    def __init__(
+        self, stage: Stage, model: PointerSelector, loss: Loss, *, queries: int, settings: Rce | Grpo, epochs: int
+    ) -> None:
         self.stage, self.model, self.loss, self.queries, self.settings = stage, model, loss, queries, settings
+        self.epochs = epochs
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01, fused=True)
         self.generator = torch.Generator().manual_seed(1_000_003 * ((stage.seed or 0) + 1))
         self.parts = {"model": model}, {"optimizer": self.optimizer}, {"generator": self.generator}
 
     def run(self, place: int, places: int, found: Checkpoint | None) -> None:
         """Train for all epochs, or for those that are left after the checkpoint."""
-        settings, stage, first = self.settings, self.stage, 0
-        if found is not None and "begun" not in found.tensors:
+        stage, before = self.stage, place * self.epochs
+        if found is not None:
             unpack(found.tensors, *self.parts)
-            first = found.step - place * settings.epochs
         prefix = stage.id.rpartition(".")[2]
-        for epoch in range(first, settings.epochs):
+        for epoch in range(0 if found is None else found.step - before, self.epochs):
             figures = self._epoch(epoch)
-            done = place * settings.epochs + epoch + 1
+            done = before + epoch + 1
             stage.log_metrics(done, {f"{prefix}/{name}": value for name, value in figures.items()})
-            stage.progress(done, places * settings.epochs, "epochs")
-            if (epoch + 1) % stage.config.checkpoint_every == 0 and epoch + 1 < settings.epochs:
+            stage.progress(done, places * self.epochs, "epochs")
+            if (epoch + 1) % stage.config.checkpoint_every == 0 and done < places * self.epochs:
                 stage.save_checkpoint(done, pack(*self.parts), {"place": place})
 
     def _epoch(self, epoch: int) -> Figures:
         """Go through all queries once; return the means of loss, gradient norm and the loss's figures."""
-        self.loss.begin_epoch(epoch)
         sums: Figures = {}
         order = torch.randperm(self.queries, generator=self.generator)
         batches = order.split(self.settings.batch_size)
@@ -147,6 +132,16 @@ class _Trainer:
             for name, value in figures.items():
                 sums[name] = sums.get(name, 0.0) + value * len(rows) / self.queries
         return sums
+
+
+def save_sequences(stage: Stage, data: TrainingData, name: str, values: Tensor, subsets: list[list[str]]) -> None:
+    """Write a value (Q, N) of every sequence as items of protocol `data`, with their subsets."""
+    rows = [
+        (f"{query}/{number}", subset, "data", name, value)
+        for query, of_query, those in zip(data.offline.queries, values.tolist(), subsets, strict=True)
+        for number, (value, subset) in enumerate(zip(of_query, those, strict=True))
+    ]
+    stage.save_items(rows)
 
 
 def selector_file(folder: Path, mode: str) -> Path:

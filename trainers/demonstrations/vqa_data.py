@@ -1,4 +1,4 @@
-"""Questions about images: one JSON file of lines, or the official files of OK-VQA and VQAv2 as they are downloaded."""
+"""Questions about images: the official files of OK-VQA and VQAv2 as they are downloaded, and the official accuracy."""
 
 import itertools
 import json
@@ -29,31 +29,26 @@ class VisualQuestion:
 
 @dataclass(frozen=True)
 class VisualData:
-    """Questions to learn from, and those of the evaluation file; None where all are in one file."""
+    """Questions to learn from, and those to evaluate on."""
 
     training: list[VisualQuestion]
-    evaluation: list[VisualQuestion] | None
+    evaluation: list[VisualQuestion]
 
 
 def read_data(folder: Path, images: Path) -> VisualData:
-    """Read what the asset `data` holds.
+    """Read the asset `data`: the official `*mscoco_<split>_questions.json` and `*mscoco_<split>_annotations.json`.
 
-    Either one file of JSON lines, or the official pairs `*mscoco_train2014_questions.json` and
-    `*mscoco_train2014_annotations.json`, and the same of an evaluation split (val2014). Images are
-    `COCO_<split>_<12 digits>.jpg`, in `images` or in its folder of the split's name.
+    Splits are train2014 and one to evaluate on (val2014). Images are `COCO_<split>_<12 digits>.jpg`, in `images` or in
+    its folder of the split's name.
 
-    Raises ValueError where a file is missing or wrong; with file, line or question.
+    Raises ValueError where a file is missing or wrong; with file or question.
     """
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".jsonl"))
-    if not any(path.name.endswith(QUESTIONS) for path in files):
-        if len(files) != 1:
-            raise ValueError(f"{folder}: expected one file of lines, or official pairs of questions and annotations")
-        return VisualData(read_lines(files[0], images), None)
-    splits = {_split(path): path for path in files if path.name.endswith(QUESTIONS)}
+    splits = {_split(path): path for path in sorted(folder.glob(f"*{QUESTIONS}"))}
     training = [split for split in splits if split.startswith("train")]
     others = [split for split in splits if not split.startswith("train")]
     if len(training) != 1 or len(others) != 1:
-        raise ValueError(f"{folder}: expected questions of train and of one other split, found {', '.join(splits)}")
+        found = ", ".join(splits) or "none"
+        raise ValueError(f"{folder}: expected questions of train and of one other split, found {found}")
     first, second = (read_official(splits[split], images, split) for split in (training[0], others[0]))
     if twice := {question.id for question in first} & {question.id for question in second}:
         raise ValueError(f"{folder}: question {min(twice)} is in both splits")
@@ -87,7 +82,9 @@ def read_official(path: Path, images: Path, split: str) -> list[VisualQuestion]:
             raise ValueError(f"{where}: {beside[0].name} has no annotation of it")
         given = [str(answer["answer"]) for answer in answers[number]["answers"]]
         image = _image(images, split, int(row["image_id"]), where)
-        found[number] = VisualQuestion(number, row["question"], image, _some(given, where))
+        if not given:
+            raise ValueError(f"{where} has no answers: drop it")
+        found[number] = VisualQuestion(number, row["question"], image, given)
     return list(found.values())
 
 
@@ -110,34 +107,6 @@ def _image(images: Path, split: str, number: int, where: str) -> Path:
         if path.is_file():
             return path
     raise ValueError(f"{where}: {name} is neither in {images / split} nor in {images}: correct task.images")
-
-
-def read_lines(path: Path, images: Path) -> list[VisualQuestion]:
-    """Read JSON lines with id, question, image (relative to `images`) and answers (a list of strings).
-
-    Raises ValueError with file and line where a key is missing, an image does not exist or there are no answers.
-    """
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-            question = VisualQuestion(str(row["id"]), row["question"], images / row["image"], list(row["answers"]))
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ValueError(f"{where}: needs id, question, image and answers ({error!r})") from None
-        if not question.image.is_file():
-            raise ValueError(f"{where}: {question.image} does not exist: correct it, or task.images")
-        _some(question.answers, f"{where}: question {question.id}")
-        found.append(question)
-    return found
-
-
-def _some(answers: list[str], where: str) -> list[str]:
-    if not answers:
-        raise ValueError(f"{where} has no answers: drop it")
-    return answers
 
 
 # The official accuracy (arXiv 1505.00468), which OK-VQA uses too. Answers are normalised: lower case, no punctuation,
@@ -194,18 +163,12 @@ def _words(text: str) -> str:
     return " ".join(_RESTORED.get(word, word) for word in words if word not in _ARTICLES)
 
 
-def vqa_accuracy(answer: str, annotators: Sequence[str], *, leave_one_out: bool = False) -> float:
+def vqa_accuracy(answer: str, annotators: Sequence[str]) -> float:
     """Return min(matches / 3, 1) of `answer` with the annotators' answers, all normalised.
 
-    leave_one_out: the mean of that over the annotators left out one by one, as the official script averages; with ten
-    annotators 1, 2, 3, 4 matches give 0.3, 0.6, 0.9, 1.
-
-    Raises ValueError where there are no annotators.
+    As the official script has it, the mean of that over the annotators left out one by one: with ten annotators 1, 2,
+    3, 4 matches give 0.3, 0.6, 0.9, 1.
     """
-    if not annotators:
-        raise ValueError("a question without annotators' answers has no accuracy")
     given = normalise(answer)
     matches = [given == normalise(other) for other in annotators]
-    if not leave_one_out or len(matches) == 1:
-        return min(sum(matches) / 3, 1.0)
     return sum(min((sum(matches) - match) / 3, 1.0) for match in matches) / len(matches)

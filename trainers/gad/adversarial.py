@@ -1,9 +1,9 @@
-"""The loop of the stages `warmup` and `gad`: sample, score, update the student with GSPO, update the critic.
+"""Stages `warmup` and `gad`: sample, score, update the student with GSPO, update the critic.
 
-Metrics are defined in docs/metrics-gad.md.
+In `warmup` the critic is alone for `warmup.critic_warmup` steps; in `gad` both learn from the first step. Metrics are
+defined in docs/metrics-gad.md.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,20 +15,19 @@ from trainers.gad.critic import (
     compare,
     difference_limit,
     new_critic,
-    passes,
     same_text,
     score,
     teachers_of,
     update_critic,
 )
 from trainers.gad.data import generator, number_of_steps, response_limit, rows_of_step, teacher_lengths, training_rows
-from trainers.gad.measure import measure
-from trainers.gad.quality import qualities, quality_metrics, rule_of
+from trainers.gad.measure import measure, qualities, quality_metrics, rule_of
 from trainers.gad.rollouts import Rollouts, count_steps, set_steps, steps_taken
 from trainers.gad.rows import Row, read_rows
 from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_student, save_models
 from trainers.micro_batch import OutOfMemory
 from trainers.objectives.diagnostics import Sum
+from trainers.parallel import join
 from trainers.policy.actor import Actor, clipped_objective, sampler_gap
 from trainers.policy.batch import Sequences
 from trainers.policy.learner import Averages, Learner, learner_of, minibatches, state_of
@@ -41,6 +40,8 @@ from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
 from trainers.state import run_steps
 
+RANKS = join  # several devices: a process for each
+EARLIER = {"warmup": ("seqkd", "base"), "gad": ("warmup", "seqkd", "base")}  # inputs with a student, the latest first
 # The engine's names -> those under which this study's source reports the same quantities.
 ACTOR_METRICS = {
     "policy/loss": "actor/pg_loss",
@@ -53,32 +54,23 @@ ACTOR_METRICS = {
 }
 
 
-@dataclass(frozen=True)
-class Course:
-    """Where a stage stands in its run: its settings, the steps that the stages before it took, and their names."""
-
-    name: str
-    settings: Adversarial
-    first_step: int
-    earlier: tuple[str, ...]
-
-
-def train(stage: Stage, course: Course) -> None:
-    """Run one adversarial stage and leave its student and its critic."""
-    if not course.settings.enabled:
-        stage.log.info("%s.enabled is false: nothing is trained", course.name)
+def run(stage: Stage) -> None:
+    """Run one adversarial stage and leave its student and its critic; one that is switched off leaves nothing."""
+    name = stage.id.rpartition(".")[2]
+    if not getattr(stage.config, name).enabled:
+        stage.log.info("%s.enabled is false: nothing is trained", name)
         return
-    trainer = Trainer(stage, course)
+    trainer = Trainer(stage)
     dev = read_rows(stage.inputs["data"] / "dev.jsonl")
     first, every = trainer.restore(), stage.config.keep_checkpoints
-    measured = measured_steps(trainer.steps, stage.config.evaluate)[:-1] if course.name == "gad" else []
+    measured = measured_steps(trainer.steps, stage.config.evaluate)[:-1] if name == "gad" else []
     if any(number < 1 for number in measured):
         raise ValueError(f"evaluate.checkpoints: {len(measured) + 1} students, but the stage has {trainer.steps} steps")
     if first == 0:
-        stage.log_metrics(course.first_step, trainer.before())
+        stage.log_metrics(trainer.first_step, trainer.before())
 
     def step(number: int) -> None:
-        done = course.first_step + number + 1
+        done = trainer.first_step + number + 1
         stage.log_metrics(done, trainer.step(number))
         if every and done % every == 0:
             keep_models(stage, done, trainer.student, trainer.tokenizer, trainer.critic)
@@ -95,19 +87,20 @@ def train(stage: Stage, course: Course) -> None:
             raise  # the others wait for this one
         stage.log.warning("the development split is not measured: %s", error)
         return
-    stage.log_metrics(course.first_step + steps, found)
+    stage.log_metrics(trainer.first_step + steps, found)
 
 
 class Trainer:
     """Models and optimisers of one stage of one run, and one step with them."""
 
-    def __init__(self, stage: Stage, course: Course) -> None:
-        self.stage, self.course = stage, course
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.name = stage, stage.id.rpartition(".")[2]
         config: GadConfig = stage.config
-        self.config, settings = config, course.settings
+        self.config, settings = config, getattr(config, self.name)
+        self.settings: Adversarial = settings
         adapters = stage.parts.get("adapters")
         placement = self.placement = Placement.of(stage.devices, config.precision, stage.ranks, adapters)
-        folder = latest_student(stage, course.earlier)
+        folder = latest_student(stage, EARLIER[self.name])
         self.tokenizer = load_tokenizer(folder)
         # As `Adversarial._has_reference`, here again since no key covers the code of a config module.
         needed = settings.kl_coef > 0 and settings.student == "gspo"
@@ -126,9 +119,10 @@ class Trainer:
         self.advantages = stage.parts["advantages"]
         self.loss = build_loss(config, stage.parts["discriminator"])
         self.task = rule_of(stage)
-        self.lengths = teacher_lengths(stage.inputs["data"], course.name)
-        self.rows = training_rows(stage.inputs["data"], course.name)
-        self.steps = number_of_steps(len(self.rows), config.rollout.prompts, settings.epochs, settings.max_steps)
+        self.lengths = teacher_lengths(stage.inputs["data"])
+        self.rows = training_rows(stage.inputs["data"])
+        self.steps = self._steps_of(settings)
+        self.first_step = self._steps_of(config.warmup) if self.name == "gad" and config.warmup.enabled else 0
         learners = {"student": self.actor.learner, "critic": self.critic_learner}
         self.state = state_of(learners, {"student_steps": 0})
         count_steps(self.student, self.actor.learner.optimizer)
@@ -155,17 +149,17 @@ class Trainer:
 
     def before(self) -> dict[str, float]:
         """Return what is known before the first step; a warm-up that is too short for its critic is warned of."""
-        missing = max(0, self.course.settings.critic_warmup - self.steps)
+        missing = max(0, self.settings.critic_warmup - self.steps)
         if missing:
             self.stage.log.warning(
                 "%s has %d steps, of which critic_warmup asks %d for the critic alone: the student does not learn here",
-                self.course.name,
+                self.name,
                 self.steps,
-                self.course.settings.critic_warmup,
+                self.settings.critic_warmup,
             )
         values = {"critic/missing_warmup_steps": float(missing), "critic/diff_limit": difference_limit(self.config)}
         if self.config.critic.init == "student":
-            values["critic/prior_steps"] = self.course.first_step
+            values["critic/prior_steps"] = self.first_step
         return values
 
     def step(self, step: int) -> dict[str, float]:
@@ -185,18 +179,18 @@ class Trainer:
         metrics |= compare(self.loss, of_teacher, scores)
         said = [text for text in decode(self.tokenizer, teacher.response_ids, teacher.mask) for _ in range(group)]
         metrics |= same_text(said, texts, of_teacher, scores)
-        rewards = (scores.raw if config.reward == "raw" else scores.pooled).cpu()
+        rewards = scores.raw.cpu()
         advantages = self.advantages(rewards, group)
         metrics |= self._summary(rows, sequences, texts, rewards, advantages)
-        if step >= self.course.settings.critic_warmup:
-            imitates = self.course.settings.student == "cross_entropy"
+        if step >= self.settings.critic_warmup:
+            imitates = self.settings.student == "cross_entropy"
             metrics |= self._imitate(rows, step) if imitates else self._update_student(sequences, advantages, step)
         metrics |= update_critic(
             self.critic_learner,
             self.loss,
             teacher,
             sequences,
-            update=passes(config),
+            update=config.update,
             pooling=config.pooling,
             generator=self._generator("critic minibatches", step),
         )
@@ -212,7 +206,7 @@ class Trainer:
             config=self.config,
             task=self.task,
             placement=self.placement,
-            lengths=teacher_lengths(self.stage.inputs["data"]),
+            lengths=self.lengths,
             critic=self.critic,
             memory=self.stage.micro_batch(self.config.evaluate.batch_size),
         )
@@ -221,10 +215,9 @@ class Trainer:
 
     def _actor(self, reference: nn.Module | None) -> Actor:
         """Return the student as GSPO updates it."""
-        config, settings = self.config, self.course.settings
-        update = config.update
+        config, update = self.config, self.config.update
         return Actor(
-            learner=learner_of(self.stage, self.student, settings.actor_lr, update),
+            learner=learner_of(self.stage, self.student, self.settings.actor_lr, update),
             objective=clipped_objective(self.stage.parts, config.clip, update.aggregation),
             update=update,
             placement=self.placement,
@@ -234,11 +227,11 @@ class Trainer:
         )
 
     def _critic(self, student: Path) -> ValueModel:
-        folder = latest_critic(self.stage, self.course.earlier)
+        folder = latest_critic(self.stage, EARLIER[self.name])
         memory, seed = self.config.memory, self.stage.seed
         if folder is not None:
             return ValueModel.load(folder, self.placement, sees_token=True).with_adapters(memory, seed)
-        if self.course.name == "gad":
+        if self.name == "gad":
             self.stage.log.warning("warmup is skipped: the student meets a critic that has learnt nothing yet")
         new_head = self._generator("critic head", 0)
         reward_model = asset_files(self.stage, "reward_model")
@@ -248,7 +241,7 @@ class Trainer:
     def _update_student(self, sequences: Sequences, advantages: Tensor, step: int) -> dict[str, float]:
         batch = self.actor.batch(sequences, advantages)
         gap = sampler_gap(self.actor, batch, self.config.precision.compute)
-        kl_coef = self.course.settings.kl_coef
+        kl_coef = self.settings.kl_coef
         found = self.actor.learn(batch, kl_coef=kl_coef, generator=self._generator("minibatches", step))
         return {ours: found[name] for name, ours in ACTOR_METRICS.items() if name in found} | gap
 
@@ -287,10 +280,13 @@ class Trainer:
         found = qualities(self.task, asked, texts, ended)
         return {name: value.item() for name, value in values.items()} | quality_metrics(found, rewards, group)
 
+    def _steps_of(self, settings: Adversarial) -> int:
+        return number_of_steps(len(self.rows), self.config.rollout.prompts, settings.epochs, settings.max_steps)
+
     def _rows_of(self, step: int) -> list[Row]:
-        name, seed = self.course.name, self.stage.seed or 0
-        chosen = rows_of_step(len(self.rows), self.config.rollout.prompts, step, purpose=name, seed=seed)
+        prompts, seed = self.config.rollout.prompts, self.stage.seed or 0
+        chosen = rows_of_step(len(self.rows), prompts, step, purpose=self.name, seed=seed)
         return [self.rows[i] for i in chosen]
 
     def _generator(self, purpose: str, step: int) -> torch.Generator:
-        return generator(f"{self.course.name} {purpose}", self.stage.seed or 0, step)
+        return generator(f"{self.name} {purpose}", self.stage.seed or 0, step)

@@ -28,7 +28,6 @@ ADVERSARIAL = (  # keys that only the two adversarial stages and their critic us
     "sampling",
     "rollout",
     "pooling",
-    "reward",
     "advantage",
     "ratio",
     "clip",
@@ -40,7 +39,6 @@ ADVERSARIAL = (  # keys that only the two adversarial stages and their critic us
     "balanced",
     "memory",
 )
-OTHER_SOURCES = ("validation_source", "seqkd_source", "warmup_source", "gad_source")
 
 
 class _Strict(BaseModel):
@@ -148,10 +146,6 @@ class Critic(_Strict):
         default="student", description="A copy of the first student with a new head, or the asset."
     )
     head_std: float = Field(default=0.02, ge=0, description="Standard deviation of a new head.")
-    epochs: int | None = Field(default=None, ge=1, description="Passes over a step's pairs; null: `update.epochs`.")
-    minibatches: int | None = Field(
-        default=None, ge=1, description="Optimizer steps per pass; null: `update.minibatches`."
-    )
     micro_batch: int | None = Field(default=None, ge=1, description="Prompts per forward and backward pass; null: all.")
     end_token: bool = Field(default=True, description="Teacher responses end with the end token.")
     betas: tuple[float, float] = Field(default=(0.9, 0.99), description="For AdamW.")
@@ -199,16 +193,10 @@ class GadConfig(_Strict):
     validation_source: Asset | None = Field(
         default=None, description="Development and test rows; null: part of `data_source`."
     )
-    seqkd_source: Asset | None = Field(default=None, description="Rows of stage 1; null: `data_source`.")
-    warmup_source: Asset | None = Field(default=None, description="Rows of stage 2; null: `data_source`.")
-    gad_source: Asset | None = Field(default=None, description="Rows of stage 3; null: `data_source`.")
     model: Asset | None = Field(default=None, description="Initial student; null: `scratch` and `base`.")
     reward_model: Asset | None = Field(
         default=None,
         description="For critic.init reward_model: a classifier or language model of any size.",
-    )
-    judge: Annotated[Asset | None, Absent(None)] = Field(
-        default=None, description="Compares responses with the teacher's: a reward or chat model."
     )
     scratch: Scratch = Field(default=Scratch(), description="Size of a model from scratch.")
     base: Base = Field(default=Base(), description="Training of a model from scratch.")
@@ -221,9 +209,6 @@ class GadConfig(_Strict):
     rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
     pooling: Literal["mean", "sum", "last", "last_per_token"] = Field(
         default="last", description="Response score from token scores; last_per_token: the last, divided by the length."
-    )
-    reward: Literal["raw", "pooled"] = Field(
-        default="raw", description="Score before (raw) or after (pooled) division by the length."
     )
     advantage: Literal["relative", "normalized"] = Field(
         default="normalized", description="R - group mean; normalized: divided by its standard deviation."
@@ -259,10 +244,6 @@ class GadConfig(_Strict):
                 f"{self.sampling.temperature}",
             ),
             (self.task is None and self.model is None, "task null needs a pretrained `model`"),
-            (
-                self.task is not None and self.data_source is not None,
-                "data_source is not used: set task to null",
-            ),
             (self.task is not None and self.data.train is None, "data.train: a generated task needs a number"),
             (
                 self.task is not None and min(self.data.dev, self.data.test) < 1,
@@ -278,7 +259,7 @@ class GadConfig(_Strict):
             ),
             *(
                 (self.task is not None and getattr(self, name) is not None, f"{name} is not used: set task to null")
-                for name in OTHER_SOURCES
+                for name in ("data_source", "validation_source")
             ),
             (
                 self.critic.init == "reward_model" and self.reward_model is None,
@@ -308,7 +289,7 @@ class GadConfig(_Strict):
             part = getattr(self, name)
             if not part.enabled:
                 others = [f"{name}.{field}" for field in type(part).model_fields if field != "enabled"]
-                keys |= dict.fromkeys([*others, f"{name}_source"], f"{name}.enabled is false")
+                keys |= dict.fromkeys(others, f"{name}.enabled is false")
             elif isinstance(part, Adversarial) and part.student == "cross_entropy":
                 keys[f"{name}.kl_coef"] = f"{name}.student is cross_entropy"
         if self.rollout.engine != "vllm":

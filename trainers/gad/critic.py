@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.gad.config import Critic as Settings
-from trainers.gad.config import GadConfig, Update
+from trainers.gad.config import GadConfig
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import Sum
 from trainers.objectives.discriminators import Diagnostics, Pooling, Scores, pair_diagnostics, pool
@@ -38,12 +38,6 @@ def difference_limit(config: GadConfig) -> float:
     The GAD notes: section 19 has 1; section 12.4 allows 5 under v2.
     """
     return config.hinge.max_margin if config.discriminator in ("v1", "v2") else 1.0
-
-
-def passes(config: GadConfig) -> Update:
-    """Return the update settings whose passes and minibatches the critic takes: its own, or the student's."""
-    own = {name: value for name in ("epochs", "minibatches") if (value := getattr(config.critic, name)) is not None}
-    return config.update.model_copy(update=own)
 
 
 def new_critic(
@@ -144,12 +138,8 @@ def pair_scores(
     """Return the scores of the pairs of some prompts: teacher's, repeated for each response of the group; student's."""
     responses = (prompts[:, None] * group + torch.arange(group)).flatten()
     of_teacher = _pooled(critic, teacher.select(prompts), pooling)
-    return repeat(of_teacher, group), _pooled(critic, student.select(responses), pooling)
-
-
-def repeat(scores: Scores, group: int) -> Scores:
-    """Return each score `group` times, side by side."""
-    return Scores(*(values.repeat_interleave(group, 0) for values in scores))
+    repeated = Scores(*(values.repeat_interleave(group, 0) for values in of_teacher))
+    return repeated, _pooled(critic, student.select(responses), pooling)
 
 
 def _pooled(critic: nn.Module, sequences: Sequences, pooling: Pooling) -> Scores:

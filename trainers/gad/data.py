@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ablation.contract.atomic import write_json
 from ablation.contract.reading import read_json
+from trainers.assets import files, only_file
 from trainers.gad.config import GadConfig
 from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
 from trainers.policy.models import load_tokenizer
@@ -43,31 +44,24 @@ def rows_of_step(rows: int, batch_size: int, step: int, *, purpose: str, seed: i
 
 
 SPLITS = ("train", "dev", "test")
-TRAINED = ("seqkd", "warmup", "gad")  # stages that may have training rows of their own: the assets `<stage>_source`
 WORKED = "base.jsonl"  # flawed worked responses of a generated task, for a model from scratch
 LENGTHS = "teacher_lengths.json"
 
 
 def run(stage: Stage) -> None:
-    """Write the rows of each split; log and keep the token statistics of the teacher's responses.
-
-    train.jsonl, dev.jsonl and test.jsonl, and train_<stage>.jsonl for a stage that has a source of its own.
-    """
+    """Write train.jsonl, dev.jsonl and test.jsonl; log and keep the token statistics of the teacher's responses."""
     config: GadConfig = stage.config
     model = asset_files(stage, "model")
     words = () if model is not None else load_task(stage).words
     tokenizer = word_tokenizer(words or ()) if model is None else load_tokenizer(model)
     splits = _of_files(stage, tokenizer) if config.task is None else _generated(stage, config)
-    lengths = {}
     for split, rows in splits.items():
         write_rows(stage.out / f"{split}.jsonl", rows)
         stage.log_metrics(0, {f"rows/{split}": len(rows)})
-        if split.startswith("train"):
-            tokens = [len(response_tokens(tokenizer, row.teacher_response)) for row in rows]
-            lengths[split] = length_statistics(tokens)
-            stage.log.info("teacher responses of %s, tokens: %s", split, lengths[split])
+    lengths = length_statistics([len(response_tokens(tokenizer, row.teacher_response)) for row in splits["train"]])
+    stage.log.info("teacher responses, tokens: %s", lengths)
     write_json(stage.out / LENGTHS, lengths)
-    stage.log_metrics(0, {f"teacher/length_{name}": value for name, value in lengths["train"].items()})
+    stage.log_metrics(0, {f"teacher/length_{name}": value for name, value in lengths.items()})
 
 
 def length_statistics(lengths: list[int]) -> dict[str, float]:
@@ -77,15 +71,15 @@ def length_statistics(lengths: list[int]) -> dict[str, float]:
     return {"mean": float(values.mean()), **percentiles, "max": float(values.max())}
 
 
-def training_rows(folder: Path, stage: str) -> list[Row]:
-    """Return the rows that `stage` trains on: its own, or those of all stages."""
-    return read_rows(folder / f"{_training_split(folder, stage)}.jsonl")
+def training_rows(folder: Path) -> list[Row]:
+    """Return the rows that all stages train on, from the folder of the stage `data`."""
+    return read_rows(folder / "train.jsonl")
 
 
-def teacher_lengths(folder: Path, stage: str | None = None) -> dict[str, float]:
-    """Return the statistics that the stage `data` left in `folder`: of a stage's training rows; None: of the common."""
-    found = read_json(folder / LENGTHS)
-    return found["train" if stage is None else _training_split(folder, stage)]
+def teacher_lengths(folder: Path) -> dict[str, float]:
+    """Return the statistics of the training rows that the stage `data` left in `folder`."""
+    found: dict[str, float] = read_json(folder / LENGTHS)
+    return found
 
 
 def response_limit(config: GadConfig, lengths: dict[str, float]) -> int:
@@ -97,11 +91,6 @@ def response_limit(config: GadConfig, lengths: dict[str, float]) -> int:
     return math.ceil((lengths["p99"] if given is None else given) * config.sampling.length_factor)
 
 
-def _training_split(folder: Path, stage: str) -> str:
-    own = f"train_{stage}"
-    return own if (folder / f"{own}.jsonl").exists() else "train"
-
-
 def _generated(stage: Stage, config: GadConfig) -> dict[str, list[Row]]:
     data = config.data
     sizes: dict[str, Any] = {"warm": data.base, "train": data.train, "dev": data.dev, "test": data.test}
@@ -111,31 +100,15 @@ def _generated(stage: Stage, config: GadConfig) -> dict[str, list[Row]]:
 
 
 def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[Row]]:
-    """Return the rows of the sources; a chat of the development or test split is trained on in no stage."""
+    """Return the rows of the sources; a chat of the development or test split is not trained on."""
     data, counts = stage.config.data, {"duplicates": 0, "too_long": 0}
-    given = {
-        name: _usable(stage, tokenizer, folder, counts)
-        for name in ("data_source", "validation_source", *(f"{each}_source" for each in TRAINED))
-        if (folder := asset_files(stage, name)) is not None
-    }
-    if "data_source" not in given:
-        raise ValueError("task is null: the config key `data_source` must hold an asset")
-    splits = split_rows(
-        given["data_source"],
-        train=data.train,
-        dev=data.dev,
-        test=data.test,
-        seed=data.seed,
-        validation=given.get("validation_source"),
-    )
+    rows = _usable(stage, tokenizer, stage.inputs["data_source"], counts)
+    validation = None
+    if "validation_source" in stage.inputs:
+        validation = _usable(stage, tokenizer, stage.inputs["validation_source"], counts)
+    splits = split_rows(rows, train=data.train, dev=data.dev, test=data.test, seed=data.seed, validation=validation)
     held = {row.id for split in ("dev", "test") for row in splits[split]}
-    sources = {f"train_{each}": given[f"{each}_source"] for each in TRAINED if f"{each}_source" in given}
-    for split, rows in sources.items():
-        splits[split] = [row for row in rows if row.id not in held]
-        if not splits[split]:
-            raise ValueError(f"{split}: all of its {len(rows)} rows are in the development or test split")
-    read = [*sources.values(), *([given["data_source"]] if "validation_source" in given else [])]
-    counts["held_out"] = sum(row.id in held for rows in read for row in rows)
+    counts["held_out"] = 0 if validation is None else sum(row.id in held for row in rows)
     for name, problem in (
         ("duplicates", "chats that were there before"),
         ("too_long", "prompts above data.max_prompt_length"),
@@ -147,9 +120,9 @@ def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, lis
     return splits
 
 
-def _usable(stage: Stage, tokenizer: PreTrainedTokenizerBase, folder: Path, counts: dict[str, int]) -> list[Row]:
+def _usable(stage: Stage, tokenizer: PreTrainedTokenizerBase, asset: Path, counts: dict[str, int]) -> list[Row]:
     """Return the rows of a source; those that are left out are added to `counts`."""
-    rows, duplicates = read_teacher_rows(_only_file(folder))
+    rows, duplicates = read_teacher_rows(only_file(files(asset)))
     counts["duplicates"] += duplicates
     longest = stage.config.data.max_prompt_length
     if longest is None:
@@ -157,10 +130,3 @@ def _usable(stage: Stage, tokenizer: PreTrainedTokenizerBase, folder: Path, coun
     short = [row for row in rows if len(message_tokens(tokenizer, row.content)) <= longest]
     counts["too_long"] += len(rows) - len(short)
     return short
-
-
-def _only_file(folder: Path) -> Path:
-    found = sorted(path for path in folder.iterdir() if path.suffix in (".parquet", ".jsonl", ".json"))
-    if len(found) != 1:
-        raise ValueError(f"{folder}: expected one .parquet or .jsonl file, found {len(found)}")
-    return found[0]

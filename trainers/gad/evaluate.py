@@ -11,15 +11,12 @@ import pandas as pd
 
 from trainers.gad.config import GadConfig
 from trainers.gad.data import teacher_lengths
-from trainers.gad.judge import load_judge
-from trainers.gad.measure import COLUMNS, SUBSET, measure
-from trainers.gad.quality import rule_of
+from trainers.gad.measure import COLUMNS, SUBSET, measure, rule_of
 from trainers.gad.rows import read_rows
 from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student, measured_models
 from trainers.parallel import join
 from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.quotes import Quotes
-from trainers.policy.sources import asset_files
 from trainers.policy.value_model import ValueModel
 from trainers.samples import save_samples
 from trainers.stage import Stage
@@ -42,10 +39,8 @@ def run(stage: Stage) -> None:
     models = [(folder, critic), *((each / STUDENT, each / CRITIC) for each in measured_models(stage))]
     asked = [{"item": row.id, "prompt": row.chat, "reference": row.teacher_response} for row in rows]
     quotes = Quotes(asked, SUBSET, outcome="rule")
-    inputs = {name: stage.inputs[name] for name in ("data", "judge") if name in stage.inputs}
-    frames, measured = [], MeasuredModels(config, inputs)
-    given, rule = asset_files(stage, "judge"), rule_of(stage)
-    judge = None if given is None else load_judge(given, placement, config.evaluate.batch_size)
+    frames, measured = [], MeasuredModels(config, {"data": stage.inputs["data"]})
+    rule = rule_of(stage)
     for number, (folder, critic) in enumerate(models):
         student = load_policy(folder, placement.device, config.precision)
         measured.add(student.state_dict(), folder)
@@ -67,7 +62,6 @@ def run(stage: Stage) -> None:
             lengths=teacher_lengths(stage.inputs["data"]),
             critic=scorer,
             memory=memory,
-            judge=judge,
             greedily=number == 0,
             keep=quotes.keep if number == 0 else None,
         )

@@ -42,8 +42,6 @@ def footprint(stage: str, config: GadConfig, models: Mapping[str, ModelAsset], d
         made = _adversarial(stage, config, learns, critic, found)
     else:
         made = _evaluate(config, student, critic, found, devices)
-        if "judge" in models and (judge := shapes.of("judge", "judge")) is not None:
-            made = replace(made, held={**made.held, **Model("judge", judge, config.precision, frozen=True).held})
     unknown = shapes.unknown + (engine_of(config.rollout.engine) if adversarial else ())
     return replace(made, assumed=found.assumed, unknown=unknown)
 
@@ -77,7 +75,7 @@ def _supervised(stage: str, config: GadConfig, student: Shape, found: _Lengths, 
 
 
 def _adversarial(stage: str, config: GadConfig, student: Model, critic: Shape | None, found: _Lengths) -> Footprint:
-    rollout, minibatches = config.rollout, config.critic.minibatches or config.update.minibatches
+    rollout, minibatches = config.rollout, config.update.minibatches
     group, tokens, devices = rollout.group_size, found.prompt + found.response, student.devices
     responses, settings = rollout.prompts * group, getattr(config, stage)
     reference, models = student.reference if settings._has_reference else None, [student]

@@ -1,27 +1,83 @@
-"""A student on held-out prompts: nearness to the teacher, the task's rule, the critic's verdict, response length."""
+"""How good responses are: nearness to the teacher (chrF2, ROUGE-L), the task's rule, the critic's verdict, length."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
 import torch
+from sacrebleu.metrics import CHRF
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import score, teachers_of
-from trainers.gad.judge import Judge
-from trainers.gad.quality import qualities, rouge_l
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
 from trainers.micro_batch import MicroBatch
+from trainers.objectives.diagnostics import within_group_correlation
 from trainers.policy.models import Placement
+from trainers.policy.sources import load_task
 from trainers.policy.spread import Distinct, Keep
 from trainers.policy.value_model import ValueModel
-from trainers.tasks.interface import Task
+from trainers.stage import Stage
+from trainers.tasks.interface import Task, by_rule
 
 SUBSET = "test"
 COLUMNS = ["item", "subset", "protocol", "name", "value"]
+_CHRF = CHRF()  # sacreBLEU's defaults: character 6-grams, beta 2, no word n-grams (Popović 2015)
+_CHARACTER = "\u3040-\u30ff\u4e00-\u9fff"  # of a script without spaces: each is a word
+_WORDS = re.compile(rf"[{_CHARACTER}]|[^\W_{_CHARACTER}]+")
+
+
+def chrf(responses: Sequence[str], references: Sequence[str]) -> list[float]:
+    """Return a number in [0, 1] for each response: 1 if it is its reference, 0 if they share no character."""
+    pairs = zip(responses, references, strict=True)
+    return [_CHRF.sentence_score(response, [reference]).score / 100 for response, reference in pairs]
+
+
+def rouge_l(responses: Sequence[str], references: Sequence[str]) -> list[float]:
+    """Return ROUGE-L (Lin 2004) in [0, 1] for each response: the F1 of the longest common subsequence of words.
+
+    Words are lower-case runs of letters and digits; a Chinese or Japanese character is one.
+    """
+    pairs = zip(responses, references, strict=True)
+    return [_f1(_WORDS.findall(one.lower()), _WORDS.findall(other.lower())) for one, other in pairs]
+
+
+def _f1(words: Sequence[str], others: Sequence[str]) -> float:
+    longest = [0] * (len(others) + 1)  # common to the words so far and the first j others
+    for word in words:
+        before = longest.copy()
+        for j, other in enumerate(others):
+            longest[j + 1] = before[j] + 1 if word == other else max(before[j + 1], longest[j])
+    return 2 * longest[-1] / max(len(words) + len(others), 1)
+
+
+def rule_of(stage: Stage) -> Task | None:
+    """Return the task, if it has a rule that tells good responses; rows of a file have none."""
+    return None if stage.config.task is None else load_task(stage)
+
+
+def qualities(
+    task: Task | None, rows: Sequence[Row], texts: Sequence[str], ended: Sequence[bool]
+) -> dict[str, list[float]]:
+    """Return `chrf` of N responses to their teacher's, and with a rule `rule`; row i belongs to text i."""
+    values = {"chrf": chrf(texts, [row.teacher_response for row in rows])}
+    if task is not None:
+        values["rule"], _ = by_rule(task, [row.problem() for row in rows], texts, ended)
+    return values
+
+
+def quality_metrics(found: Mapping[str, Sequence[float]], scores: Tensor, group_size: int) -> dict[str, float]:
+    """Return the means, and the within-group correlation of the critic's scores (N,) with each; undefined ones lack."""
+    metrics = {f"quality/{name}": sum(values) / len(values) for name, values in found.items()}
+    for name, values in found.items():
+        correlation = within_group_correlation(scores.cpu(), torch.tensor(values), group_size)
+        if torch.isfinite(correlation):
+            metrics[f"quality/{name}_correlation"] = correlation.item()
+    return metrics
 
 
 def measure(
@@ -35,18 +91,17 @@ def measure(
     lengths: Mapping[str, float],
     critic: ValueModel | None,
     memory: MicroBatch,
-    judge: Judge | None = None,
     greedily: bool = True,
     keep: Keep | None = None,
 ) -> pd.DataFrame:
     """Return one row per prompt and value: protocols `greedy` (the most likely response) and `sampled` (means).
 
-    Values: chrf, rule (where the task has one) or rouge_l, win (with a critic), judged (with a judge), length. Samples
-    are spread evenly over a prompt's responses (`trainers.policy.spread`). Their seed is the same for all variants and
-    seeds, so that differences between them are paired also in their noise. lengths: the teacher's, over the training
-    prompts; its 99th percentile sets the limit, so one very long response costs nothing. memory: of
-    `evaluate.batch_size` rows, less where there is too little memory. greedily: False leaves the protocol `greedy` out.
-    keep: is handed the responses of each protocol.
+    Values: chrf, rule (where the task has one) or rouge_l, win (with a critic), length. Samples are spread evenly over
+    a prompt's responses (`trainers.policy.spread`). Their seed is the same for all variants and seeds, so that
+    differences between them are paired also in their noise. lengths: the teacher's, over the training prompts; its 99th
+    percentile sets the limit, so one very long response costs nothing. memory: of `evaluate.batch_size` rows, less
+    where there is too little memory. greedily: False leaves the protocol `greedy` out. keep: is handed the responses of
+    each protocol.
     """
     settings = config.evaluate
     limit = math.ceil(settings.length_factor * lengths["p99"])
@@ -67,8 +122,6 @@ def measure(
         values = qualities(task, asked, texts, ended)
         if task is None:
             values["rouge_l"] = rouge_l(texts, [row.teacher_response for row in asked])
-        if judge is not None:
-            values["judged"] = judge([row.chat for row in asked], texts, [row.teacher_response for row in asked])
         values["length"] = distinct.sequences.mask.sum(1).tolist()
         if critic is not None and teacher_scores is not None:
             scores = score(critic, distinct.sequences, memory, config.pooling)

@@ -1,18 +1,34 @@
 """Prompts with teacher responses: read from Parquet or JSON lines, checked, split, and kept as JSON lines."""
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from trainers.tasks.interface import Problem, bucket
 
-ROLES = ("system", "user", "assistant")
 FIELDS = ("content", "teacher_response")
+Text = Annotated[str, StringConstraints(strict=True, pattern=r"\S")]  # that is not blank
+
+
+class Message(BaseModel):
+    """One message of a chat; further fields of a file are ignored."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Text
+
+
+class TeacherRow(BaseModel):
+    """A row as files have it; further fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    content: list[Message] = Field(min_length=1)
+    teacher_response: Text
 
 
 @dataclass(frozen=True)
@@ -49,7 +65,7 @@ def read_teacher_rows(path: Path) -> tuple[list[Row], int]:
 
     Rows of one chat count once, the first stays, whatever the teacher answered in the others.
 
-    Raises ValueError, with the file, the row's number from 1 and the reason, for the first row that cannot be used.
+    Raises ValueError, with the file, the row's number from 1, field and reason, for the first row that cannot be used.
     """
     rows: dict[str, Row] = {}
     read = 0
@@ -126,25 +142,14 @@ def _raw_rows(path: Path) -> Iterator[Any]:
 
 
 def _row(raw: Any) -> Row:
-    if not isinstance(raw, Mapping):
-        raise ValueError(f"{raw!r} is not an object with {' and '.join(FIELDS)}")
-    content, response = raw.get("content"), raw.get("teacher_response")
-    if response is None or (isinstance(response, float) and math.isnan(response)):
-        raise ValueError("no `teacher_response`: every row needs what the teacher answered")
-    if not isinstance(response, str) or not response.strip():
-        raise ValueError(f"teacher_response = {response!r}: must be text that is not empty")
-    if not isinstance(content, list) or not content:
-        raise ValueError(f"content = {content!r}: must be a list of messages {{role, content}}")
-    messages = [_message(message) for message in content]
+    try:
+        row = TeacherRow.model_validate(raw)
+    except ValidationError as error:
+        found = error.errors()[0]
+        where = ".".join(map(str, found["loc"])) or "the row"
+        raise ValueError(f"{where}: {found['msg']}, not {found['input']!r:.200}") from None
+    messages = [message.model_dump() for message in row.content]
     if messages[-1]["role"] != "user":
         raise ValueError(f"content ends with the role {messages[-1]['role']!r}: the last message must be the user's")
     text = json.dumps(messages, sort_keys=True, ensure_ascii=False)
-    return Row(f"row-{bucket(text, 16**12):012x}", messages, response)
-
-
-def _message(message: Any) -> dict[str, str]:
-    role = message.get("role") if isinstance(message, Mapping) else None
-    text = message.get("content") if isinstance(message, Mapping) else None
-    if role not in ROLES or not isinstance(text, str) or not text.strip():
-        raise ValueError(f"content has {message!r}: a message has a role ({', '.join(ROLES)}) and text as content")
-    return {"role": role, "content": text}
+    return Row(f"row-{bucket(text, 16**12):012x}", messages, row.teacher_response)

@@ -28,7 +28,7 @@ def run(stage: Stage) -> None:
     folder = latest_student(stage, ["base"])
     tokenizer = load_tokenizer(folder)
     model, _ = load_learner(folder, placement, settings.memory, stage.seed)
-    rows = training_rows(stage.inputs["data"], "seqkd")
+    rows = training_rows(stage.inputs["data"])
 
     def keep(step: int) -> None:
         if config.keep_checkpoints and step % config.keep_checkpoints == 0:

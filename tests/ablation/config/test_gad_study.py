@@ -26,7 +26,6 @@ def study():
     [
         ("extends: d-original\nwhy: a test\ndiscriminator: v1\nhinge: {max_margin: 7.0}\n", "max_margin"),
         ("extends: d-original\nwhy: a test\npooling: mean\n", "share"),
-        ("extends: d-final\nwhy: a test\nreward: pooled\n", "the same"),
     ],
 )
 def test_a_setting_that_is_not_read_is_refused(tmp_path, text, problem):
@@ -53,7 +52,7 @@ def test_a_variant_uses_exactly_the_modules_of_its_objective():
     [
         ({"seqkd": {"enabled": False}}, "seqkd.lr"),
         ({"warmup": {"enabled": False}}, "warmup.critic_warmup"),
-        ({"gad": {"enabled": False}}, "gad_source"),
+        ({"gad": {"enabled": False}}, "gad.kl_coef"),
         ({"warmup": {"enabled": False}, "gad": {"enabled": False}}, "discriminator"),
         ({"warmup": {"student": "cross_entropy"}}, "warmup.kl_coef"),
         ({}, "update.drop_zero_advantage"),

@@ -15,7 +15,7 @@ from trainers.stage import Stage
 ADJECTIVES = ["clever", "rude", "kind", "lazy", "proud", "meek", "loud", "shy", "rich", "poor"]
 NOUNS = ["rock", "spoon", "cloud", "lamp"]
 SETTINGS = {
-    "edit": {"modules": {"last": 2, "module": "mlp_out"}, "n_edits": 6, "batch_size": 6},
+    "edit": {"modules": {"last": 2}, "n_edits": 6, "batch_size": 6},
     "editor": {"rank": 8, "n_blocks": 2, "batch_size": 64},
     "split": {"train": 0.4, "dev": 0.2, "test": 0.4},
     "domains": ["gender", "race"],

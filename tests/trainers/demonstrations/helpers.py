@@ -29,7 +29,7 @@ TINY = {
 ENTRIES = {module.__name__.rpartition(".")[2]: module for module in (learner, embed, candidates, rce, grpo, evaluate)}
 READS = {
     "learner": ["task", "learner", "checkpoint_every"],
-    "embed": ["task", "score_batch", "offline_names"],
+    "embed": ["task", "score_batch"],
     "candidates": ["task", "shots", "train_shots", "proposals", "score_batch"],
     "rce": ["shots", "train_shots", "selector", "reward", "per_shot", "rce", "checkpoint_every"],
     "grpo": ["shots", "train_shots", "selector", "reward", "per_shot", "grpo", "checkpoint_every"],

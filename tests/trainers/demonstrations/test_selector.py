@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainers.demonstrations.candidates import beam_search, propose, sample, similarities
 from trainers.demonstrations.config import Proposals, Selector
-from trainers.demonstrations.proposals import beam_search, propose, sample, similarities
 from trainers.demonstrations.rce import free_candidates
 from trainers.demonstrations.selector import build_selector, sequence_logps
 

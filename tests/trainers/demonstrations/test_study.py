@@ -86,7 +86,6 @@ def test_stages_are_given_all_that_their_validation_needs():
         ("extends: rce-only\ngrpo: {clip: 0.3}\n", ("wrong.yaml", "grpo.clip = 0.3", "grpo.enabled is false")),
         ("extends: random\nselector: {layers: 2}\n", ("wrong.yaml", "selector.layers = 2", "is not trained")),
         ("extends: legacy\ngrpo: {positive_threshold: 0.0}\n", ("wrong.yaml", "no effect without grpo.min_positive")),
-        ("extends: legacy\noffline_names: position\n", ("wrong.yaml", "offline_names = position has no effect")),
         ("extends: legacy\nreward: {info_weight: 0.0}\n", ("wrong.yaml", "nothing is rewarded")),
         ("extends: legacy\nselector: {hidden: 50}\n", ("wrong.yaml", "heads = 4 does not divide hidden = 50")),
         ("extends: legacy\nselector: {layers: 4}\n", ("wrong.yaml", "selector.layers", "4")),

@@ -13,8 +13,7 @@ from tests.trainers.demonstrations.helpers import run, variant
 from trainers.demonstrations import in_context_vision, vqa_data
 from trainers.demonstrations.config import DemonstrationsConfig, Sizes, VisualQuestions
 from trainers.demonstrations.image_text import load_image_text
-from trainers.demonstrations.offline import read_candidates
-from trainers.demonstrations.prepared import load_prepared
+from trainers.demonstrations.prepared import read_candidates
 
 RED, BLUE = "COCO_train2014_000000000001.jpg", "COCO_train2014_000000000002.jpg"
 
@@ -181,7 +180,7 @@ def test_clip_embeddings_hold_image_and_question(one_model):
 
 
 def test_official_files_keep_their_order_and_the_evaluation_split_is_not_reshuffled(one_model):
-    division = one_model.divide(None)
+    division = one_model.divide()
     names = [one_model.names[item] for item in division.queries]
     tests = [names[place] for place in division.splits["test"]]
     assert tests == ["504", "503", "502"]  # the first three of the file, in its order
@@ -199,7 +198,7 @@ def test_a_whole_evaluation_file_is_asked_for_by_its_size(assets, one_model):
         task(assets, sizes=Sizes(train=3, validation=2, test=5)), one_model.model, one_model.data, None
     )
     with pytest.raises(ValueError, match=r"4 questions to evaluate, task\.sizes\.test = 5: lower it"):
-        whole.divide(None)
+        whole.divide()
 
 
 def rewritten(assets, tmp_path, name, change):
@@ -216,6 +215,7 @@ TRAIN, GIVEN = "OpenEnded_mscoco_train2014_questions.json", "mscoco_train2014_an
 @pytest.mark.parametrize(
     ("name", "change", "problem"),
     [
+        (GIVEN, lambda c: {**c, "annotations": [{**row, "answers": []} for row in c["annotations"]]}, "has no answers"),
         (TRAIN, lambda c: {**c, "questions": c["questions"] * 2}, r"train2014_questions\.json, question 109: .* twice"),
         (GIVEN, lambda c: {**c, "annotations": c["annotations"][1:]}, r"question 101: mscoco_train2014_annotations"),
         (GIVEN, lambda c: {"rows": []}, r"train2014_annotations\.json: needs annotations"),
@@ -242,19 +242,6 @@ def test_a_missing_official_file_is_named(assets, tmp_path):
         vqa_data.read_data(folder, assets / "images")
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [({"image": "none.png"}, "does not exist"), ({"answers": []}, "has no answers"), ({"id": None}, "")],
-)
-def test_a_bad_line_is_named(tmp_path, change, problem):
-    draw(tmp_path)
-    good = {"id": 1, "question": "what?", "image": RED, "answers": ["red"]}
-    bad = {**good, **change} if change != {"id": None} else {k: v for k, v in good.items() if k != "id"}
-    (tmp_path / "q.jsonl").write_text(f"{json.dumps(good)}\n{json.dumps(bad)}\n")
-    with pytest.raises(ValueError, match=rf"q\.jsonl, line 2: .*{problem}"):
-        vqa_data.read_lines(tmp_path / "q.jsonl", tmp_path)
-
-
 def test_a_model_without_template_is_refused(assets, tmp_path):
     folder = tiny_image_text.build(tmp_path / "bare", "llava")
     (folder / "chat_template.jinja").unlink()
@@ -262,13 +249,13 @@ def test_a_model_without_template_is_refused(assets, tmp_path):
         load_image_text(folder, dtype=torch.float32, device="cpu", system="")
 
 
-def settings_of(assets, **changes):
+def settings_of(assets):
     """A whole configuration of the task, at two shots and a tiny selector."""
     asset = {"kind": "model", "sources": [{"source": "path", "path": "x"}]}
     values = {"task": task(assets).model_dump(), "model": asset, "embedder": asset, "data": {**asset, "kind": "vqa"}}
     values |= {"shots": 2, "score_batch": 2, "selector": {"hidden": 8, "heads": 2}, "rce": {"epochs": 1}}
     values |= {"proposals": {"beam": 1, "temperatures": [], "random": 2}, "grpo": {"epochs": 1}}
-    return DemonstrationsConfig.model_validate(values | changes)
+    return DemonstrationsConfig.model_validate(values)
 
 
 @pytest.fixture(scope="module")
@@ -287,32 +274,9 @@ def test_a_whole_run_from_official_files_to_accuracy(assets, inputs, tmp_path):
     settings, folders = settings_of(assets), dict(inputs)
     for name in ("embed", "candidates"):
         folders[name], _ = run(name, settings, dict(folders), tmp_path / name)
-    data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=3, shots=2)
-    assert data.present.shape == (3, 3)
+    data = read_candidates(folders["candidates"])
+    assert data.pointers.shape == (3, 3, 2)
     assert not data.info_score.isnan().any()
     found, metrics = variant(tmp_path, folders, settings)
     assert set(metrics) >= {"selected/1/accuracy", "selected/2/accuracy", "selected/mean/gold_logp"}
     assert (found["evaluate"] / "items.parquet").exists()
-
-
-def test_sequences_of_the_source_are_imported_by_positions_in_the_training_file(assets, inputs, tmp_path):
-    """Its queries become the training queries, whichever the seed would have drawn."""
-    entry = {"pointer_candidates": [{"pointer": [2, 0], "vqa_correct": 1, "vqa_acc_score": 1.0}]}
-    pools = {"7": [0, 1, 2], "0": [8, 7, 3], "4": [0, 5, 6]}
-    content = {query: {"candidate_pool_ids": pool, **entry} for query, pool in pools.items()}
-    (tmp_path / "offline" / "files").mkdir(parents=True)
-    (tmp_path / "offline" / "files" / "rl_data.json").write_text(json.dumps(content))
-    offline = {"kind": "questions", "sources": [{"source": "path", "path": "x"}]}
-    settings = settings_of(assets, offline=offline, offline_names="position")
-    folders = {**inputs, "offline": tmp_path / "offline"}
-    for name in ("embed", "candidates"):
-        folders[name], _ = run(name, settings, dict(folders), tmp_path / name)
-    prepared = load_prepared(folders["embed"])
-    place = {number: str(109 - number) for number in range(9)}  # question ids fall in the file
-    assert prepared.names[:3] == [place[7], place[0], place[4]]
-    chosen = prepared.demonstration_items[prepared.pools[:3]]
-    assert chosen.tolist() == list(pools.values())
-    assert [prepared.names[number] for number in prepared.splits["test"]] == ["504", "503", "502"]
-    data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=3, shots=2)
-    assert data.queries == prepared.names[:3]
-    assert data.pointers[0, 0].tolist() == [2, 0]

@@ -15,9 +15,7 @@ from ablation.contract.fingerprint import code_of
 from ablation.contract.footprint import GIB, ModelAsset
 from trainers.assets_config import Asset
 from trainers.debias.config import DebiasConfig
-from trainers.debias.footprint import CHUNK, _edited, _editor
-from trainers.debias.footprint import footprint as of_debias
-from trainers.debias.head import OutputMatrix
+from trainers.debias.footprint import _edited, _editor
 from trainers.debias.hypernetwork import Hypernetwork
 from trainers.demonstrations.config import DemonstrationsConfig
 from trainers.demonstrations.footprint import _parameters
@@ -133,24 +131,6 @@ def test_the_editor_and_the_selector(monkeypatch):
     settings = DemonstrationsConfig()
     selector = build_selector(settings.selector, 64, 0)
     assert _parameters(settings, 64) == count(selector)
-
-
-@pytest.mark.parametrize(("dtype", "of_head"), [("float32", "bfloat16"), ("bfloat16", "float32")])
-def test_a_second_output_matrix_of_debias_is_counted_in_training(dtype, of_head):
-    sizes = {"hidden": 32, "layers": 2, "heads": 2, "vocab": 300, "positions": 64, "seed": 0}
-    model = ModelAsset(asset({"source": "random", "architecture": "gpt2", **sizes}))
-
-    def needs(stage, settings):
-        return of_debias(stage, DebiasConfig(dtype=dtype, lm_head_dtype=settings), {"model": model}, 1).peak
-
-    first = OutputMatrix(torch.zeros(300, 32, dtype=getattr(torch, dtype)), None)
-    second = first.in_dtype(getattr(torch, of_head))
-    for matrix in (first, second):
-        matrix.logits(torch.zeros(CHUNK, 32, dtype=first.weight.dtype))
-    scratch = sum(each.nbytes for each in second._scratch.values())
-    assert needs("train", of_head) - needs("train", None) == second.factor.nbytes + scratch
-    assert needs("train", dtype) == needs("train", None)
-    assert needs("evaluate", of_head) == needs("evaluate", None)
 
 
 @pytest.mark.parametrize("task", [KnightsKnaves(people=5), Arithmetic(digits=4)])

@@ -5,7 +5,7 @@ from importlib import import_module
 import pandas as pd
 
 from tests.make_stage import make_stage
-from trainers.gad.adversarial import Course, Trainer
+from trainers.gad.adversarial import Trainer
 from trainers.gad.config import GadConfig
 
 TINY = {
@@ -28,7 +28,11 @@ INPUTS = {  # as _study.yaml has them; a test compares
     "gad": ("data", "base", "seqkd", "warmup"),
     "evaluate": ("data", "base", "seqkd", "start", "warmup", "gad"),
 }
-ENTRIES = {name: f"trainers.gad.{name}" for name in INPUTS} | {"evaluate_start": "trainers.gad.evaluate"}
+ENTRIES = {name: f"trainers.gad.{name}" for name in INPUTS} | {
+    "evaluate_start": "trainers.gad.evaluate",
+    "warmup": "trainers.gad.adversarial",
+    "gad": "trainers.gad.adversarial",
+}
 
 
 def config(**changes):
@@ -38,9 +42,10 @@ def config(**changes):
     return GadConfig(**values)
 
 
-def gad_stage(folder, settings, inputs, seed=0):
-    """A stage in a folder of its name."""
-    return make_stage(folder, f"gad.{folder.name}", settings, inputs, seed=seed, stages=[folder.name, "gad"])
+def gad_stage(folder, settings, inputs, seed=0, name=None):
+    """A stage, named as its folder unless a name is given."""
+    name = name or folder.name
+    return make_stage(folder, f"gad.{name}", settings, inputs, seed=seed, stages=[name, "gad"])
 
 
 def inputs_of(root, name):
@@ -49,7 +54,7 @@ def inputs_of(root, name):
 
 def run_stage(root, name, settings, *, seed=0, inputs=None, out=None):
     """Run a stage in root/<name>; return its metrics, one row per (step, name)."""
-    stage = gad_stage(out or root / name, settings, {**inputs_of(root, name), **(inputs or {})}, seed)
+    stage = gad_stage(out or root / name, settings, {**inputs_of(root, name), **(inputs or {})}, seed, name)
     import_module(ENTRIES[name]).run(stage)
     stage.metrics.close()
     return pd.read_parquet(stage.out / "metrics.parquet")
@@ -69,10 +74,6 @@ def weights(folder):
     return (folder / "model.safetensors").read_bytes()
 
 
-def course(settings, name="warmup", first_step=0):
-    return Course(name, getattr(settings, name), first_step, ("seqkd", "base"))
-
-
 def trainer(root, settings, seed=0):
     stage = gad_stage(root / "warmup", settings, inputs_of(root, "warmup"), seed)
-    return Trainer(stage, course(settings))
+    return Trainer(stage)

@@ -7,18 +7,13 @@ import shutil
 import pandas as pd
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
 from tests.trainers.gad.helpers import config, run_stage, series
 from trainers.gad.data import teacher_lengths
-from trainers.gad.judge import QUESTION, WINS, load_judge
-from trainers.gad.quality import rouge_l
+from trainers.gad.measure import rouge_l
 from trainers.gad.rows import read_rows
 from trainers.gad.students import CRITIC, STUDENT
 from trainers.policy import responses
-from trainers.policy.config import Precision
-from trainers.policy.models import Placement
-from trainers.policy.text import word_tokenizer
 
 
 def test_stopping_after_the_warmup_evaluates_its_student(root):
@@ -68,7 +63,7 @@ def test_one_very_long_teacher_response_does_not_set_the_limit_of_the_evaluation
     lengths = teacher_lengths(root / "data")
     assert lengths["p99"] <= lengths["max"]
     outlier = {**lengths, "max": 100_000.0}
-    (root / "data" / "teacher_lengths.json").write_text(json.dumps({"train": outlier}))
+    (root / "data" / "teacher_lengths.json").write_text(json.dumps(outlier))
     run_stage(root, "warmup", config(warmup={"max_steps": 1}))
     table = run_stage(root, "evaluate", config(gad={"enabled": False}), inputs={"gad": root / "off"})
     assert len(rows) == 16
@@ -151,62 +146,3 @@ def test_rouge_l_is_the_f1_of_the_longest_common_subsequence():
     texts = ["The cat sat, on the mat", "a b", "same words", "我爱北京", ""]
     others = ["the cat was on a mat", "c", "same words", "我也爱上海", "x"]
     assert rouge_l(texts, others) == pytest.approx([2 / 3, 0, 1, 4 / 9, 0])
-
-
-def judging(folder, kind, *, says_a=False):
-    """A model of random weights that knows the letters; says_a: whatever it reads."""
-    folder.mkdir(parents=True)
-    tokenizer = word_tokenizer(["A", "B", "C", "Response", "red", "blue", "green", "which", "?"])
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
-    shape = Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=2, initializer_range=1.0, pad_token_id=0)
-    shape.num_labels = 1
-    model = kind(shape)
-    if says_a:
-        torch.nn.init.zeros_(model.lm_head.weight)  # the first of equals
-    model.save_pretrained(folder)
-    return tokenizer, model.eval()
-
-
-CPU = Placement.of(["cpu"], Precision())
-TEXTS = [["which ?"] * 4, ["red", "blue green", "green blue red", "red"], ["blue", "red", "green", "red"]]
-
-
-def test_a_reward_model_judges_by_its_scores_and_a_copy_ties(tmp_path):
-    tokenizer, model = judging(tmp_path / "judge", Qwen2ForSequenceClassification)
-    with torch.no_grad():
-        scored = [
-            [
-                model(**tokenizer(f"{p} {r}", return_tensors="pt")).logits.item()
-                for p, r in zip(TEXTS[0], some, strict=True)
-            ]
-            for some in TEXTS[1:]
-        ]
-    expected = [float(a > b) for a, b in zip(*scored, strict=True)]
-    assert load_judge(tmp_path / "judge", CPU, 3)(*TEXTS) == [*expected[:3], 0.5]
-    assert 0 < sum(expected[:3]) < 3
-
-
-def test_a_chat_model_judges_in_both_orders(tmp_path):
-    tokenizer, model = judging(tmp_path / "judge", Qwen2ForCausalLM)
-
-    def named(prompt, first, second):
-        asked = tokenizer(QUESTION.format(prompt=prompt, first=first, second=second), return_tensors="pt")
-        with torch.no_grad():
-            logits = model(**asked).logits[0, -1]
-        return max(WINS, key=lambda letter: logits[tokenizer.convert_tokens_to_ids(letter)])
-
-    expected = [(WINS[named(p, a, b)] + 1 - WINS[named(p, b, a)]) / 2 for p, a, b in zip(*TEXTS, strict=True)]
-    assert load_judge(tmp_path / "judge", CPU, 3)(*TEXTS) == [*expected[:3], 0.5]
-    judging(tmp_path / "biased", Qwen2ForCausalLM, says_a=True)
-    assert load_judge(tmp_path / "biased", CPU, 3)(*TEXTS) == [0.5] * 4  # it likes the first place, not a response
-
-
-def test_the_evaluation_has_the_judges_word_on_every_prompt(root):
-    judging(root / "judge" / "files", Qwen2ForSequenceClassification)
-    run_stage(root, "warmup", config())
-    run_stage(root, "evaluate", config(gad={"enabled": False}), inputs={"judge": root / "judge", "gad": root / "off"})
-    items = pd.read_parquet(root / "evaluate" / "items.parquet").query("name == 'judged'")
-    assert items.groupby("protocol").size().to_dict() == {"greedy": 6, "sampled": 6}
-    assert items["value"].between(0, 1).all()

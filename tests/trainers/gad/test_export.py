@@ -85,19 +85,25 @@ def logits(folder):
         return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()(IDS).logits
 
 
-@pytest.mark.parametrize(
-    ("arguments", "seed_of_weights"),
-    [(["full"], 1), (["full", "--seed", "1"], 11), (["stopped"], 20)],
-    ids=["first seed", "chosen seed", "stopped after the warm-up"],
-)
-def test_the_exported_model_has_the_students_logits(results, tmp_path, tokenizer, arguments, seed_of_weights):
+def test_the_exported_model_has_the_students_logits(results, tmp_path, tokenizer):
     target = tmp_path / "exported"
-    assert main(["export", "gad", *arguments, "--results", str(results), "--to", str(target)]) == 0
+    assert main(["export", "gad", "full", "--seed", "1", "--results", str(results), "--to", str(target)]) == 0
     with torch.no_grad():
-        expected = model_of(tokenizer, seed_of_weights)(IDS).logits
+        expected = model_of(tokenizer, 11)(IDS).logits
     torch.testing.assert_close(logits(target), expected, rtol=0, atol=0)
     assert PreTrainedTokenizerFast.from_pretrained(target)("w3 w4")["input_ids"] == tokenizer("w3 w4")["input_ids"]
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in target.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("variant", "seed", "seed_of_weights"),
+    [("full", None, 1), ("stopped", None, 20)],
+    ids=["first seed", "stopped after the warm-up"],
+)
+def test_the_last_model_of_a_run_is_found(results, tokenizer, variant, seed, seed_of_weights):
+    with torch.no_grad():
+        expected = model_of(tokenizer, seed_of_weights)(IDS).logits
+    torch.testing.assert_close(logits(find_model(results, "gad", variant, seed)), expected, rtol=0, atol=0)
 
 
 def test_what_cannot_be_exported_is_told_in_one_line(results, tmp_path, capsys):
@@ -172,8 +178,7 @@ def scores(critic):
 def test_the_exported_critic_is_a_token_classifier_with_its_scores(results, tmp_path, tokenizer, critic):
     end = find_model(results, "gad", "full", 0).parent
     save_models(end, model_of(tokenizer, 1), tokenizer, critic)
-    arguments = ["export", "gad", "full", "--part", "critic", "--results", str(results), "--to", str(tmp_path / "out")]
-    assert main(arguments) == 0
+    export(find_model(results, "gad", "full", 0, part="critic"), tmp_path / "out")
     model = AutoModelForTokenClassification.from_pretrained(tmp_path / "out", local_files_only=True).eval()
     with torch.no_grad():
         torch.testing.assert_close(model(IDS).logits[:, 2:, 0], scores(critic), rtol=0, atol=1e-6)
@@ -188,10 +193,9 @@ def test_any_kept_step_is_exported_also_of_a_stage_that_has_not_ended(results, t
     for step, seed in ((20, 30), (100, 31)):
         save_models(end / "steps" / str(step), model_of(tokenizer, seed), tokenizer)
     (end / "status.json").unlink()
-    target = tmp_path / "exported"
-    assert main(["export", "gad", "full", "--step", "20", "--results", str(results), "--to", str(target)]) == 0
     with torch.no_grad():
-        torch.testing.assert_close(logits(target), model_of(tokenizer, 30)(IDS).logits, rtol=0, atol=0)
+        kept = logits(find_model(results, "gad", "full", 0, step=20))
+        torch.testing.assert_close(kept, model_of(tokenizer, 30)(IDS).logits, rtol=0, atol=0)
     with keeping(end / "steps", 99) as folder:  # `reinforce` keeps nothing but the policy
         save_policy(folder, model_of(tokenizer, 32), tokenizer)
     assert find_model(results, "gad", "full", 0, step=99) == end / "steps" / "99"

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from tests.trainers.gad.helpers import config, course, gad_stage, inputs_of, run_stage, series, trainer
+from tests.trainers.gad.helpers import config, gad_stage, inputs_of, run_stage, series, trainer
 from tests.trainers.parallel.copying import Copying, Frozen
 from tests.trainers.policy.test_sampler_gap import broken, gap_rules
 from trainers.gad.adversarial import Trainer
@@ -56,7 +56,7 @@ def test_a_rank_that_does_not_refresh_its_copy_breaks_the_rules(root):
     for ranks, expected in ((Copying(), set()), (Frozen(), {"sampler-differs", "stale-rollouts"})):
         stage = gad_stage(root / "warmup", settings, inputs_of(root, "warmup"))
         stage.ranks = ranks
-        run = Trainer(stage, course(settings))
+        run = Trainer(stage)
         assert broken(gap_rules("gad", "warmup"), [run.step(step) for step in range(4)]) == expected
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from tests.trainers.gad.helpers import config, course, gad_stage, run_stage, series, weights
+from tests.trainers.gad.helpers import config, run_stage, series, weights
 from trainers.gad import adversarial
 from trainers.gad.config import GadConfig
 from trainers.gad.students import CRITIC, STUDENT
@@ -176,8 +176,8 @@ def test_seeds_differ_and_the_same_seed_repeats(root):
 
 def test_a_switched_off_stage_is_not_a_trainer(root, monkeypatch):
     monkeypatch.setattr(adversarial, "Trainer", None)  # it would be called
-    adversarial.train(gad_stage(root / "off", config(), {}), course(config(gad={"enabled": False}), "gad"))
-    assert not list((root / "off").iterdir())
+    run_stage(root, "gad", config(gad={"enabled": False}))
+    assert not list((root / "gad").glob("[!m]*"))
 
 
 @pytest.mark.parametrize(

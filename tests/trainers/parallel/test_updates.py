@@ -89,7 +89,7 @@ def test_the_code_of_the_ranks_is_part_of_the_stages_that_can_have_them_and_of_n
 
     for entry in (
         *("policy.reinforce", "policy.warm_start", "policy.judge", "policy.evaluate"),
-        *("gad.base", "gad.seqkd", "gad.warmup", "gad.gad", "gad.evaluate"),
+        *("gad.base", "gad.seqkd", "gad.adversarial", "gad.evaluate"),
         *("debias.prepare", "debias.train", "debias.evaluate"),
         *("demonstrations.embed", "demonstrations.candidates", "demonstrations.evaluate"),
     ):
@@ -103,6 +103,7 @@ def test_the_code_of_the_ranks_is_part_of_the_stages_that_can_have_them_and_of_n
 
 
 def test_one_device_imports_nothing_of_it():
-    check = "import sys, trainers.policy.reinforce, trainers.gad.gad; print('trainers.parallel.group' in sys.modules)"
+    entries = "trainers.policy.reinforce, trainers.gad.adversarial"
+    check = f"import sys, {entries}; print('trainers.parallel.group' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -25,7 +25,6 @@ from transformers import (
 from ablation.runner.ranks import ALONE
 from tests.make_stage import parts_of
 from tests.trainers.policy.helpers import EOS, PAD, objective_of, uniforms
-from trainers.gad.config import Critic as CriticSettings
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import build_loss, update_critic
 from trainers.micro_batch import MicroBatch
@@ -192,7 +191,7 @@ def discriminator(ranks, savers=None):
         build_loss(GadConfig(), parts_of(GadConfig(), "gad")["discriminator"]),
         teacher,
         student,
-        update=CriticSettings(epochs=3, minibatches=2),
+        update=Update(epochs=3, minibatches=2),
         pooling="mean",
         generator=torch.Generator().manual_seed(7),
     )

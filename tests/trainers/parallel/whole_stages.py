@@ -33,11 +33,10 @@ POLICY = PolicyConfig(
 )
 GAD = gad.config(gad={"enabled": False}, evaluate={"samples": 3})
 DEBIAS = debias.config(
-    edit={"modules": {"last": 2, "module": "mlp_out"}, "n_edits": 6, "batch_size": 4},
+    edit={"modules": {"last": 2}, "n_edits": 6, "batch_size": 4},
     grpo={"weight": 0.3, "reward": "balanced", "beta": 0.1},
     rcs={"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0.5, 1.0, 2.0]},
     early_stop={"key": "edit/ss_distance_mixed", "patience": 5},
-    evaluate={"protocols": ["edited", "transfer"]},
 )
 CONCEPTS = demonstrations.config(score_batch=7)
 FOLDERS = {"start": "evaluate_start"}
