@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ablation.contract.atomic import write_json
-from ablation.contract.clock import date
+from ablation.contract.atomic import date, write_json
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.process import is_locked
 from ablation.contract.reading import one_line, read_json, sha256
