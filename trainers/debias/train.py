@@ -4,6 +4,7 @@ Per edit batch (BiasEdit, arXiv 2503.08588; MALMEN, arXiv 2311.04661): predict s
 gradients, measure the edited model, take the loss back through the closed form. Per epoch: measure the development set.
 """
 
+import copy
 import math
 import random
 import time
@@ -97,7 +98,8 @@ class Trainer:
         self.stage, self.config, self.prepared, self.model = stage, config, prepared, model
         self.ranks = stage.ranks  # each has the whole model and the whole hypernetwork
         self.objective = Objective(config, stage.parts)
-        self.hypernetwork, self.best = (self._fresh().to(prepared.device) for _ in range(2))
+        self.hypernetwork = self._fresh().to(prepared.device)
+        self.best = copy.deepcopy(self.hypernetwork)
         self.memory = stage.micro_batch(config.edit.batch_size)
         self.optimiser = torch.optim.Adam(self.hypernetwork.parameters(), lr=config.meta_lr)
         self.stopping = EarlyStopping(config.early_stop.key, config.early_stop.patience)
