@@ -168,8 +168,9 @@ def test_power_at_the_minimal_detectable_effect(seeds, sd, item):
     """The effect is the one reported at the mean of what 200 studies estimate as variances: at nearly the true ones."""
     rng = np.random.default_rng(13)
     null = World((0.6, 0.6), seeds, seed_sd=sd, item=item, items=(300,))
-    studies = [contrast(null.draw(rng), (1, -1), "max", replicates=200) for _ in range(200)]
-    by_seed, by_item = (float(np.mean([getattr(s, n) for s in studies])) for n in ("seed_variance", "item_variance"))
+    noises = [contrast(null.draw(rng), (1, -1), "max", replicates=200).noise for _ in range(200)]
+    by_seed = float(np.mean([noise.seed_variance for noise in noises]))
+    by_item = float(np.mean([noise.item_variance for noise in noises]))
     effect = minimal_detectable_effect(Noise(by_seed, seeds - 1, by_item), 0.05)
     world = World((0.6 + effect, 0.6), seeds, seed_sd=sd, item=item, items=(300,))
     found = np.mean([_p(world.draw(rng), "max") <= 0.05 for _ in range(600)])
