@@ -68,16 +68,19 @@ def main(arguments: list[str]) -> int:
             break
         with contextlib.suppress(BlockingIOError):
             os.read(waker, 4096)
-        code = _reap().get(command)
-    left = end_all(grace, lambda: running(command))
+        code = _reap().get(command.pid)
+    left = end_all(grace, lambda: running(command.pid))
     writer.join(timeout=10)  # a process that no signal ends keeps the pipe open
     if code is not None and left:
         print(f"the command left {left} processes running: ended", file=sys.stderr, flush=True)
     return -signal.SIGTERM if code is None else code
 
 
-def _start(words: list[str]) -> tuple[int, int]:
-    """Start the command in a session of its own; return its process id and what it says, a pipe. Raises OSError."""
+def _start(words: list[str]) -> tuple["subprocess.Popen[bytes]", int]:
+    """Start the command in a session of its own; return it and what it says, a pipe. Raises OSError.
+
+    Keep what is returned: a Popen that is dropped reaps a command that has ended already, and its status is lost.
+    """
     prctl = ctypes.CDLL(None).prctl if _LINUX else None
 
     guard = os.getpid()
@@ -90,7 +93,7 @@ def _start(words: list[str]) -> tuple[int, int]:
 
     heard, said = os.pipe()
     options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": said, "start_new_session": True}
-    process = subprocess.Popen(words, preexec_fn=in_child, **options).pid  # noqa: PLW1509 - there is one thread
+    process = subprocess.Popen(words, preexec_fn=in_child, **options)  # noqa: PLW1509 - there is one thread
     os.close(said)
     return process, heard
 

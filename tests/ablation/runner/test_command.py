@@ -1,6 +1,7 @@
 """The stage that is a command: what it gets, how it ends, what it leaves, and that nothing of it outlives its stage."""
 
 import dataclasses
+import gc
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import pytest
 from ablation.contract.code_files import code_files
 from ablation.contract.process import is_locked
 from ablation.contract.status import read_state
+from ablation.runner import command_guard
 from tests.workflow.project import wait_for
 
 pytestmark = pytest.mark.slow  # each test starts processes
@@ -497,3 +499,18 @@ def test_code_that_is_edited_while_the_command_runs_is_no_result(command):
     assert status is None
     assert done.returncode != 0
     assert "its code has changed since the plan (program.py)" in done.stderr
+
+
+def test_a_command_that_ends_at_once_keeps_its_status(monkeypatch):
+    """On a busy machine it has ended before the guard goes on: a Popen that is dropped then would take its status."""
+
+    class Slow(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
+    monkeypatch.setattr(subprocess, "Popen", Slow)
+    command, output = command_guard._start([sys.executable, "-S", "-c", "raise SystemExit(3)"])
+    os.close(output)
+    gc.collect()
+    assert command_guard._reap() == {command.pid: 3}
