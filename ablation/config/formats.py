@@ -116,6 +116,12 @@ FORMATS = {
         "a project's `.db`, or the folder of them",
         "numeric metrics, configuration",
     ),
+    "neptune": Format(
+        ("import",),
+        "what neptune-exporter saved",
+        "the `--data-path` of neptune-exporter, or a project's folder in it: `<run>_part_<n>.parquet`",
+        "series of numbers, single values as settings; a single `float` is a metric too",
+    ),
     "database": Format(
         ("import",),
         "this project's, of another machine",

@@ -1,4 +1,4 @@
-"""One command from files that MLflow, wandb and trackio wrote to a verdict: two variants, three seeds."""
+"""One command from files of MLflow, wandb, trackio and Neptune to a verdict: two variants, three seeds."""
 
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from ablation.cli.main import main
 from ablation.judge.verdicts import judge_study
 from ablation.store.database import Store
 from tests.ablation.readers.stored import SOURCES, make
+from tests.ablation.readers.write_neptune import write_export
 
 FORMATS = {
     "mlflow": ("mlflow_stores.py", "study/mlflow.db"),
@@ -22,9 +23,17 @@ FORMATS = {
 def test_import_in_one_command(kind, source, tmp_path, monkeypatch, capsys):
     script, place = FORMATS[kind]
     (tmp_path / "files").mkdir()
-    (tmp_path / "here").mkdir()
-    path = make(kind, script, source, tmp_path / "files") / place
-    monkeypatch.chdir(tmp_path / "here")
+    check_import(kind, make(kind, script, source, tmp_path / "files") / place, tmp_path / "here", monkeypatch, capsys)
+
+
+def test_import_of_neptune_in_one_command(tmp_path, monkeypatch, capsys):
+    write_export(tmp_path / "files")
+    check_import("neptune", tmp_path / "files", tmp_path / "here", monkeypatch, capsys)
+
+
+def check_import(kind, path, here, monkeypatch, capsys):
+    here.mkdir()
+    monkeypatch.chdir(here)
     command = ["import", kind, str(path), "--study", "lr", "--metric", "acc", "--direction", "max", "--margin", "0.01"]
     assert main([*command, "--yes"]) == 0
     with Store(Path("results/tracker.duckdb")) as store:
