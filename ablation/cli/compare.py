@@ -6,8 +6,9 @@ import math
 from ablation.cli.common import direction
 from ablation.cli.terminal import print_json, terminal_width
 from ablation.contract.errors import ConfigError
-from ablation.judge.compare.arms import Options, Outcome, expand
+from ablation.judge.compare.arms import Options, expand
 from ablation.judge.compare.comparison import Comparison, Rules, compare_sides
+from ablation.judge.outcomes import Outcome
 from ablation.readers.sheet import Wanted
 from ablation.show.comparison import as_rows, in_words, write_comparison
 

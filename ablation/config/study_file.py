@@ -180,6 +180,21 @@ def check_edges(written: StudyFile, file: Path, variants: Iterable[str]) -> None
             raise ConfigError(file, "analysis.edges", name, "there is no such variant", suggest(name, known))
 
 
+def check_outcome(written: StudyFile, file: Path, configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse an outcome of more samples than the items of a variant have."""
+    if (outcome := written.analysis.outcome) is None:
+        return
+    for variant, config in configs.items():
+        samples = outcome.count(config)
+        if samples is None:
+            problem = f"{variant} has no whole number there"
+            raise ConfigError(file, "analysis.outcome.samples", outcome.samples, problem, "name a number, or keys")
+        if outcome.k > samples:
+            problem = f"items of {variant} have {samples} sample{'s' * (samples != 1)}"
+            remedy = "sample each item more often, or ask for fewer"
+            raise ConfigError(file, "analysis.outcome", str(outcome), problem, remedy)
+
+
 def read_published(configs: Path, written: StudyFile, file: Path, variants: Iterable[str]) -> PublishedFile | None:
     """Read the published numbers that the study names, if any. Raises ConfigError if they do not match the study."""
     known = list(variants)

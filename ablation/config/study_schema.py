@@ -1,5 +1,7 @@
 """The form of `_study.yaml`. Unknown keys are errors everywhere."""
 
+import math
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
@@ -14,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from ablation.config import dotted
 from ablation.config.display_schema import CurveDefinition, FigureDefinition, TableDefinition
 from ablation.config.names import Module, StageName, Strict, Text
 from ablation.contract.command import placeholders, split
@@ -173,6 +176,43 @@ class Guardrail(Strict):
     margin: float = Field(gt=0, description="A loss below it does not matter.")
 
 
+class SamplesOutcome(Strict):
+    """What of an item's samples is compared instead of their mean, which is the share of them that is right."""
+
+    pass_at: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="The chance that any of so many is right."
+    )
+    cons_at: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="The chance that most of so many are; a tie counts half."
+    )
+    samples: Annotated[int, Field(ge=1)] | Annotated[list[Text], Field(min_length=1)] = Field(
+        description="Samples of an item: a number, or the config keys whose product it is."
+    )
+
+    @model_validator(mode="after")
+    def _one_of_the_samples(self) -> Self:
+        if (self.pass_at is None) == (self.cons_at is None):
+            raise ValueError("give either `pass_at` or `cons_at`")
+        if isinstance(self.samples, int) and self.k > self.samples:
+            raise ValueError(f"items have {self.samples} samples, and {self} needs {self.k}; ask for fewer")
+        return self
+
+    @property
+    def k(self) -> int:
+        """Return the number of samples drawn."""
+        return self.pass_at or self.cons_at or 0
+
+    def __str__(self) -> str:
+        return f"pass@{self.pass_at}" if self.pass_at is not None else f"cons@{self.cons_at}"
+
+    def count(self, config: Mapping[str, Any]) -> int | None:
+        """Return the number of samples in this configuration; None where a key is not there or not a whole number."""
+        if isinstance(self.samples, int):
+            return self.samples
+        found = [dotted.get(config, key, None) for key in self.samples]
+        return math.prod(found) if all(type(number) is int for number in found) else None
+
+
 class Analysis(Strict):
     """How edges are judged; fixed before there are results."""
 
@@ -219,16 +259,30 @@ class Analysis(Strict):
     guardrails: list[Guardrail] = Field(
         default=[], description="What must not get worse: a test of each on every edge."
     )
+    outcome: SamplesOutcome | None = Field(
+        default=None, description="Of items whose value is the share of right samples: pass@k or cons@k instead."
+    )
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_used(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A plan without guardrails keeps the digest that it had before guardrails existed."""
+        """A plan without guardrails, or without an outcome, keeps the digest that it had before these existed."""
         told: dict[str, Any] = plain(self)
-        return told if self.guardrails else {key: value for key, value in told.items() if key != "guardrails"}
+        return {key: value for key, value in told.items() if value or key not in ("guardrails", "outcome")}
+
+    @property
+    def named(self) -> str:
+        """Return what is compared: `accuracy`, or `pass@4 of accuracy`."""
+        return f"{self.outcome} of {self.value}" if self.outcome else self.value
+
+    @model_validator(mode="after")
+    def _samples_are_right_or_wrong(self) -> Self:
+        if self.outcome and self.direction != "max":
+            raise ValueError(f"outcome: {self.outcome} counts right samples; it needs `direction: max`")
+        return self
 
     @model_validator(mode="after")
     def _guardrails_agree(self) -> Self:
-        names = [self.value, *(rail.metric for rail in self.guardrails)]
+        names = [self.named, *(rail.metric for rail in self.guardrails)]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"guardrails: {twice[0]} is judged already: name each metric once")
         return self

@@ -20,6 +20,7 @@ from ablation.config.study_file import (
     check_edges,
     check_figures,
     check_keys,
+    check_outcome,
     check_reaches_results,
     config_model,
     import_parts,
@@ -93,6 +94,7 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
     mistakes.refuse()
     check_figures(written, file, variants)
     check_edges(written, file, variants)
+    check_outcome(written, file, {variant.name: variant.values for variant in variants.values()})
     published = read_published(configs, written, file, variants)
     parts = None if written.parts is None else import_parts(written.parts, file)
     return Study(name, file, written, model, parts, stages, variants, published)

@@ -12,6 +12,7 @@ from ablation.config.study_schema import Analysis, Target
 from ablation.contract.reading import one_line
 from ablation.contract.status import TO_COME
 from ablation.judge.moderation import SeedPrior, seed_prior
+from ablation.judge.outcomes import Outcome, of_shares
 from ablation.judge.resampling import Clusters, Numbers, number_clusters
 from ablation.judge.significance import Array
 from ablation.judge.statistics import Arm, Direction
@@ -71,6 +72,7 @@ class Measurements:
     numbered: Mapping[Run, Clusters] = field(default_factory=dict, repr=False)  # the same, where it has been worked out
     cluster_fault: str = ""  # an item that two runs put into different clusters
     environments: Mapping[Run, Mapping[str, Environment]] = field(default_factory=dict)  # by stage
+    no_shares: Mapping[Run, str] = field(default_factory=dict)  # why the plan's outcome is not in a run's items
     imported: bool = False  # other programs made the runs
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
 
@@ -246,8 +248,8 @@ def _fault(study: Measurements, run: Run) -> str:
         return f"{variant} seed {seed} is {word}" + (f" ({reason})" if reason else "")
     if run in study.aborted:
         return f"{variant} seed {seed} is unhealthy ({study.aborted[run]})"
-    if run in study.duplicates:
-        return f"{variant} seed {seed} has an item twice"
+    if run in study.duplicates or run in study.no_shares:
+        return f"{variant} seed {seed} has {study.no_shares.get(run, 'an item twice')}"
     found = study.values.get(run, {})
     for subset in study.analysis.subsets:
         if subset not in found:
@@ -308,9 +310,10 @@ def warnings(study: Measurements, variants: Sequence[str]) -> tuple[Warned, ...]
 
 
 def read_measurements(store: Store, name: str, value: str | None = None) -> Measurements:
-    """Read one study from the database; `value` names another item value than the analysis plan's."""
+    """Read one study from the database; `value` names another item value than the analysis plan's, as its mean."""
     definition = store.study(name)
-    analysis = definition.analysis.model_copy(update={"value": value} if value else {})
+    analysis = definition.analysis.model_copy(update={"value": value, "outcome": None} if value else {})
+    variants = store.variants(name)
     runs = store.runs(name)
     # Rows stand in the order of the plan, where added seeds follow those that were there.
     added = store.sql("SELECT seed FROM run_stages WHERE study = ? GROUP BY seed ORDER BY min(rowid)", [name])
@@ -323,16 +326,18 @@ def read_measurements(store: Store, name: str, value: str | None = None) -> Meas
     )
     broken = _broken_rules(store, name)
     values, duplicates = _item_values(store, name, analysis)
+    no_shares = _outcomes(values, analysis, variants)
     clusters, cluster_fault = _named_clusters(store, name, analysis)
     return Measurements(
         name=name,
         analysis=analysis,
-        variants=store.variants(name),
+        variants=variants,
         states={(r["variant"], int(r["seed"])): (r["state"], r["reason"] or "") for r in runs.to_dict("records")},
         aborted={run: "; ".join(map(str, rules)) for run, rules in broken["abort"].items()},
         warned=broken["warn"],
         values=values,
         duplicates=duplicates,
+        no_shares=no_shares,
         clusters=clusters,
         cluster_fault=cluster_fault,
         stages=stages,
@@ -375,6 +380,29 @@ def _item_values(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run,
         if series.index.has_duplicates:
             duplicates.add((variant, int(seed)))
     return values, frozenset(duplicates)
+
+
+def _outcomes(
+    values: dict[Run, dict[str, pd.Series]], analysis: Analysis, variants: Sequence[PlannedVariant]
+) -> dict[Run, str]:
+    """Put the plan's outcome, if it has one, in place of the items' means; return why it cannot be in some runs."""
+    if (plan := analysis.outcome) is None:
+        return {}
+    outcome, faults = Outcome.planned(plan), {}
+    samples = {variant.name: plan.count(variant.resolved) for variant in variants}
+    for run, by_subset in values.items():
+        for subset, series in by_subset.items():
+            count = samples[run[0]]
+            if count is None or count < plan.k:
+                faults[run] = f"{count or 'an unknown number of'} samples of an item, and {plan} needs {plan.k}"
+                continue
+            found, odd = of_shares(series.to_numpy(), count, outcome)
+            if odd is None:
+                by_subset[subset] = pd.Series(found, index=series.index)
+            else:
+                item, value = one_line(series.index[odd], 80), series.iloc[odd]
+                faults[run] = f"{analysis.value} {value:g} of item {item}, which is no share of {count} samples"
+    return faults
 
 
 def _named_clusters(store: Store, name: str, analysis: Analysis) -> tuple[dict[str, dict[str, str]], str]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ablation
-from ablation.judge.compare.arms import Outcome
+from ablation.judge.outcomes import Outcome
 from tests.simulations.test_coverage import error
 
 SAMPLES, K = 4, 2

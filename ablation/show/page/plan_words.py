@@ -48,7 +48,7 @@ def primary_in_words(analysis: Analysis) -> str:
     """What is compared, in one phrase."""
     subsets = analysis.subsets
     over = f", averaged over {', '.join(subsets[:-1])} and {subsets[-1]}" if len(subsets) > 1 else f" on {subsets[0]}"
-    direction, value, protocol = analysis.direction, analysis.value, analysis.protocol
+    direction, value, protocol = analysis.direction, analysis.named, analysis.protocol
     if protocol == LOGGED:
         named = f"the final value of {' and of '.join(analysis.subsets)}, as it was logged, without items"
         if isinstance(direction, Target):

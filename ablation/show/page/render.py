@@ -187,7 +187,7 @@ def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote, Calla
 
     def check(study: str, published: PublishedFile) -> Sequence[Finding]:
         ours, value = judged(study).measurements, published_value(store, study, published)
-        if value not in (None, ours.analysis.value):
+        if value is not None and value != ours.analysis.named:
             ours = read_measurements(store, study, value)
         return audit(published, measured(store, ours, published))
 

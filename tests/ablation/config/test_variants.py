@@ -204,6 +204,14 @@ STUDY_REFUSALS = {
         {"analysis": {**STUDY["analysis"], "edges": [["v2", "base"], ["v10", "v20"]]}},
         "analysis.edges = 'v20': there is no such variant",
     ),
+    "more samples than there are": (
+        {"analysis": {**STUDY["analysis"], "direction": "max", "outcome": {"pass_at": 101, "samples": ["size"]}}},
+        "analysis.outcome = 'pass@101': items of base have 100 samples",
+    ),
+    "samples that are no number": (
+        {"analysis": {**STUDY["analysis"], "direction": "max", "outcome": {"cons_at": 2, "samples": ["sise"]}}},
+        "analysis.outcome.samples = ['sise']: base has no whole number there",
+    ),
     "health stage": ({"health": [{**STUDY["health"][0], "stage": "trein"}]}, "trein"),
     "health key": ({"health": [{**STUDY["health"][0], "level": 1}]}, "health.0.level = 1"),
     "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "known: accuracy"),

@@ -1,0 +1,62 @@
+"""What an item's samples say besides their mean, pass@k and cons@k, from how many of them are right.
+
+Outcome("pass", 4).of(8) -> [float]                  by the number of 8 samples that are right
+of_shares(values, samples, outcome) -> (values, odd)     of items whose values are the share that is right
+"""
+
+from dataclasses import dataclass
+from math import comb
+from typing import Literal
+
+import numpy as np
+
+from ablation.config.study_schema import SamplesOutcome
+from ablation.judge.significance import Array
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`pass` or `cons`, of k samples drawn without replacement from an item's: exact, and without bias.
+
+    pass@k: the chance that any is right, 1 - C(n - c, k) / C(n, k) (Chen et al., 2021, arXiv 2107.03374);
+    cons@k: the chance that most are; a tie counts half.
+    """
+
+    kind: Literal["pass", "cons"]
+    k: int
+
+    @classmethod
+    def planned(cls, plan: SamplesOutcome) -> "Outcome":
+        """As an analysis plan has it."""
+        return cls("pass" if plan.pass_at is not None else "cons", plan.k)
+
+    @property
+    def option(self) -> str:
+        """Of the command `compare`."""
+        return f"--{self.kind}-at"
+
+    def of(self, samples: int) -> list[float]:
+        """The outcome of an item by the number of its samples that are right, 0 to all."""
+        return [
+            sum(self._weight(j) * _drawn(right, samples, j, self.k) for j in range(self.k + 1))
+            for right in range(samples + 1)
+        ]
+
+    def _weight(self, right: int) -> float:
+        if self.kind == "pass":
+            return float(right > 0)
+        return float(2 * right > self.k) + 0.5 * (2 * right == self.k)
+
+
+def _drawn(right: int, samples: int, j: int, k: int) -> float:
+    """The chance that j of k drawn samples are right."""
+    return comb(right, j) * comb(samples - right, k - j) / comb(samples, k)
+
+
+def of_shares(values: Array, samples: int, outcome: Outcome) -> tuple[Array, int | None]:
+    """The outcome of each item, [items], and the first item whose value is not a share of so many samples, if any."""
+    right = np.asarray(values, dtype=float) * samples
+    odd = np.flatnonzero(~((abs(right - right.round()) <= 1e-6) & (right >= 0) & (right <= samples)))
+    if len(odd):
+        return right, int(odd[0])
+    return np.array(outcome.of(samples))[right.round().astype(int)], None

@@ -1,0 +1,104 @@
+"""pass@k and cons@k as the outcome of a study: the verdict is that of the samples behind its items."""
+
+import json
+import re
+from itertools import combinations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+import ablation
+from ablation.config.study_schema import Analysis
+from ablation.judge.outcomes import Outcome
+from ablation.judge.verdicts import judge_study
+from ablation.show.methods import methods
+from ablation.show.page.render import render
+from ablation.store.collect import collect
+from ablation.store.database import DATABASE, Store
+from tests.simulate import Study, simulate, stage_dir
+
+SEEDS, ITEMS, SAMPLES = 5, 60, 6
+PLAN = {"value": "hit", "protocol": "edited", "subsets": ["all"], "direction": "max", "margin": 0.02}
+
+
+def drawn():
+    """{variant: samples [seeds, items, samples]}: v1 spreads over more items than v0, which is surer of fewer."""
+    rng = np.random.default_rng(5)
+    sure = np.repeat([0.95, 0.05], ITEMS // 2)
+    rates = {"v0": sure, "v1": np.full(ITEMS, 0.5)}
+    return {name: rng.random((SEEDS, ITEMS, SAMPLES)) < of[None, :, None] for name, of in rates.items()}
+
+
+def judged(folder, outcome, change=lambda value: value):
+    """The study's only edge, judged from the shares of right samples, and what its report says."""
+    plan = simulate(folder, [Study("toy", variants=2, seeds=SEEDS, items={"all": ITEMS})])
+    content = json.loads(plan.read_text())
+    content["studies"][0]["analysis"] = Analysis(**PLAN, outcome=outcome).model_dump()
+    plan.write_text(json.dumps(content))
+    for variant, samples in drawn().items():
+        for seed in range(SEEDS):
+            file = stage_dir(plan, "toy", variant, seed, "evaluate") / "items.parquet"
+            rows = pq.read_table(file).to_pylist()
+            for row, value in zip(rows, np.tile(samples[seed].mean(axis=1), 2), strict=True):
+                row["value"] = change(float(value))
+            pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(file)), file)
+    collect(folder)
+    with Store(folder / DATABASE) as store:
+        [edge] = judge_study(store, "toy").edges
+        return edge, methods(store, "toy") + render(store)
+
+
+@pytest.mark.parametrize("outcome", [{"pass_at": 3}, {"cons_at": 3}, None])
+def test_the_verdict_is_that_of_the_samples(outcome, tmp_path):
+    edge, said = judged(tmp_path / "results", outcome and outcome | {"samples": SAMPLES})
+    samples = drawn()
+    expected = ablation.judge(samples["v1"], samples["v0"], margin=0.02, direction="max", **(outcome or {}))
+    found = (edge.verdict, edge.effect, edge.low, edge.high)
+    assert found == (expected.verdict, *(pytest.approx(getattr(expected, end)) for end in ("effect", "low", "high")))
+    name = {"pass_at": "pass@3 of hit", "cons_at": "cons@3 of hit"}[next(iter(outcome))] if outcome else "hit"
+    assert said.count(f"{name} (protocol edited) on all; larger is better") == 2
+    assert (edge.verdict == "better") == (outcome == {"pass_at": 3})  # the mean does not show what more tries find
+
+
+@pytest.mark.parametrize(
+    ("samples", "change", "why"),
+    [
+        (SAMPLES, lambda value: value * 0.9, "of item .*, which is no share of 6 samples"),
+        (["evaluate.samples"], float, "an unknown number of samples of an item, and pass@2 needs 2"),
+    ],
+)
+def test_what_has_no_such_samples_is_invalid(samples, change, why, tmp_path):
+    edge, _ = judged(tmp_path / "results", {"pass_at": 2, "samples": samples}, change)
+    assert edge.verdict == "invalid"
+    assert re.search(why, edge.why)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "problem"),
+    [
+        ({"pass_at": 7, "samples": 6}, "items have 6 samples, and pass@7 needs 7"),
+        ({"pass_at": 2, "cons_at": 2, "samples": 6}, "give either `pass_at` or `cons_at`"),
+        ({"samples": 6}, "give either `pass_at` or `cons_at`"),
+    ],
+)
+def test_contradictory_outcomes_are_refused(outcome, problem):
+    with pytest.raises(ValidationError, match=problem):
+        Analysis(**PLAN, outcome=outcome)
+    with pytest.raises(ValidationError, match="it needs `direction: max`"):
+        Analysis(**PLAN | {"direction": "min"}, outcome={"pass_at": 2, "samples": 6})
+
+
+def test_a_plan_without_an_outcome_keeps_its_digest():
+    assert "outcome" not in Analysis(**PLAN).model_dump()
+
+
+@pytest.mark.parametrize("k", range(1, 6))
+def test_outcomes_against_every_draw(k):
+    for right in range(6):
+        draws = [sum(draw) for draw in combinations([1] * right + [0] * (5 - right), k)]
+        assert Outcome("pass", k).of(5)[right] == pytest.approx(np.mean([found > 0 for found in draws]))
+        most = np.mean([(2 * found > k) + 0.5 * (2 * found == k) for found in draws])
+        assert Outcome("cons", k).of(5)[right] == pytest.approx(most)
