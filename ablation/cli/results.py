@@ -87,7 +87,7 @@ def run_tables(arguments: argparse.Namespace) -> int:
 
 def run_figures(arguments: argparse.Namespace) -> int:
     """Draw the figures."""
-    from ablation.show.figures.render import render_figures
+    from ablation.show.figures import render_figures
     from ablation.store.current import load_or_collect
 
     database = load_or_collect(_results(arguments))

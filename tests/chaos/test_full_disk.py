@@ -13,7 +13,7 @@ import torch
 
 from ablation.cli.main import main
 from ablation.runner.runlog import METRICS, write_table
-from ablation.show.figures.render import DRAWN
+from ablation.show.figures import DRAWN
 from tests.chaos import database
 from tests.chaos.light import finish, fresh
 from tests.simulate import Study, simulate

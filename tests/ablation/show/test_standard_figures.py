@@ -12,9 +12,9 @@ from PIL import Image, ImageStat
 
 from ablation.config.study import Change
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.figures import render
-from ablation.show.figures.render import render_figures
-from ablation.show.figures.standard import draw_curves, families, primary_column
+from ablation.show import figures as render
+from ablation.show.figure_kinds import draw_curves, families, primary_column
+from ablation.show.figures import render_figures
 from ablation.show.tables import build_table
 from ablation.show.text import describe_change, describe_value, lineage
 from ablation.store.collect import collect

@@ -18,8 +18,7 @@ DASHES: tuple[Dash, ...] = ((), (5, 1.5), (1, 1), (5, 1, 1, 1), (3, 1, 1, 1, 1, 
 INK, MUTED, FAINT, WARN = "#222222", "#888888", "#DDDDDD", "#B34700"
 SMALL = 7.0  # size of letters in points
 NAME_WIDTH = 26  # characters of a variant's name
-LETTER = 0.062  # width of a letter in inches, rather more than the mean
-LEGEND = 0.65  # width of a legend's line and its margins, in inches
+LETTER = 0.062  # width of a letter in inches
 HUGE = 1e300  # beyond it a difference of two numbers may overflow
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
@@ -54,6 +53,7 @@ RC: dict[Any, Any] = {
     "svg.fonttype": "path",  # the same picture on a machine without the font
     "svg.hashsalt": "ablation",  # the same bytes for the same figure
     "savefig.dpi": 160,
+    "savefig.bbox": "tight",
 }
 
 
@@ -70,41 +70,42 @@ def grid(
     note: str,
     shape: tuple[int, int],
     size: tuple[float, float],
-    *,
     gaps: tuple[float, float] = (0.0, 0.0),
-    left: float = 0.5,
-    right: float = 0.15,
-    below: float = 0.0,
+    *,
+    below: float = 0.5,
 ) -> tuple[Figure, Any]:
     """Return a figure of panels, [rows, columns], with a title above and a note at its foot.
 
-    Lengths are inches: `size` of a panel, `gaps` to the right of and below one, `left`, `right` and `below` around all.
-    The room is fixed: measuring it (a tight box, a layout engine) would take as long as drawing.
+    Lengths are inches: `size` of a panel, `gaps` to the right of and below one, `below` from the panels to the note.
+    The canvas ends where the panels do; what lies outside (title, note, names, legends) is found when it is saved.
     """
     (rows, columns), (gap, rise) = shape, gaps
-    inner = (columns * (size[0] + gap) - gap, rows * (size[1] + rise) - rise)
-    wide = max(left + inner[0] + right, LETTER * 1.6 * len(title))
-    lines = wrapped(note, int(wide / LETTER)).split("\n") if note else []
-    foot, head = 0.45 + below + 0.14 * len(lines), 0.65
-    high = head + inner[1] + foot
+    wide, high = columns * (size[0] + gap) - gap, rows * (size[1] + rise) - rise
     figure = Figure(figsize=(wide, high))
     axes = figure.subplots(rows, columns, squeeze=False)
-    figure.subplots_adjust(
-        left / wide,
-        foot / high,
-        (left + inner[0]) / wide,
-        1 - head / high,
-        wspace=gap / size[0],
-        hspace=rise / size[1],
-    )
-    figure.text(0.1 / wide, 1 - 0.1 / high, plain(title), size=10, weight="bold", va="top")
-    figure.text(0.1 / wide, 0.08 / high, "\n".join(lines), color=MUTED, va="bottom")
+    figure.subplots_adjust(0, 0, 1, 1, wspace=gap / size[0], hspace=rise / size[1])
+    figure.text(0, 1 + 0.45 / high, plain(title), size=10, weight="bold", va="bottom")
+    if note:
+        figure.text(0, -below / high, wrapped(note, max(int(wide / LETTER), 60)), color=MUTED, va="top")
     return figure, axes
 
 
-def room_for(names: Sequence[str]) -> float:
-    """Inches that the names of variants take."""
-    return LETTER * max((len(named(name)) for name in names), default=0)
+def panels(
+    title: str,
+    note: str,
+    count: int,
+    columns: int,
+    *,
+    size: tuple[float, float],
+    gaps: tuple[float, float],
+    below: float = 0.5,
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure of so many panels, in rows of `columns` at most."""
+    columns = min(columns, count)
+    figure, axes = grid(title, note, (-(-count // columns), columns), size, gaps, below=below)
+    for unused in axes.flat[count:]:
+        unused.set_axis_off()
+    return figure, list(axes.flat[:count])
 
 
 def numbered(axes: Axes, x: bool = True, y: bool = True, *, whole: bool = False) -> None:
@@ -146,10 +147,9 @@ def key(variant: str, style: tuple[str, Dash], known: bool = True) -> Line2D:
     return Line2D([], [], color=color, linestyle=(0, dash) if dash else "-", linewidth=1.4, label=label)
 
 
-def beside(figure: Figure, axes: Axes, keys: Sequence[Line2D]) -> None:
+def beside(axes: Axes, keys: Sequence[Line2D]) -> None:
     """Put a legend to the right of a panel, down from its top."""
-    panel = axes.get_position()
-    figure.legend(handles=keys, loc="upper left", bbox_to_anchor=(panel.x1 + 0.15 / figure.get_figwidth(), panel.y1))
+    axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.6)
 
 
 def nothing(axes: Axes, words: str = "no data") -> None:

@@ -10,25 +10,16 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from ablation.config.display_schema import FigureDefinition
 from ablation.contract.atomic import replacing, write_json
 from ablation.contract.reading import read_json
-from ablation.show.figures.declared import draw_bars, draw_distributions, draw_each, draw_lines, draw_subsets
-from ablation.show.figures.standard import draw_curves, draw_metric, draw_tree
-from ablation.show.figures.style import RC
+from ablation.show import figure_kinds as kinds
+from ablation.show.figure_style import RC
 from ablation.show.tables import build_table
 from ablation.show.text import lineage
 from ablation.store.database import Store
 
 DRAWN = ".figures.json"  # next to the figures: digests of their data and of each file
 DATED = {"svg": "Date", "pdf": "CreationDate"}  # formats that would hold the time, and where
-DRAW: Mapping[str, Callable[[Store, str, FigureDefinition, Sequence[str], str], Figure]] = {
-    "lines": draw_lines,
-    "each": draw_each,
-    "bars": draw_bars,
-    "subsets": draw_subsets,
-    "distributions": draw_distributions,
-}
 
 
 def render_figures(database: Path, reports_dir: Path, formats: Sequence[str] = ("svg",)) -> list[Path]:
@@ -58,7 +49,7 @@ def render_figures(database: Path, reports_dir: Path, formats: Sequence[str] = (
 def digest_of(store: Store, study: str) -> str:
     """Return a digest of everything that a study's figures show, and of the code that draws them."""
     known = hashlib.sha256(mpl.__version__.encode())
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         known.update(path.read_bytes())
     definition, scale = store.study(study), store.meta()["scale"]
     known.update(f"{scale}{definition.model_dump_json()}".encode())
@@ -77,16 +68,18 @@ def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
     scale = f"({store.meta()['scale']} scale)"
     names = [node.name for node in nodes]
     found: dict[str, Callable[[], Figure]] = {
-        "metric": lambda: draw_metric(build_table(store, study), definition.analysis),
-        "lineage": partial(draw_tree, definition.title, nodes),
+        "metric": lambda: kinds.draw_metric(build_table(store, study), definition.analysis),
+        "lineage": partial(kinds.draw_tree, definition.title, nodes),
     }
     if curves := definition.curves:
         metrics = [curve.metric for curve in curves]
         title = f"{definition.title} {scale}"
-        found["curves"] = lambda: draw_curves(title, curves, nodes, store.curves(study, metrics))
+        found["curves"] = lambda: kinds.draw_curves(title, curves, nodes, store.curves(study, metrics))
     for figure in definition.figures:
         chosen = [name for name in names if name in figure.variants] if figure.variants else names
-        found[figure.name] = partial(DRAW[figure.kind], store, study, figure, chosen, f"{figure.title} {scale}")
+        found[figure.name] = partial(
+            getattr(kinds, f"draw_{figure.kind}"), store, study, figure, chosen, f"{figure.title} {scale}"
+        )
     return found
 
 
