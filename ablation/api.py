@@ -31,9 +31,9 @@ from ablation.judge.edges import judge_pair
 from ablation.judge.measurements import read_measurements
 from ablation.judge.verdicts import edge_rows, edge_table, judge_studies
 from ablation.readers.sheet import Wanted
+from ablation.show.answer import results_html, verdict_html
 from ablation.show.comparison import as_rows, in_words
-from ablation.show.notebook import results_html, verdict_html
-from ablation.show.page.edges import clean_records
+from ablation.show.text import clean_records
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 

@@ -16,7 +16,7 @@ from ablation.judge.certificate.tally import StudyCertificate, describe
 from ablation.judge.decide import decide, grid_command, run_snakemake
 from ablation.judge.edges import Edge
 from ablation.judge.verdicts import edge_rows, edge_table, guardrail_table, interaction_table, judge_studies
-from ablation.show.page.edges import clean_records
+from ablation.show.text import clean_records
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 

@@ -9,7 +9,7 @@ from ablation.config.changes import differences
 from ablation.config.study import Study
 from ablation.judge.edges import Edge, Pair, judge_edges, judge_pair
 from ablation.judge.measurements import Measurements, read_measurements
-from ablation.show.page.plan_words import primary_in_words
+from ablation.show.methods import primary_in_words
 from ablation.show.text import describe_value
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store

@@ -20,7 +20,7 @@ from ablation.plan.build import build_plan
 from ablation.plan.cost import hours_of, in_words
 from ablation.plan.plan_file import PlannedStage
 from ablation.plan.retry import pending, states_of
-from ablation.show.page.format import is_number
+from ablation.show.text import is_number
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 

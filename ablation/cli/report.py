@@ -12,7 +12,8 @@ from ablation.contract.atomic import write_text
 from ablation.contract.status import TO_COME
 from ablation.plan.reports import claim_reports
 from ablation.serve.draw import NICENESS, database_now
-from ablation.show.page.render import draw, read_page, render
+from ablation.show.page.content import read_page
+from ablation.show.page.render import draw
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 from ablation.store.progress import look, summary
@@ -44,7 +45,7 @@ def _report_so_far(results: Path, path: Path) -> int:
         tempfile.TemporaryDirectory(prefix="ablation-report-") as folder,
         Store(database_now(results, Path(folder))) as store,
     ):
-        page = render(store)
+        page = draw(read_page(store))
     views = look(results, time.time())
     if _written(path) == before and any(view.state.state in TO_COME for view in views):
         write_text(path, page)

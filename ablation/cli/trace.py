@@ -15,7 +15,7 @@ from ablation.cli.terminal import print_json
 from ablation.config.names import suggest
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import printable
-from ablation.show.table_formats import show_cell
+from ablation.show.table_files import show_cell
 from ablation.show.tables import Cell, ComparisonColumn, build_table
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store

@@ -18,7 +18,8 @@ from ablation.contract.stage_folder import DATABASE
 from ablation.judge.certificate.certify import CERTIFICATE
 from ablation.plan.collected import is_current, states_now
 from ablation.serve.painter import live_parts
-from ablation.show.page.render import render
+from ablation.show.page.content import read_page
+from ablation.show.page.render import draw as draw_page
 from ablation.store.collect import collect_apart
 from ablation.store.database import Store
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 def draw(results: Path, folder: Path, seconds: float) -> Path:
     """Write the page of the results as they are now into `folder`; `seconds` as of `live_parts`. Return its path."""
     with Store(database_now(results, folder)) as store:
-        page = render(store, live=live_parts(seconds))
+        page = draw_page(read_page(store), live_parts(seconds))
     write_text(folder / PAGE, page, sync=False)
     return folder / PAGE
 

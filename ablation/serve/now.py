@@ -4,7 +4,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,44 +53,23 @@ class RunningStage:
 
 
 @dataclass(frozen=True)
-class FailedStage:
-    """A stage that failed."""
-
-    stage: str
-    run: str
-    state: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class StudyNow:
-    """How many stages of a study are in which state."""
-
-    study: str
-    stages: int
-    ok: int
-    failed: int
-    running: int
-    waiting: int
-
-
-@dataclass(frozen=True)
 class Now:
     """The grid as it is. results: a digest of a page's sources, None if there is nothing to draw.
 
-    problem: why the stages cannot be read. Lists are cut, and come with their full length.
+    studies: {study, stages, ok, failed, running, waiting}: how many stages are in which state. running and failed are
+    cut; `total` has their full length. failed: {stage, run, state, reason}. problem: why the stages cannot be read.
     """
 
     results: str | None
     text: str
-    studies: Sequence[StudyNow] = ()
+    studies: Sequence[Mapping[str, Any]] = ()
     running: Sequence[RunningStage] = ()
-    failed: Sequence[FailedStage] = ()
+    failed: Sequence[Mapping[str, str]] = ()
     problem: str = ""
 
     def total(self, name: str) -> int:
         """The sum of `ok`, `failed`, `running`, `waiting` or `stages` over the studies."""
-        return sum(getattr(study, name) for study in self.studies)
+        return sum(study[name] for study in self.studies)
 
 
 class Watcher:
@@ -128,7 +107,10 @@ class Watcher:
             summary(views, now),
             [_study(name, views) for name in dict.fromkeys(view.study for view in views)],
             running[:_MOST],
-            [FailedStage(v.kind, v.label, v.state.state, v.state.reason) for v in failed[:_MOST]],
+            [
+                {"stage": view.kind, "run": view.label, "state": view.state.state, "reason": view.state.reason}
+                for view in failed[:_MOST]
+            ],
         )
 
     def _paced(self, view: StageView, now: float) -> StageView:
@@ -155,10 +137,10 @@ def _running(view: StageView, now: float) -> RunningStage:
     return RunningStage(view.kind, view.label, progress.done, progress.total, progress.unit, left, known)
 
 
-def _study(name: str, views: Sequence[StageView]) -> StudyNow:
+def _study(name: str, views: Sequence[StageView]) -> dict[str, Any]:
     states = [view.state.state for view in views if view.study == name]
-    failed = sum(state in FAILED for state in states)
-    return StudyNow(name, len(states), states.count("ok"), failed, states.count("running"), states.count("missing"))
+    counts = {"ok": states.count("ok"), "running": states.count("running"), "waiting": states.count("missing")}
+    return {"study": name, "stages": len(states), "failed": sum(state in FAILED for state in states)} | counts
 
 
 def _without_plan(results: Path) -> Now:

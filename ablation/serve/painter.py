@@ -10,24 +10,20 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from ablation.serve.now import Now, Watcher
-from ablation.show.page.inline import Live, asset, content_policy
-from ablation.show.text import shown
+from ablation.show.page.inline import Live, asset, content_policy, environment
 
 HERE = Path(__file__).parent
+TEMPLATES = environment(HERE / "templates")
 MARKER = "<!-- what runs now -->"  # no text of a configuration or a log can hold it: `<` is escaped
 
 
 def live_parts(seconds: float) -> Live:
     """Return what makes a page a served one; without scripts it reloads every `seconds`."""
-    style, script = (asset(name, HERE / "assets") for name in ("live.css", "live.js"))
-    return Live(style, script, MARKER, max(2, round(seconds)))
+    return Live(asset("live.js", HERE / "assets"), MARKER, max(2, round(seconds)))
 
 
 def show_now(now: Now, version: str, *, drawn: str, problem: str, drawing: bool) -> str:
@@ -37,27 +33,14 @@ def show_now(now: Now, version: str, *, drawn: str, problem: str, drawing: bool)
     failed, or nothing. drawing: whether one is in progress.
     """
     words: dict[str, Any] = {"version": version, "drawn": drawn, "problem": problem, "drawing": drawing}
-    return _environment().get_template("now.html.j2").render(now=now, **words)
+    return TEMPLATES.get_template("now.html.j2").render(now=now, **words)
 
 
 def show_waiting(seconds: float) -> str:
     """Return the page that stands in until the first is drawn, with the marker in it."""
-    live = live_parts(seconds)
-    style = f"{asset('page.css')}\n{live.style}"
+    live, style = live_parts(seconds), asset("page.css")
     policy = content_policy(style, [live.script], served=True)
-    return _environment().get_template("waiting.html.j2").render(style=style, csp=policy, live=live)
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        finalize=shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    return TEMPLATES.get_template("waiting.html.j2").render(style=style, csp=policy, live=live)
 
 
 SHARE = 0.1  # share of one processor that drawing may take

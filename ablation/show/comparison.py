@@ -10,16 +10,22 @@ import math
 import tempfile
 import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from ablation.config.display_schema import ColumnDefinition, TableDefinition
 from ablation.config.study_schema import Target
+from ablation.contract.atomic import write_text
 from ablation.contract.reading import one_line
 from ablation.judge.compare.comparison import Compared, Comparison, Flip
 from ablation.judge.verdicts import EDGE_COLUMNS
 from ablation.readers.sheet import short
+from ablation.store.database import Store
+from ablation.store.samples import Run, Samples
 from ablation.store.stored_study import StoredStudy
 
 _FEWEST_DECIMALS = 4
@@ -175,16 +181,13 @@ def as_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 def _row(comparison: Comparison, found: Compared) -> dict[str, Any]:
     edge, analysis = found.edge, comparison.measured.analysis
-    row = {name: getattr(edge, name) for name in EDGE_COLUMNS}
-    row |= {
+    return {name: getattr(edge, name) for name in EDGE_COLUMNS} | {
         "item_p": edge.estimate.item_p if edge.estimate else None,
         "standard_error": found.stderr,
         "standard_error_unpaired": found.stderr_unpaired,
         "paired_seeds": list(edge.paired),
         "metric": analysis.value,
-        "direction": analysis.direction
-        if isinstance(analysis.direction, str)
-        else {"target": analysis.direction.target},
+        "direction": analysis.model_dump()["direction"],
         "margin": analysis.margin,
         "alpha": analysis.alpha,
         "tasks": [asdict(subset) for subset in found.subsets],
@@ -193,12 +196,13 @@ def _row(comparison: Comparison, found: Compared) -> dict[str, Any]:
         "best": [asdict(flip) for flip in found.flips.best],
         "worst": [asdict(flip) for flip in found.flips.worst],
     }
-    return row
 
 
 def write_comparison(comparison: Comparison, out: Path) -> Path:
     """Write the report page of a comparison, drawn as a grid's is, from a database made for it; return `out`."""
-    from ablation.show.page.render import write_report  # late: neither is needed without a page
+    from ablation.show.page.content import read_page  # late: neither is needed without a page
+    from ablation.show.page.render import draw
+    from ablation.show.page.samples import page_samples
     from ablation.store.evaluated import STAGE, write_evaluated
 
     measured = comparison.measured
@@ -225,37 +229,25 @@ def write_comparison(comparison: Comparison, out: Path) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "compared.duckdb"
         write_evaluated(database, definition, measured.variants, measured.values, measured.clusters)
-        return write_report(database, out, {measured.name: _examples(comparison)})
+        edges = [(found.edge.parent, found.edge.child) for found in comparison.compared]
+        quoted = page_samples([(measured, edges, Samples(_write_texts(comparison, Path(folder))))])
+        with Store(database) as store:
+            write_text(out, draw(replace(read_page(store), samples=quoted)))
+    return out
 
 
-def _examples(comparison: Comparison) -> list[dict[str, Any]]:
-    """Items that changed most, with their words, for each edge that has some."""
-    edges = []
+def _write_texts(comparison: Comparison, folder: Path) -> dict[Run, tuple[Path, ...]]:
+    """Write the words of the items that changed most, a file for each run; return the files."""
+    rows: dict[Run, list[dict[str, str]]] = {}
     for found in comparison.compared:
-        flips, edge = found.flips, found.edge
-        items = [
-            {
-                "word": word,
-                "item": short(flip.item),
-                "subset": flip.subset,
-                "before": f"{flip.before:.3g}",
-                "after": f"{flip.after:.3g}",
-                "seed": flip.seed if edge.seeds > 1 else None,
-                "asked": flip.text.asked,
-                "answers": [
-                    (who, what)
-                    for who, what in (
-                        ("wanted", flip.text.wanted),
-                        (edge.parent, flip.answer_before),
-                        (edge.child, flip.text.answered),
-                    )
-                    if what
-                ],
-            }
-            for word, of in (("improved", flips.best), ("got worse", flips.worst))
-            for flip in of
-        ]
-        if items:
-            counts = {"better": flips.better, "worse": flips.worse}
-            edges.append({"child": edge.child, "parent": edge.parent, "items": items} | counts)
-    return edges
+        for flip in (*found.flips.best, *found.flips.worst):
+            place = {"item": flip.item, "subset": flip.subset, "protocol": comparison.measured.analysis.protocol}
+            for variant, answer in ((found.edge.parent, flip.answer_before), (found.edge.child, flip.text.answered)):
+                texts = {"prompt": flip.text.asked, "reference": flip.text.wanted, "response": answer}
+                rows.setdefault((variant, flip.seed), []).append(place | texts)
+    files: dict[Run, tuple[Path, ...]] = {}
+    for number, (run, of_run) in enumerate(rows.items()):
+        path = folder / f"{number}.parquet"
+        pq.write_table(pa.Table.from_pylist(of_run), path)
+        files[run] = (path,)
+    return files

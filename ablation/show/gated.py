@@ -15,9 +15,9 @@ from ablation.judge.gate import STATUS, Answer, Guarded, Pair, gravest, rails_in
 from ablation.judge.measurements import Measurements
 from ablation.judge.verdicts import edge_rows
 from ablation.readers.sheet import short
-from ablation.show.page.edges import clean_records
-from ablation.show.page.flips import find_flips
-from ablation.show.table_formats import markdown, pipe
+from ablation.show.page.samples import find_flips
+from ablation.show.table_files import markdown, pipe
+from ablation.show.text import clean_records
 
 FLIPPED = 3  # items shown of each edge
 

@@ -1,31 +1,39 @@
-r"""The comparison tables of a database as files, how verdicts were made, and the numbers of a paper.
+r"""The tables of a database as files, and the numbers of a paper.
 
-With `--macros`, `numbers.tex` defines a macro for each number. A paper inputs it and writes
-`\ablation{gad/d-final/accuracy}`; `check_paper` compares the paper's numbers with the results.
+Whatever comes from a configuration or a log is escaped for its format. With `--macros`, `numbers.tex` defines a macro
+for each number. A paper inputs it and writes `\ablation{gad/d-final/accuracy}`; `check_paper` compares the paper's
+numbers with the results.
 """
 
+import csv
+import io
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_text
 from ablation.show.methods import methods
 from ablation.show.other_tables import check_key, group_table, subset_table
-from ablation.show.table_formats import numbers, to_csv, to_html, to_latex, to_markdown, to_runs_csv
-from ablation.show.tables import ComparisonTable, build_table
+from ablation.show.page.inline import environment
+from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, build_table
+from ablation.show.text import shortened
 from ablation.store.database import Store
 
 _Format = Callable[[ComparisonTable], str]
-FORMATS: dict[str, _Format] = {
-    "md": to_markdown,
-    "csv": to_csv,
-    "tex": to_latex,
-    "html": to_html,
-}
+CONFOUNDED = "* confounded: more than one factor changed from the parent."
+REASON_WIDTH = 120
+LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
+LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$"}
+LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "->": r"$\to$", '"': r"\textquotedbl{}"}
+_NO_WIDER_THAN_THE_PAGE = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 
 
 def render_tables(database: Path, reports_dir: Path, *, macros: bool = False) -> list[Path]:
@@ -35,33 +43,19 @@ def render_tables(database: Path, reports_dir: Path, *, macros: bool = False) ->
     number, and `numbers.tex` defines them.
     """
     written = []
-    formats = FORMATS | ({"tex": partial(to_latex, macros=True)} if macros else {})
+    tex = partial(to_latex, macros=macros)
     with Store(database) as store:
         for study in store.studies():
             table = build_table(store, study)
-            folder, by_subset = reports_dir / study, subset_table(store, table)
-            written += _write(folder, "table", table, formats)
-            written += _write(folder, "subsets", by_subset, {name: formats[name] for name in ("csv", "tex")})
-            texts = {
-                "runs.csv": to_runs_csv(study, store.runs(study), store.results(study)),
-                "methods.md": methods(store, study),
-                **({"numbers.tex": definitions(numbers(table) | numbers(by_subset))} if macros else {}),
-            }
-            for name, text in texts.items():
-                write_text(folder / name, text)
-                written.append(folder / name)
+            by_subset = subset_table(store, table)
+            texts = {f"table.{ending}": text(table) for ending, text in (FORMATS | {"tex": tex}).items()}
+            texts |= {"subsets.csv": to_csv(by_subset), "subsets.tex": tex(by_subset)}
+            texts["runs.csv"] = to_runs_csv(study, store.runs(study), store.results(study))
+            texts["methods.md"] = methods(store, study)
+            if macros:
+                texts["numbers.tex"] = definitions(numbers(table) | numbers(by_subset))
+            written += _write(reports_dir / study, texts)
     return written
-
-
-def all_numbers(store: Store) -> dict[str, str]:
-    """The numbers of every study's tables, by the names of their macros."""
-    tables = [build_table(store, study) for study in store.studies()]
-    return {
-        name: text
-        for table in tables
-        for of in (table, subset_table(store, table))
-        for name, text in numbers(of).items()
-    }
 
 
 def render_groups(database: Path, reports_dir: Path, key: str) -> list[Path]:
@@ -75,18 +69,216 @@ def render_groups(database: Path, reports_dir: Path, key: str) -> list[Path]:
         for study in check_key(key, variants):
             table = group_table(build_table(store, study), variants[study], key)
             name = re.sub(r"[^A-Za-z0-9._-]", "-", f"by-{key}")
-            written += _write(reports_dir / study, name, table, FORMATS)
+            written += _write(reports_dir / study, {f"{name}.{end}": text(table) for end, text in FORMATS.items()})
     return written
 
 
-def _write(folder: Path, name: str, table: ComparisonTable, formats: Mapping[str, _Format]) -> list[Path]:
-    paths = []
-    for ending, text in formats.items():
-        path = folder / f"{name}.{ending}"
-        write_text(path, text(table))
-        paths.append(path)
-    return paths
+def _write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    return [folder / name for name in texts]
 
+
+def to_markdown(table: ComparisonTable) -> str:
+    """A GitHub-flavoured pipe table under a heading, with its caption and notes."""
+    heads = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]]
+    heads += [f"published {c.label}" for c in table.columns if c.published]
+    heads += ["rules broken"] if table.has_broken else []
+    lines = [pipe(heads), pipe(["---", "---", *["---:"] * (len(heads) - 2)], escape=False)]
+    for row in table.rows:
+        reason = [shortened(row.status, REASON_WIDTH), *[""] * (len(table.columns) - 1)]
+        measured = reason if row.status else show_cells(row, table)
+        rules = [", ".join(row.broken)] if table.has_broken else []
+        lines.append(pipe([row.name, changed(row), *measured, show_seeds(row), *show_published(row, table), *rules]))
+    text = [f"# {markdown(table.title)}", "", markdown(table.caption), "", *lines]
+    if any(row.confounded for row in table.rows):
+        text += ["", markdown(CONFOUNDED)]
+    if table.notes:
+        text += ["", *(f"- {markdown(shortened(note, 400))}" for note in table.notes)]
+    return "\n".join(text) + "\n"
+
+
+def to_csv(table: ComparisonTable) -> str:
+    """One row a variant (or value, in a table by key) at full precision: mean, sd, n and published of every column."""
+    of_variants = table.counted == "seeds"
+    parts = ("mean", "sd", "n", "published") if of_variants else ("mean", "sd", "n")
+    heads = ["study", table.heads[0], "variants", "n", "planned"]
+    if of_variants:
+        heads = ["study", "variant", "parent", "changed", "confounded", "state", "reason", "seeds", "planned"]
+    heads += [f"{column.label} {part}" for column in table.columns for part in parts]
+    rows: list[list[Any]] = [[*heads, "rules broken"] if of_variants else heads]
+    for row in table.rows:
+        line: list[Any] = [table.study, row.name]
+        line += [row.parent, row.changed, row.confounded, row.state, row.reason] if of_variants else [row.changed]
+        line += [row.seeds, row.planned]
+        for cell, value in zip(row.cells, row.published, strict=True):
+            line += [cell.mean, cell.sd, len(cell.values), value][: len(parts)]
+        line += ["; ".join(row.broken)] if of_variants else []
+        rows.append(line)
+    return _csv(rows)
+
+
+def to_runs_csv(study: str, runs: pd.DataFrame, results: pd.DataFrame) -> str:
+    """Tidy: one row a run and metric; a run without results is one row without a metric."""
+    heads = ["study", "variant", "seed", "state", "reason", "metric", "value"]
+    rows: list[list[Any]] = [heads]
+    merged = runs.merge(results, on=["variant", "seed"], how="left").sort_values(["variant", "seed", "metric"])
+    for variant, seed, state, reason, metric, value in merged[heads[1:]].itertuples(index=False, name=None):
+        tail = [metric, value] if isinstance(metric, str) else ["", None]
+        rows.append([study, variant, int(seed), state, reason, *tail])
+    return _csv(rows)
+
+
+def numbers(table: ComparisonTable) -> dict[str, str]:
+    """Each measured number as LaTeX prints it, by the name of its macro: `gad/d-final/accuracy`."""
+    return {
+        macro: latex(text)
+        for row in table.rows
+        if not row.status
+        for macro, text in zip(_macros(table, row), show_cells(row, table), strict=True)
+    }
+
+
+def _macros(table: ComparisonTable, row: Row) -> list[str]:
+    """The names of a row's macros: from the column headings, or from the metrics if headings are not unique."""
+    named = [[_label(text, "./_") for text in (c.label, c.metric)] for c in table.columns]
+    labels, metrics = zip(*named, strict=True)
+    columns = labels if len(set(labels)) == len(labels) else metrics
+    return [f"{table.study}{table.suffix}/{_label(row.name, './_')}/{column}" for column in columns]
+
+
+def to_latex(table: ComparisonTable, *, macros: bool = False) -> str:
+    """A booktabs table float for a paper; it needs booktabs, graphicx and textcomp, and the T1 font encoding.
+
+    macros: each measured number is a macro, which `numbers` defines.
+    """
+    published, measured = [c for c in table.columns if c.published], len(table.columns)
+    heads, known = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]], numbers(table)
+    lines = [
+        r"% \usepackage[T1]{fontenc} \usepackage{booktabs,graphicx,textcomp}",
+        r"\begin{table}",
+        r"\centering\small",
+        rf"\caption{{{latex(table.title)}. {latex(table.caption)}}}",
+        rf"\label{{tab:{_label(table.study + table.suffix)}}}",
+        _NO_WIDER_THAN_THE_PAGE,
+        rf"\begin{{tabular}}{{@{{}}lp{{6cm}}{'r' * measured}r{'r' * len(published)}@{{}}}}",
+        r"\toprule",
+    ]
+    if published:
+        lines.append(
+            rf"& & \multicolumn{{{measured}}}{{c}}{{measured}}"
+            rf" & & \multicolumn{{{len(published)}}}{{c}}{{published}} \\"
+        )
+        first = measured + 4
+        lines.append(rf"\cmidrule(lr){{3-{measured + 2}}}\cmidrule(l){{{first}-{first + len(published) - 1}}}")
+    lines += [_latex_row(map(latex, [*heads, *(c.label for c in published)])), r"\midrule"]
+    for row in table.rows:
+        if row.status:
+            middle = [rf"\multicolumn{{{measured}}}{{l}}{{\emph{{{latex(shortened(row.status, 60))}}}}}"]
+        else:
+            names = _macros(table, row)
+            middle = [rf"\ablation{{{name}}}" if macros else known[name] for name in names]
+        tail = map(latex, [show_seeds(row), *show_published(row, table)])
+        lines.append(_latex_row([latex(row.name), rf"\raggedright {latex(changed(row))}", *middle, *tail]))
+    lines += [r"\bottomrule", r"\end{tabular}}"]
+    notes = [*([CONFOUNDED] if any(row.confounded for row in table.rows) else []), *table.notes]
+    lines += [rf"\par\smallskip\footnotesize {latex(shortened(note, 400))}" for note in notes]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def to_html(table: ComparisonTable) -> str:
+    """A self-contained page; jinja2 escapes every value."""
+    show = {"show_cells": show_cells, "show_seeds": show_seeds, "show_published": show_published, "changed": changed}
+    return (
+        environment(Path(__file__).parent / "templates")
+        .get_template("table.html.j2")
+        .render(table=table, confounded=CONFOUNDED, **show)
+    )
+
+
+def changed(row: Row) -> str:
+    """What changed from the parent, with a star where that is more than one factor."""
+    return f"{row.changed} *" if row.confounded else row.changed
+
+
+def show_cell(cell: Cell, column: ComparisonColumn, seeds: int, counted: str = "seeds") -> str:
+    """`0.031 ± 0.004`, `0.0312` of one seed, `failed` for what is not finite, `-` for what was not logged.
+
+    Where not all the `seeds` of the row have logged it, it says how many have: `0.0312 (1 of 2 seeds)`.
+    """
+    if cell.failed:
+        return "failed"
+    if cell.mean is None:
+        return "-"
+    mean = f"{cell.mean:.{column.decimals}f}"
+    shown = mean if not cell.sd else f"{mean} ± {cell.sd:.{column.decimals}f}"
+    return shown if len(cell.values) == seeds else f"{shown} ({len(cell.values)} of {seeds} {counted})"
+
+
+def show_cells(row: Row, table: ComparisonTable) -> list[str]:
+    """The measured cells of a row."""
+    pairs = zip(row.cells, table.columns, strict=True)
+    return [show_cell(cell, column, row.seeds, table.counted) for cell, column in pairs]
+
+
+def show_seeds(row: Row) -> str:
+    """Seeds behind the numbers: `5`, or `3/5` where some are missing."""
+    return str(row.seeds) if row.seeds == row.planned else f"{row.seeds}/{row.planned}"
+
+
+def show_published(row: Row, table: ComparisonTable) -> list[str]:
+    """The published numbers of the columns that have any, with the decimals of their source."""
+    pairs = zip(table.columns, row.published, strict=True)
+    return ["" if value is None else f"{value:.{c.published_decimals}f}" for c, value in pairs if c.published]
+
+
+def latex(text: str) -> str:
+    """Text that LaTeX prints literally; characters outside Latin-1, which T1 fonts may lack, become `?`."""
+    known = "".join(c if ord(c) < 256 or c in LATEX else "..." if c == "…" else "?" for c in " ".join(text.split()))
+    return re.sub("->|[" + re.escape("".join(k for k in LATEX if len(k) == 1)) + "]", lambda m: LATEX[m[0]], known)
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    r"""One row. `\midrule` and `\\` before it would take a `[` or `*` at its start as their argument."""
+    row = " & ".join(cells) + r" \\"
+    return f"{{}}{row}" if row.startswith(("[", "*")) else row
+
+
+def _label(text: str, more: str = "") -> str:
+    return re.sub(rf"[^A-Za-z0-9{more}-]", "-", text)
+
+
+def pipe(cells: Iterable[str], *, escape: bool = True) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(markdown(cell) if escape else cell for cell in cells)} |"
+
+
+def markdown(text: str) -> str:
+    """Text that Markdown shows literally, on one line."""
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split())).replace("-\\>", "->")
+
+
+def _csv(rows: Iterable[Iterable[Any]]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([_csv_cell(value) for value in row] for row in rows)
+    return buffer.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """Numbers stay numbers; a text that a spreadsheet would run as a formula gets a leading apostrophe."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else "nan"
+    text = str(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+FORMATS: dict[str, _Format] = {"md": to_markdown, "csv": to_csv, "tex": to_latex, "html": to_html}
 
 _HEAD = r"""% Made by `ablation tables --macros`. `ablation check PAPER.tex` says which numbers no longer match.
 \providecommand{\ablation}[1]{\ifcsname ablation:#1\endcsname\csname ablation:#1\endcsname\else\textbf{??}\fi}
@@ -109,6 +301,17 @@ def definitions(numbers: Mapping[str, str]) -> str:
     """The content of `numbers.tex`."""
     lines = (rf"\expandafter\def\csname ablation:{key}\endcsname{{{text}}}" for key, text in numbers.items())
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def all_numbers(store: Store) -> dict[str, str]:
+    """The numbers of every study's tables, by the names of their macros."""
+    tables = [build_table(store, study) for study in store.studies()]
+    return {
+        name: text
+        for table in tables
+        for of in (table, subset_table(store, table))
+        for name, text in numbers(of).items()
+    }
 
 
 def check_paper(paper: Path, now: Mapping[str, str]) -> Checked:

@@ -1,4 +1,4 @@
-"""The comparison table of a study: what each cell says. `table_formats` writes it, `table_files` all of them."""
+"""The comparison table of a study: what each cell says. `table_files` writes it."""
 
 import math
 from collections.abc import Mapping, Sequence

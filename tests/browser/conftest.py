@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from playwright.sync_api import sync_playwright
 
-from ablation.show.page.render import write_report
 from ablation.store.collect import collect
+from tests.ablation.show.elements import write_report
 from tests.browser.reading import ATTACK
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 

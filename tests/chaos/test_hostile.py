@@ -21,7 +21,7 @@ from ablation.plan.collected import states_now
 from ablation.runner import run
 from ablation.runner.lifetime import lock_folder
 from ablation.runner.runlog import Progress
-from ablation.show.table_formats import to_csv
+from ablation.show.table_files import to_csv
 from ablation.show.tables import build_table
 from ablation.store.database import Store
 from tests.simulate import Study, simulate, stage_dir

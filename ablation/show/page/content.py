@@ -2,156 +2,45 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
-
+from ablation.audit import audit
+from ablation.audit.measured import measured, published_value
 from ablation.audit.table import Finding
-from ablation.config.published_schema import PublishedFile
-from ablation.config.study_schema import Analysis
 from ablation.contract.status import TO_COME
-from ablation.judge.certificate.tally import StudyCertificate
-from ablation.judge.edges import Pair
+from ablation.judge.certificate.certify import digest_of, known
+from ablation.judge.certificate.tally import Certificates, StudyCertificate
+from ablation.judge.edges import judge_all_pairs
+from ablation.judge.measurements import Measurements, read_measurements
+from ablation.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
 from ablation.show.answer import answer
+from ablation.show.methods import could_help
 from ablation.show.other_tables import group_table, keys_that_group
-from ablation.show.page.curves import plan_curves, study_curves
-from ablation.show.page.edges import EdgeRow, Edges, bound_of, clean_records, figure_data, study_edges, within
-from ablation.show.page.format import day, plural
-from ablation.show.page.pairs import MOST_VARIANTS, Pairs, study_pairs
-from ablation.show.page.plan_words import could_help
-from ablation.show.page.plots import DotPlot, FindingGroup, Plane, dot_plots, finding_groups
-from ablation.show.page.samples import Quoted
-from ablation.show.tables import ComparisonTable, build_table, means_over
+from ablation.show.page.data import MOST_VARIANTS, plan_curves, study_curves, study_pairs
+from ablation.show.page.edges import Comparison, bound_of, study_edges, within
+from ablation.show.page.published import DotPlot, dot_plots
+from ablation.show.page.samples import Quoted, page_samples
+from ablation.show.tables import build_table, means_over
+from ablation.show.text import clean_records, day, describe_change, is_number, plural
 from ablation.store.database import ENDED_WELL, Store
+from ablation.store.samples import study_samples
 from ablation.store.stored_study import StoredStudy
 
-Judge = Callable[[str], tuple[pd.DataFrame, pd.DataFrame]]
-Check = Callable[[str, PublishedFile], Sequence[Finding]]
-Compare = Callable[[str], Sequence[Pair]]
-Certify = Callable[[str], StudyCertificate | None]
 SEVERITIES = {"abort": 0, "error": 0, "warn": 1, "warning": 1, "note": 2, "info": 2}
+EFFECTS = ("effect", "low", "high", "p", "p_adjusted", "seeds", "items")
 
 
-@dataclass(frozen=True)
-class RunGrid:
-    """State of every run: `cells[variant][seed]` is (state, reason), or None where the plan has no such run."""
+class StudyPage(SimpleNamespace):
+    """What the templates say of one study; `study_page` gathers it."""
 
-    seeds: list[int]
-    cells: dict[str, dict[int, tuple[str, str] | None]]
-    counts: dict[str, int]
-
-    @property
-    def seeds_per_variant(self) -> str:
-        """`5 seeds`, or `2 to 5 seeds` where some variants have more than others."""
-        planned = sorted(sum(cell is not None for cell in row.values()) for row in self.cells.values()) or [0]
-        return plural(planned[-1], "seed") if planned[0] == planned[-1] else f"{planned[0]} to {planned[-1]} seeds"
-
-    @property
-    def planned(self) -> int:
-        """Number of runs in the plan."""
-        return sum(self.counts.values())
-
-    @property
-    def ok(self) -> int:
-        """Number of runs that ended well."""
-        return sum(self.counts.get(state, 0) for state in ENDED_WELL)
-
-
-@dataclass(frozen=True)
-class Published:
-    """Numbers that someone reported: their source, plots that set them beside ours, and the audit's findings."""
-
-    source: str
-    plots: list[DotPlot]
-    findings: Sequence[Finding]
-
-    @property
-    def groups(self) -> list[FindingGroup]:
-        """The findings by kind."""
-        return finding_groups(self.findings)
-
-    @property
-    def errors(self) -> int:
-        """Number of findings that are wrong or impossible, not merely unsupported."""
-        return sum(finding.severity == "error" for finding in self.findings)
-
-
-@dataclass(frozen=True)
-class StudyPage:
-    """One study. `table_reference` is the index of the table's reference row."""
-
-    anchor: str
     name: str
-    title: str
-    question: str
-    source: str
-    analysis: Analysis
-    analysis_digest: str
-    imported: str
-    history: list[dict[str, Any]]
-    rules: int
-    edges: Edges
+    anchor: str
     answer: str
-    averaged: str
-    pairs: Pairs
-    interactions: list[dict[str, Any]]
-    grid: RunGrid
-    problems: list[dict[str, Any]]
-    table: ComparisonTable
-    table_reference: int | None
-    groups: list[tuple[str, ComparisonTable]]
-    curves: Mapping[str, Any]
-    curves_left_out: int
-    items: int
-    health: list[dict[str, Any]]
-    published: Published | None
-    figures: Mapping[str, Any]
-    certificate: StudyCertificate | None
-    provenance: list[dict[str, Any]]
-    seconds: float
-    planes: Sequence[Plane] = ()
-
-    @property
-    def plan_changed(self) -> bool:
-        """Whether the analysis plan was changed after there were results."""
-        return len(self.history) > 1
-
-    @property
-    def plan_causes(self) -> list[str]:
-        """Changes to the plan, made after results existed, that could have favoured a verdict."""
-        return [cause for old, new in pairwise(self.history) for cause in could_help(old, new)]
-
-    @property
-    def stir(self) -> int:
-        """Place on the page: 0 where a change is better or worse, 2 where none is judged yet, else 1."""
-        words = {word for word, _ in self.edges.counts}
-        return 0 if words & {"better", "worse"} else 1 if words - {"not run"} else 2
-
-    @property
-    def confidence(self) -> str:
-        """Level of the intervals, as a percentage."""
-        return f"{100 * (1 - self.analysis.alpha):g}%"
-
-    @property
-    def number_of(self) -> dict[str, int]:
-        """Place of each variant in the lineage, from 1: the tail of its row's id."""
-        return {row.variant.name: number for number, row in enumerate(self.edges.rows, 1)}
-
-    @property
-    def highlight(self) -> tuple[str, str] | None:
-        """The edge (parent, variant) with the largest effect, decided ones first: what the curves show at first."""
-        edges = [(name, edge) for name, edge in self.edges.comparisons if edge.interval]
-        decided = [(name, edge) for name, edge in edges if edge.verdict in ("better", "worse")]
-        best = max(decided or edges, key=lambda found: abs(found[1].evidence["effect"]), default=None)
-        return (best[1].parent, best[0]) if best else None
-
-    @property
-    def edge_of(self) -> dict[str, EdgeRow]:
-        """The lineage's row of each variant."""
-        return {row.variant.name: row for row in self.edges.rows}
 
 
 @dataclass(frozen=True)
@@ -168,68 +57,124 @@ class Page:
     samples: Quoted = field(default_factory=dict)
 
 
-def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compare: Compare) -> Page:
-    """Gather the page; `judge(study)` returns verdicts and interactions, `check(study, published)` the audit.
-
-    `certify(study)` returns the certificate of the study as it is in the database, if there is one, and
-    `compare(study)` its judged pairs.
-    """
+def read_page(store: Store) -> Page:
+    """Judge every study once, and gather the page."""
     meta, names = store.meta(), store.studies()
-    definitions = {name: store.study(name) for name in names}
+    definitions, certificates = {name: store.study(name) for name in names}, known(store.path.parent)
     budget = plan_curves(store, definitions)
-    studies = []
+    studies, texts = [], []
     for name, anchor in zip(names, anchors(names), strict=True):
-        definition, variants, table = definitions[name], store.variants(name), build_table(store, name)
-        analysis, found = definition.analysis, _published(name, definition, table, check)
-        verdicts, combinations = judge(name)
-        bound = bound_of(store, name, analysis)
-        verdicts = within(verdicts, bound)
-        curves = study_curves(store, name, definition, budget)
-        reference = definition.table.reference
-        edges = study_edges(variants, verdicts, analysis.margin)
-        pairs = compare(name) if len(variants) <= MOST_VARIANTS else ()
-        studies.append(
-            StudyPage(
-                anchor=anchor,
-                name=name,
-                title=definition.title,
-                question=definition.question,
-                source=definition.source or "",
-                analysis=analysis,
-                analysis_digest=definition.analysis_digest,
-                imported=definition.imported,
-                history=definition.analysis_history,
-                rules=len(definition.health),
-                edges=edges,
-                answer=answer(verdicts, analysis.margin),
-                averaged=means_over(definition, variants, analysis.protocol) if analysis else "",
-                pairs=study_pairs(variants, edges, pairs, bound),
-                interactions=clean_records(combinations),
-                grid=run_grid(store, name, [variant.name for variant in variants]),
-                problems=problems(store, name),
-                table=table,
-                table_reference=0 if reference and table.rows else None,
-                groups=[(key, group_table(table, variants, key)) for key in keys_that_group(variants)],
-                curves=curves,
-                curves_left_out=budget.left_out.get(name, 0),
-                items=int(store.item_counts(name)["items"].sum()),
-                health=broken_rules(store, name),
-                published=found,
-                figures=figure_data(definition.title, edges, found.plots if found else []),
-                certificate=certify(name),
-                provenance=provenance(store, name),
-                seconds=device_seconds(store, name),
-            )
-        )
+        definition, judged = definitions[name], judge_study(store, name)
+        study = study_page(store, definition, judged, certificates)
+        study.anchor, study.curves = anchor, study_curves(store, name, definition, budget)
+        study.curves_left_out = budget.left_out.get(name, 0)
+        studies.append(study)
+        edges = [(edge.parent, edge.child) for edge in judged.edges]
+        texts.append((judged.measurements, edges, study_samples(store, name)))
     studies.sort(key=lambda study: study.stir)  # the others stay in the order of the plan
-    return Page(meta["scale"], meta.get("plan digest"), day(store.stages()["ended"]), studies)
+    return Page(meta["scale"], meta.get("plan digest"), day(store.stages()["ended"]), studies, page_samples(texts))
 
 
-def _published(study: str, definition: StoredStudy, table: ComparisonTable, check: Check) -> Published | None:
-    content = definition.published
-    if content is None:
-        return None
-    return Published(content.source, dot_plots(table), check(study, content))
+def study_page(
+    store: Store, definition: StoredStudy, judged: JudgedStudy, certificates: Certificates | None
+) -> StudyPage:
+    """Gather what the page says of one study, except for its curves."""
+    name, analysis, history = definition.name, definition.analysis, definition.analysis_history
+    variants, table, bound = store.variants(name), build_table(store, name), bound_of(store, name, analysis)
+    verdicts = within(edge_table([judged]), bound)
+    edges = study_edges(variants, verdicts, analysis.margin)
+    pairs = judge_all_pairs(judged.measurements) if len(variants) <= MOST_VARIANTS else ()
+    plots = dot_plots(table) if definition.published else []
+    findings = _findings(store, definition, judged.measurements)
+    states: dict[str, dict[int, str]] = {variant.name: {} for variant in variants}
+    for variant, seed, state in store.runs(name)[["variant", "seed", "state"]].itertuples(index=False):
+        states[variant][int(seed)] = state
+    counts = Counter(state for row in states.values() for state in row.values())
+    seeds = sorted(map(len, states.values())) or [0]
+    words = {word for word, _ in edges.counts}
+    return StudyPage(
+        name=name,
+        definition=definition,
+        analysis=analysis,
+        confidence=f"{100 * (1 - analysis.alpha):g}%",
+        # 0 where a change is better or worse, 2 where none is judged yet, else 1: the place on the page
+        stir=0 if words & {"better", "worse"} else 1 if words - {"not run"} else 2,
+        edges=edges,
+        edge_of={row.variant.name: row for row in edges.rows},
+        number_of={row.variant.name: number for number, row in enumerate(edges.rows, 1)},  # the tail of a row's id
+        highlight=_highlight(edges.comparisons),
+        answer=answer(verdicts, analysis.margin),
+        averaged=means_over(definition, variants, analysis.protocol),
+        pairs=study_pairs(variants, edges, pairs, bound),
+        interactions=clean_records(interaction_table([judged])),
+        states=states,
+        state_counts=dict(sorted(counts.items())),
+        planned=counts.total(),
+        ended_well=sum(counts[state] for state in ENDED_WELL),
+        seeds=sorted({seed for row in states.values() for seed in row}),
+        seeds_per_variant=plural(seeds[-1], "seed") if seeds[0] == seeds[-1] else f"{seeds[0]} to {seeds[-1]} seeds",
+        problems=problems(store, name),
+        table=table,
+        groups=[(key, group_table(table, variants, key)) for key in keys_that_group(variants)],
+        items_counted=int(store.item_counts(name)["items"].sum()),
+        health=broken_rules(store, name),
+        plots=plots,
+        findings=findings,
+        errors=sum(finding.severity == "error" for finding in findings),  # wrong or impossible, not unsupported
+        figures=_figures(definition.title, edges.comparisons, plots),
+        certificate=_certificate(certificates, judged.measurements),
+        plan_changed=judged.plan_changed,
+        plan_causes=[cause for old, new in pairwise(history) for cause in could_help(old, new)],
+        provenance=provenance(store, name),
+        seconds=_device_seconds(store, name),
+    )
+
+
+def _findings(store: Store, definition: StoredStudy, ours: Measurements) -> Sequence[Finding]:
+    """What the audit finds in the published numbers."""
+    published = definition.published
+    if published is None:
+        return ()
+    value = published_value(store, definition.name, published)
+    if value is not None and value != ours.analysis.named:
+        ours = read_measurements(store, definition.name, value)
+    return audit(published, measured(store, ours, published))
+
+
+def _certificate(certificates: Certificates | None, ours: Measurements) -> StudyCertificate | None:
+    """The certificate of the study as it is in the database, if there is one."""
+    found = certificates.of(ours.name) if certificates else None
+    return found if found and found.digest == digest_of(ours) else None
+
+
+def _highlight(comparisons: Iterable[Comparison]) -> Comparison | None:
+    """The edge with the largest effect, decided ones first: what the curves show at first."""
+    edges = [edge for edge in comparisons if is_number(edge.evidence["effect"])]
+    decided = [edge for edge in edges if edge.verdict in ("better", "worse")]
+    return max(decided or edges, key=lambda edge: abs(edge.evidence["effect"]), default=None)
+
+
+def _figures(title: str, comparisons: Iterable[Comparison], plots: Sequence[DotPlot]) -> dict[str, Any]:
+    """Return `{title, effects, published}`, the numbers behind the page's figures; None for a figure that it lacks.
+
+    effects: `{columns, rows}`, a row being variant, against, change, verdict and the numbers of EFFECTS (null where
+    there is none), in the order of the lineage. published: `[{label, rows}]`, as of `DotPlot`.
+    """
+    rows = [
+        [edge.child, edge.parent, "; ".join(map(describe_change, edge.changes)), edge.verdict]
+        + [value if is_number(value := edge.evidence[column]) else None for column in EFFECTS]
+        for edge in comparisons
+    ]
+    effects = {"columns": ["variant", "against", "change", "verdict", *EFFECTS], "rows": rows}
+    published = [{"label": plot.label, "rows": plot.rows} for plot in plots]
+    return {"title": title, "effects": effects if rows else None, "published": published or None}
+
+
+def _device_seconds(store: Store, study: str) -> float:
+    """Device time of all distinct stages that the study's runs used, shared ones once."""
+    query = """SELECT coalesce(sum(device_hours), 0) * 3600 FROM stages
+        WHERE key IN (SELECT key FROM run_stages WHERE study = ?)"""
+    return float(store.rows(query, [study])[1][0][0])
 
 
 def anchors(names: Sequence[str]) -> list[str]:
@@ -245,17 +190,6 @@ def anchors(names: Sequence[str]) -> list[str]:
         taken.add(anchor)
         result.append(anchor)
     return result
-
-
-def run_grid(store: Store, study: str, variants: Sequence[str]) -> RunGrid:
-    """States of the runs of one study."""
-    runs = store.runs(study)
-    seeds = sorted({int(seed) for seed in runs["seed"]})
-    cells: dict[str, dict[int, tuple[str, str] | None]] = {v: dict.fromkeys(seeds) for v in variants}
-    for run in clean_records(runs):
-        cells[run["variant"]][run["seed"]] = (run["state"], run["reason"] or "")
-    counts = {str(state): int(count) for state, count in runs["state"].value_counts().sort_index().items()}
-    return RunGrid(seeds, cells, counts)
 
 
 def problems(store: Store, study: str) -> list[dict[str, Any]]:
@@ -307,16 +241,6 @@ def broken_rules(store: Store, study: str) -> list[dict[str, Any]]:
             seeds += [] if run["seed"] in seeds else [run["seed"]]
         rule["events"].append({**event, "runs": [f"{run['variant']} seed {run['seed']}" for run in event["runs"]]})
     return sorted(rules.values(), key=lambda rule: SEVERITIES.get(str(rule["severity"]), 1))
-
-
-def device_seconds(store: Store, study: str) -> float:
-    """Device time of all distinct stages that the study's runs used, shared ones once."""
-    frame = store.sql(
-        "SELECT coalesce(sum(device_hours), 0) * 3600 AS seconds FROM stages"
-        " WHERE key IN (SELECT key FROM run_stages WHERE study = ?)",
-        [study],
-    )
-    return float(frame["seconds"][0])
 
 
 MAIN_FACTS = {

@@ -1,140 +1,201 @@
 """The edges of a study as the page shows them: place in the lineage, change, effect, verdict and evidence."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ablation.config.changes import differences
+from ablation.config.lineage import walk
 from ablation.config.study import Change
 from ablation.config.study_schema import Analysis, Target
 from ablation.judge.edges import WORDS
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.page.format import decimals_for, duration, is_number, number, p_value, signed
-from ablation.show.page.lineage import ForestAxis, GraphRow, Picture, forest_axis, graph_rows, picture
-from ablation.show.page.plots import DotPlot
-from ablation.show.text import describe_change
+from ablation.show.text import clean_records, decimals_for, duration, is_number, number, p_value, signed
 from ablation.store.database import Store
+
+SMALL, NAMED = 20.0, 34.0  # a node of the small picture, and its row where it has a name below: SVG units
+LETTER, WIDEST = 6.6, 560.0
 
 
 @dataclass(frozen=True)
-class Interval:
-    """Positions of an effect and its interval on the shared axis, clipped to its ends; None if not known."""
+class GraphRow:
+    """One variant in the graph: the node is in `lane`; a branch comes from the lane to its left.
 
-    point: float
-    low: float | None
-    high: float | None
-    arrow_low: bool
-    arrow_high: bool
+    lines: of each lane in this row: "full", "top" (ends at the node), "bottom" (starts at the node) or "none".
+    """
+
+    variant: str
+    lane: int
+    branch: bool
+    lines: tuple[str, ...]
+
+
+def graph_rows(parents: Mapping[str, str | None]) -> list[GraphRow]:
+    """Order variants depth first and give each a lane, as `git log --graph` does.
+
+    `parents` maps every variant to its parent, in declared order. A node's largest subtree comes last and continues in
+    its lane, so that the trunk of the study is one straight line and what was tried from it branches off to the right.
+    A parent that is not itself a variant counts as none.
+    """
+    places = list(walk(parents))  # parents before children
+    children, sizes = {place.name: place.children for place in places}, dict.fromkeys(parents, 1)
+    for place in reversed(places):
+        if place.parent is not None:
+            sizes[place.parent] += sizes[place.name]
+    placed: list[tuple[str, int, bool, bool, frozenset[int]]] = []  # variant, lane, branch, joined from above, passing
+    stack = [(place.name, 0, False, False, frozenset[int]()) for place in reversed(places) if place.parent is None]
+    while stack:
+        variant, lane, branch, joined, passing = stack.pop()
+        placed.append((variant, lane, branch, joined, passing))
+        below = sorted(children[variant], key=sizes.__getitem__)
+        if below:
+            stack.append((below[-1], lane, False, True, passing))
+            stack.extend((child, lane + 1, True, False, passing | {lane}) for child in reversed(below[:-1]))
+    width = 1 + max((lane for _, lane, *_ in placed), default=0)
+    own = {(True, True): "full", (True, False): "top", (False, True): "bottom", (False, False): "none"}
+    rows = []
+    for variant, lane, branch, joined, passing in placed:
+        lines = ["full" if index in passing else "none" for index in range(width)]
+        lines[lane] = own[joined, bool(children[variant])]
+        rows.append(GraphRow(variant, lane, branch, tuple(lines)))
+    return rows
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The lineage in small, from left to right: a place for each variant, and a line from its parent's. SVG units.
+
+    `named`: there is room for the names.
+    """
+
+    width: float
+    height: float
+    places: dict[str, tuple[float, float]]
+    lines: list[str]  # as an SVG path each
+    named: bool
+
+
+def picture(rows: Sequence[GraphRow], parents: Mapping[str, str | None]) -> Picture:
+    """Place the rows of a graph in columns: the trunk is straight, a branch leaves it just before its variant."""
+    step = LETTER * max((len(row.variant) for row in rows), default=0) + 14
+    named = len(rows) * step <= WIDEST
+    step, height = (step, NAMED) if named else (SMALL, SMALL)
+    places = {row.variant: (step * (column + 0.5), height * row.lane + SMALL / 2) for column, row in enumerate(rows)}
+    lines = []
+    for variant, (x, y) in places.items():
+        parent = parents[variant]
+        if parent in places:
+            start, trunk = places[parent]
+            lines.append(f"M{start:g} {trunk:g}H{x - SMALL / 2:g}L{x:g} {y:g}")
+    lanes = max((row.lane for row in rows), default=0) + 1
+    return Picture(step * max(len(rows), 1), height * lanes, places, lines, named)
+
+
+@dataclass(frozen=True)
+class ForestAxis:
+    """A horizontal axis shared by the edges of one study, symmetric about no effect. Lengths are SVG units."""
+
+    limit: float
+    margin: float | None
+    width: float = 240.0
+    pad: float = 10.0
+
+    def x(self, value: float) -> float:
+        """Position of an effect; effects beyond the axis land on its end."""
+        share = min(max(value / self.limit, -1.0), 1.0)
+        return round(self.pad + (share + 1) / 2 * (self.width - 2 * self.pad), 2)
+
+    @property
+    def ticks(self) -> list[float]:
+        """Round numbers: -t, 0, t with t the largest of 1, 2, 5 times a power of ten inside the axis."""
+        power = 10.0 ** math.floor(math.log10(self.limit))
+        largest = max((m * power for m in (1, 2, 5) if m * power <= self.limit * (1 + 1e-9)), default=power)
+        return [-largest, 0.0, largest]
+
+
+def forest_axis(bounds: Sequence[float], margin: float | None) -> ForestAxis:
+    """Choose the axis: all interval bounds, but no more than three times their upper quartile.
+
+    So one wide interval hides no other.
+    """
+    finite = sorted(abs(bound) for bound in bounds if math.isfinite(bound))
+    if not finite:
+        return ForestAxis(limit=margin * 2 if margin else 1.0, margin=margin)
+    quartile = finite[3 * len(finite) // 4]
+    limit = min(finite[-1], 3 * quartile) if quartile > 0 else finite[-1]
+    limit = max(limit, 1.5 * (margin or 0.0)) * 1.05
+    return ForestAxis(limit=limit if limit > 0 else 1.0, margin=margin)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One judged edge: with `parent`, which need not be the variant's own; `changes` is what differs from it."""
+    """One judged edge. `evidence` is its row of `edge_table`, `changes` what differs from `parent`."""
 
+    child: str
     parent: str
     verdict: str
     evidence: Mapping[str, Any]
-    interval: Interval | None
     changes: Sequence[Change]
 
 
 @dataclass(frozen=True)
 class EdgeRow:
-    """One variant in the lineage and the edge that leads to it (`verdict` None: no such edge was judged).
-
-    `others`: the edges that the analysis plan declares with variants other than its parent.
-    """
+    """One variant in the lineage, and its judged edges: the one with its parent, and others that the plan declares."""
 
     graph: GraphRow
     variant: PlannedVariant
-    verdict: str | None
-    evidence: Mapping[str, Any]
-    interval: Interval | None
-    others: Sequence[Comparison] = ()
+    own: Comparison | None
+    others: Sequence[Comparison]
 
     @property
     def comparisons(self) -> list[Comparison]:
         """Every judged edge of the variant, the one with its parent first."""
-        if self.verdict is None or self.variant.parent is None:
-            return list(self.others)
-        own = Comparison(self.variant.parent, self.verdict, self.evidence, self.interval, self.variant.changes)
-        return [own, *self.others]
-
-    @property
-    def word(self) -> str | None:
-        """The variant's verdict: of the edge with its parent, or else of the first other edge."""
-        return next((comparison.verdict for comparison in self.comparisons), None)
+        return [*([self.own] if self.own else []), *self.others]
 
 
 @dataclass(frozen=True)
 class Edges:
-    """All edges of a study."""
+    """All edges of a study; `comparisons` in the order of the rows, `counts` of each verdict."""
 
     rows: list[EdgeRow]
     axis: ForestAxis
     decimals: int
+    comparisons: list[Comparison]
     counts: list[tuple[str, int]]
     picture: Picture
 
-    @property
-    def judged(self) -> int:
-        """Number of edges with a verdict."""
-        return sum(count for _, count in self.counts)
 
-    @property
-    def comparisons(self) -> list[tuple[str, Comparison]]:
-        """Every judged edge with its variant's name, in the order of the rows."""
-        return [(row.variant.name, comparison) for row in self.rows for comparison in row.comparisons]
-
-
-def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, margin: float | None) -> Edges:
-    """Join the variants of one study with its verdicts.
-
-    `verdicts` has a row per judged edge with at least parent, child and verdict; other columns may be missing, and a
-    missing value is NaN or None.
-    """
+def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, margin: float) -> Edges:
+    """Join the variants of one study with its verdicts, which have a row per judged edge."""
     records = clean_records(verdicts)
-    bounds = [abs(r[k]) for r in records for k in ("low", "high", "effect") if is_number(r.get(k))]
-    axis = forest_axis(bounds, margin)
-    halves = [(r["high"] - r["low"]) / 2 for r in records if is_number(r.get("low")) and is_number(r.get("high"))]
-    by_edge = {(record["parent"], record["child"]): record for record in records}
+    bounds = [abs(r[k]) for r in records for k in ("low", "high", "effect") if is_number(r[k])]
+    halves = [(r["high"] - r["low"]) / 2 for r in records if is_number(r["low"]) and is_number(r["high"])]
     named = {variant.name: variant for variant in variants}
-    rows = []
     parents = {variant.name: variant.parent for variant in variants}
-    graphs = graph_rows(parents)
+    graphs, rows = graph_rows(parents), []
     for graph in graphs:
         variant = named[graph.variant]
-        own = by_edge.get((variant.parent, variant.name), {})
-        others = tuple(
-            Comparison(parent, record["verdict"], record, _interval(record, axis), _changes(named.get(parent), variant))
-            for (parent, child), record in by_edge.items()
-            if child == variant.name and parent != variant.parent
-        )
-        rows.append(EdgeRow(graph, variant, own.get("verdict"), own, _interval(own, axis), others))
-    found = [record["verdict"] for record in records if record["child"] in named]
-    words = [*WORDS, *sorted(set(found) - set(WORDS))]
-    counts = [(word, found.count(word)) for word in words if word in found]
-    decimals = decimals_for(halves or [margin or math.nan], least=3)
-    return Edges(rows, axis, decimals, counts, picture(graphs, parents))
+        edges = [_comparison(record, variant, named) for record in records if record["child"] == variant.name]
+        own = next((edge for edge in edges if edge.parent == variant.parent), None)
+        rows.append(EdgeRow(graph, variant, own, [edge for edge in edges if edge is not own]))
+    comparisons = [edge for row in rows for edge in row.comparisons]
+    found = [edge.verdict for edge in comparisons]
+    counts = [(word, found.count(word)) for word in WORDS if word in found]
+    decimals = decimals_for(halves or [margin], least=3)
+    return Edges(rows, forest_axis(bounds, margin), decimals, comparisons, counts, picture(graphs, parents))
 
 
-def _changes(parent: PlannedVariant | None, child: PlannedVariant) -> list[Change]:
-    """What differs between two variants that are not parent and child."""
-    found = differences(parent.resolved, child.resolved) if parent else ()
-    return [Change.model_validate({"key": key, "from": old, "to": new, "factor": key}) for key, old, new in found]
-
-
-def _interval(record: Mapping[str, Any], axis: ForestAxis) -> Interval | None:
-    effect, low, high = (record.get(key) for key in ("effect", "low", "high"))
-    if not is_number(effect):
-        return None
-    if not (is_number(low) and is_number(high)):
-        return Interval(axis.x(effect), None, None, arrow_low=False, arrow_high=False)
-    return Interval(axis.x(effect), axis.x(low), axis.x(high), low < -axis.limit, high > axis.limit)
+def _comparison(record: Mapping[str, Any], variant: PlannedVariant, named: Mapping[str, PlannedVariant]) -> Comparison:
+    parent, changes = record["parent"], list(variant.changes)
+    if parent != variant.parent:
+        found = differences(named[parent].resolved, variant.resolved)
+        changes = [
+            Change.model_validate({"key": key, "from": old, "to": new, "factor": key}) for key, old, new in found
+        ]
+    return Comparison(variant.name, parent, record["verdict"], record, changes)
 
 
 def bound_of(store: Store, study: str, analysis: Analysis) -> float:
@@ -159,20 +220,6 @@ def within(verdicts: pd.DataFrame, bound: float) -> pd.DataFrame:
     return cut.assign(mde=cut["mde"].where(~(cut["mde"] > bound), math.inf))
 
 
-def clean_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain Python values, None for what is missing."""
-    return [{str(key): _plain(value) for key, value in record.items()} for record in frame.to_dict("records")]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, np.generic):
-        value = value.item()
-    missing = value is pd.NaT or value is pd.NA or (isinstance(value, float) and math.isnan(value))
-    return None if missing else value
-
-
 SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
     "p": ("p", lambda value, _: p_value(value)),
     "p_adjusted": ("p, corrected for all changes", lambda value, _: p_value(value)),
@@ -184,6 +231,7 @@ SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
     "prior_df": ("degrees of freedom from other variants' noise", lambda value, _: f"{value:.2g}"),
     "cost_hours": ("device time of this change", lambda value, _: duration(3600 * value)),
 }
+NOTHING_AT_ZERO = ("prior_df", "cost_hours")  # facts that are none where they are zero
 
 
 def evidence(record: Mapping[str, Any], decimals: int) -> list[tuple[str, str]]:
@@ -191,48 +239,15 @@ def evidence(record: Mapping[str, Any], decimals: int) -> list[tuple[str, str]]:
     facts = [
         (label, show(record[key], decimals))
         for key, (label, show) in SHOWN.items()
-        if is_number(record.get(key)) or record.get(key) == math.inf
+        if (is_number(record.get(key)) or record.get(key) == math.inf) and (record[key] or key not in NOTHING_AT_ZERO)
     ]
-    facts += [
-        (label, f"{start}[{signed(record[low], decimals)}, {signed(record[high], decimals)}]")
-        for label, start, low, high in _intervals(record, decimals)
-        if is_number(record.get(low)) and is_number(record.get(high))
-    ]
-    return facts
-
-
-def _intervals(record: Mapping[str, Any], decimals: int) -> Iterator[tuple[str, str, str, str]]:
-    """Label, text before the interval, and the keys of its ends."""
-    yield "interval, corrected for all changes", "", "joint_low", "joint_high"
     root = record.get("root")
+    paths = [("interval, corrected for all changes", "joint", "")]
     if root and root != record.get("parent"):
-        yield (
-            f"since {root}, for all such paths at once",
-            f"{signed(record['root_effect'], decimals)} ",
-            "root_low",
-            "root_high",
-        )
-
-
-EFFECTS = ("effect", "low", "high", "p", "p_adjusted", "seeds", "items")
-
-
-def figure_data(title: str, edges: Edges, plots: list[DotPlot]) -> dict[str, Any]:
-    """Return `{title, effects, published}`, the numbers behind the page's figures; None for a figure that it lacks.
-
-    effects: `{columns, rows}`, a row being variant, against, change, verdict and the numbers of EFFECTS (null where
-    there is none), in the order of the lineage. published: `[{label, rows: [[variant, published, measured, sd]]}]`.
-    """
-    rows = [
-        [
-            name,
-            comparison.parent,
-            "; ".join(describe_change(change) for change in comparison.changes),
-            comparison.verdict,
-            *(value if is_number(value := comparison.evidence.get(column)) else None for column in EFFECTS),
-        ]
-        for name, comparison in edges.comparisons
-    ]
-    effects = {"columns": ["variant", "against", "change", "verdict", *EFFECTS], "rows": rows}
-    published = [{"label": plot.label, "rows": plot.rows} for plot in plots]
-    return {"title": title, "effects": effects if rows else None, "published": published or None}
+        since = f"{signed(record['root_effect'], decimals)} "
+        paths.append((f"since {root}, for all such paths at once", "root", since))
+    for label, name, start in paths:
+        low, high = record.get(f"{name}_low"), record.get(f"{name}_high")
+        if is_number(low) and is_number(high):
+            facts.append((label, f"{start}[{signed(low, decimals)}, {signed(high, decimals)}]"))
+    return facts

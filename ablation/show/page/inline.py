@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+
+from ablation.contract.reading import printable
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -19,14 +22,28 @@ ASSETS = Path(__file__).parent / "assets"
 class Live:
     """The additions to a page that a server refreshes; a page in a file has none of them.
 
-    style, script: the server's own. marker: HTML whose place the server fills, above the results. seconds:
-    after which a browser without scripts loads the page again.
+    script: the server's own. marker: HTML whose place the server fills, above the results. seconds: after which a
+    browser without scripts loads the page again.
     """
 
-    style: str
     script: str
     marker: str
     seconds: int
+
+
+def environment(folder: Path) -> Environment:
+    """The templates of a folder: every value is escaped, and what a browser would obey or cannot show is written out.
+
+    That is marks of text direction, and characters such as ESC.
+    """
+    return Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        finalize=lambda value: type(value)(printable(value)) if isinstance(value, str) else value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 @dataclass

@@ -1,17 +1,24 @@
-"""The texts behind items that changed along an edge, side by side, as far as the page has room.
+"""The items that changed along an edge, the most telling first, and the texts behind them, as far as there is room.
 
+    find_flips(study, parent, child) -> Flips
     page_samples(studies) -> {study: {(parent, child): EdgeSamples}}
 
-All that is quoted fits into `BUDGET`: few edges are shown with many items and long texts, many edges with few.
+An item's change in a seed is child minus parent, turned so that a positive number is an improvement. An item that
+changed the same way in more seeds tells more than one with a larger change in fewer: seeds are what may repeat. All
+that is quoted fits into `BUDGET`: few edges are shown with many items and long texts, many edges with few.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
+import numpy as np
+import pandas as pd
+
+from ablation.judge.compare.comparison import improving
 from ablation.judge.measurements import Measurements
-from ablation.show.page.flips import Flip, Flips, find_flips
-from ablation.show.page.format import MINUS, alike
+from ablation.show.text import MINUS, alike
 from ablation.store.samples import Place, Run, Said, Samples
 
 BUDGET = 2_000_000  # characters of a page that are quotes and what stands around them
@@ -21,27 +28,90 @@ MARKUP = 1_400  # characters around an item's texts
 LONGEST, SHORTEST = 2_000, 300  # characters of one text
 MOST_LINES = 60
 MOST_RESPONSES = 3  # of a side
+POOL = 200  # items of a subset, in each direction, among which those with words are looked for
 # Control characters but tab and newline, halves of a character, and what no text has.
 _NOISE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 Edge = tuple[str, str]  # parent, child
 Words = list[tuple[str, str]]  # (name, text)
+Quote = tuple[Words, Words]  # one judged text of one side: words and numbers by their names
 
 
 @dataclass(frozen=True)
-class Quote:
-    """One judged text of one side: words and numbers by their names."""
+class Flip:
+    """One item: its values (seed, parent's, child's) in every seed, and its mean change."""
 
-    texts: Words
-    numbers: Words
+    subset: str
+    item: str
+    values: tuple[tuple[int, float, float], ...]
+    change: float  # mean over the seeds; positive is an improvement
+    agreeing: int  # seeds in which it changed in the direction of the mean
+    against: int  # seeds in which it changed in the other
+
+    @property
+    def order(self) -> tuple[int, float, str, str]:
+        """The most telling first: changed in most seeds, then by the largest change."""
+        return (self.against - self.agreeing, -abs(self.change), self.subset, self.item)
+
+    def telling_seeds(self) -> list[int]:
+        """The seeds, the largest change in the item's direction first."""
+        direction = np.sign(sum(after - before for _, before, after in self.values))
+        return [seed for seed, _, _ in sorted(self.values, key=lambda v: (-direction * (v[2] - v[1]), v[0]))]
 
 
 @dataclass(frozen=True)
-class Both:
-    """A text that both sides judged with the same words: the words once, and the numbers of both sides in columns."""
+class Flips:
+    """What changed between two variants: how many items improved and got worse on average, and the most telling.
 
-    texts: Words
-    numbers: list[str]
+    gained, lost: subset by subset, the most telling of each first.
+    """
+
+    seeds: int
+    better: int
+    worse: int
+    gained: list[Flip]
+    lost: list[Flip]
+
+
+def find_flips(study: Measurements, parent: str, child: str) -> Flips:
+    """Compare two variants item by item, over the seeds that both have."""
+    both = study.in_order_added(study.seeds(parent) & study.seeds(child))
+    whole = study.values.keys() - study.duplicates
+    seeds = [seed for seed in both if {(parent, seed), (child, seed)} <= whole]
+    better = worse = 0
+    gained: list[Flip] = []
+    lost: list[Flip] = []
+    for subset in study.analysis.subsets:
+        sides = [[study.values[variant, seed].get(subset) for seed in seeds] for variant in (parent, child)]
+        items, before, after = _aligned(*sides)
+        if not len(items):
+            continue
+        change = improving(before, after, study.analysis) * (after - before)
+        tiny = 1e-9 * max(float(np.abs(change).max()), 1e-300)
+        mean = change.mean(axis=0)
+        better += int((mean > tiny).sum())
+        worse += int((mean < -tiny).sum())
+        up, down = (change > tiny).sum(axis=0), (change < -tiny).sum(axis=0)
+        for direction, found, agreeing, against in ((1, gained, up, down), (-1, lost, down, up)):
+            order = np.lexsort((items, -np.abs(mean), against - agreeing))
+            for at in [at for at in order.tolist() if direction * mean[at] > tiny][:POOL]:
+                values = tuple(zip(seeds, before[:, at].tolist(), after[:, at].tolist(), strict=True))
+                flip = Flip(subset, str(items[at]), values, float(mean[at]), int(agreeing[at]), int(against[at]))
+                found.append(flip)
+    return Flips(len(seeds), better, worse, gained, lost)
+
+
+def _aligned(
+    parents: list[pd.Series | None], children: list[pd.Series | None]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the items that all runs have, and the values of both sides, [seeds, items]."""
+    runs = [series for series in (*parents, *children) if series is not None]
+    if not runs or len(runs) < 2 * len(parents):
+        return np.array([]), np.empty((0, 0)), np.empty((0, 0))
+    values = pd.concat(runs, axis=1, join="inner")
+    values = values[np.isfinite(values).all(axis=1)]
+    found = values.to_numpy().T
+    return values.index.to_numpy(dtype=str), found[: len(parents)], found[len(parents) :]
 
 
 @dataclass(frozen=True)
@@ -58,14 +128,14 @@ class SampleItem:
     seed: int
     common: Words
     columns: list[str]  # heads of the table `both`
-    both: list[Both]  # where the words are the same and only numbers differ; else the two sides
+    both: list[tuple[Words, list[str]]]  # where only numbers differ: the words once, both sides' numbers in columns
     sides: list[tuple[str, list[Quote], int]]  # variant, quotes, how many more there are
 
     @property
     def length(self) -> int:
         """Characters that it takes on the page, about."""
-        quotes: list[Quote | Both] = [*self.both, *(quote for _, quotes, _ in self.sides for quote in quotes)]
-        words = [*self.common, *(word for quote in quotes for word in quote.texts)]
+        quoted = [*self.both, *(quote for _, quotes, _ in self.sides for quote in quotes)]
+        words = [*self.common, *(word for texts, _ in quoted for word in texts)]
         return MARKUP + sum(len(text) for _, text in words)
 
 
@@ -104,7 +174,7 @@ def _study(study: Measurements, edges: Sequence[Edge], samples: Samples, budget:
         if not any(samples.places((parent, seed)) for seed in study.seeds(parent)):
             continue
         found = flips[parent, child] = find_flips(study, parent, child)
-        chosen[parent, child] = _chosen(found, samples, parent, child)
+        chosen[parent, child] = _chosen(found, samples, (parent, child))
         for flip, seed in chosen[parent, child]:
             for variant in (parent, child):
                 wanted.setdefault((variant, seed), set()).add((flip.subset, flip.item))
@@ -126,34 +196,22 @@ def _study(study: Measurements, edges: Sequence[Edge], samples: Samples, budget:
     return result
 
 
-def _chosen(found: Flips, samples: Samples, parent: str, child: str) -> list[tuple[Flip, int]]:
+def _chosen(found: Flips, samples: Samples, edge: Edge) -> list[tuple[Flip, int]]:
     """Return items of which both sides have words, with the seed to quote: improved and worse ones in turn.
 
     The most telling item of each subset comes before the second of any, so that the filter has something to show.
     """
-    directions = []
+    turns = []
     for flips in (found.gained, found.lost):
-        with_words: list[tuple[Flip, int]] = []
-        counts: dict[str, int] = {}
-        for flip in sorted(flips, key=lambda flip: flip.rank):
-            if counts.get(flip.subset, 0) == MOST_ITEMS:
-                continue
-            place = (flip.subset, flip.item)
-            seeds = flip.telling_seeds(found.signs[flip.subset])
-            quoted = (seed for seed in seeds if all(place in samples.places((side, seed)) for side in (parent, child)))
-            if (seed := next(quoted, None)) is not None:
-                counts[flip.subset] = counts.get(flip.subset, 0) + 1
-                with_words.append((flip, seed))
-        places: dict[str, int] = {}
-        ranked = []
-        for flip, seed in with_words:
-            places[flip.subset] = places.get(flip.subset, -1) + 1
-            ranked.append((places[flip.subset], flip.order, flip, seed))
-        directions.append([(flip, seed) for _, _, flip, seed in sorted(ranked, key=lambda row: row[:2])])
-    gained, lost = directions
-    paired = [pair for both in zip(gained, lost, strict=False) for pair in both]
-    short = min(len(gained), len(lost))
-    return [*paired, *gained[short:], *lost[short:]][:MOST_ITEMS]
+        by_subset: dict[str, list[tuple[int, tuple[int, float, str, str], Flip, int]]] = {}
+        for flip in flips:
+            few, place = by_subset.setdefault(flip.subset, []), (flip.subset, flip.item)
+            if len(few) < MOST_ITEMS:
+                quoted = (s for s in flip.telling_seeds() if all(place in samples.places((v, s)) for v in edge))
+                if (seed := next(quoted, None)) is not None:
+                    few.append((len(few), flip.order, flip, seed))
+        turns.append(sorted((row for few in by_subset.values() for row in few), key=lambda row: row[:2]))
+    return [row[2:] for both in zip_longest(*turns) for row in both if row][:MOST_ITEMS]
 
 
 def _item(flip: Flip, seed: int, edge: Edge, sides: Sequence[Sequence[Said]], protocol: str) -> SampleItem:
@@ -196,7 +254,9 @@ def _common(sides: Sequence[Sequence[Said]]) -> tuple[Words, list[str]]:
     return [(name, _shown(everything[0][name])) for name in common], [name for name in names if name not in common]
 
 
-def _both(edge: Edge, sides: Sequence[Sequence[Said]], names: Sequence[str]) -> tuple[list[str], list[Both]]:
+def _both(
+    edge: Edge, sides: Sequence[Sequence[Said]], names: Sequence[str]
+) -> tuple[list[str], list[tuple[Words, list[str]]]]:
     """Return heads and rows of one table where both sides judged the same words; else nothing."""
     parents, children = sides
     if not parents or [p.texts for p in parents] != [c.texts for c in children]:
@@ -217,13 +277,13 @@ def _both(edge: Edge, sides: Sequence[Sequence[Said]], names: Sequence[str]) -> 
                 [parent.numbers.get(name)] if name in equal else [each.numbers.get(name) for each in (parent, child)]
             )
         ]
-        rows.append(Both([(name, _shown(parent.texts.get(name, ""))) for name in names], cells))
+        rows.append(([(name, _shown(parent.texts.get(name, ""))) for name in names], cells))
     return [*names, *columns], rows
 
 
 def _quote(said: Said, names: Sequence[str]) -> Quote:
     texts = [(name, _shown(said.texts.get(name, ""))) for name in names]
-    return Quote(texts, [(name, _number(value)) for name, value in said.numbers.items()])
+    return (texts, [(name, _number(value)) for name, value in said.numbers.items()])
 
 
 def differing(text: str, other: str) -> tuple[str, str, str]:

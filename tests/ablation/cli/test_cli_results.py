@@ -78,7 +78,7 @@ def test_the_page_so_far_takes_the_place_of_an_older_one_only_while_something_is
         return "older"
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr("ablation.cli.report.render", grid)
+        meanwhile.setattr("ablation.cli.report.draw", grid)
         assert run(capsys, *words) == (0, "", "")
     assert page.read_text() == "the grid's own"
     simulate(results, [Study()])

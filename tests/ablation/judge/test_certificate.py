@@ -24,10 +24,9 @@ from ablation.judge.certificate.tally import (
 )
 from ablation.judge.certificate.worlds import LARGE, MORE, PLAIN, acting_share, parts_of, worlds
 from ablation.judge.edges import DECIDED
-from ablation.show.page.render import write_report
 from ablation.store.collect import collect
 from tests.ablation.judge.studies import let_judge, lineage, measurements, normal_study
-from tests.ablation.show.elements import unfolded
+from tests.ablation.show.elements import unfolded, write_report
 from tests.simulate import Study, simulate
 
 TARGET = {"target": 0.5}

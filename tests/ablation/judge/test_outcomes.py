@@ -15,7 +15,8 @@ from ablation.config.study_schema import Analysis
 from ablation.judge.outcomes import Outcome
 from ablation.judge.verdicts import judge_study
 from ablation.show.methods import methods
-from ablation.show.page.render import render
+from ablation.show.page.content import read_page
+from ablation.show.page.render import draw
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
 from tests.simulate import Study, simulate, stage_dir
@@ -48,7 +49,7 @@ def judged(folder, outcome, change=lambda value: value):
     collect(folder)
     with Store(folder / DATABASE) as store:
         [edge] = judge_study(store, "toy").edges
-        return edge, methods(store, "toy") + render(store)
+        return edge, methods(store, "toy") + draw(read_page(store))
 
 
 @pytest.mark.parametrize("outcome", [{"pass_at": 3}, {"cons_at": 3}, None])

@@ -14,7 +14,7 @@ from ablation.judge.measurements import item_clusters, paired_values, read_measu
 from ablation.judge.significance import look_weights
 from ablation.judge.statistics import contrast
 from ablation.judge.verdicts import EDGE_COLUMNS, edge_table, interaction_table, judge_studies
-from ablation.show.page.plan_words import could_help
+from ablation.show.methods import could_help
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests.simulate import Study, simulate, stage_dir

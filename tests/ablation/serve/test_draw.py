@@ -68,7 +68,8 @@ def test_the_page_is_drawn_beside_the_results_or_from_their_own_database_once_it
     plan = simulate(results, [TOY])
     folder = stage_dir(plan, "toy", "v2", 0, "train")
     used = []
-    monkeypatch.setattr(draw_module, "render", lambda store, live: used.append(store.path.parent) or live.marker)
+    monkeypatch.setattr(draw_module, "read_page", lambda store: used.append(store.path.parent))
+    monkeypatch.setattr(draw_module, "draw_page", lambda _, live: live.marker)
     own = tmp_path / "own"
     own.mkdir()
     collect(results)

@@ -1,10 +1,21 @@
-"""A page as its elements."""
+"""The page of a database, and a page as its elements."""
 
 import base64
 import gzip
 import json
 import re
 from html.parser import HTMLParser
+
+from ablation.show.page.content import read_page
+from ablation.show.page.render import draw
+from ablation.store.database import Store
+
+
+def write_report(database, out):
+    """Draw the page of a database into a file; return its path."""
+    with Store(database) as store:
+        out.write_text(draw(read_page(store)), encoding="utf-8")
+    return out
 
 
 def packed(html):

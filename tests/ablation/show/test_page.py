@@ -18,15 +18,15 @@ from ablation.judge import measurements as judged
 from ablation.judge import verdicts
 from ablation.judge.edges import judge_all_pairs
 from ablation.judge.measurements import read_measurements
-from ablation.show.page import plan_words
-from ablation.show.page.content import anchors, problems, provenance
+from ablation.show import methods
+from ablation.show.page.content import anchors, problems, provenance, read_page
 from ablation.show.page.edges import bound_of, evidence, within
-from ablation.show.page.format import decimals_for, duration, number, p_value, plural, signed
-from ablation.show.page.render import SCRIPTS, render, write_report
+from ablation.show.page.render import SCRIPTS, draw
+from ablation.show.text import decimals_for, duration, number, p_value, plural, signed
 from ablation.store import analysis_history
 from ablation.store.collect import collect
 from ablation.store.database import Store
-from tests.ablation.show.elements import Elements, packed, unfolded
+from tests.ablation.show.elements import Elements, packed, unfolded, write_report
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 
 ATTACK = "<script>alert(1)</script>"
@@ -45,7 +45,7 @@ def build(folder, studies=(), scale="simulated", edit=None):
 
 def page(database):
     with Store(database) as store:
-        return unfolded(render(store))
+        return unfolded(draw(read_page(store)))
 
 
 def text_of(html):
@@ -380,7 +380,7 @@ def test_a_change_of_the_plan_after_results_is_shown(tmp_path):
 def test_seeds_without_looks_and_rules_of_judging_that_came_after_results_are_shown(tmp_path, monkeypatch):
     build(tmp_path, [Study(seeds=2)])
     monkeypatch.setattr(analysis_history, "RULES", (*RULES, "2027-01-01: another rule"))
-    monkeypatch.setattr(plan_words, "RULES", (*RULES, "2027-01-01: another rule"))
+    monkeypatch.setattr(methods, "RULES", (*RULES, "2027-01-01: another rule"))
     after = text_of(page(build(tmp_path, [Study(seeds=3)])))
     assert "results existed: v0 has 3 seeds, not 2, without planned looks; v1 has 3" in after
     assert "2027-01-01: another rule" in after
@@ -389,7 +389,7 @@ def test_seeds_without_looks_and_rules_of_judging_that_came_after_results_are_sh
 
 def test_a_new_rule_of_judging_alone_is_no_alarm(tmp_path, monkeypatch):
     build(tmp_path)
-    for module in (analysis_history, plan_words):
+    for module in (analysis_history, methods):
         monkeypatch.setattr(module, "RULES", (*RULES, "2027-01-01: another rule"))
     html = page(build(tmp_path))
     assert "The rules of judging changed after results existed." in text_of(html)

@@ -15,13 +15,12 @@ from ablation.contract.samples import FILE
 from ablation.judge.measurements import read_measurements
 from ablation.runner.runlog import write_table
 from ablation.show.page import samples as page_samples_module
-from ablation.show.page.flips import find_flips
-from ablation.show.page.render import SCRIPTS, write_report
-from ablation.show.page.samples import differing, page_samples
+from ablation.show.page.render import SCRIPTS
+from ablation.show.page.samples import differing, find_flips, page_samples
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from ablation.store.samples import study_samples
-from tests.ablation.show.elements import Elements, unfolded
+from tests.ablation.show.elements import Elements, unfolded, write_report
 from tests.simulate import Study, simulate, stage_dir
 
 SEEDS = 3
@@ -93,8 +92,8 @@ def test_items_that_changed_in_most_seeds_come_first(plan):
     assert [flip.item for flip in found.lost] == ["gender-0003", "gender-0004"]
     assert gender[2].values == ((0, 0.0, 1.0), (1, 1.0, 0.0), (2, 0.0, 1.0))
     assert gender[2].change == pytest.approx(1 / 3)
-    assert gender[2].telling_seeds(1) == [0, 2, 1]
-    assert found.lost[1].telling_seeds(1)[0] == 2
+    assert gender[2].telling_seeds() == [0, 2, 1]
+    assert found.lost[1].telling_seeds()[0] == 2
 
 
 @pytest.mark.parametrize(("direction", "better"), [("min", 2), ({"target": 0.0}, 2), ({"target": 1.0}, 6)])
@@ -121,7 +120,7 @@ def test_an_edge_quotes_both_sides_of_a_seed_in_which_the_item_changed(plan):
     assert (worse.before, worse.after, worse.agreeing, worse.seed) == ("1.00", "0.67", 1, 2)
     assert worse.values == [(0, "1.00", "1.00"), (1, "1.00", "1.00"), (2, "1.00", "0.00")]
     assert worse.common == [("prompt", "asked gender-0004"), ("reference", "right")]
-    assert [(variant, [quote.texts for quote in quotes]) for variant, quotes, _ in worse.sides] == [
+    assert [(variant, [texts for texts, _ in quotes]) for variant, quotes, _ in worse.sides] == [
         ("v0", [[("response", "v0 said in 2 to gender-0004")]]),
         ("v1", [[("response", "v1 said in 2 to gender-0004")]]),
     ]
@@ -172,7 +171,7 @@ def test_sentences_that_both_judged_stand_in_one_table_with_the_numbers_of_each(
             save(run_folder(plan, variant, seed), rows)
     [item] = shown(plan).items
     assert item.columns == ["response", "sentence", "before", "after, v0", "after, v1"]
-    assert [(row.texts, row.numbers) for row in item.both] == [
+    assert item.both == [
         ([("response", "A stereotype one."), ("sentence", "stereotype")], ["−1", "−2", "−1.5"]),
         ([("response", "A unrelated one."), ("sentence", "unrelated")], ["−1", "−3", "−2.5"]),
     ]
@@ -187,7 +186,7 @@ def test_words_of_another_protocol_are_quoted_only_where_there_are_no_others(pla
             rows[1]["protocol"] = "greedy"
             greedy = rows[0] | {"protocol": "greedy", "response": "greedily"}
             save(run_folder(plan, variant, seed), [greedy, *rows])
-    quotes = {item.item: [q.texts for _, quotes, _ in item.sides for q in quotes] for item in shown(plan).items}
+    quotes = {item.item: [texts for _, quotes, _ in item.sides for texts, _ in quotes] for item in shown(plan).items}
     assert quotes["gender-0000"] == [[("response", f"{v} said in 0 to gender-0000")] for v in ("v0", "v1")]
     assert quotes["race-0000"] == [[("response", f"{v} said in 0 to race-0000")] for v in ("v0", "v1")]
 
@@ -338,7 +337,7 @@ def test_columns_of_odd_types_are_left_out_and_nulls_are_nothing(plan):
             rows.append(words(variant, seed, "gender-0001", None, response=None))
             save(run_folder(plan, variant, seed), rows)
     [item] = shown(plan).items
-    assert [quote.numbers for _, quotes, _ in item.sides for quote in quotes] == [[("flag", "1")], [("flag", "1")]]
+    assert [numbers for _, quotes, _ in item.sides for _, numbers in quotes] == [[("flag", "1")], [("flag", "1")]]
     page_of(plan)
 
 

@@ -16,9 +16,9 @@ import pytest
 from ablation.cli.main import main
 from ablation.show.methods import methods
 from ablation.show.other_tables import group_table, keys_that_differ, subset_table
-from ablation.show.page.render import render
-from ablation.show.table_files import render_tables
-from ablation.show.table_formats import latex, to_csv, to_html, to_latex, to_markdown
+from ablation.show.page.content import read_page
+from ablation.show.page.render import draw
+from ablation.show.table_files import latex, render_tables, to_csv, to_html, to_latex, to_markdown
 from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, build_table
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
@@ -193,7 +193,7 @@ def test_numbers_that_are_means_over_the_last_policies_say_so(results):
     assert said in table.caption
     assert all(said in shown(table) for shown in (to_markdown, to_html))
     with Store(results / DATABASE) as store:
-        page = " ".join(render(store).split())
+        page = " ".join(draw(read_page(store)).split())
         assert page.count(f"A run&#39;s value is the mean over the last 3 policies {of}.") == 1
         assert f"A run's value is the mean over the last 3 policies {of}." in subset_table(store, table).caption
         assert f"A run's value is the mean over the last 3 policies {of}." in methods(store, "toy")
@@ -219,7 +219,7 @@ def test_what_the_tracker_says_of_a_run_is_a_note_in_table_and_report(results, n
     assert note.startswith(f"v1, seed 1: train: {text}")
     with Store(results / DATABASE) as store:
         [event] = store.health("toy").to_dict("records")
-        page = render(store)
+        page = draw(read_page(store))
     assert (event["severity"], event["value"], event["first_step"], event["last_step"]) == ("note", 2.0, 3, 9)
     assert f"v1 seed 1, train: <code>{names[0]}</code> reached 2" in unfolded(page)
 

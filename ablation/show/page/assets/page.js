@@ -98,3 +98,112 @@
     show(); // a browser may restore the choice of an earlier visit
   }));
 })();
+
+// What a reader takes along: a figure's data (CSV) or its picture (SVG), made here and sent nowhere.
+(function () {
+  "use strict";
+
+  const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "font-size", "text-anchor"];
+
+  function element(name, text, className) {
+    const node = document.createElement(name);
+    if (text !== undefined && text !== null) node.textContent = text;
+    if (className) node.className = className;
+    return node;
+  }
+
+  function drawn(name, attributes, ...children) {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+    Object.entries(attributes).forEach(([key, value]) => node.setAttribute(key, value));
+    node.append(...children);
+    return node;
+  }
+
+  const label = (x, y, text, looks) => drawn("text", { x, y, fill: "#1d1d1b", "font-size": 12, ...looks }, text);
+
+  function save(name, type, text) {
+    const link = element("a");
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  function saveSvg(name, title, width, height, parts) {
+    const paper = drawn("rect", { width: "100%", height: "100%", fill: "#ffffff" });
+    const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "font-family": "Helvetica, Arial, sans-serif" });
+    svg.append(drawn("title", {}, title), paper, label(8, 20, title, { "font-weight": 600, "font-size": 14 }), ...parts);
+    save(`${name}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(svg));
+  }
+
+  // Numbers as they are; a text that a spreadsheet would run as a formula gets a leading apostrophe.
+  function csv(rows) {
+    const cell = (value) => {
+      if (value === null || value === undefined) return "";
+      if (typeof value === "number") return String(value);
+      const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
+      return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    };
+    return rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
+  }
+
+  // A drawing of the page with its styles written into it, at a place of another one.
+  function still(svg, x, y) {
+    const copy = svg.cloneNode(true), shown = [svg, ...svg.querySelectorAll("*")];
+    [copy, ...copy.querySelectorAll("*")].forEach((node, i) => {
+      const style = getComputedStyle(shown[i]);
+      LOOKS.forEach((look) => node.setAttribute(look, style.getPropertyValue(look)));
+    });
+    copy.setAttribute("x", x);
+    copy.setAttribute("y", y);
+    return copy;
+  }
+
+  // The axis of the lineage, and a row for each change: its interval as on the page, the numbers and the verdict.
+  function effects(article, { rows }) {
+    const [axis, ...forests] = article.querySelectorAll(".lineage .forest");
+    const parts = rows.flatMap(([variant, against, , verdict], i) => {
+      const y = 70 + 24 * i, effect = forests[i].closest(".row").querySelector(".c-effect").textContent.replace(/\s+/g, " ").trim();
+      const word = { "text-anchor": "end", "font-weight": 600, fill: getComputedStyle(forests[i]).color };
+      return [label(8, y + 16, `${variant}, from ${against}`.slice(0, 40)), still(forests[i], 250, y), label(500, y + 16, effect, { "font-size": 11 }), label(752, y + 16, verdict, word)];
+    });
+    return [": effect of each change", 760, 80 + 24 * rows.length, [still(axis, 250, 36), ...parts]];
+  }
+
+  // The panels of the page, three side by side, and their key.
+  function published(article, plots) {
+    const panels = [...article.querySelectorAll(".panels svg")], [width, height] = ["width", "height"].map((side) => panels[0][side].baseVal.value);
+    const rows = Math.ceil(panels.length / 3), y = 50 + rows * (height + 30);
+    const parts = panels.flatMap((svg, i) => {
+      const [left, top] = [(i % 3) * width, 50 + Math.floor(i / 3) * (height + 30)];
+      return [label(left + 8, top - 6, plots[i].label, { "font-weight": 600 }), still(svg, left, top)];
+    });
+    const [ours, theirs] = [...article.querySelectorAll("svg.key")].reverse();
+    const key = [still(theirs, 8, y - 10), label(24, y, "published"), still(ours, 100, y - 10), label(116, y, "measured, ± one standard deviation over seeds")];
+    return [": published and measured", Math.max(width * Math.min(3, panels.length), 400), y + 12, [...parts, ...key]];
+  }
+
+  const FIGURES = {
+    effects: { draw: effects, table: ({ columns, rows }) => [columns, ...rows] },
+    published: {
+      draw: published,
+      table: (plots) => [["column", "variant", "published", "measured", "sd"], ...plots.flatMap(({ label, rows }) => rows.map((row) => [label, ...row]))],
+    },
+  };
+
+  window.ablation.ready.then(() => document.querySelectorAll(".figure-tools").forEach((tools) => {
+    const { title, [tools.dataset.figure]: content } = window.ablation.data[tools.dataset.source];
+    const { draw, table } = FIGURES[tools.dataset.figure];
+    const article = tools.closest("article"), name = `${article.id}-${tools.dataset.figure}`;
+    tools.querySelector(".save-svg").addEventListener("click", () => {
+      document.documentElement.classList.add("paper"); // its colours, also where the page is dark
+      const [what, ...picture] = draw(article, content);
+      document.documentElement.classList.remove("paper");
+      saveSvg(name, `${title}${what}`, ...picture);
+    });
+    tools.querySelector(".save-csv").addEventListener("click", () => save(`${name}.csv`, "text/csv", csv(table(content))));
+    tools.hidden = false;
+  }));
+
+  Object.assign(window.ablation, { element, drawn, label, save, saveSvg, csv });
+})();

@@ -7,6 +7,7 @@
   const DARK = ["#6ab7ec", "#f08c4a", "#3fc39c", "#df9cc0", "#e6b53c", "#a9d8f5", "#e4e4e4"];
   const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 2], [1, 2], [12, 4]];
   const SLOTS = LIGHT.length;
+  const WHOLE = Array.from({ length: 9 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat(); // steps between ticks
   const { element, drawn, label, save, saveSvg, csv } = window.ablation;
   const dark = window.matchMedia("screen and (prefers-color-scheme: dark)");
 
@@ -302,7 +303,7 @@
         width: forPrint ? 640 : Math.max(plot.clientWidth, 200),
         height: 300,
         scales: { x: logSteps ? { time: false, distr: 3, range: (chart, least, most) => [least, most] } : { time: false }, y: log.checked && !log.disabled ? { distr: 3 } : {} },
-        axes: [{ ...axis, grid: { show: false }, label: this.timed ? "seconds" : "step", labelSize: 18, labelFont: axis.font, size: 34 }, { ...axis, size: 58, values: (_, ticks) => ticks.map((t) => (t === null ? "" : String(+t.toPrecision(6)).replace("-", "−"))) }],
+        axes: [{ ...axis, grid: { show: false }, ...(this.timed ? {} : { incrs: WHOLE }), label: this.timed ? "seconds" : "step", labelSize: 18, labelFont: axis.font, size: 34 }, { ...axis, size: 58, values: (_, ticks) => ticks.map((t) => (t === null ? "" : String(+t.toPrecision(6)).replace("-", "−"))) }],
         legend: { show: false },
         cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
         series, bands,

@@ -18,6 +18,7 @@ from ablation.judge.statistics import contrast
 from ablation.readers.sheet import ItemText
 from tests.ablation.readers.command import read, refused, told
 from tests.ablation.readers.samples import ITEMS, arm, hits, row, write_samples
+from tests.ablation.show.elements import unfolded
 
 
 def test_the_numbers_are_those_of_the_judge(arms, capsys):
@@ -169,7 +170,7 @@ def test_other_shapes_of_the_output(arms, capsys, tmp_path):
     page = tmp_path / "page.html"
     said = told(capsys, arms[0], "--with", arms[1], "--page", page)
     assert said.startswith("new against base: better")
-    html = page.read_text()
+    html = unfolded(page.read_text())
     assert "new against base" in html
     assert "made elsewhere" in html
     assert "model_args" in html  # the settings that differ are the change
@@ -230,7 +231,7 @@ def test_what_a_terminal_or_a_browser_would_obey_is_shown_as_its_code(tmp_path, 
         assert printable(said) == said
         assert flags == ("--csv",) or "\\u202eb" in said
     assert read(capsys, *words)["best"][0]["item"] == f"{odd}3"  # to a program it is what it is
-    page = (tmp_path / "p.html").read_text()
+    page = unfolded((tmp_path / "p.html").read_text())
     assert printable(page) == page
     assert "\\u202eb" in page
 

@@ -1,0 +1,78 @@
+"""Published numbers next to ours: small plots, and the findings of the audit by kind."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ablation.audit.table import Finding
+from ablation.show.tables import ComparisonTable
+
+ROW, LEFT, PLOT, RIGHT, FOOT = 18, 112, 142, 12, 22  # SVG units
+KINDS = {
+    "group": "Taken together",
+    "mean": "Means of their parts",
+    "claim": "What the source claims",
+    "share": "What counts of items can give at all",
+    "attainability": "Values that no count of items can give",
+    "grimmer": "Spreads that no counts of items can have",
+    "chance": "The best of many rows",
+    "spread": "Rows that differ too little",
+    "digits": "Last digits",
+    "noise": "Differences within the noise of the items",
+    "reproduction": "Measured beside published",
+    "training": "Figures of the training",
+}
+
+
+def finding_groups(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
+    """Findings by kind: what sums them up first, single cells last; of each kind the most severe first."""
+    order = {"error": 0, "warn": 1}
+    ranked = sorted(findings, key=lambda finding: order.get(finding.severity, 2))
+    kinds = [*KINDS, *sorted({finding.kind for finding in findings} - set(KINDS))]
+    groups = [(KINDS.get(kind, kind), [finding for finding in ranked if finding.kind == kind]) for kind in kinds]
+    return [(title, found) for title, found in groups if found]
+
+
+@dataclass(frozen=True)
+class DotPlot:
+    """One column. `rows`: variant, published, mean and sd of ours; `low`, `high`: ends of the axis."""
+
+    label: str
+    rows: list[tuple[str, float | None, float | None, float | None]]
+    low: float
+    high: float
+    left: int = LEFT
+    width: int = LEFT + PLOT + RIGHT
+    row: int = ROW
+
+    @property
+    def height(self) -> int:
+        """Height of the drawing."""
+        return ROW * len(self.rows) + FOOT
+
+    def x(self, value: float) -> float:
+        """Position of a value."""
+        return round(LEFT + PLOT * (value - self.low) / (self.high - self.low or 1.0), 2)
+
+    @property
+    def ticks(self) -> list[float]:
+        """Zero and at most three other multiples of a round step inside [low, high]."""
+        span = self.high - self.low or 1.0
+        step = next(m * 10.0**e for e in range(-12, 13) for m in (1, 2, 5) if span / (m * 10.0**e) <= 3)
+        first, last = -int(-self.low // step) if self.low < 0 else 0, int(self.high / step)
+        return [round(step * k, 12) for k in range(min(first, 0), last + 1)]
+
+
+def dot_plots(table: ComparisonTable) -> list[DotPlot]:
+    """One plot per column that has published numbers, with every variant that has one in any column."""
+    rows = [row for row in table.rows if any(value is not None for value in row.published)]
+    plots = []
+    for index, column in enumerate(table.columns):
+        if not column.published or not rows:
+            continue
+        numbers = [(row.name, row.published[index], row.cells[index].mean, row.cells[index].sd) for row in rows]
+        values = [0.0]  # the axes of distances and rates start at zero: differences keep their proportion
+        for _, published, mean, sd in numbers:
+            values += [] if published is None else [published]
+            values += [] if mean is None else [mean - (sd or 0.0), mean + (sd or 0.0)]
+        plots.append(DotPlot(column.label, numbers, min(values), max(values)))
+    return plots
