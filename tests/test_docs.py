@@ -23,7 +23,8 @@ from tests.test_imports import ROOMS
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("examples/**/*.md"))]
 PAGES += sorted(ROOT.glob("docs/**/*.md"))
-FOLLOWED = ("add-a-trainer.md", "add-a-task.md", "add-a-loss.md", "explain.md")  # by test_followed_pages.py
+FOLLOWED = ("add-a-trainer.md", "add-a-task.md", "add-a-loss.md", "explain.md", "check.md", "trace.md")
+"""By test_followed_pages.py."""
 STARTS = ("python -m ablation", "ablation")
 GENERATED = runpy.run_path(str(ROOT / "docs/make_reference.py"))["pages"]()
 

@@ -1,4 +1,4 @@
-"""Four pages are followed word for word, in a copy of the project: their files are written, their commands are run.
+"""Six pages are followed word for word, in a copy of the project: their files are written, their commands are run.
 
 A block whose first line is a comment with a path is a file; another one whose first line is a command is run.
 """
@@ -53,13 +53,13 @@ class Follower:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self.files[name], encoding="utf-8")
 
-    def run(self, command: str) -> str:
-        """Run a command as the page has it; return what it prints."""
+    def run(self, command: str, status: int = 0) -> str:
+        """Run a command as the page has it, until it ends with this status; return what it prints."""
         own = {"PYTHONPATH": str(self.path), "ABLATION_LEASES": str(self.folder / "leases"), "OMP_NUM_THREADS": "1"}
         words = shlex.split(command.replace("--cores all", "--cores 2"), comments=True)
         module, *arguments = words[2:] if words[:2] == ["python", "-m"] else words
         done = warm.run(module, arguments, cwd=self.folder, env={**os.environ, **own}, timeout=600)
-        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}"
+        assert done.returncode == status, f"{command}\n{done.stdout[-3000:]}"
         return done.stdout
 
     def python(self, code: str) -> str:
@@ -146,6 +146,36 @@ def test_the_edge_of_the_page_is_taken_apart(tmp_path):
     assert " ".join(shown.split()) in " ".join(follower.run(answer).split())  # lines end where the terminal does
     # The verdicts of the study's own edges are those of before, corrected for as many edges.
     assert "4 edges" in follower.run("ablation plan example --effect 0.02")
+
+
+MASKED = re.compile(r"[0-9a-f]{16}|\d{4}-\d\d-\d\dT\S+|[\d.]+ (?:s|min)\b")
+"""Keys, times and durations: other ones in every project."""
+
+
+def test_a_study_is_checked_a_number_traced_and_a_paper_held_to_it(tmp_path):
+    """docs/check.md and docs/trace.md: in one new project, what the pages show is printed."""
+    checked = Follower("check.md", tmp_path, copied=())
+    traced = Follower("trace.md", tmp_path, copied=())
+    checked.run("ablation init")
+    outputs = {}
+    for command in ("ablation check example/average", "snakemake --cores 2", "ablation trace example average accuracy"):
+        outputs[command] = checked.run(command)
+    assert {"ablation check example/average", "ablation tables --macros"} < set(checked.commands)
+    for page, command in (
+        (checked, "ablation check example/average"),
+        (traced, "ablation trace example average accuracy"),
+    ):
+        shown = page.blocks[page.blocks.index(f"{command}\n") + 1]
+        printed = [line for line in outputs[command].splitlines() if not line.startswith("    example.train ")]
+        assert MASKED.sub("-", "\n".join(printed)) == MASKED.sub("-", shown.strip())
+    checked.run("ablation tables --macros")
+    (paper,) = (block for block in checked.blocks if block.startswith("# paper.tex\n"))
+    (tmp_path / "paper.tex").write_text(paper)
+    same, changed = (block for block in checked.blocks if "numbers match the results" in block)
+    assert checked.run("ablation check paper.tex") == same
+    numbers = tmp_path / "reports/example/numbers.tex"
+    numbers.write_text(re.sub(r"(average/accuracy.endcsname)\{.*\}", r"\1{0.9}", numbers.read_text(), count=1))
+    assert checked.run("ablation check paper.tex", status=1) == changed
 
 
 def test_a_killed_stage_of_the_page_goes_on(tmp_path):
