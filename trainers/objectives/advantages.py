@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trainers.objectives.aggregation import masked_mean
+from trainers.objectives.aggregation import decayed_sum, masked_mean
 
 
 # Group-relative advantages without normalisation: A_ij = R_ij - mean_j R_ij (Dr. GRPO, arXiv 2503.20783).
@@ -62,15 +62,9 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: flo
     """
     mask = mask.to(values.dtype)
     values = values * mask
-    advantage = torch.zeros_like(values[:, 0])
-    next_value = torch.zeros_like(advantage)
-    columns = []
-    for t in reversed(range(values.shape[1])):
-        delta = rewards[:, t] + gamma * next_value - values[:, t]
-        advantage = (delta + gamma * lam * advantage) * mask[:, t]
-        next_value = values[:, t]
-        columns.append(advantage)
-    advantages = torch.stack(columns[::-1], dim=1)
+    next_values = torch.nn.functional.pad(values[:, 1:], (0, 1))
+    deltas = (rewards + gamma * next_values - values) * mask
+    advantages = decayed_sum(deltas.flip(1), gamma * lam).flip(1)
     return advantages, (advantages + values) * mask
 
 

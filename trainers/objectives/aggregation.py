@@ -1,4 +1,4 @@
-"""Masked means and the two ways in which per-token losses become one number.
+"""Masked means, sums along a response, and the two ways in which per-token losses become one number.
 
 Shapes everywhere in the objectives: B responses, T response positions; `mask` (B, T) is 1 (or True) where a response
 has a token, its end-of-sequence token included.
@@ -22,6 +22,18 @@ def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Return the mean over each response's tokens: (B, T), (B, T) -> (B,); 0 for an empty response."""
     mask = mask.to(values.dtype)
     return torch.where(mask > 0, values, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)
+
+
+def decayed_sum(values: Tensor, decay: float) -> Tensor:
+    """Return y_t = x_t + decay y_{t-1} of `values` x (B, T), 0 <= decay <= 1: (B, T).
+
+    A parallel prefix sum (Hillis and Steele 1986) takes log2 T steps; a loop over tokens waits for a device T times.
+    """
+    total, reach = values, 1
+    while reach < values.shape[1]:
+        total = torch.cat([total[:, :reach], total[:, reach:] + decay**reach * total[:, :-reach]], 1)
+        reach *= 2
+    return total
 
 
 def loss_units(mask: Tensor, aggregation: Aggregation) -> int:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trainers.objectives.aggregation import sequence_mean
+from trainers.objectives.aggregation import decayed_sum, sequence_mean
 from trainers.objectives.diagnostics import Diagnostics, Mean, Reduction, Variance
 
 # Token importance ratios: w_t = pi(y_t | x, y_<t) / pi_old(y_t | x, y_<t) (PPO, arXiv 1707.06347).
@@ -83,10 +83,8 @@ def ema_smoothing(ratio: Tensor, mask: Tensor, *, beta: float) -> tuple[Tensor, 
     at 0.9. Diagnostics: population variances over all tokens, and 1 - var(w') / var(w), undefined where all ratios are
     equal (the first minibatch after a rollout: there is no variance to reduce).
     """
-    columns = [ratio[:, 0]]
-    for t in range(1, ratio.shape[1]):
-        columns.append(beta * ratio[:, t] + (1 - beta) * columns[-1])
-    smoothed = torch.stack(columns, dim=1)
+    first = ratio[:, :1]  # apart, so that equal ratios stay exactly as they are
+    smoothed = first + decayed_sum(beta * (ratio - first), 1 - beta)
     diagnostics: Diagnostics = {
         "ema/variance_reduction_ratio": Reduction.of(ratio, smoothed, mask),
         "ema/raw_weights_variance": Variance.of(ratio, mask),

@@ -18,7 +18,7 @@ from trainers.objectives.advantages import (
     relative_advantages,
     terminal_rewards,
 )
-from trainers.objectives.aggregation import aggregate, loss_units, masked_mean
+from trainers.objectives.aggregation import aggregate, decayed_sum, loss_units, masked_mean
 from trainers.objectives.losses import ESTIMATORS, adapt_coefficient, k3, policy_loss, token_entropy, value_loss
 from trainers.objectives.ratios import amic, arithmetic_ratio, ema_smoothing, gspo_ratio, gspo_token_ratio, token_ratio
 from trainers.objectives.rewards import overlong_penalty
@@ -142,6 +142,21 @@ def test_gae_by_hand():
     first = 0.9 * 0.2 - 0.5 + 0.9 * 0.5 * second
     torch.testing.assert_close(advantages, torch.tensor([[first, second, 0.0]], dtype=torch.float64), **EXACT)
     torch.testing.assert_close(returns, torch.tensor([[first + 0.5, 1.0, 0.0]], dtype=torch.float64), **EXACT)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1, 0.95 * 0.99, 1.0])
+@pytest.mark.parametrize("length", [1, 2, 7, 300])
+def test_decayed_sum_is_the_loop_over_tokens(decay, length):
+    values = torch.randn(3, length, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    total, columns = torch.zeros(3, dtype=torch.float64), []
+    for t in range(length):
+        total = values[:, t] + decay * total
+        columns.append(total)
+    expected, found = torch.stack(columns, 1), decayed_sum(values, decay)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    weights = torch.arange(3.0 * length, dtype=torch.float64).view(3, length)
+    gradients = [torch.autograd.grad((weights * each).sum(), values)[0] for each in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-9)
 
 
 # --- ratios -----------------------------------------------------------------------------------------------------
