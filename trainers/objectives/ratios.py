@@ -1,6 +1,5 @@
 """Importance ratios, and what is done to them before the loss."""
 
-import torch
 from torch import Tensor
 
 from trainers.objectives.aggregation import decayed_sum, sequence_mean
