@@ -56,7 +56,7 @@ test-parallel: venv ## several devices, by processes on the CPU: the short form 
 simulations: venv ## how often words are false where the truth is known: the short form and the long one
 	$(PYTEST) tests/simulations
 
-test-accelerators: venv ## the same with NCCL, and a model of 0.5B parameters: on a machine with NVIDIA devices
+test-accelerators: venv ## the smoke grid, NCCL and a model of 0.5B parameters on this machine's NVIDIA devices, with a report to paste
 	$(BIN)/python benchmarks/several_devices.py
 
 chaos: venv ## faults, the long form: 50 kills over the smoke grid, ten minutes of damaged files, full disks (needs root to mount one)

@@ -1,12 +1,12 @@
-"""What several devices do here: the tests of tests/trainers/parallel on them, and a model of 0.5B parameters.
+"""Try one or more devices: the smoke grid, the tests of tests/trainers/parallel, and a model of 0.5B parameters.
 
     python benchmarks/several_devices.py                   # 1, 2, 4, ... NVIDIA devices; `make test-accelerators`
     python benchmarks/several_devices.py --model FOLDER    # its weights instead of random ones of the same shape
     python benchmarks/several_devices.py --device cpu --tiny --counts 1 2 --skip-tests    # how it is itself tested
 
 For each number of devices one process per device takes the same supervised steps. Losses, norms and the first step's
-gradients must be those of one device; peak memory stands beside the estimate of `ablation fit`. Writes report.md and
-report.json into --out; ends with status 1 where something was not equal.
+gradients must be those of one device; peak memory stands next to the estimate of `ablation fit`. Writes report.md (to
+paste into an issue) and report.json into --out; exits with 1 if a stage failed or something was not equal.
 """
 
 import argparse
@@ -37,6 +37,16 @@ HALF_BILLION = {
 }
 TINY = {**HALF_BILLION, "vocab_size": 211, "hidden_size": 28, "intermediate_size": 48, "num_hidden_layers": 2}
 TESTS = ["test_updates.py", "test_stages.py"]
+# Peak bfloat16 products a second without sparsity, by a part of the device's name, from NVIDIA's data sheets.
+PEAK = {
+    "H200": 989e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "RTX 4090": 165e12,
+    "V100": 125e12,
+}
 
 
 def parse() -> argparse.Namespace:
@@ -67,24 +77,45 @@ def main() -> int:
     import torch
 
     found = torch.cuda.device_count()
-    if arguments.device == "cuda" and found < 2:
+    if arguments.device == "cuda" and not found:
         print(
-            f"error: --device cuda: torch {torch.__version__} sees {found} NVIDIA devices here, and two are needed; "
-            "run this on such a machine, or give --device cpu --tiny to try the script",
+            f"error: --device cuda: torch {torch.__version__} sees no NVIDIA device here; "
+            "run this on a machine with one or more, or pass --device cpu --tiny to try the script",
             file=sys.stderr,
         )
         return 2
-    counts = arguments.counts or [2**power for power in range(16) if 2**power <= max(found, 2)]
+    counts = arguments.counts or [2**power for power in range(16) if 2**power <= (found or 2)]
     arguments.out.mkdir(parents=True, exist_ok=True)
-    tests = None if arguments.skip_tests else run_tests(arguments)
+    grid = None if arguments.skip_tests else run_grid(arguments, max(found, 1))
+    tests = None if arguments.skip_tests or max(counts) < 2 else run_tests(arguments)
     results = [run(arguments, count) for count in counts]
-    report = {"environment": environment(arguments), "tests": tests, "model": describe(arguments), "devices": results}
+    report = {
+        "environment": environment(arguments),
+        "grid": grid,
+        "tests": tests,
+        "model": describe(arguments),
+        "devices": results,
+    }
     compare(arguments, results)
     (arguments.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
     (arguments.out / "report.md").write_text(words := in_words(report))
     print(words)
     wrong = [each for each in results if not each["equal"]]
-    return int(bool(wrong) or (tests is not None and tests["status"] != 0))
+    return int(bool(wrong or (grid and grid["status"]) or (tests and tests["status"])))
+
+
+def run_grid(arguments: argparse.Namespace, devices: int) -> dict[str, Any]:
+    """Run the smoke grid of all studies; stages find the devices by themselves."""
+    results, began = arguments.out / "results", time.perf_counter()
+    command = [sys.executable, "-m", "snakemake", "--cores", "all", "--resources", f"gpu={devices}", "--config"]
+    command += ["scale=smoke", f"results={results}", f"reports={arguments.out / 'reports'}"]
+    with (arguments.out / "grid.txt").open("w") as log:
+        status = subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, check=False).returncode
+    stages = [json.loads(path.read_text()) for path in sorted(results.glob("stages/**/status.json"))]
+    ended = [f"{each['stage']}: {each['state']} ({each['reason']})" for each in stages if each["state"] != "ok"]
+    on_device = sum(each["device"] != "cpu" for each in stages)
+    summary = f"{len(stages)} stages in {time.perf_counter() - began:.0f} s, {on_device} on a device; "
+    return {"status": status, "summary": summary + ("; ".join(ended) or "all ok")}
 
 
 def run_tests(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -168,6 +199,7 @@ def take_steps(arguments: argparse.Namespace, out: Path) -> int:
             "norms": norms,
             "step_s": steady,
             "tokens_per_s": arguments.rows * (arguments.tokens // 2 * 2) / steady,
+            "mfu": utilisation(arguments, model, steady, ranks.size),
             "peak_bytes": peaks,
             "micro_batch": halved,
             "estimated_bytes": estimate(arguments, model.config, ranks.size),
@@ -176,6 +208,20 @@ def take_steps(arguments: argparse.Namespace, out: Path) -> int:
     if ranks is not ALONE:
         ranks.leave()
     return 0
+
+
+def utilisation(arguments: argparse.Namespace, model: Any, seconds: float, devices: int) -> float | None:
+    """Return model FLOPs utilisation, 6 FLOPs per parameter and token (PaLM, arXiv 2204.02311, without attention's).
+
+    None on a device whose peak is not listed here.
+    """
+    import torch
+
+    name = torch.cuda.get_device_name() if arguments.device == "cuda" else ""
+    peak = next((rate for part, rate in PEAK.items() if part in name), None)
+    tokens = arguments.rows * (arguments.tokens // 2 * 2)
+    parameters = sum(each.numel() for each in model.parameters())
+    return None if peak is None else 6 * parameters * tokens / seconds / (devices * peak)
 
 
 def rows_of(arguments: argparse.Namespace, vocabulary: int) -> Any:
@@ -260,13 +306,15 @@ def describe(arguments: argparse.Namespace) -> str:
 def in_words(report: dict[str, Any]) -> str:
     """Return the report in Markdown."""
     found, tests = report["environment"], report["tests"]
-    lines = ["# Several devices", "", ", ".join(found["devices"]), ""]
+    grid, head = (
+        report["grid"],
+        "| devices | equal | gradients | losses, norms | peak GiB | estimated | tokens/s | times one | MFU |",
+    )
+    lines = ["# Devices", "", ", ".join(found["devices"]), ""]
     lines += [" · ".join(f"{name} {value}" for name, value in found.items() if name != "devices" and value), ""]
+    lines += [f"Smoke grid: {grid['summary'] if grid else 'not run'}", ""]
     lines += [f"Tests: {tests['summary'] if tests else 'not run'}", "", report["model"], ""]
-    lines += [
-        "| devices | equal | gradients | losses, norms | peak GiB | estimated | tokens/s | times one |",
-        "|" + " --- |" * 8,
-    ]
+    lines += [head, "|" + " --- |" * 9]
     first = report["devices"][0]
     for each in report["devices"]:
         peaks = [peak for peak in each["peak_bytes"] if peak is not None]
@@ -274,7 +322,8 @@ def in_words(report: dict[str, Any]) -> str:
         ratio = each["tokens_per_s"] / first["tokens_per_s"]
         row = [str(each["devices"]), "yes" if each["equal"] else "NO", f"{each['gradient_gap']:.1e}"]
         row += [f"{each['loss_gap']:.1e}", peak, f"{each['estimated_bytes'] / 2**30:.2f}"]
-        lines.append("| " + " | ".join([*row, f"{each['tokens_per_s']:.0f}", f"{ratio:.2f}"]) + " |")
+        mfu = "unknown" if each["mfu"] is None else f"{each['mfu']:.1%}"
+        lines.append("| " + " | ".join([*row, f"{each['tokens_per_s']:.0f}", f"{ratio:.2f}", mfu]) + " |")
     return "\n".join(lines) + "\n"
 
 
