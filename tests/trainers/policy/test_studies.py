@@ -1,6 +1,7 @@
 """The studies innovations and gspo: exclusions before any job, shared stages, clean edges, all scales."""
 
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ def load(configs=CONFIGS, **overrides):
 @pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])
 def test_every_variant_is_valid_at_every_scale_and_its_stages_can_read_what_the_plan_wrote(scale):
     settings, studies = load(scale=scale)
-    assert {name: len(study.variants) for name, study in studies.items()} == {"innovations": 26, "gspo": 20}
+    files = {name: {file.stem for file in (CONFIGS / "studies" / name).glob("[!_]*.yaml")} for name in studies}
+    assert {name: study.variants.keys() for name, study in studies.items()} == files
     plan = build_plan(settings, 99)
     for written in (plan.configs[address] for address, stage in plan.stages.items() if stage.study != "assets"):
         load_config(written["model"], written["config"], written["reads"])
@@ -61,23 +63,23 @@ def test_another_kind_takes_the_place_of_what_is_inherited_and_its_name_says_so(
     assert found["ppo"] == {"advantage.kind": "gae", "rollout.group_size": 1}
 
 
-def test_warm_start_and_its_evaluation_are_shared_by_all_variants_of_a_seed():
-    settings, _ = load(scale="demo", seeds="0,1,2")
+def test_stages_are_shared_by_all_variants_of_a_seed_that_read_the_same():
+    settings, studies = load(scale="demo", seeds="0,1,2")
     plan = build_plan(settings)
-    for study, variants, judges, warm in (("innovations", 25, 1, 1), ("gspo", 20, 4, 5)):
-        counts = {}
-        for stage in plan.stages.values():
-            if stage.study == study:
-                counts[stage.stage] = counts.get(stage.stage, 0) + 1
-        assert counts == {
-            "task_data": 1,
-            "warm_start": 3,
-            "judge": 3
-            * judges,  # trains only where a variant asks for it; gspo-cool and gspo-source have their own `sampling`
-            "evaluate_warm": 3 * warm,
-            "reinforce": 3 * variants,  # 2.3-amic-vs-gspo has the runs of 2.3-amic
-            "evaluate": 3 * variants,
+    for name, study in studies.items():
+        whole = {variant.resolved for variant in study.variants.values()}  # 2.3-amic-vs-gspo is 2.3-amic
+        judged = {(each.task, each.sampling, each.reward_training) for each in whole}
+        measured = {(each.task, each.sampling, each.reward_training, each.reward, each.evaluate) for each in whole}
+        different = {
+            "task_data": len({each.task for each in whole}),
+            "warm_start": 3 * len({each.task for each in whole}),
+            "judge": 3 * len(judged),
+            "evaluate_warm": 3 * len(measured),
+            "reinforce": 3 * len(whole),
+            "evaluate": 3 * len(whole),
         }
+        assert Counter(stage.stage for stage in plan.stages.values() if stage.study == name) == different
+        assert len(measured) < len(whole)
 
 
 def test_a_model_asset_is_an_input_only_where_there_is_one():
