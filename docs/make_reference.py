@@ -43,7 +43,8 @@ FORMATS_HEAD = """# Formats of other programs
 
 `import` is [`ablation import`](import.md), `compare` is [`ablation compare`](compare.md), `collect` is
 [what a command leaves](any-program.md#what-it-leaves). This page is made from `ablation/config/formats.py` by
-`make docs`. A further format is an entry there, a module of its name in `ablation/readers/`, and a test.
+`make docs`. A further format is an entry there, a module of its name in `ablation/readers/`, and a test; for `import`
+the module has `read(path, problem)`, which yields `ImportedRun` (`run.py`).
 """
 
 
