@@ -19,6 +19,7 @@ NOT_AT_SCALE_SMOKE = {
     "rows/duplicates": "of files only",
     "rows/too_long": "of files only",
     "rows/held_out": "of files only",
+    "reward/function": "no variant has a reward of its own",
     "reward_model/correlation": "the few held-out responses may all have one reward",
     "reward_model/pair_accuracy": "the few held-out responses may all be wrong",
 }

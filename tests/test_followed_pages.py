@@ -248,6 +248,6 @@ def test_a_reward(tmp_path):
     config.write_text(config.read_text().replace('"balanced_batch"]', '"balanced_batch", "squared"]'))
     after = json.loads(follower.python(KEYS))
     assert {name: after[name] for name in before} == before
-    assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"v4-squared"}
+    assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"v4-squared", "short"}
     diff, _grid = follower.commands
     assert "grpo.reward: balanced -> squared" in follower.run(diff)

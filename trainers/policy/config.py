@@ -154,11 +154,16 @@ class Reward(_Strict):
         default="sequence",
         description="token: by how much each token raises the model's score; the rule rewards the last.",
     )
+    function: Annotated[str | None, Absent(None)] = Field(
+        default=None,
+        pattern=r"^\w+(\.\w+)*:\w+$",
+        description="module:function below trainers/, whose rewards are added.",
+    )
 
     @model_validator(mode="after")
     def _some(self) -> Self:
-        if self.rule == 0 and self.model == 0:
-            raise ValueError("rule and model are both 0: nothing would be rewarded")
+        if self.rule == 0 and self.model == 0 and self.function is None:
+            raise ValueError("rule and model are both 0, and there is no function: nothing would be rewarded")
         return self
 
 

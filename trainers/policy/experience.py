@@ -12,8 +12,8 @@ from trainers.policy.batch import Sequences, concatenate
 from trainers.policy.config import OverlongPenalty, Reward, Rollout, Sampling
 from trainers.policy.models import Placement
 from trainers.policy.responses import Responder, Responds
-from trainers.policy.rewards import RewardModel, add_at_the_end, score
-from trainers.policy.text import prompt_tokens
+from trainers.policy.rewards import RewardModel, add_at_the_end, by_function, score
+from trainers.policy.text import prompt_tokens, token_lists
 from trainers.tasks.interface import Problem, Task
 
 LengthPenalty = Callable[..., Tensor]
@@ -55,6 +55,7 @@ class Sampler:
     reward: Reward = field(default_factory=Reward)
     reward_model: RewardModel | None = None
     token_rewards: TokenRewards | None = None
+    reward_function: Callable[..., Sequence[float]] | None = None
     penalty: tuple[LengthPenalty, OverlongPenalty] | None = None
     memory: MicroBatch = field(default_factory=MicroBatch)
     engine: Responds | None = None
@@ -98,7 +99,13 @@ class Sampler:
         end = self.tokenizer.eos_token_id
         of_tokens = None if self.token_rewards is None else self.token_rewards(sequences, end)
         ended = sequences.ended(end).tolist()
-        scored = score(self.task, asked, texts, self.reward, self.reward_model, ended=ended, tokens=of_tokens)
+        added = None
+        if self.reward_function is not None:
+            ids = token_lists(sequences.response_ids, sequences.mask)
+            added = by_function(self.reward_function, asked, texts, ids)
+        scored = score(
+            self.task, asked, texts, self.reward, self.reward_model, ended=ended, tokens=of_tokens, added=added
+        )
         scored = self.placement.ranks.same(scored)  # what the ranks do next depends on it
         rewards, metrics = scored.rewards, dict(scored.parts)
         lengths = sequences.mask.sum(1).cpu()

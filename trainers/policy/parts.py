@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ablation.contract.parts import Parts
+from ablation.contract.parts import Parts, part
 from trainers.tasks import task_of
 
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ def _of_rewards(config: "PolicyConfig") -> Parts:
         from trainers.objectives.rewards import overlong_penalty
 
         found["penalty"] = overlong_penalty
+    if config.reward.function is not None:
+        module, _, name = config.reward.function.partition(":")
+        found["reward_function"] = part(f"trainers.{module}", name)
     if config.reward.level == "token":
         from trainers.objectives.rewards import token_advantages
         from trainers.policy.value_model import TokenRewardModel

@@ -90,6 +90,7 @@ class Trainer:
             reward=config.reward,
             placement=placement,
             **self._reward_model(folder, placement),
+            reward_function=stage.parts.get("reward_function"),
             penalty=self._penalty(),
             memory=stage.micro_batch(config.rollout.batch_size),
             engine=start_engine(stage, config.rollout, Responder(self.policy, self.tokenizer, placement), folder),

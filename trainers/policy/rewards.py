@@ -1,6 +1,6 @@
 """Rewards of responses: by the task's rule, by a sequence classifier, or a weighted sum of both."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,15 +110,19 @@ def score(
     *,
     ended: Sequence[bool],
     tokens: Tensor | None = None,
+    added: Tensor | None = None,
 ) -> Scored:
     """Return the rewards of responses; problem i belongs to response i.
 
     ended: which responses ended by themselves. tokens: rewards (N, T) by the model of each token, instead of `model`.
+    added: rewards (N,) by the function that the settings name.
     """
     rewards, correct, parts = torch.zeros(len(problems)), torch.zeros(len(problems)), {}
     if all(problem.answer for problem in problems):
         rule, correct = map(torch.tensor, by_rule(task, problems, responses, ended))
         rewards, parts["reward/rule"] = settings.rule * rule, rule.mean().item()
+    if added is not None:
+        rewards, parts["reward/function"] = rewards + added, added.mean().item()
     if tokens is not None:
         judged = tokens.sum(1)
     elif model is not None:
@@ -129,6 +133,20 @@ def score(
     return Scored(
         rewards + settings.model * judged, correct, parts, None if tokens is None else settings.model * tokens
     )
+
+
+def by_function(
+    function: Callable[..., Sequence[float]],
+    problems: Sequence[Problem],
+    responses: Sequence[str],
+    completion_ids: Sequence[Sequence[int]],
+) -> Tensor:
+    """Return the rewards (N,) by a function that is called as TRL calls one. Raises ValueError for another number."""
+    prompts, answer = [problem.prompt for problem in problems], [problem.answer for problem in problems]
+    found = function(prompts=prompts, completions=list(responses), completion_ids=completion_ids, answer=answer)
+    if len(found) != len(problems):
+        raise ValueError(f"reward.function returned {len(found)} rewards of {len(problems)} responses; return one each")
+    return torch.tensor(found, dtype=torch.float32)
 
 
 def add_at_the_end(tokens: Tensor, rewards: Tensor, mask: Tensor) -> Tensor:

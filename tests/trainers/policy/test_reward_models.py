@@ -1,6 +1,8 @@
 """Rewards of tokens, a reward model that learns the rule, and prompts without answers."""
 
 import json
+import sys
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -108,6 +110,29 @@ def test_the_policy_is_trained_on_the_learnt_reward_and_measured_by_both(prepare
     evaluate.run(final)
     names = set(pd.read_parquet(tmp_path / "eval" / "items.parquet")["name"])
     assert names == {"accuracy", "reward", "model_reward", "length"}
+
+
+def test_a_function_is_called_as_trl_does_and_its_rewards_are_added(prepared, tmp_path, monkeypatch):
+    problems = read_problems(prepared["task_data"] / "train.jsonl")[:4]
+    asked = [problem for problem in problems for _ in range(4)]
+
+    def short(prompts, completions, completion_ids, answer, unit=0.5, **others):
+        assert prompts == [problem.prompt for problem in asked]
+        assert answer == [problem.answer for problem in asked]
+        assert len(completions) == len(asked)
+        assert not others
+        return [-unit * len(ids) for ids in completion_ids]
+
+    monkeypatch.setitem(sys.modules, "trainers.mine", SimpleNamespace(short=short, none=lambda **_: []))
+    config = PolicyConfig(**{**SMALL, "reward": Reward(rule=2.0, function="mine:short")})
+    sampler = reinforce.Trainer(stage(tmp_path / "rl", config, prepared, 0), config).sampler
+    found = sampler.collect(problems, torch.Generator().manual_seed(0))
+    assert found.metrics["reward/function"] == pytest.approx(-0.5 * found.metrics["response/length"])
+    parts = 2 * found.metrics["reward/rule"] + found.metrics["reward/function"]
+    assert found.metrics["reward/mean"] == pytest.approx(parts)
+    sampler.reward_function = sys.modules["trainers.mine"].none
+    with pytest.raises(ValueError, match=r"reward\.function returned 0 rewards of 16 responses"):
+        sampler.collect(problems, torch.Generator().manual_seed(0))
 
 
 def test_rewards_of_tokens_add_up_to_the_reward_model_on_the_text(prepared, judged, tmp_path):
