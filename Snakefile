@@ -8,9 +8,7 @@ from snakemake.utils import min_version
 min_version("9.20")
 
 
-include: "workflow/rules/common.smk"
 include: "workflow/rules/stages.smk"
-include: "workflow/rules/collect.smk"
 include: "workflow/rules/report.smk"
 
 

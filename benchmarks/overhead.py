@@ -126,7 +126,7 @@ def measure(project: Project, command: list[str]) -> tuple[float, float]:
 
 
 def with_command(common: str, command: str) -> str:
-    """Return the text of common.smk with another command as that of every stage."""
+    """Return the text of stages.smk with another command as that of every stage."""
     head, _, rest = common.partition("RUN_STAGE = (")
     after = rest.partition(")" + chr(10))[2]
     return f"{head}RUN_STAGE = {command!r}{chr(10)}{after}"
@@ -135,7 +135,7 @@ def with_command(common: str, command: str) -> str:
 def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -> dict[str, tuple[float, float]]:
     """Run each workflow from nothing, in this order."""
     found = {}
-    rules, text = "workflow/rules/common.smk", project.read("workflow/rules/common.smk")
+    rules, text = "workflow/rules/stages.smk", project.read("workflow/rules/stages.smk")
     for name in order:
         shutil.rmtree(project.folder / "bare", ignore_errors=True)
         shutil.rmtree(project.folder / ".snakemake", ignore_errors=True)

@@ -1,36 +1,67 @@
-# Tables, figures and the report page: drawn from the database alone.
-TABLES = {study: f"{REPORTS}/{study}/table.html" for study in STUDIES}
-TABLE_FILES = expand(
-    f"{REPORTS}/{{study}}/{{file}}", study=STUDIES, file=("table.md", "table.csv", "table.tex", "runs.csv")
-)
-METRICS = {study: f"{REPORTS}/{study}/metric.svg" for study in STUDIES}
-CURVES = {study: f"{REPORTS}/{study}/curves.svg" for study in STUDIES if PLAN.studies[study].written.curves}
-LINEAGES = {study: f"{REPORTS}/{study}/lineage.svg" for study in STUDIES}
-DECLARED = {
-    (study, figure.title): f"{REPORTS}/{study}/{figure.name}.svg"
-    for study in STUDIES
-    for figure in PLAN.studies[study].written.figures
-}
-FIGURES = [*METRICS.values(), *CURVES.values(), *LINEAGES.values(), *DECLARED.values()]
-RENDERED = [*TABLES.values(), *TABLE_FILES, *FIGURES]
+# The files of the stages become one database; tables, figures and the report page are drawn from it alone.
+DATABASE = f"{RESULTS}/tracker.duckdb"
 PAGE = f"{REPORTS}/index.html"
 CERTIFICATE = f"{RESULTS}/certificate.json"
 GATE = f"{RESULTS}/gate.txt"
+
+
+# `update`: Snakemake deletes other outputs before it runs a rule again, and one that fails must leave the old ones.
+def kept_report(study: str, file: str, caption: str, category: str, shows: str) -> str:
+    """Mark a file of a study for `snakemake --report`; its old version stays until the new one replaces it."""
+    labels = {"study": study, "shows": shows}
+    file, caption = f"{REPORTS}/{study}/{file}", f"../report/{caption}.rst"
+    return update(report(file, caption=caption, category=category, labels=labels))
+
+
+TABLES = [kept_report(study, "table.html", "table", "Comparison", "comparison table") for study in STUDIES]
+TABLE_FILES = expand(
+    f"{REPORTS}/{{study}}/{{file}}", study=STUDIES, file=("table.md", "table.csv", "table.tex", "runs.csv")
+)
+FIGURES = [
+    *(kept_report(study, "metric.svg", "metric", "Comparison", "primary metric") for study in STUDIES),
+    *(
+        kept_report(study, "curves.svg", "curves", "Training", "learning curves")
+        for study in STUDIES
+        if PLAN.studies[study].written.curves
+    ),
+    *(kept_report(study, "lineage.svg", "lineage", "Lineage", "lineage") for study in STUDIES),
+    *(
+        kept_report(study, f"{figure.name}.svg", "figure", "Training", figure.title)
+        for study in STUDIES
+        for figure in PLAN.studies[study].written.figures
+    ),
+]
+RENDERED = [str(file) for file in (*TABLES, *TABLE_FILES, *FIGURES)]
+
+
+# The plan's digest: a new variant, or a new `why`, is in the tables also when no job had to run for it.
+rule collect:
+    input:
+        statuses,
+    output:
+        update(DATABASE),
+    log:
+        f"{RESULTS}/logs/collect.txt",
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+        gpu=0,
+    params:
+        plan=PLAN.digest,
+    message:
+        "collect the results of the stages in {output}"
+    shell:
+        f"{TRACKER} collect {FOLDERS} {LOGGED}"
 
 
 rule tables:
     input:
         DATABASE,
     output:
-        [
-            kept_report(
-                file,
-                caption="../report/table.rst",
-                category="Comparison",
-                labels={"study": study, "shows": "comparison table"},
-            )
-            for study, file in TABLES.items()
-        ],
+        TABLES,
         [update(file) for file in TABLE_FILES],
     log:
         f"{RESULTS}/logs/tables.txt",
@@ -51,42 +82,7 @@ rule figures:
     input:
         DATABASE,
     output:
-        [
-            kept_report(
-                file,
-                caption="../report/metric.rst",
-                category="Comparison",
-                labels={"study": study, "shows": "primary metric"},
-            )
-            for study, file in METRICS.items()
-        ],
-        [
-            kept_report(
-                file,
-                caption="../report/curves.rst",
-                category="Training",
-                labels={"study": study, "shows": "learning curves"},
-            )
-            for study, file in CURVES.items()
-        ],
-        [
-            kept_report(
-                file,
-                caption="../report/lineage.rst",
-                category="Lineage",
-                labels={"study": study, "shows": "lineage"},
-            )
-            for study, file in LINEAGES.items()
-        ],
-        [
-            kept_report(
-                file,
-                caption="../report/figure.rst",
-                category="Training",
-                labels={"study": study, "shows": title},
-            )
-            for (study, title), file in DECLARED.items()
-        ],
+        FIGURES,
     log:
         f"{RESULTS}/logs/figures.txt",
     conda:
