@@ -2,13 +2,10 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 import pandas as pd
 
-from ablation.cli.common import check_study
-from ablation.cli.folders import results_folder
-from ablation.cli.terminal import paragraph, print_json
+from ablation.cli.common import check_study, paragraph, print_json, results_folder
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.judge.certificate.certify import CERTIFICATE, certified
@@ -29,7 +26,7 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
     """Print the edges, then the interactions of combinations. With `--brief` it is `ablation.cli.brief` that runs."""
     if arguments.since is not None:
         raise ConfigError("verdicts", "--since", str(arguments.since), "belongs to --brief", "add --brief")
-    with Store(load_or_collect(_results(arguments, {}))) as store:
+    with Store(load_or_collect(results_folder(arguments))) as store:
         check_study(store, "verdicts", arguments.study)
         studies = judge_studies(store, arguments.study)
     if arguments.json:
@@ -65,7 +62,7 @@ def run_decide(arguments: argparse.Namespace) -> int:
     if (results_folder(arguments, overrides) / "imported" / arguments.study / "study.json").exists():
         remedy = "run more seeds where they were made, and import again"
         raise ConfigError("decide", "STUDY", arguments.study, "was imported: its runs are not made here", remedy)
-    results = _results(arguments, overrides)
+    results = results_folder(arguments, overrides)
     pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
     command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
     run = decide(arguments.study, arguments.budget, results, lambda: run_snakemake(command), dry_run=arguments.dry_run)
@@ -83,10 +80,6 @@ def _pair(text: str) -> tuple[str, str]:
     if not sign:
         raise ConfigError("decide", "--config", text, "is not KEY=VALUE", "write for example scale=smoke")
     return key, value
-
-
-def _results(arguments: argparse.Namespace, overrides: dict[str, str]) -> Path:
-    return results_folder(arguments, overrides)
 
 
 def _reasons(edges: Sequence[Edge]) -> str:

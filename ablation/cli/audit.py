@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ablation.audit.reproduction import Measured
 from ablation.audit.table import Finding
-from ablation.cli.folders import results_folder
-from ablation.cli.terminal import print_json
+from ablation.cli.common import print_json, results_folder
 from ablation.config.names import suggest
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.errors import ConfigError

@@ -9,8 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from ablation.cli.folders import results_folder
-from ablation.cli.terminal import paragraph
+from ablation.cli.common import paragraph, results_folder
 from ablation.contract.atomic import write_json
 from ablation.contract.reading import read_json
 from ablation.contract.stage_folder import DATABASE

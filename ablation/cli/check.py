@@ -14,17 +14,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ablation.cli.common import results_folder
 from ablation.cli.configs import settings_of
-from ablation.cli.folders import results_folder
-from ablation.config.names import suggest
-from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.errors import TrackerError
 from ablation.contract.reading import duration
 from ablation.contract.stage_folder import CHECKS
 from ablation.contract.status import StageState, read_state
 from ablation.plan.build import build_plan
 from ablation.plan.checks import pool_problems
-from ablation.plan.plan import ASSETS, Plan
-from ablation.plan.plan_file import PlannedRun, PlannedStage, PlannedStudy
+from ablation.plan.plan_file import ASSETS, Plan, PlannedRun, PlannedStage, PlannedStudy
 from ablation.store.collect import collect_apart
 from ablation.store.database import DATABASE, Store
 from ablation.store.unlogged import find_unlogged
@@ -42,11 +40,8 @@ def run_check(arguments: argparse.Namespace) -> int:
     arguments.config = [*arguments.config, f"studies={name}"]
     plan = build_plan(settings_of(arguments))
     (study,) = plan.content.studies
-    names = [other.name for other in study.variants]
-    if variant and variant not in names:
-        folder = plan.studies[name].file.parent
-        raise ConfigError(folder, variant, None, "there is no such variant", suggest(variant, names))
-    run = next(run for run in study.runs if run.variant == (variant or names[0]))
+    chosen = plan.studies[name].variant(variant or study.variants[0].name)
+    run = next(run for run in study.runs if run.variant == chosen.name)
     alone = _alone(plan, study, run)
     for problem in pool_problems(plan, alone.content.stages):
         raise problem
@@ -85,10 +80,7 @@ def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:
     """Return the plan of one run, in a folder of its own; it shares the grid's assets."""
     results = plan.settings.results
     place = results / CHECKS
-    waiting, wanted = [(f"{study.name}.{stage}", key) for stage, key in run.stages.items()], set()
-    while waiting:
-        wanted.add(address := waiting.pop())
-        waiting += plan.upstream[address]
+    wanted = plan.with_upstream((f"{study.name}.{stage}", key) for stage, key in run.stages.items())
 
     def moved(folder: Path) -> Path:
         inside = folder.relative_to(results)

@@ -1,22 +1,66 @@
-"""Helpers that several commands share."""
+"""Helpers that several commands share. Light: to print a sentence, or to name a folder, imports no database."""
 
 import math
-from typing import Literal
+import shutil
+import sys
+import textwrap
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from ablation.config.names import suggest
-from ablation.config.study_schema import Target
 from ablation.contract.errors import ConfigError
-from ablation.store.database import Store
+from ablation.contract.reading import json_text, printable
+
+if TYPE_CHECKING:
+    from ablation.config.settings import Settings
+    from ablation.config.study_schema import Target
+    from ablation.store.database import Store
+
+JSON_SCHEMA = 1  # raised where a key changes its meaning or goes; docs/python.md
 
 
-def check_study(store: Store, command: str, study: str | None) -> None:
+def results_folder(arguments: Namespace, overrides: Mapping[str, Any] | None = None) -> Path:
+    """Return `--results`, or the settings' folder; `results` if nothing is configured and runs were imported."""
+    if arguments.results is not None or _unconfigured():
+        return Path(arguments.results or "results")
+    return _settings(overrides).results
+
+
+def reports_folder(arguments: Namespace) -> Path:
+    """Return `--reports`, or the settings' folder; `reports` if nothing is configured."""
+    if arguments.reports is not None or _unconfigured():
+        return Path(arguments.reports or "reports")
+    return _settings().reports
+
+
+def price_per_hour() -> float | None:
+    """Return `cost_per_device_hour` of the settings, where there are any."""
+    return None if _unconfigured() else _settings().cost_per_device_hour
+
+
+def _settings(overrides: Mapping[str, Any] | None = None) -> "Settings":
+    from ablation.config.settings import load_settings  # late: with --results, nothing of it is needed, nor pydantic
+
+    return load_settings(overrides)
+
+
+def _unconfigured() -> bool:
+    return not Path("configs").exists()
+
+
+def check_study(store: "Store", command: str, study: str | None) -> None:
     """Refuse the name of a study that is not in the database; None asks for all."""
-    if study is not None and study not in store.studies():
-        raise ConfigError(command, "STUDY", study, "is not in the database", suggest(study, store.studies()))
+    from ablation.config.names import check_name
+
+    if study is not None:
+        check_name(study, store.studies(), command, "STUDY", "is not in the database")
 
 
-def direction(command: str, text: str) -> Literal["max", "min"] | Target:
+def direction(command: str, text: str) -> "Literal['max', 'min'] | Target":
     """Return the direction of `--direction`. Raises ConfigError."""
+    from ablation.config.study_schema import Target
+
     if text in ("max", "min"):
         return "max" if text == "max" else "min"
     name, _, number = text.partition("=")
@@ -26,3 +70,49 @@ def direction(command: str, text: str) -> Literal["max", "min"] | Target:
     except ValueError:
         pass
     raise ConfigError(command, "--direction", text, "is not a valid direction", "write max, min or target=0.5")
+
+
+class Shown:
+    """A stream that shows control characters in texts from files, such as ESC, as escapes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text as it may be shown."""
+        return self.stream.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def obeyed(text: str) -> None:
+    """Send the terminal a control sequence."""
+    getattr(sys.stdout, "stream", sys.stdout).write(text)
+
+
+def print_json(command: str, rows: Iterable[Mapping[str, Any]], **more: Any) -> None:
+    """Print a command's result as JSON: a map for each row of its table, and further values by name."""
+    print(json_text({"schema": JSON_SCHEMA, "command": command, "rows": list(rows)} | more))
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Return rows of cells as lines of aligned columns; those that are `right` end where their heading does."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(f"{c:>{w}}" if r else f"{c:<{w}}" for c, w, r in zip(row, widths, right, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def terminal_width() -> int:
+    """Return the width of paragraphs."""
+    return max(shutil.get_terminal_size((120, 24)).columns, 60)
+
+
+def paragraph(text: str, indent: str = "") -> str:
+    """Return text in lines of the terminal's width, all but the first indented by four more columns."""
+    further = f"{indent}    "
+    return textwrap.fill(
+        text, terminal_width(), initial_indent=indent, subsequent_indent=further, break_on_hyphens=False
+    )

@@ -3,8 +3,7 @@
 import argparse
 import math
 
-from ablation.cli.common import direction
-from ablation.cli.terminal import print_json, terminal_width
+from ablation.cli.common import direction, print_json, terminal_width
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.arms import Options, expand
 from ablation.judge.compare.comparison import Comparison, Rules, compare_sides

@@ -1,30 +1,69 @@
-"""Commands about configurations: validate, variants, show, diff. None of them needs a result or a GPU.
+"""Commands about configurations: init, validate, variants, show, diff. None of them needs a result or a GPU.
 
 Where there are results, `diff` also says what the change did (`ablation.cli.effects`).
 """
 
 import argparse
 import difflib
+import os
+import shlex
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ablation.cli.folders import results_folder
-from ablation.cli.terminal import print_json
+from ablation.cli.common import print_json, results_folder
 from ablation.config import dotted
-from ablation.config.changes import diff
 from ablation.config.lineage import in_natural_order, walk
-from ablation.config.names import suggest
 from ablation.config.settings import Settings, load_settings
-from ablation.config.study import Change, Study, Variant
+from ablation.config.study import Change, Study, Variant, diff
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import CHECKS, DATABASE
 
 if TYPE_CHECKING:
-    from ablation.plan.plan import Plan
+    from ablation.plan.plan_file import Plan
+
+_TEMPLATE = Path(__file__).with_name("new_project")
+_PROFILES = "profiles"
+
+
+def run_init(arguments: argparse.Namespace) -> int:
+    """Write a project: configurations, one study of one command, the command's program, and a Snakefile."""
+    from ablation.plan.start import WORKFLOW
+
+    folder: Path = arguments.folder
+    files = {_named(path): path for path in sorted(_TEMPLATE.rglob("*")) if path.is_file() and path.suffix != ".pyc"}
+    profiles = Path(WORKFLOW) / _PROFILES
+    files |= {
+        Path("workflow") / _PROFILES / path.relative_to(profiles): path
+        for path in sorted(profiles.rglob("*"))
+        if path.is_file()
+    }
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(folder, "", None, "is not a folder", "name a new one")
+    for name in (Path("configs"), Path("workflow"), Path(_PROFILES), *files):
+        if os.path.lexists(folder / name):
+            problem = "is there already, and nothing is written over"
+            raise ConfigError(folder / name, "", None, problem, "name another folder, or move it")
+    try:
+        for name, source in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, folder / name)
+        (folder / _PROFILES).symlink_to(Path("workflow") / _PROFILES)
+    except OSError as error:
+        raise ConfigError(folder, "", None, f"cannot be written ({error.strerror})", "name another folder") from None
+    there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
+    print(f"wrote {folder}: the study example, in configs/studies/example; run it with `{there}snakemake --cores 2`")
+    return 0
+
+
+def _named(path: Path) -> Path:
+    """Return where a file of the template goes; a `.gitignore` of its own would be one of this repository."""
+    name = path.relative_to(_TEMPLATE)
+    return Path(".gitignore") if name == Path("gitignore") else name
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
@@ -128,8 +167,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     study_name, name = _split(arguments.variant)
     study = _study(settings, study_name or _study_with(settings, name), arguments)
-    _check_variant(study, name)
-    variant = study.variants[name]
+    variant = study.variant(name)
     config = variant.values if arguments.scale else variant.declared
     size = f"at scale {settings.scale}" if arguments.scale else "as declared; --scale S shows it as sized"
     print(f"# {study.name}/{variant.name}, {size}. # differs: not the default of {study.written.config or study.file}")
@@ -248,11 +286,6 @@ def _study_with(settings: Settings, *variants: str) -> str:
             remedy = f"did you mean {close[0]!r}?" if close else f"studies: {', '.join(folders)}"
             raise ConfigError(place, variant, None, "no study has such a variant", remedy)
     raise ConfigError(place, shown, None, "no study has both", "compare variants of one study")
-
-
-def _check_variant(study: Study, name: str) -> None:
-    if name not in study.variants:
-        raise ConfigError(study.file.parent, name, None, "there is no such variant", suggest(name, study.variants))
 
 
 def _yaml(value: Any) -> str:

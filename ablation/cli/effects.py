@@ -3,11 +3,9 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from ablation.config.changes import differences
-from ablation.config.study import Study
-from ablation.judge.edges import Edge, Pair, judge_edges, judge_pair
+from ablation.config.study import Study, differences
+from ablation.judge.edges import Pair, judge_edges, judge_pair
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.show.methods import primary_in_words
 from ablation.show.text import describe_value
@@ -31,11 +29,13 @@ def describe_effect(results: Path, study: Study, scale: str, a: str, b: str) -> 
         yield f"no results of {' and '.join(lacking)} in {results}"
         return
     assert measured is not None
-    yield f"results at scale {measured_at}: {primary_in_words(measured.analysis)}"
-    yield from _numbers(measured, judge_pair(measured, b, a))
-    yield from _declared(measured, a, b)
+    yield from _effect(measured, measured_at, a, b)
     if scale == measured_at:
-        yield from _stale(measured, study, a, b)
+        then = {variant.name: variant.resolved for variant in measured.variants}
+        for name in (a, b):
+            now = json.loads(json.dumps(study.variants[name].values))  # as the plan holds it
+            if changed := [key for key, *_ in differences(then[name], now)]:
+                yield f"    {name} has been changed since ({', '.join(changed[:5])}): these results are from before"
 
 
 def describe_stored(results: Path, name: str | None, a: str, b: str) -> list[str] | None:
@@ -60,12 +60,21 @@ def describe_pair(measured: Measurements, scale: str, a: str, b: str) -> list[st
         f"{key}: {describe_value(old)} -> {describe_value(new)}"
         for key, old, new in differences(configs[a], configs[b])
     ]
-    lines = lines or ["no difference"]
-    if a != b:
-        of = "of imported runs" if measured.imported else f"at scale {scale}"
-        lines.append(f"results {of}: {primary_in_words(measured.analysis)}")
-        lines += [*_numbers(measured, judge_pair(measured, b, a)), *_declared(measured, a, b)]
-    return lines
+    return [*(lines or ["no difference"]), *(_effect(measured, scale, a, b) if a != b else ())]
+
+
+def _effect(study: Measurements, scale: str, a: str, b: str) -> Iterator[str]:
+    """Yield the effect of B against A, and the verdict of the study's own edge between the two, if it has one."""
+    of = "of imported runs" if study.imported else f"at scale {scale}"
+    yield f"results {of}: {primary_in_words(study.analysis)}"
+    yield from _numbers(study, judge_pair(study, b, a))
+    edges = judge_edges(study)
+    count = "1 edge" if len(edges) == 1 else f"{len(edges)} edges"
+    for edge in edges:
+        if {edge.child, edge.parent} == {a, b}:
+            p = "" if edge.p_adjusted != edge.p_adjusted else f", p = {edge.p_adjusted:.2g}"
+            word = f"{edge.child} after {edge.parent} is {edge.verdict}{p}"
+            yield f"    as one of the study's {count}, corrected for all of them: {word}"
 
 
 def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:
@@ -83,34 +92,3 @@ def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:
     if edge.confounded:
         together = "the effect belongs to all of them together"
         yield f"    confounded: {len(edge.factors)} factors differ ({', '.join(edge.factors)}); {together}"
-
-
-def _declared(study: Measurements, a: str, b: str) -> Iterator[str]:
-    """The verdict of the study's own edge between the two, if it has one."""
-    edges = judge_edges(study)
-    for edge in edges:
-        if {edge.child, edge.parent} == {a, b}:
-            yield f"    as one of the study's {_count(edges)}, corrected for all of them: {_word(edge)}"
-
-
-def _count(edges: list[Edge]) -> str:
-    return "1 edge" if len(edges) == 1 else f"{len(edges)} edges"
-
-
-def _word(edge: Edge) -> str:
-    p = "" if edge.p_adjusted != edge.p_adjusted else f", p = {edge.p_adjusted:.2g}"
-    return f"{edge.child} after {edge.parent} is {edge.verdict}{p}"
-
-
-def _stale(measured: Measurements, study: Study, a: str, b: str) -> Iterator[str]:
-    """Yield the variants whose configuration has changed since the grid was planned."""
-    then = {variant.name: variant.resolved for variant in measured.variants}
-    for name in (a, b):
-        if changed := [key for key, *_ in differences(then[name], _plain(study.variants[name].values))]:
-            yield f"    {name} has been changed since ({', '.join(changed[:5])}): these results are from before"
-
-
-def _plain(values: Any) -> dict[str, Any]:
-    """A configuration after a round trip through JSON."""
-    found: dict[str, Any] = json.loads(json.dumps(values))
-    return found

@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ablation.cli.common import paragraph, print_json
 from ablation.cli.configs import describe, named_pair, settings_of, study_of_pair
-from ablation.cli.terminal import paragraph, print_json
 from ablation.config.between import Between
 from ablation.config.scale import load_scale
 from ablation.config.settings import Settings

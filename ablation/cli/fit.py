@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ablation.cli.common import print_json
 from ablation.cli.configs import settings_of
-from ablation.cli.terminal import print_json
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
 from ablation.contract.status import STATUS
 from ablation.plan.build import build_plan
 from ablation.plan.fit import MB, Need, fullest, gib, needs_of, problem_of
-from ablation.plan.plan import Plan
+from ablation.plan.plan_file import Plan
 
 _MAX_STATUS = 1 << 20
 _MOST_DEVICES = 1024

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablation.cli.folders import price_per_hour, results_folder
-from ablation.cli.terminal import print_json
+from ablation.cli.common import price_per_hour, print_json, results_folder
 from ablation.contract.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import direction
-from ablation.cli.folders import results_folder
+from ablation.cli.common import direction, results_folder
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.readers.run import load_reader

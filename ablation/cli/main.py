@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 
+from ablation.cli.common import Shown
 from ablation.cli.parser import build_parser
-from ablation.cli.terminal import Shown
 from ablation.contract.errors import TrackerError, explained
 from ablation.contract.process import end_with_parent
 

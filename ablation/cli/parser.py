@@ -25,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     init = _add(
         commands,
         "init",
-        "ablation.cli.init:run_init",
+        "configs",
         "A project of your own: one study of one command, and a Snakefile.",
     )
     init.add_argument(
@@ -51,7 +51,7 @@ def _configurations(commands: _Commands) -> None:
     """Add validate, check, variants, show, diff, fit. But for `check` none needs a result or a GPU."""
 
     def add(name: str, text: str) -> argparse.ArgumentParser:
-        parser = _add(commands, name, f"ablation.cli.configs:run_{name}", text)
+        parser = _add(commands, name, "configs", text)
         _add_configs(parser)
         return parser
 
@@ -60,7 +60,7 @@ def _configurations(commands: _Commands) -> None:
     check = _add(
         commands,
         "check",
-        "ablation.cli.check:run_check",
+        "check",
         "Run one variant with one seed in a folder of its own, read what it leaves, and say what does not fit.",
         "None of it counts for the grid. Exit status 1 if a stage fails, its files cannot be read, or the study "
         "names what nothing has logged. PAPER.tex: say which of its numbers (`tables --macros`) no longer match the "
@@ -72,7 +72,7 @@ def _configurations(commands: _Commands) -> None:
     prune = _add(
         commands,
         "prune",
-        "ablation.cli.prune:run_prune",
+        "results",
         "Remove stages that no plan and no database needs any more; without --yes only list them.",
         "A stage is needed by the current configurations, by the plan that was started last, and by the "
         "database that tables and gate are made from.",
@@ -89,12 +89,12 @@ def _configurations(commands: _Commands) -> None:
     fit = _add(
         commands,
         "fit",
-        "ablation.cli.fit:run_fit",
+        "fit",
         "What each stage holds in memory, per device and on the machine, next to what is declared and measured.",
         "In GiB. held: from the first step to the last; one row: the least that a stage can run in; configured: with "
         "its batches as they are; halved: it runs, in smaller parts. Exit status 1 where a stage cannot fit.",
     )
-    fit.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    _add_study(fit)
     fit.add_argument("--device-memory", type=float, metavar="GIB", help="of one device (default: as declared)")
     _add_json(fit)
     fit.add_argument("--devices", type=int, nargs="+", metavar="N", help="instead: the least memory on so many devices")
@@ -107,7 +107,7 @@ def _configurations(commands: _Commands) -> None:
     which = _add(
         commands,
         "explain",
-        "ablation.cli.explain:run_explain",
+        "explain",
         "Which of the changes between A and B carry the effect: what it costs to know, then the answer.",
         "Up to four factors all combinations are tried, up to eight 16 of them, beyond that groups, which are halved.",
     )
@@ -129,7 +129,7 @@ def _results(commands: _Commands) -> None:
     """Add status, collect, merge, tables, figures, sql, trace, tensorboard."""
 
     def add(name: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
-        parser = _add(commands, name, f"ablation.cli.results:run_{name}", text, epilog)
+        parser = _add(commands, name, "results", text, epilog)
         _add_results(parser)
         parser.add_argument("--reports", type=Path, help="folder of tables and figures (default: likewise)")
         return parser
@@ -172,7 +172,7 @@ def _results(commands: _Commands) -> None:
     origin = _add(
         commands,
         "trace",
-        "ablation.cli.trace:run_trace",
+        "trace",
         "Where a number of a table comes from: runs, keys, commit, uncommitted changes, and how to run it again.",
     )
     _add_results(origin)
@@ -181,7 +181,7 @@ def _results(commands: _Commands) -> None:
     origin.add_argument("row", metavar="ROW", help="a variant, or the first row")
     origin.add_argument("column", metavar="COLUMN", help="a heading, or any final metric")
     board = add("tensorboard", "Write the metrics as event files, and start TensorBoard on them.")
-    board.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    _add_study(board)
     board.add_argument("--to", type=Path, metavar="FOLDER", help="of the event files (default: RESULTS/tensorboard)")
     board.add_argument("--write-only", action="store_true", help="write the event files and start nothing")
     board.add_argument("--port", type=int, default=6006, help="default: 6006; 0 takes a free one")
@@ -192,7 +192,7 @@ def _imports(commands: _Commands) -> None:
     bring = _add(
         commands,
         "import",
-        "ablation.cli.imports:run_import",
+        "imports",
         "Read runs that other programs logged; without --yes show what they are, and write nothing.",
         f"formats: {', '.join(f'{name} ({each.title})' for name, each in formats_of('import').items())}. Example: "
         "ablation import trainer_state runs/ --study lr --metric eval_loss --direction min --margin 0.01",
@@ -224,7 +224,7 @@ def _models(commands: _Commands) -> None:
     copy = _add(
         commands,
         "export",
-        "ablation.cli.results:run_export",
+        "results",
         "Copy a model of a run as a Hugging Face folder.",
         "python -m ablation export gad d-final --to DIR                        the final student\n"
         "python -m ablation export gad d-final --part critic --step 40 --to DIR\n"
@@ -247,14 +247,14 @@ def _judgement(commands: _Commands) -> None:
     """Add verdicts, gate, certify, audit, plan, decide, compare, report, serve."""
 
     def add(name: str, module: str, text: str) -> argparse.ArgumentParser:
-        parser = _add(commands, name, f"ablation.cli.{module}:run_{name}", text)
+        parser = _add(commands, name, module, text)
         _add_results(parser)
         return parser
 
     verdicts = add(
         "verdicts", "analysis", "Judge every edge: better, worse, equivalent, undecided, confounded, invalid, not run."
     )
-    verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    _add_study(verdicts)
     form = verdicts.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
     _add_json(form)
@@ -275,7 +275,7 @@ def _judgement(commands: _Commands) -> None:
     _requirement(merge, "what every edge must be (default: not worse)")
     trust = add("certify", "analysis", "How often each word is wrong where the truth is known.")
     _add_json(trust)
-    trust.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    _add_study(trust)
     _audit(add("audit", "audit", "Check a study's published numbers, and compare them with ours; or check any table."))
     size = add(
         "plan",
@@ -319,7 +319,7 @@ def _judgement(commands: _Commands) -> None:
         help="write nothing else, and only if something is still to run: as a grid does",
     )
     live = add(
-        "serve", "serve", "Show the report page in a browser of this machine, with what runs now; it follows the grid."
+        "serve", "report", "Show the report page in a browser of this machine, with what runs now; it follows the grid."
     )
     live.add_argument("--port", type=int, default=8642, help="default: 8642; 0 takes a free one")
     live.add_argument(
@@ -332,7 +332,7 @@ def _compare(commands: _Commands) -> None:
     both = _add(
         commands,
         "compare",
-        "ablation.cli.compare:run_compare",
+        "compare",
         "Compare evaluations by others' tools: verdict, effect, interval, p, and the items that changed most.",
         f"formats: {'; '.join(each.title for each in formats_of('compare').values())}. Folders are searched; patterns "
         "in quotes are expanded.",
@@ -398,9 +398,10 @@ def _audit(check: argparse.ArgumentParser) -> None:
     check.add_argument("--columns", metavar="NAME,...", help="only these columns (default: all)")
 
 
-def _add(commands: _Commands, name: str, run: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
+def _add(commands: _Commands, name: str, module: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
+    """Add the command that `run_<name>` in a module of `ablation.cli` runs."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=epilog)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=f"ablation.cli.{module}:run_{name}")
     return parser
 
 
@@ -410,6 +411,10 @@ def _add_configs(parser: argparse.ArgumentParser) -> None:
         "--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="as for snakemake"
     )
     parser.add_argument("--configs", type=Path, default=Path("configs"), help="folder of the configurations")
+
+
+def _add_study(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
 
 
 def _add_json(parser: Any) -> None:

@@ -2,14 +2,13 @@
 
 import argparse
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import check_study
-from ablation.cli.folders import price_per_hour, results_folder
-from ablation.cli.terminal import print_json
+from ablation.cli.common import aligned, check_study, price_per_hour, print_json, results_folder
 from ablation.contract.errors import ConfigError
 from ablation.judge.decide import read_seeded_stages
 from ablation.judge.edges import Correction, Edge, judge_edges
@@ -64,26 +63,25 @@ def run_plan(arguments: argparse.Namespace) -> int:
         print_json("plan", as_rows(question, pilots, sizes), notes=list(smallest(question, pilots, sizes)))
         return 0
     text = in_words(question, pilots, sizes)
-    print(f"from {said}; the table is of {pilots[(len(pilots) - 1) // 2].name}\n\n{text}")
+    print(f"from {said}; the table is of {_middle(pilots).name}\n\n{text}")
     return 0
 
 
 def _check(arguments: argparse.Namespace) -> None:
     """Refuse invalid arguments before anything is read."""
-    for option, value, most in (("effect", arguments.effect, math.inf), ("power", arguments.power, 1.0)):
-        if not 0 < value < most:
-            raise ConfigError(
-                "plan", f"--{option}", value, "is not a valid number", f"give one above 0, below {most:g}"
-            )
-    for option, least in (("hours", 0.0), ("seed_sd", 0.0), ("item_sd", 0.0)):
-        value = getattr(arguments, option)
-        if value is not None and not least <= value < math.inf:
-            name = f"--{option.replace('_', '-')}"
-            raise ConfigError("plan", name, value, "is not a valid number", "give one of at least 0")
-    for option, least in (("seeds", 2), ("items", 1)):
-        for value in getattr(arguments, option) or ():
-            if not least <= value <= 10**9:
-                raise ConfigError("plan", f"--{option}", value, "is not a valid number", f"give at least {least}")
+    tiny, huge = math.ulp(0.0), sys.float_info.max
+    for option, least, most, wanted in (
+        ("effect", tiny, huge, "one above 0, below inf"),
+        ("power", tiny, 1 - sys.float_info.epsilon, "one above 0, below 1"),
+        *((option, 0, huge, "one of at least 0") for option in ("hours", "seed_sd", "item_sd")),
+        ("seeds", 2, 10**9, "at least 2"),
+        ("items", 1, 10**9, "at least 1"),
+    ):
+        given = getattr(arguments, option)
+        for value in given if isinstance(given, list) else [] if given is None else [given]:
+            if not least <= value <= most:
+                name = f"--{option.replace('_', '-')}"
+                raise ConfigError("plan", name, value, "is not a valid number", f"give {wanted}")
     if arguments.family < 1:
         raise ConfigError("plan", "--family", arguments.family, "is not a number of edges", "give at least 1")
     stated = [arguments.seed_sd is not None, arguments.item_sd is not None]
@@ -163,13 +161,9 @@ class Sizes:
     cost: Cost | None
     price: float | None
 
-    def spent(self, seeds: int, items: int) -> float | None:
-        """Device-hours of all of it."""
-        return None if self.cost is None else self.cost.hours(seeds, items, all_of_it=True)
-
-    def left(self, seeds: int, items: int) -> float | None:
-        """Device-hours that are still to run."""
-        return None if self.cost is None else self.cost.hours(seeds, items, all_of_it=False)
+    def hours(self, seeds: int, items: int, *, all_of_it: bool = False) -> float | None:
+        """Device-hours that are still to run, or all of it; None where nothing tells."""
+        return None if self.cost is None else self.cost.hours(seeds, items, all_of_it=all_of_it)
 
 
 def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
@@ -201,9 +195,7 @@ def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
         for row in as_rows(question, pilots, sizes)
     ]
     columns = [[heads[name], *(row[name] for row in found)] for name in heads if name in found[0]]
-    widths = [max(map(len, column)) for column in columns]
-    rows = zip(*columns, strict=True)
-    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    table = aligned(list(zip(*columns, strict=True)), [True] * len(columns))
     return "\n".join([*table, "", *smallest(question, pilots, sizes)])
 
 
@@ -216,9 +208,9 @@ def as_rows(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> list[d
             effect, low, high = detectable(_middle(pilots), seeds, items, level, question.power)
             several = len(pilots) > 1
             noisiest = detectable(pilots[-1], seeds, items, level, question.power)[0] if several else None
-            left = sizes.left(seeds, items)
+            left = sizes.hours(seeds, items)
             row = {"seeds": seeds, "items": items, "effect": effect, "low": low, "high": high, "noisiest": noisiest}
-            row |= {"hours": sizes.spent(seeds, items), "hours_to_run": left}
+            row |= {"hours": sizes.hours(seeds, items, all_of_it=True), "hours_to_run": left}
             rows.append(row | {"cost": None if left is None or not sizes.price else left * sizes.price})
     return rows
 
@@ -233,7 +225,7 @@ def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Itera
     wanted = f"an effect of {question.effect:g} with {question.power:.0%}"
     for pilot in dict.fromkeys((middle, noisiest)):
         found = [
-            (sizes.left(seeds, items) or 0.0, items * seeds, items, seeds)
+            (sizes.hours(seeds, items) or 0.0, items * seeds, items, seeds)
             for items in sizes.items
             if (seeds := fewest_seeds(pilot, question.effect, items, question.level, question.power)) is not None
         ]

@@ -1,22 +1,30 @@
-"""The command `report`: the page for readers."""
+"""The commands `report` and `serve`: the page for readers, as a file and over localhost."""
 
 import argparse
 import os
+import signal
 import tempfile
 import time
 from pathlib import Path
+from types import FrameType
 
 from ablation.cli.brief import digest_of, keep_answers
-from ablation.cli.folders import reports_folder, results_folder
+from ablation.cli.common import reports_folder, results_folder
 from ablation.contract.atomic import write_text
+from ablation.contract.errors import ConfigError
 from ablation.contract.status import TO_COME
-from ablation.plan.reports import claim_reports
+from ablation.plan.collected import claim_reports
 from ablation.serve.draw import NICENESS, database_now
+from ablation.serve.now import Watcher
+from ablation.serve.painter import Painter
+from ablation.serve.server import Server
 from ablation.show.page.content import read_page
 from ablation.show.page.render import draw
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 from ablation.store.progress import look, summary
+
+A_DAY = 86_400
 
 
 def run_report(arguments: argparse.Namespace) -> int:
@@ -55,3 +63,33 @@ def _report_so_far(results: Path, path: Path) -> int:
 
 def _written(path: Path) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def run_serve(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C."""
+    if not 1 <= arguments.every <= A_DAY:
+        raise ConfigError(
+            "serve", "--every", arguments.every, "is not a valid interval", f"write seconds from 1 to {A_DAY}"
+        )
+    results = results_folder(arguments)
+    watcher = Watcher(results)
+    painter = Painter(results, watcher, arguments.every)
+    try:
+        with Server(arguments.port, watcher, painter) as server:
+            for ending in (signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(ending) is not signal.SIG_IGN:  # as nohup asks
+                    signal.signal(ending, _stop)
+            painter.start()
+            print(f"{server.url}  the results in {results}; stop with Ctrl-C", flush=True)
+            if problem := watcher.now().problem:
+                print(f"note: {problem}; the page follows when something is", flush=True)
+            server.serve_forever()
+    except KeyboardInterrupt:
+        print()
+    finally:
+        painter.end()
+    return 0
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,25 +1,29 @@
-"""Commands that look at results: status, collect, merge, tables, figures, sql, tensorboard, export.
+"""Commands that look at results: status, collect, merge, tables, figures, sql, tensorboard, export, prune.
 
 Each imports what it needs itself: DuckDB, pandas and matplotlib take longer to import than `status` takes to run.
 """
 
 import argparse
 import csv
+import fcntl
 import math
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.folders import reports_folder, results_folder
-from ablation.cli.terminal import obeyed, print_json
+from ablation.cli.common import aligned, obeyed, print_json, reports_folder, results_folder
 from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.process import is_locked
 from ablation.contract.reading import one_line
-from ablation.plan.reports import claim_reports
+from ablation.contract.stage_folder import DATABASE
+from ablation.plan.collected import claim_reports
 
 FOLLOW_SECONDS = 30.0  # as often as stages write their metrics
 WIDEST = 60  # characters of one cell on a terminal
@@ -29,7 +33,7 @@ def run_status(arguments: argparse.Namespace) -> int:
     """Print the state of the grid, once or until it is done."""
     from ablation.store.progress import as_rows, describe, watch
 
-    results = _results(arguments)
+    results = results_folder(arguments)
     if arguments.json:
         print_json("status", as_rows(results))
         return 0
@@ -50,7 +54,7 @@ def run_collect(arguments: argparse.Namespace) -> int:
     """Rebuild the database; print what is in it."""
     from ablation.store.collect import collect
 
-    collected = collect(_results(arguments))
+    collected = collect(results_folder(arguments))
     rows = ", ".join(f"{count} {table}" for table, count in collected.rows.items())
     states = ", ".join(f"{count} {state}" for state, count in collected.states.items())
     for problem in collected.problems:
@@ -63,7 +67,7 @@ def run_merge(arguments: argparse.Namespace) -> int:
     """Add the stages of another results folder."""
     from ablation.store.merge import merge
 
-    merged = merge(_results(arguments), arguments.other, arguments.site or str(arguments.other))
+    merged = merge(results_folder(arguments), arguments.other, arguments.site or str(arguments.other))
     left = f", {merged.left_out} left out: they did not end well, or are damaged" if merged.left_out else ""
     print(f"{merged.added} stages added, {merged.in_both} in both{left}")
     return 0
@@ -74,7 +78,7 @@ def run_tables(arguments: argparse.Namespace) -> int:
     from ablation.show.table_files import render_groups, render_tables
     from ablation.store.current import load_or_collect
 
-    database = load_or_collect(_results(arguments))
+    database = load_or_collect(results_folder(arguments))
     reports = _claimed_reports(arguments)
     if arguments.by:
         if arguments.macros:
@@ -90,7 +94,7 @@ def run_figures(arguments: argparse.Namespace) -> int:
     from ablation.show.figures import render_figures
     from ablation.store.current import load_or_collect
 
-    database = load_or_collect(_results(arguments))
+    database = load_or_collect(results_folder(arguments))
     _list(render_figures(database, _claimed_reports(arguments), arguments.format))
     return 0
 
@@ -101,7 +105,7 @@ def run_sql(arguments: argparse.Namespace) -> int:
     from ablation.store.database import Store
 
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
-    with Store(load_or_collect(_results(arguments))) as store:
+    with Store(load_or_collect(results_folder(arguments))) as store:
         names, rows = store.rows(query)
     if arguments.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -120,7 +124,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     if (arguments.source is None) == (arguments.variant is None):
         raise TrackerError("export: name a STUDY and a VARIANT, or a folder with --from")
     model = arguments.source or find_model(
-        _results(arguments),
+        results_folder(arguments),
         arguments.study,
         arguments.variant,
         arguments.seed,
@@ -139,7 +143,7 @@ def run_tensorboard(arguments: argparse.Namespace) -> int:
     """Write event files, and show them in TensorBoard until it is stopped, while they follow the stages."""
     from ablation.store.tensorboard import write_events
 
-    results = _results(arguments)
+    results = results_folder(arguments)
     folder = arguments.to or results / "tensorboard"
     count = write_events(results, folder, arguments.study)
     if arguments.write_only:
@@ -166,24 +170,60 @@ def run_tensorboard(arguments: argparse.Namespace) -> int:
         board.wait()
 
 
+def run_prune(arguments: argparse.Namespace) -> int:
+    """List the stages that nothing needs, and their size; with --yes, remove them."""
+    from ablation.cli.configs import settings_of
+    from ablation.plan.build import build_plan
+    from ablation.plan.plan_file import read_plan
+    from ablation.store.database import Store
+
+    plan = build_plan(settings_of(arguments))
+    results = plan.settings.results
+    needed = {stage.key for stage in (*plan.content.stages, *read_plan(plan.file).stages)}
+    if (results / DATABASE).exists():
+        with Store(results / DATABASE) as store:
+            needed |= {key for (key,) in store.rows("SELECT key FROM stages")[1]}
+    with (results / ".lock").open("a") as lock:  # Snakemake's, while it runs
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(results, "", None, "snakemake runs here", "wait for it, and prune then") from None
+        unneeded = [folder for folder in _stage_folders(results) if folder.name not in needed and not is_locked(folder)]
+        sizes: dict[str, list[int]] = defaultdict(list)
+        for folder in unneeded:
+            sizes[".".join(folder.relative_to(results / "stages").parent.parts)].append(_size(folder))
+            if arguments.yes:
+                shutil.rmtree(folder)
+    for id, found in sizes.items():
+        print(f"{id}: {len(found)} x, {sum(found) / 1e6:,.1f} MB")
+    total = sum(map(sum, sizes.values())) / 1e6
+    done = "removed" if arguments.yes else "would be removed: pass --yes" if unneeded else "nothing to remove"
+    print(f"{len(unneeded)} stages, {total:,.1f} MB, that no plan and no database needs: {done}")
+    return 0
+
+
+def _stage_folders(results: Path) -> list[Path]:
+    """Return the folders of all stages; links and other names are left out."""
+    found = [*results.glob("stages/assets/*"), *results.glob("stages/*/*/*")]
+    return sorted(
+        path for path in found if re.fullmatch("[0-9a-f]{16}", path.name) and path.is_dir() and not path.is_symlink()
+    )
+
+
+def _size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*"))
+
+
 def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Aligned columns for a terminal; numbers to the right."""
     if not names:
         return "(no columns)"
-    numeric = [_is_numeric([row[place] for row in rows]) for place in range(len(names))]
+    kinds = [{type(row[place]) for row in rows if row[place] is not None} for place in range(len(names))]
+    numeric = [bool(kind) and kind <= {int, float, Decimal} for kind in kinds]
     cells = [[one_line(name, WIDEST) for name in names], *([_text(value) for value in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [
-        "  ".join(f"{c:>{w}}" if n else f"{c:<{w}}" for c, w, n in zip(row, widths, numeric, strict=True)).rstrip()
-        for row in cells
-    ]
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    cells.insert(1, ["-" * max(map(len, column)) for column in zip(*cells, strict=True)])
+    lines = aligned(cells, numeric)
     return "\n".join([*lines, f"({len(rows)} {'row' if len(rows) == 1 else 'rows'})"])
-
-
-def _is_numeric(column: Sequence[Any]) -> bool:
-    kinds = {type(value) for value in column if value is not None}
-    return bool(kinds) and kinds <= {int, float, Decimal}
 
 
 def _text(value: Any) -> str:
@@ -196,14 +236,10 @@ def _csv(value: Any) -> Any:
     return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
 
 
-def _results(arguments: argparse.Namespace) -> Path:
-    return results_folder(arguments)
-
-
 def _claimed_reports(arguments: argparse.Namespace) -> Path:
     """Return the folder of reports. Raises ConfigError where it shows other results."""
     reports = reports_folder(arguments)
-    claim_reports(_results(arguments), reports)
+    claim_reports(results_folder(arguments), reports)
     return reports
 
 

@@ -9,10 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import check_study
-from ablation.cli.folders import results_folder
-from ablation.cli.terminal import print_json
-from ablation.config.names import suggest
+from ablation.cli.common import check_study, print_json, results_folder
+from ablation.config.names import check_name, suggest
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import printable
 from ablation.show.table_files import show_cell
@@ -89,12 +87,10 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
     metrics = [name for (name,) in store.rows("SELECT DISTINCT metric FROM results WHERE study = ?", [study])[1]]
     known = labels.get(column) or (ComparisonColumn(column, column, None) if column in metrics else None)
     if known is None:
-        raise ConfigError(
-            "trace", "COLUMN", column, "is not a column or a metric", suggest(column, [*labels, *metrics])
-        )
-    found = next((each for each in table.rows if each.name == row), None)
-    if found is None:
-        raise ConfigError("trace", "ROW", row, "is not a row", suggest(row, [each.name for each in table.rows]))
+        remedy = suggest(column, [*labels, *metrics])
+        raise ConfigError("trace", "COLUMN", column, "is not a column or a metric", remedy)
+    check_name(row, [each.name for each in table.rows], "trace", "ROW", "is not a row")
+    found = next(each for each in table.rows if each.name == row)
     metric, reference = known.metric, store.study(study).table.reference
     if found.is_reference and reference:  # the unchanged model, which every variant measures
         metric = "/".join(reference.replace.get(part, part) for part in metric.split("/"))

@@ -8,10 +8,9 @@ from functools import reduce
 from typing import Any
 
 from ablation.config import dotted
-from ablation.config.changes import diff
 from ablation.config.names import is_safe_name
 from ablation.config.scale import Scale
-from ablation.config.study import Change, Study, Variant
+from ablation.config.study import Change, Study, Variant, diff
 from ablation.config.validation import validate
 from ablation.config.variants import VariantFile, resolve
 from ablation.contract.errors import ConfigError

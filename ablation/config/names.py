@@ -3,14 +3,17 @@
 import difflib
 import re
 from collections.abc import Hashable, Iterable
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from ablation.contract.errors import ConfigError
 from ablation.contract.reading import listed
 
 _Each = TypeVar("_Each", bound=Hashable)
 RESERVED_KEYS = ("extends", "why", "gpu", "between")  # of a variant file; no config model may have them
+NO_VARIANT = "there is no such variant"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
@@ -24,6 +27,13 @@ def suggest(name: str, known: Iterable[object]) -> str:
     names = [str(other) for other in known]
     close = difflib.get_close_matches(str(name)[:200], names, n=1)  # of a very long one it would take minutes
     return (f"did you mean {close[0]!r}? " if close else "") + f"known: {listed(names, 25) or 'none'}"
+
+
+def check_name(name: str, known: Iterable[str], file: Path | str, key: str, problem: str) -> None:
+    """Refuse a name that is not among the known ones. Raises ConfigError, which suggests the closest."""
+    names = list(known)
+    if name not in names:
+        raise ConfigError(file, key, name, problem, suggest(name, names))
 
 
 def distinct(values: tuple[_Each, ...]) -> tuple[_Each, ...]:

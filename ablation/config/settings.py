@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
-from ablation.config.names import Strict, distinct, suggest
+from ablation.config.names import Strict, check_name, distinct
 from ablation.config.scale import Seed, Seeds, load_scale
 from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
@@ -133,8 +133,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
 
     def known(key: str, names: Iterable[str], names_known: list[str], kind: str) -> None:
         for name in names:
-            if name not in names_known:
-                raise ConfigError(where[key], key, name, f"there is no such {kind}", suggest(name, names_known))
+            check_name(name, names_known, where[key], key, f"there is no such {kind}")
 
     known("scale", [written.scale], sorted(path.stem for path in (configs / "scales").glob("*.yaml")), "scale")
     all_studies = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))

@@ -1,14 +1,18 @@
-"""A study as it was read and checked: its file, its config model, its stages and its variants at the chosen scale."""
+"""A study as it was read and checked, with its stages and variants at the chosen scale; how two variants differ."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from ablation.config.names import Strict
+from ablation.config import dotted
+from ablation.config.names import NO_VARIANT, Strict, suggest
 from ablation.config.published_schema import PublishedFile
 from ablation.config.study_schema import StageDefinition, StudyFile
+from ablation.contract.errors import ConfigError
 from ablation.contract.parts import PartsOf
 
 
@@ -57,7 +61,83 @@ class Study:
     variants: dict[str, Variant]
     published: PublishedFile | None
 
+    def variant(self, name: str) -> Variant:
+        """Return one variant. Raises ConfigError, which suggests the closest name, where there is none."""
+        if name not in self.variants:
+            raise ConfigError(self.file.parent, name, None, NO_VARIANT, suggest(name, self.variants))
+        return self.variants[name]
+
     @property
     def last_stage(self) -> str:
         """Return the stage whose metrics are the run's results."""
         return next(reversed(self.stages))
+
+
+def diff(study: Study, a: str, b: str, *, scaled: bool = False) -> list[Change]:
+    """Return every leaf in which variant `b` differs from variant `a`; as declared, or at the study's scale."""
+    one, two = study.variant(a), study.variant(b)
+    values = (one.values, two.values) if scaled else (one.declared, two.declared)
+    return changes(*values, one.resolved, two.resolved, study.written.factors)
+
+
+def changes(
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    parent: BaseModel,
+    child: BaseModel,
+    factors: Mapping[str, list[str]],
+) -> list[Change]:
+    """Return the leaves in which `new`, the values of `child`, differs from `old`, the values of `parent`.
+
+    A config model may say why a change cannot matter: `unseen_changes(parent) -> {dotted key: reason}`.
+    """
+    known = getattr(child, "unseen_changes", None)
+    reasons = known(parent) if known else {}
+    found = []
+    for key, was, now in differences(old, new):
+        if was is None and _other_kind(key, old, new) and now == _default(child, key):
+            continue  # of a kind of its own, whose name says it
+        row = {"key": key, "from": was, "to": now, "factor": factor_of(key, factors)}
+        found.append(Change.model_validate(row | {"no_effect": reasons.get(key, "")}))
+    return found
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (dotted key, old, new) of each leaf in which two configurations differ; None where one has no such leaf."""
+    before, after = dict(dotted.leaves(old)), dict(dotted.leaves(new))
+    for key in dict.fromkeys([*before, *after]):
+        if _opened(key, before, after) or _opened(key, after, before):
+            continue  # null became a mapping, or the other way round: the keys below it show the change
+        if key not in after and _other_kind(key, old, new):
+            continue  # went with its kind
+        if before.get(key) != after.get(key) or (key in before) != (key in after):
+            yield key, before.get(key), after.get(key)
+
+
+def _opened(key: str, leaves: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Return whether `key` is null in `leaves` and a mapping with content in `others`."""
+    return key in leaves and leaves[key] is None and key not in others and any(o.startswith(f"{key}.") for o in others)
+
+
+def _other_kind(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Return whether a map above a key has another `kind` in the two configurations: a tagged union."""
+    parts = key.split(".")
+    kinds = [".".join([*parts[:depth], "kind"]) for depth in range(1, len(parts))]
+    both = [(dotted.get(old, kind, None), dotted.get(new, kind, None)) for kind in kinds if kind != key]
+    return any(None not in pair and pair[0] != pair[1] for pair in both)
+
+
+def _default(config: Any, key: str) -> Any:
+    """Return a key's default in the models of this configuration."""
+    above, _, last = key.rpartition(".")
+    model = reduce(lambda value, part: getattr(value, part, None), above.split("."), config)
+    field = type(model).model_fields.get(last) if isinstance(model, BaseModel) else None
+    return field.get_default() if field else None
+
+
+def factor_of(key: str, factors: Mapping[str, Iterable[str]]) -> str:
+    """Return the factor that a changed key belongs to: a declared group, else the key itself."""
+    for name, keys in factors.items():
+        if any(dotted.covers(group, key) for group in keys):
+            return name
+    return key

@@ -16,13 +16,13 @@ from pydantic import BaseModel
 from ablation.config.base_model import model_of_base
 from ablation.config.dotted import covers, get, leaves
 from ablation.config.formats import formats_of
-from ablation.config.names import RESERVED_KEYS, is_safe_name, suggest
+from ablation.config.names import NO_VARIANT, RESERVED_KEYS, check_name, is_safe_name, suggest
 from ablation.config.published_schema import PublishedFile, load_published
 from ablation.config.study_schema import ASSET_MODEL, ASSET_PREFIX, StageDefinition, StudyFile
 from ablation.config.validation import check_key, known_keys, validate
 from ablation.config.yaml_io import load_yaml
-from ablation.contract.command import Placeholder, placeholders
-from ablation.contract.errors import ConfigError, Mistakes
+from ablation.contract.command import placeholders
+from ablation.contract.errors import ConfigError
 from ablation.contract.parts import PartsOf
 
 READERS = tuple(formats_of("collect"))
@@ -39,15 +39,7 @@ def read_study_file(file: Path) -> StudyFile:
         if not is_safe_name(shared):
             raise ConfigError(file, "stages", shared, "is not a file name", "write the name without .yaml")
         data["stages"] = load_yaml(file.parents[1] / f"{shared}.yaml")
-    known = {info.alias or key for key, info in StudyFile.model_fields.items()}
-    mistakes = Mistakes()
-    for key in (key for key in data if key not in known):
-        with mistakes:
-            raise ConfigError(file, key, data[key], "is not a key of _study.yaml", suggest(key, sorted(known)))
-    with mistakes:
-        written = validate(StudyFile, {key: value for key, value in data.items() if key in known}, file)
-    mistakes.refuse()
-    return written
+    return validate(StudyFile, data, file)
 
 
 def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
@@ -71,11 +63,7 @@ def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
 
 def import_model(path: str, file: Path) -> type[BaseModel]:
     """Return the config model that the study file names, `module:Class`, if it is one that planning can use."""
-    module, name = path.split(":")
-    try:
-        model = getattr(import_beside_configs(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(file, "config", path, f"cannot be imported ({error})", "write module:Class") from error
+    model = _imported(path, file, "config", "Class")
     if not (isinstance(model, type) and issubclass(model, BaseModel)) or model.model_config.get("extra") != "forbid":
         raise ConfigError(file, "config", path, "is not a strict pydantic model", 'use BaseModel with extra="forbid"')
     for key, info in model.model_fields.items():
@@ -89,12 +77,16 @@ def import_model(path: str, file: Path) -> type[BaseModel]:
 
 def import_parts(path: str, file: Path) -> PartsOf:
     """Return the function that the study file names, `module:function`."""
+    found: PartsOf = _imported(path, file, "parts", "function")
+    return found
+
+
+def _imported(path: str, file: Path, key: str, what: str) -> Any:
     module, name = path.split(":")
     try:
-        found: PartsOf = getattr(import_beside_configs(module), name)
+        return getattr(import_beside_configs(module), name)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(file, "parts", path, f"cannot be imported ({error})", "write module:function") from error
-    return found
+        raise ConfigError(file, key, path, f"cannot be imported ({error})", f"write module:{what}") from error
 
 
 def import_beside_configs(name: str) -> ModuleType:
@@ -114,11 +106,8 @@ def check_keys(written: StudyFile, model: type[BaseModel], file: Path) -> None:
             check_key(model, key, file, f"exclusions.{number}")
     for name, stage in written.stages.items():
         for key in stage.reads:
-            if key not in model.model_fields:
-                remedy = suggest(key, sorted(model.model_fields))
-                raise ConfigError(
-                    file, f"stages.{name}.reads", key, "is not a top-level key of the config model", remedy
-                )
+            problem = "is not a top-level key of the config model"
+            check_name(key, sorted(model.model_fields), file, f"stages.{name}.reads", problem)
         for label, source in stage.inputs.items():
             if source.startswith(ASSET_PREFIX):
                 check_key(model, source.removeprefix(ASSET_PREFIX), file, f"stages.{name}.inputs.{label}")
@@ -162,24 +151,6 @@ def reached_keys(written: StudyFile, stages: Iterable[str]) -> set[str]:
     return reached
 
 
-def check_figures(written: StudyFile, file: Path, variants: Iterable[str]) -> None:
-    """Refuse a figure of a variant that does not exist."""
-    known = list(variants)
-    for figure in written.figures:
-        for name in [*figure.variants, *(name for panel in figure.panels for name in panel.variants or [])]:
-            if name not in known:
-                where = f"figures.{figure.name}.variants"
-                raise ConfigError(file, where, name, "there is no such variant", suggest(name, known))
-
-
-def check_edges(written: StudyFile, file: Path, variants: Iterable[str]) -> None:
-    """Refuse a pair of the analysis plan that names an unknown variant."""
-    known, edges = list(variants), written.analysis.edges
-    for name in (name for pair in edges for name in pair) if isinstance(edges, list) else ():
-        if name not in known:
-            raise ConfigError(file, "analysis.edges", name, "there is no such variant", suggest(name, known))
-
-
 def check_outcome(written: StudyFile, file: Path, configs: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse an outcome of more samples than the items of a variant have."""
     if (outcome := written.analysis.outcome) is None:
@@ -195,30 +166,43 @@ def check_outcome(written: StudyFile, file: Path, configs: Mapping[str, Mapping[
             raise ConfigError(file, "analysis.outcome", str(outcome), problem, remedy)
 
 
-def read_published(configs: Path, written: StudyFile, file: Path, variants: Iterable[str]) -> PublishedFile | None:
+def read_published(configs: Path, written: StudyFile, file: Path) -> PublishedFile | None:
     """Read the published numbers that the study names, if any. Raises ConfigError if they do not match the study."""
-    known = list(variants)
     if written.published is None:
         return None
     if not is_safe_name(written.published):
         raise ConfigError(file, "published", written.published, "is not a file name", "write the name without .yaml")
-    path = configs / "published" / f"{written.published}.yaml"
+    path = _published_path(configs, written)
     published = load_published(path)
-    named = [(f"rows.{name}", name) for name in published.rows]
-    named += [("deltas", name) for delta in published.deltas for name in (delta.variant, delta.against)]
-    named += [("training", reading.variant) for reading in published.training]
-    for key, name in named:
-        if name not in known:
-            raise ConfigError(path, key, name, "there is no such variant", suggest(name, known))
     for reading in published.training:
-        if reading.stage is not None and reading.stage not in written.stages:
-            remedy = suggest(reading.stage, written.stages)
-            raise ConfigError(path, "training", reading.stage, "there is no such stage", remedy)
+        if reading.stage is not None:
+            check_name(reading.stage, written.stages, path, "training", "there is no such stage")
     for column in written.table.columns:
-        if column.published is not None and column.published not in published.columns:
-            remedy = suggest(column.published, published.columns)
-            raise ConfigError(file, "table.columns", column.published, f"is not a column of {path}", remedy)
+        if column.published is not None:
+            problem = f"is not a column of {path}"
+            check_name(column.published, published.columns, file, "table.columns", problem)
     return published
+
+
+def _published_path(configs: Path, written: StudyFile) -> Path:
+    return configs / "published" / f"{written.published}.yaml"
+
+
+def check_variants(
+    configs: Path, written: StudyFile, published: PublishedFile | None, file: Path, variants: Iterable[str]
+) -> None:
+    """Refuse a figure, an edge of the analysis plan or a published number of a variant that does not exist."""
+    named = [(file, f"figures.{figure.name}.variants", name) for figure in written.figures for name in figure.names()]
+    if isinstance(written.analysis.edges, list):
+        named += [(file, "analysis.edges", name) for pair in written.analysis.edges for name in pair]
+    if published is not None:
+        path = _published_path(configs, written)
+        named += [(path, f"rows.{name}", name) for name in published.rows]
+        named += [(path, "deltas", name) for delta in published.deltas for name in (delta.variant, delta.against)]
+        named += [(path, "training", reading.variant) for reading in published.training]
+    known = list(variants)
+    for place, key, name in named:
+        check_name(name, known, place, key, NO_VARIANT)
 
 
 def check_commands(written: StudyFile, model: type[BaseModel], file: Path) -> None:
@@ -236,7 +220,12 @@ def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, w
     named = placeholders(stage.words)
     kinds = {placeholder.kind for placeholder in named}
     for placeholder in named:
-        _check_name(placeholder, stage, model, file, f"{where}.command")
+        if placeholder.kind == "value":
+            _check_value(placeholder.name, stage, model, file, f"{where}.command")
+        elif placeholder.kind == "input" and placeholder.name not in stage.inputs:
+            problem = "the stage has no such input"
+            remedy = suggest(placeholder.name, stage.inputs)
+            raise ConfigError(file, f"{where}.command", str(placeholder), problem, remedy)
     if stage.seeded and "seed" not in kinds:
         problem = "the stage is seeded, and the command does not get {seed}: all seeds would give the same"
         remedy = "add {seed}, or set `seeded: false` (what reads a seeded stage has each seed's own run anyhow)"
@@ -252,28 +241,15 @@ def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, w
     if stage.steps is not None:
         _check_value(stage.steps, stage, model, file, f"{where}.steps")
     for collected in stage.collect:
-        if collected.reader not in READERS:
-            remedy = suggest(collected.reader, READERS)
-            raise ConfigError(file, f"{where}.collect", collected.reader, "there is no such reader", remedy)
-        known = COLUMNS.get(collected.reader, ())
-        if odd := next((name for name in collected.columns if name not in known), "values" if collected.values else ""):
-            if odd == "values" and known:
-                continue
-            problem = (
-                f"the reader {collected.reader} has no such column" if known else "its files have no columns to name"
-            )
-            remedy = suggest(odd, (*known, "path", "values")) if known else f"write {{{collected.reader}: PLACE}}"
-            raise ConfigError(file, f"{where}.collect.{collected.reader}", odd, problem, remedy)
-
-
-def _check_name(
-    placeholder: Placeholder, stage: StageDefinition, model: type[BaseModel], file: Path, where: str
-) -> None:
-    if placeholder.kind == "input" and placeholder.name not in stage.inputs:
-        problem = "the stage has no such input"
-        raise ConfigError(file, where, str(placeholder), problem, suggest(placeholder.name, stage.inputs))
-    if placeholder.kind == "value":
-        _check_value(placeholder.name, stage, model, file, where)
+        check_name(collected.reader, READERS, file, f"{where}.collect", "there is no such reader")
+        key, known = f"{where}.collect.{collected.reader}", COLUMNS.get(collected.reader, ())
+        odd = [name for name in collected.columns if name not in known]
+        if known and odd:
+            remedy = suggest(odd[0], (*known, "path", "values"))
+            raise ConfigError(file, key, odd[0], f"the reader {collected.reader} has no such column", remedy)
+        if odd or (collected.values and not known):
+            remedy = f"write {{{collected.reader}: PLACE}}"
+            raise ConfigError(file, key, (*odd, "values")[0], "its files have no columns to name", remedy)
 
 
 def _check_value(key: str, stage: StageDefinition, model: type[BaseModel], file: Path, where: str) -> None:

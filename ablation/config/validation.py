@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ablation.config import dotted
-from ablation.config.names import suggest
+from ablation.config.names import check_name, suggest
 from ablation.contract.errors import ConfigError, Mistakes
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -67,8 +67,7 @@ def _unknown(
 
 def check_key(model: type[BaseModel], key: str, file: Path | str, where: str) -> None:
     """Refuse a dotted key that the model does not have."""
-    if key not in known_keys(model):
-        raise ConfigError(file, where, key, "is not a key of the config model", suggest(key, sorted(known_keys(model))))
+    check_name(key, sorted(known_keys(model)), file, where, "is not a key of the config model")
 
 
 def _mistakes(

@@ -1,6 +1,7 @@
 """Studies and their variants: read, inherit, merge, scale, check. A variant is a diff against its one parent."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,26 +9,24 @@ from typing import Any
 from pydantic import BaseModel
 
 from ablation.config import dotted
-from ablation.config.changes import changes, check_exclusions, refuse_idle, refuse_without_effect
 from ablation.config.lineage import ancestors, in_natural_order, walk
-from ablation.config.names import RESERVED_KEYS, is_safe_name, suggest
+from ablation.config.names import NO_VARIANT, RESERVED_KEYS, check_name, is_safe_name
 from ablation.config.scale import Scale, load_scale
 from ablation.config.settings import Settings
-from ablation.config.study import Change, Study, Variant
+from ablation.config.study import Change, Study, Variant, changes
 from ablation.config.study_file import (
     check_all_read,
     check_commands,
-    check_edges,
-    check_figures,
     check_keys,
     check_outcome,
     check_reaches_results,
+    check_variants,
     config_model,
     import_parts,
     read_published,
     read_study_file,
 )
-from ablation.config.study_schema import StageDefinition, StudyFile
+from ablation.config.study_schema import Exclusion, StageDefinition, StudyFile
 from ablation.config.validation import check_known, validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError, Mistakes
@@ -92,10 +91,9 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
                 variant, parent, study=name, written=written, base=base, model=model, scale=scale
             )
     mistakes.refuse()
-    check_figures(written, file, variants)
-    check_edges(written, file, variants)
+    published = read_published(configs, written, file)
+    check_variants(configs, written, published, file, variants)
     check_outcome(written, file, {variant.name: variant.values for variant in variants.values()})
-    published = read_published(configs, written, file, variants)
     parts = None if written.parts is None else import_parts(written.parts, file)
     return Study(name, file, written, model, parts, stages, variants, published)
 
@@ -141,6 +139,53 @@ def resolve(
     )
 
 
+def refuse_idle(
+    overrides: Mapping[str, Any], declared: Mapping[str, Any], above: Mapping[str, Any], file: Path, owner: str
+) -> None:
+    """Refuse an override equal to its value in `above`, the values of `owner`: it would mislead the reader."""
+    for key, value in dotted.leaves(overrides):
+        if json.dumps(dotted.get(declared, key, None)) == json.dumps(dotted.get(above, key, {"no": "value"})):
+            raise ConfigError(file, key, value, f"{owner} has this value already", "remove the line")
+
+
+def refuse_without_effect(overrides: Mapping[str, Any], resolved: BaseModel, file: Path) -> None:
+    """Refuse an override of a key that the config model's `without_effect` says changes nothing in this variant."""
+    idle: Mapping[str, str] = getattr(resolved, "without_effect", dict)()
+    for key, value in dotted.leaves(overrides):
+        for other, reason in idle.items():
+            if value is not None and dotted.covers(other, key):
+                problem = f"has no effect: {reason}"
+                raise ConfigError(file, key, value, problem, "remove the line, or change what it depends on")
+
+
+def check_exclusions(
+    exclusions: Iterable[Exclusion], config: Mapping[str, Any], file: Path | str, changed: Iterable[str] = ()
+) -> None:
+    """Refuse a resolved configuration that meets an exclusion's condition and has what it forbids.
+
+    `changed` are the dotted keys that the variant itself changes, for `forbid_change`.
+    """
+    changed = list(changed)
+    for exclusion in exclusions:
+        if _holds(exclusion.if_, config) and (offence := _offence(exclusion, config, changed)) is not None:
+            causes = [f"{key} = {value!r}" for key, value in exclusion.if_.items()]
+            problem = f"excluded by {', '.join(causes)} ({exclusion.because})"
+            raise ConfigError(file, offence, dotted.get(config, offence, None), problem, "change one of the two")
+
+
+def _offence(exclusion: Exclusion, config: Mapping[str, Any], changed: list[str]) -> str | None:
+    """Return the key that is forbidden here, if there is one."""
+    if exclusion.forbid and _holds(exclusion.forbid, config):
+        return next(iter(exclusion.forbid))
+    own = [key for key in changed if any(dotted.covers(cause, key) for cause in exclusion.if_)]
+    forbidden = [key for key in changed if any(dotted.covers(other, key) for other in exclusion.forbid_change)]
+    return forbidden[0] if own and forbidden else None
+
+
+def _holds(condition: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return all(dotted.get(config, key) == value for key, value in condition.items())
+
+
 def _plain(config: BaseModel) -> dict[str, Any]:
     """Return all values as JSON. This is the slowest step, so each configuration is dumped once."""
     return config.model_dump(mode="json")
@@ -175,9 +220,8 @@ def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
     if not files:
         raise ConfigError(folder, "", None, "holds no variant", "add one, for example baseline.yaml")
     for variant in files.values():
-        if variant.parent is not None and variant.parent not in files:
-            remedy = suggest(variant.parent, files)
-            raise ConfigError(variant.path, "extends", variant.parent, "there is no such variant", remedy)
+        if variant.parent is not None:
+            check_name(variant.parent, files, variant.path, "extends", NO_VARIANT)
     return list(_parents_first(files))
 
 

@@ -20,7 +20,7 @@ from ablation.contract.errors import ConfigError, TrackerError
 from ablation.judge.budget import Offer, Prices, choose, predict, seeds_wanted, table
 from ablation.judge.edges import DECIDED, Edge
 from ablation.judge.verdicts import JudgedStudy, judge_study
-from ablation.plan.extra_seeds import save_extra_seeds
+from ablation.plan.plan_file import save_extra_seeds
 from ablation.store.current import load_or_collect
 from ablation.store.database import DATABASE, Store
 

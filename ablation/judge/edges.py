@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ablation.config import dotted
-from ablation.config.changes import differences
 from ablation.config.lineage import ancestors, compared
+from ablation.config.study import differences
 from ablation.config.study_schema import Analysis
 from ablation.contract.rows import LOGGED
 from ablation.judge import remarks

@@ -5,17 +5,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ablation.config.names import suggest
+from ablation.config.names import NO_VARIANT, check_name
 from ablation.config.settings import Settings
 from ablation.config.study import Study, Variant
 from ablation.config.study_schema import ASSET_MODEL, StageDefinition
 from ablation.config.variants import load_studies
-from ablation.contract.errors import ConfigError
-from ablation.plan.extra_seeds import extended, load_extra_seeds
-from ablation.plan.ingredients import ASSET_STAGE, Asset, Finder, Ingredients
-from ablation.plan.keys import key_of
-from ablation.plan.plan import ASSETS, Address, Plan
-from ablation.plan.plan_file import PlanFile, PlannedRun, PlannedStage, PlannedStudy, PlannedVariant
+from ablation.plan.keys import ASSET_STAGE, Asset, Finder, Ingredients, key_of
+from ablation.plan.plan_file import (
+    ASSETS,
+    Address,
+    Plan,
+    PlanFile,
+    PlannedRun,
+    PlannedStage,
+    PlannedStudy,
+    PlannedVariant,
+    extended,
+    load_extra_seeds,
+)
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -40,14 +47,11 @@ def build_plan(
     for new in more:
         study = studies[new.study]
         studies[new.study] = replace(study, variants={**study.variants, new.name: new})
-    builder = _Builder(settings, studies, root)
-    plan = builder.plan()
     chosen = [study for study in studies.values() if settings.study in (None, study.name)]
     names = [name for study in chosen for name in study.variants]
     for variant in settings.variant:
-        if variant not in names:
-            raise ConfigError("--config", "variant", variant, "there is no such variant", suggest(variant, names))
-    return plan
+        check_name(variant, names, "--config", "variant", NO_VARIANT)
+    return _Builder(settings, studies, root).plan()
 
 
 @dataclass
@@ -122,8 +126,7 @@ class _Builder:
         if made_of.command:
             hashed["command"] = {"words": made_of.command["words"]}  # its files are read again without it: `reading`
         key = key_of(hashed)
-        needs_gpu = variant.gpu is not None and definition.resources.gpu > 0
-        gpu = variant.gpu if variant.gpu is not None and needs_gpu else definition.resources.gpu
+        gpu = (variant.gpu or definition.resources.gpu) if definition.resources.gpu else 0
         draft = self.drafts.get((id, key))
         if draft is None:
             config = {
@@ -196,14 +199,9 @@ class _Builder:
 def _planned_study(study: Study, runs: Iterator[PlannedRun]) -> PlannedStudy:
     variants = tuple(
         PlannedVariant(
-            name=variant.name,
-            parent=variant.parent,
-            why=variant.why,
-            file=str(variant.file),
-            gpu=variant.gpu,
             resolved=variant.values,
-            factors=variant.factors,
-            changes=variant.changes,
+            file=str(variant.file),
+            **{name: getattr(variant, name) for name in ("name", "parent", "why", "gpu", "factors", "changes")},
         )
         for variant in study.variants.values()
     )

@@ -12,8 +12,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.fingerprint import Sources
 from ablation.contract.reading import listed
 from ablation.plan.build import PROJECT
-from ablation.plan.plan import Plan
-from ablation.plan.plan_file import PlannedStage
+from ablation.plan.plan_file import Plan, PlannedStage
 from ablation.plan.retry import States, pending
 
 _USES_SEVERAL = {"RANKS", "USES_ALL_DEVICES"}  # names that an entry module binds, see docs/add-a-trainer.md

@@ -1,22 +1,25 @@
-"""`results/collected.json`: what a collect found, and the plan, imports and statuses that its database was built from.
+"""Which results a database and a folder of reports hold. Light: whatever shows them first asks here, without pydantic.
 
-`{corrupt: {key: reason}, stages: digest, ended: number, sources: digest}`. Light: whatever shows a database first
-checks whether it is current, and needs no pydantic for that.
+`results/collected.json`: what a collect found, and the plan, imports and statuses that its database was built from:
+`{corrupt: {key: reason}, stages: digest, ended: number, sources: digest}`. `reports/.results`: the results that these
+reports show, since two results that shared one folder would show each other's numbers.
 """
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ablation.contract.atomic import write_json
-from ablation.contract.errors import TrackerError
-from ablation.contract.reading import read_json, sha256
+from ablation.contract.atomic import LONG_AGO, date, write_json, write_text
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.reading import read_json, read_text, sha256
 from ablation.contract.status import TO_COME, StageState, read_state
 
 COLLECTED = "collected.json"
 PLAN_FILE = "plan.json"
+MARKER = ".results"
 _MAX_BYTES = 1 << 30
 States = Mapping[str, StageState]
 
@@ -98,3 +101,30 @@ def lost(results: Path, states: States) -> int:
 
 def _ended(states: States) -> int:
     return sum(state.state not in TO_COME for state in states.values())
+
+
+def claim_reports(results: Path, reports: Path) -> None:
+    """Record in the folder of reports which results it shows, as a relative path, so that both may move together.
+
+    Reports without such a record are drawn again by the next Snakemake, since they may show any results. Raises
+    ConfigError where the folder shows other results, TrackerError where it cannot be written.
+    """
+    marker, mine = reports / MARKER, os.path.relpath(results.resolve(), reports.resolve())
+    try:
+        theirs = read_text(marker).strip()
+    except FileNotFoundError:
+        drawn = [
+            reports / "index.html",
+            *(path for table in reports.glob("*/table.html") for path in table.parent.iterdir()),
+        ]
+        date((path for path in drawn if path.is_file()), LONG_AGO)
+        write_text(marker, f"{mine}\n")
+        return
+    except NotADirectoryError:
+        raise ConfigError(reports, "", None, "is not a folder", "name another one (reports=... or --reports)") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(marker, "", None, f"cannot be read ({error})", "delete it") from None
+    if theirs != mine:
+        problem = f"this folder shows the results in {os.path.normpath(reports / theirs)}, not those in {results}"
+        remedy = "name another one (reports=... or --reports); or delete it, to have it drawn again"
+        raise ConfigError(reports, "", None, problem, remedy)

@@ -5,8 +5,7 @@ import sys
 from collections.abc import Iterable
 
 from ablation.contract.stage_folder import DATABASE
-from ablation.plan.plan import Plan
-from ablation.plan.plan_file import PlannedStage
+from ablation.plan.plan_file import Plan, PlannedStage
 from ablation.plan.retry import States, pending
 
 

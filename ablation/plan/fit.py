@@ -18,8 +18,7 @@ from ablation.config.study_file import import_beside_configs
 from ablation.config.study_schema import ASSET_PREFIX
 from ablation.contract.errors import ConfigError
 from ablation.contract.footprint import GIB, Footprint, Footprints, ModelAsset
-from ablation.plan.plan import Plan
-from ablation.plan.plan_file import PlannedStage
+from ablation.plan.plan_file import Plan, PlannedStage
 from ablation.plan.retry import States, pending
 
 FILES = "files"  # of an asset's stage

@@ -17,7 +17,7 @@ from ablation.contract.errors import TrackerError
 from ablation.plan.build import PROJECT
 from ablation.plan.checks import check_nodes
 from ablation.plan.order import Groups, groups_of, priorities, request_of
-from ablation.plan.plan import Address, Plan
+from ablation.plan.plan_file import Address, Plan
 from ablation.plan.retry import States, Waits, states_of, to_do, waits_of
 
 FORK_CLIENT = PROJECT / "ablation" / "runner" / "fork_client.py"
@@ -49,7 +49,8 @@ class Jobs:
         return {} if self.runs_here else groups_of(self.plan, {each for ahead in self.waits.values() for each in ahead})
 
     @cached_property
-    def _priorities(self) -> dict[Address, int]:
+    def priorities(self) -> dict[Address, int]:
+        """Return the priorities of the stages."""
         return priorities(self.plan)
 
     # How Snakemake was called
@@ -142,12 +143,10 @@ class Jobs:
 
     def inputs_of(self, id: str) -> Callable[[Any], list[str]]:
         """Return the function for the status files of the stages that a stage reads, and of the first run."""
-
-        def statuses(wildcards: Any) -> list[str]:
-            folders = [*self.plan.stage(id, wildcards.key).inputs.values(), *self._first_run(id, wildcards.key)]
-            return [f"{folder}/status.json" for folder in folders]
-
-        return statuses
+        return lambda wildcards: [
+            f"{folder}/status.json"
+            for folder in (*self.plan.stage(id, wildcards.key).inputs.values(), *self._first_run(id, wildcards.key))
+        ]
 
     def _first_run(self, id: str, key: str) -> list[Path]:
         """Return the folders of the first run, whose files must have been read before a command of another starts."""
@@ -159,7 +158,7 @@ class Jobs:
 
     def priority_of(self, id: str) -> Callable[[Any], int]:
         """Return the function for the priority: of what can start, Snakemake takes the highest first."""
-        return lambda wildcards: self._priorities[id, wildcards.key]
+        return lambda wildcards: self.priorities[id, wildcards.key]
 
     def nodes_of(self, id: str) -> dict[str, Any]:
         """Return the resources of a stage on several machines, in the Slurm plugin's terms; none for others.
@@ -186,12 +185,7 @@ class Jobs:
 
     def group_of(self, id: str) -> Callable[[Any], str | None]:
         """Return the function for the name of a stage's group: on a scheduler it is submitted as one job."""
-
-        def name(wildcards: Any) -> str | None:
-            group = self.groups.get((id, wildcards.key))
-            return group.name if group else None
-
-        return name
+        return lambda wildcards: getattr(self.groups.get((id, wildcards.key)), "name", None)
 
     def scheduler_request(self, id: str) -> dict[str, Callable[[Any], int | str]]:
         """Return the resources by which the profile asks its scheduler, in its own terms, for what a stage needs.

@@ -1,19 +1,32 @@
-"""Content addresses: canonical JSON and its digest, and digests of files."""
+"""A stage's key, and its ingredients apart from seed and inputs: values, abort rules, code, assets."""
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from ablation.config import dotted
+from ablation.config.study import Study, Variant
+from ablation.config.study_schema import ASSET_PREFIX, Resources, StageDefinition
 from ablation.contract.absent import Absent
+from ablation.contract.code_files import FileCode, code_files, named_files
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import sha256
+from ablation.contract.fingerprint import Code, Sources, code_of, combined, of_entry
+from ablation.contract.parts import names_of
+from ablation.contract.reading import files_at, sha256
+from ablation.plan.plan_file import ASSETS
 
 KEY_LENGTH = 16
+ASSET_STAGE = StageDefinition(
+    entry="trainers.assets", seeded=False, resources=Resources(threads=1, mem_mb=6000, runtime=120, gpu=0)
+)
+READER = "ablation.cli.collected"  # the module by which a command's files become metrics and items
+_WORDS = {"id", "stage", "severity", "diagnosis", "remedy"}  # keys of a health rule that do not affect when it trips
 
 
 def canonical(value: Any) -> str:
@@ -84,3 +97,153 @@ def file_digest(path: Path) -> str:
         except OSError as error:
             raise ConfigError(path, "", None, f"cannot be read ({error})", "make it readable") from error
     return _DIGESTS[key][1]
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A model or data set that a stage reads: its values, and the key of the stage that fetches it.
+
+    digests: of the files of each source that is a path, by path and name.
+    """
+
+    key: str
+    values: dict[str, Any]
+    code: Code
+    digests: dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """`config` is the content of config.json; `hashed` and `numbers` are the key's parts for config and abort rules.
+
+    `assets` are the inputs that are assets, by name; `inputs` the others: name -> stage. `command` is what config.json
+    holds of a stage that is one: its words with placeholders, and what else its runner needs.
+    """
+
+    config: dict[str, Any]
+    hashed: dict[str, Any]
+    rules: list[dict[str, Any]]
+    numbers: list[dict[str, Any]]
+    code: Code | FileCode
+    assets: dict[str, Asset]
+    inputs: dict[str, str]
+    command: dict[str, Any] | None = None
+
+    @cached_property
+    def code_as_written(self) -> dict[str, Any]:
+        """Return config.json's entry for the code; one object, which the seeds share."""
+        return self.code._asdict()
+
+    @cached_property
+    def code_digest(self) -> str:
+        """Return the key's part for the code."""
+        return self.code.digest if isinstance(self.code, Code) else combined(self.code.files)
+
+
+class Finder:
+    """Finds the ingredients of stages; what several stages share is read once."""
+
+    def __init__(self, root: Path, project: Path = Path(), outside: Iterable[Path] = ()) -> None:
+        """Look at the packages below `root`, and at the files of commands below `project`, which holds configs/.
+
+        outside: folders that hold no code: results and reports.
+        """
+        self._root, self._project, self._sources, self._outside = root, project, Sources(root), tuple(outside)
+        self._files: dict[tuple[tuple[str, ...], tuple[str, ...]], FileCode] = {}
+        self._rules: dict[tuple[str, str], tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
+        self._codes: dict[tuple[str, tuple[tuple[str, str], ...], frozenset[str]], Code] = {}
+
+    def ingredients(self, study: Study, variant: Variant, stage: str) -> Ingredients:
+        """Return the ingredients of one stage of one variant. Raises ConfigError, as for a module that is missing."""
+        definition = study.stages[stage]
+        rules, numbers = self._abort_rules(study, stage)
+        assets, inputs = {}, {}
+        for name, source in definition.inputs.items():
+            key = source.removeprefix(ASSET_PREFIX)
+            if key == source:
+                inputs[name] = source
+            elif dotted.get(variant.values, key, None) is not None:  # an asset key that is null is not an input
+                assets[name] = self._asset(study, variant, key, f"stages.{stage}.inputs")
+        return Ingredients(
+            config={name: variant.values[name] for name in definition.reads},
+            hashed=key_values(variant.resolved, variant.values, definition.reads),
+            rules=rules,
+            numbers=numbers,
+            code=self._code(study, variant, stage) if definition.entry else self._command_code(study, stage),
+            assets=assets,
+            inputs=inputs,
+            command=None if definition.entry else command_of(definition),
+        )
+
+    def _abort_rules(self, study: Study, stage: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the rules that end a stage, whole, and the part of them that decides when they trip."""
+        if (study.name, stage) not in self._rules:
+            named = [rule for rule in study.written.health if rule.stage == stage and rule.severity == "abort"]
+            rules = [rule.model_dump(mode="json") for rule in named]
+            kept = [key_values(rule, plain) for rule, plain in zip(named, rules, strict=True)]
+            numbers = [{name: value for name, value in rule.items() if name not in _WORDS} for rule in kept]
+            self._rules[study.name, stage] = rules, sorted(numbers, key=canonical)
+        return self._rules[study.name, stage]
+
+    def _code(self, study: Study, variant: Variant, stage: str) -> Code:
+        entry = study.stages[stage].module
+        try:
+            parts = names_of(study.parts, variant.resolved, stage) if study.parts else {}
+        except TypeError as error:
+            remedy = "let it return functions, classes or modules by slot"
+            raise ConfigError(study.file, "parts", study.written.parts, str(error), remedy) from None
+        try:
+            return self._reached(entry, config_modules(study.config_model), parts)
+        except ConfigError as error:
+            where = f"stages.{stage}.entry" if error.value == entry else f"stages.{stage}"
+            problem = f"{error.file}: {error.problem}"
+            raise ConfigError(study.file, where, error.value, problem, error.remedy) from None
+
+    def _command_code(self, study: Study, stage: str) -> FileCode:
+        """Return the files of a command. Raises ConfigError where there is none, or the command starts another."""
+        definition, where = study.stages[stage], f"stages.{stage}"
+        made_of = tuple(definition.code), tuple(definition.words)
+        if made_of not in self._files:
+            try:
+                self._files[made_of] = code_files(made_of[0], self._project, self._outside, made_of[1])
+            except ConfigError as error:
+                raise ConfigError(study.file, f"{where}.code", error.value, error.problem, error.remedy) from None
+        code = self._files[made_of]
+        if missing := [name for name in named_files(definition.words, self._project) if name not in code.files]:
+            problem = f"{missing[0]!r} is a file of the project, and a change to it would not rerun the stage"
+            raise ConfigError(study.file, f"{where}.code", definition.code, problem, f"add {', '.join(missing)}")
+        return code
+
+    def _reached(self, entry: str, exclude: frozenset[str], parts: Mapping[str, str]) -> Code:
+        asked = entry, tuple(parts.items()), exclude
+        if asked not in self._codes:
+            self._codes[asked] = code_of(
+                of_entry(entry), self._root, parts=parts, exclude=exclude, sources=self._sources
+            )
+        return self._codes[asked]
+
+    def _asset(self, study: Study, variant: Variant, name: str, where: str) -> Asset:
+        model: Any = variant.resolved
+        for part in name.split("."):
+            model = getattr(model, part, None)
+        if not isinstance(model, BaseModel) or not getattr(model, "sources", None):
+            raise ConfigError(study.file, where, f"asset:{name}", "is not an asset", "name a key that holds sources")
+        values = dotted.get(variant.values, name)
+        paths = [source["path"] for source in values["sources"] if source["source"] == "path"]
+        digests = {path: {name: file_digest(file) for name, file in files_at(Path(path)).items()} for path in paths}
+        code = self._reached(ASSET_STAGE.module, config_modules(type(model)), {})
+        hashed = {"stage": ASSETS, "asset": key_values(model, values), "digests": digests}
+        return Asset(key_of(hashed | {"code": code.digest}), values, code, digests)
+
+
+def command_of(definition: StageDefinition) -> dict[str, Any]:
+    """Return config.json's entry for a command; `reading` identifies the way in which its files are read."""
+    collect = [collected.model_dump() for collected in definition.collect]
+    return {
+        "words": definition.words,
+        "collect": collect,
+        "reading": key_of(collect),
+        "steps": definition.steps,
+        "time_limit": definition.time_limit,
+        "reader": READER,
+    }

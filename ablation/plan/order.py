@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ablation.config.study_schema import Resources
-from ablation.plan.plan import Address, Plan
+from ablation.plan.plan_file import Address, Plan
 
 Turns = dict[Address, tuple[int, int]]
 

@@ -1,24 +1,37 @@
-"""The form of plan.json: it is written from these classes and read into them.
+"""What is planned: the form of plan.json, the plan in memory, and the seeds that `decide` adds.
 
 read_plan(results / "plan.json") -> PlanFile
 """
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ablation.config.names import Strict
 from ablation.config.published_schema import PublishedFile
-from ablation.config.study import Change
+from ablation.config.study import Change, Study
 from ablation.config.study_schema import Resources, StudyDefinition
+from ablation.contract.atomic import update_text, write_text
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_bytes
-from ablation.plan.collected import stage_folder
+from ablation.plan.collected import PLAN_FILE, stage_folder
 
+if TYPE_CHECKING:
+    from ablation.config.settings import Settings
+
+ASSETS = "assets"
+EXTRA_SEEDS = "seeds.json"
+Address = tuple[str, str]  # a stage's id and key
+_END = "\n}"
 _MAX_BYTES = 1 << 30
+_MAX_SEEDS = 10_000
+_CONTENT = TypeAdapter(dict[str, dict[str, Annotated[int, Field(ge=1, le=_MAX_SEEDS)]]])
 
 
 class PlannedVariant(Strict):
@@ -86,6 +99,11 @@ class PlannedStage(Strict):
     variants: tuple[str, ...]
 
     @property
+    def address(self) -> Address:
+        """Return id and key, by which the plan finds it."""
+        return self.id, self.key
+
+    @property
     def status(self) -> Path:
         """Return the file whose presence means that the stage has ended."""
         return self.dir / "status.json"
@@ -142,3 +160,166 @@ def read_plan(path: Path) -> PlanFile:
         first = error.errors(include_url=False)[0]
         key, problem = ".".join(map(str, first["loc"])), first["msg"]
         raise ConfigError(path, key, None, f"not a plan ({problem})", "delete it and run `snakemake`") from None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that the settings ask for.
+
+    `upstream` are the stages that each one reads, `configs` the content of each one's config.json.
+    """
+
+    settings: "Settings"
+    studies: dict[str, Study]
+    content: PlanFile
+    upstream: dict[Address, tuple[Address, ...]]
+    configs: dict[Address, dict[str, Any]]
+
+    @cached_property
+    def stages(self) -> dict[Address, PlannedStage]:
+        """Return every stage by id and key, in an order in which they can run."""
+        return {stage.address: stage for stage in self.content.stages}
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """Return the runs of all studies."""
+        return [run for study in self.content.studies for run in study.runs]
+
+    def stage(self, id: str, key: str) -> PlannedStage:
+        """Return one stage by its id (`debias.train`) and key. Raises ConfigError if the plan has none."""
+        try:
+            return self.stages[id, key]
+        except KeyError:
+            problem = f"the plan has no stage {id} with this key"
+            raise ConfigError(self.file, "stages", key, problem, "configuration or code changed: plan again") from None
+
+    def stage_ids(self) -> list[str]:
+        """Return the id of every kind of stage, `assets` first: one Snakemake rule for each."""
+        return [ASSETS, *(f"{study.name}.{stage}" for study in self.studies.values() for stage in study.stages)]
+
+    @property
+    def file(self) -> Path:
+        """Return the path of plan.json."""
+        return self.settings.results / PLAN_FILE
+
+    @cached_property
+    def text(self) -> str:
+        """Return the content of plan.json."""
+        return self.content.text()
+
+    @property
+    def digest(self) -> str:
+        """Return 16 hex digits that change with the plan."""
+        return digest_of_plan(self.text)
+
+    def write(self) -> None:
+        """Write plan.json if its content changed, and the config.json of every selected stage likewise."""
+        update_text(self.file, self.text)
+        shared: dict[tuple[int, ...], str] = {}  # the text of what the seeds of a variant have in common
+        for stage in self.selected():
+            config = self.configs[stage.address]
+            own = {name: config[name] for name in ("stage", "key", "seed")}
+            rest = {name: value for name, value in config.items() if name not in own}
+            same = tuple(map(id, rest.values()))
+            if same not in shared:
+                shared[same] = _json(rest).removeprefix("{")
+            text = f"{_json(own).removesuffix(_END)},{shared[same]}\n"
+            # Not synced: a power cut may leave a part, then it is written again; ten thousand syncs take a minute.
+            update_text(stage.dir / "config.json", text, sync=False)
+
+    @cached_property
+    def parents_added(self) -> dict[str, list[str]]:
+        """Return study -> variants that run because a child was named: a change is judged against the parent."""
+        added = {}
+        for study in self._chosen_studies():
+            named = [variant for variant in study.variants if variant.name in self.settings.variant]
+            parents = dict.fromkeys(variant.parent for variant in named if variant.parent is not None)
+            if new := [parent for parent in parents if parent not in self.settings.variant]:
+                added[study.name] = new
+        return added
+
+    def selected(self, study: str | None = None) -> list[PlannedStage]:
+        """Return the stages of the selected runs (settings' study, variant, seed, shard), with all that they need.
+
+        The parents of the variants are selected with them.
+        """
+        if study not in self._selected:
+            self._selected[study] = self._select(study)
+        return list(self._selected[study])
+
+    @cached_property
+    def _selected(self) -> dict[str | None, list[PlannedStage]]:
+        return {}
+
+    def _select(self, study: str | None) -> list[PlannedStage]:
+        wanted: set[Address] = set()
+        for planned in self._chosen_studies():
+            variants = {*self.settings.variant, *self.parents_added.get(planned.name, ())}
+            seeds = self._sharded(sorted({run.seed for run in planned.runs}))
+            for run in planned.runs if study in (None, planned.name) else ():
+                if (not variants or run.variant in variants) and run.seed in seeds:
+                    wanted |= {(f"{planned.name}.{stage}", key) for stage, key in run.stages.items()}
+        needed = self.with_upstream(wanted)
+        return [stage for address, stage in self.stages.items() if address in needed]
+
+    def _sharded(self, seeds: list[int]) -> list[int]:
+        """Return the selected seeds. All runs of a seed are in one shard, since they are paired."""
+        first, count = map(int, (self.settings.shard or "1/1").split("/"))
+        return [seed for seed in seeds[first - 1 :: count] if self.settings.seed in (None, seed)]
+
+    def with_upstream(self, wanted: Iterable[Address]) -> set[Address]:
+        """Return the stages and all that they need."""
+        found = set(wanted)
+        waiting = list(found)
+        while waiting:
+            for above in self.upstream[waiting.pop()]:
+                if above not in found:
+                    found.add(above)
+                    waiting.append(above)
+        return found
+
+    def statuses(self, study: str | None = None) -> list[Path]:
+        """Return the status files of the selected stages."""
+        return [stage.status for stage in self.selected(study)]
+
+    def _chosen_studies(self) -> list[PlannedStudy]:
+        return [study for study in self.content.studies if self.settings.study in (None, study.name)]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
+    """Read the file; {} where there is none. A broken one is a ConfigError: fewer seeds would undo decisions."""
+    path = results / EXTRA_SEEDS
+    try:
+        return _CONTENT.validate_json(read_bytes(path), strict=True)
+    except FileNotFoundError:
+        return {}
+    except (ValidationError, OSError) as error:
+        key, value, why = "", None, str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False)[0]
+            key, value, why = ".".join(map(str, first["loc"])), first["input"], first["msg"]
+        problem = f"expected a number of seeds, 1 to {_MAX_SEEDS}, for each study and variant ({why})"
+        raise ConfigError(path, key, value, problem, "mend it or delete it (the plan's own seeds stay)") from None
+
+
+def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> None:
+    """Merge one study's numbers into the file, never lowering one."""
+    content = load_extra_seeds(results)
+    merged = dict(content.get(study, {}))
+    for variant, count in counts.items():
+        merged[variant] = max(count, merged.get(variant, 0))
+    write_text(results / EXTRA_SEEDS, json.dumps(content | {study: merged}, indent=1, sort_keys=True) + "\n")
+
+
+def extended(seeds: Sequence[int], count: int) -> tuple[int, ...]:
+    """The given seeds, then the next integers that are not among them, until there are `count`."""
+    result, candidate = list(seeds), 0
+    while len(result) < count:
+        if candidate not in seeds:
+            result.append(candidate)
+        candidate += 1
+    return tuple(result)

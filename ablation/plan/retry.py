@@ -1,22 +1,26 @@
-"""Which stages are to run, and which ended stages run again: damaged ones, blocked ones that nothing blocks any more,
-and on request failed ones.
-
+"""Which stages are to run, and why; which ended stages run again: damaged ones, on request failed ones, and blocked
+ones that nothing blocks any more.
 The next start of the workflow compares with what `collect` noted (`ablation.plan.collected`): what it could not read,
 and which statuses the database holds.
 """
 
 import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
+from ablation.config.dotted import leaves
 from ablation.contract.atomic import LONG_AGO, date, write_json
 from ablation.contract.errors import ConfigError
+from ablation.contract.reading import listed, read_json
 from ablation.contract.stage_folder import CHECKS, DATABASE
 from ablation.contract.status import FAILED, STATUS, TO_COME, StageState, misplaced, read_state, replaced
 from ablation.plan.collected import COLLECTED, digest, read_collected
-from ablation.plan.plan import Address, Plan
-from ablation.plan.plan_file import PlannedStage
+from ablation.plan.plan_file import Address, Plan, PlannedRun, PlannedStage, read_plan
 
 States = dict[Address, StageState]
 Waits = dict[Address, tuple[Address, ...]]  # a stage and, beside what it reads, those that must have been read before
+_MOST_REASONS = 30  # lines
 
 
 def states_of(plan: Plan) -> States:
@@ -24,22 +28,7 @@ def states_of(plan: Plan) -> States:
     return {address: read_state(stage.dir, stage.key) for address, stage in plan.stages.items()}
 
 
-def retry_failed(plan: Plan, states: States) -> list[PlannedStage]:
-    """Set aside the status of every selected stage that did not end well, so that it runs again; return them."""
-    return _start_over([stage for stage in plan.selected() if states[stage.id, stage.key].state in FAILED], states)
-
-
-def reread(plan: Plan, states: States) -> list[PlannedStage]:
-    """Set aside the status of every selected command whose readers have changed; return them.
-
-    The command itself does not run again: `ablation.runner.command`.
-    """
-    return _start_over([stage for stage in plan.selected() if _read_otherwise(plan, states, stage)], states)
-
-
-def _read_otherwise(plan: Plan, states: States, stage: PlannedStage) -> bool:
-    command = plan.configs[stage.id, stage.key].get("command")
-    return command is not None and states[stage.id, stage.key].reading not in (None, command["reading"])
+# Which are to run
 
 
 def pending(plan: Plan, states: States, study: str | None = None) -> list[PlannedStage]:
@@ -49,7 +38,7 @@ def pending(plan: Plan, states: States, study: str | None = None) -> list[Planne
     """
     again = (*TO_COME, "corrupt", *(FAILED if plan.settings.retry == "failed" else ()))
     stages = plan.selected(study)
-    return [s for s in stages if states[s.id, s.key].state in again or _read_otherwise(plan, states, s)]
+    return [stage for stage in stages if states[stage.address].state in again or _read_otherwise(plan, states, stage)]
 
 
 def to_do(plan: Plan, states: States) -> list[PlannedStage]:
@@ -61,7 +50,7 @@ def to_do(plan: Plan, states: States) -> list[PlannedStage]:
     millisecond.
     """
     found = pending(plan, states)
-    run = any(states[stage.id, stage.key].state in TO_COME for stage in found)
+    run = any(states[stage.address].state in TO_COME for stage in found)
     return found if run or _is_current(plan, states) else plan.selected()
 
 
@@ -76,88 +65,8 @@ def _is_current(plan: Plan, states: States) -> bool:
     return read_collected(plan.settings.results).get("stages") == _digest_of(states)
 
 
-def refuse_links(plan: Plan) -> None:
-    """Raise ConfigError if a link or a file is in a stage's place: the stage would overwrite other files."""
-    for stage in plan.selected():
-        if replaced(stage.dir):
-            problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is not a folder"
-            remedy = "put the folder itself there, or remove it"
-            raise ConfigError(stage.dir, "", None, problem, f"{remedy}; `results` as a whole may be a link")
-
-
-def repair(plan: Plan, states: States) -> list[PlannedStage]:
-    """Make stages with damaged files run again, and collect what the database lacks; return the stages."""
-    mark_stale(plan, states)
-    return repair_corrupt(plan, states)
-
-
-def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
-    """Set aside the status of every selected stage with damaged files; return them.
-
-    Damaged: its status cannot be read, or `collect` could not read another of its files.
-    """
-    corrupt = read_collected(plan.settings.results).get("corrupt", {})
-    again = []
-    for stage in plan.selected():
-        state = states[stage.id, stage.key].state
-        if state == "corrupt" or (state not in TO_COME and stage.key in corrupt):
-            again.append(stage)
-    _start_over(again, states)
-    left = {key: reason for key, reason in corrupt.items() if all(key != stage.key for stage in again)}
-    if left != corrupt:
-        write_json(plan.settings.results / COLLECTED, {**read_collected(plan.settings.results), "corrupt": left})
-    return again
-
-
-def release(plan: Plan, states: States, waits: Waits) -> list[PlannedStage]:
-    """Set aside the status of every selected stage that is blocked though nothing blocks it any more; return them.
-
-    Its inputs may have been repaired or removed since: a retry of some variants also repairs inputs of others.
-    """
-    again = []
-    for stage in plan.selected():  # in an order in which they can run
-        address = stage.id, stage.key
-        bad = [states[other] for other in plan.upstream[address] if states[other].state in FAILED]
-        bad += [states[other] for other in waits.get(address, ()) if states[other].unread]
-        if states[address].state == "blocked" and not bad:
-            again += _start_over([stage], states)
-    return again
-
-
-def mark_stale(plan: Plan, states: States) -> None:
-    """Make Snakemake collect again where stages ended that the database does not hold.
-
-    Times alone are not enough: after a kill, a clock that was set back leaves statuses that are older than the
-    database.
-    """
-    database, held = plan.settings.results / DATABASE, read_collected(plan.settings.results).get("stages")
-    if held is None or not database.exists():
-        return
-    if held == _digest_of(states):
-        return
-    date([database], LONG_AGO)
-
-
 def _digest_of(states: States) -> str:
     return digest((key, state) for (_, key), state in states.items())
-
-
-def _start_over(stages: list[PlannedStage], states: States) -> list[PlannedStage]:
-    """Set aside the statuses of stages, so that these run again; return the stages."""
-    for stage in stages:
-        _set_aside(stage)
-        states[stage.id, stage.key] = StageState("missing")
-    return stages
-
-
-def _set_aside(stage: PlannedStage) -> None:
-    """Rename the status to the first free `status.attempt-N.json`, and anything that blocks a file's place likewise."""
-    for path in {stage.status, *misplaced(stage.dir)}:
-        number = 1
-        while os.path.lexists(aside := path.with_name(f"{path.stem}.attempt-{number}{path.suffix}")):
-            number += 1
-        if os.path.lexists(path):
-            os.rename(path, aside)
 
 
 def waits_of(plan: Plan, states: States) -> Waits:
@@ -172,7 +81,7 @@ def waits_of(plan: Plan, states: States) -> Waits:
         if config.get("command", {}).get("collect")
     }
     unknown = {id for id, reading in readings.items() if not _known(plan, id, reading, states)}
-    selected = [(stage.id, stage.key) for stage in plan.selected()] if unknown else []
+    selected = [stage.address for stage in plan.selected()] if unknown else []
     waits: Waits = {}
     for study in plan.content.studies:
         runs = [[(f"{study.name}.{stage}", key) for stage, key in run.stages.items()] for run in study.runs]
@@ -189,3 +98,174 @@ def _known(plan: Plan, id: str, reading: str, states: States) -> bool:
     found = [state for (other, _), state in states.items() if other == id]
     found += [read_state(path.parent) for path in checks]
     return any(state.reading == reading and state.state in ("ok", "diverged") for state in found)
+
+
+# Which run again
+
+
+def retry_failed(plan: Plan, states: States) -> list[PlannedStage]:
+    """Set aside the status of every selected stage that did not end well, so that it runs again; return them."""
+    return _start_over([stage for stage in plan.selected() if states[stage.address].state in FAILED], states)
+
+
+def reread(plan: Plan, states: States) -> list[PlannedStage]:
+    """Set aside the status of every selected command whose readers have changed; return them.
+
+    The command itself does not run again: `ablation.runner.command`.
+    """
+    return _start_over([stage for stage in plan.selected() if _read_otherwise(plan, states, stage)], states)
+
+
+def _read_otherwise(plan: Plan, states: States, stage: PlannedStage) -> bool:
+    command = plan.configs[stage.address].get("command")
+    return command is not None and states[stage.address].reading not in (None, command["reading"])
+
+
+def repair(plan: Plan, states: States) -> list[PlannedStage]:
+    """Set aside the status of every selected stage with damaged files; return them.
+
+    Damaged: its status cannot be read, or `collect` could not read another of its files.
+
+    A database that lacks a stage that ended is dated back, so that Snakemake collects again. Times alone are not
+    enough: after a kill, a clock that was set back leaves statuses that are older than the database.
+    """
+    results, noted = plan.settings.results, read_collected(plan.settings.results)
+    if noted.get("stages", held := _digest_of(states)) != held and (results / DATABASE).exists():
+        date([results / DATABASE], LONG_AGO)
+    corrupt, again = noted.get("corrupt", {}), []
+    for stage in plan.selected():
+        state = states[stage.address].state
+        if state == "corrupt" or (state not in TO_COME and stage.key in corrupt):
+            again.append(stage)
+    mended = {stage.key for stage in _start_over(again, states)}
+    if mended.intersection(corrupt):
+        left = {key: reason for key, reason in corrupt.items() if key not in mended}
+        write_json(results / COLLECTED, {**noted, "corrupt": left})
+    return again
+
+
+def release(plan: Plan, states: States, waits: Waits) -> list[PlannedStage]:
+    """Set aside the status of every selected stage that is blocked though nothing blocks it any more; return them.
+
+    Its inputs may have been repaired or removed since: a retry of some variants also repairs inputs of others.
+    """
+    again = []
+    for stage in plan.selected():  # in an order in which they can run
+        bad = [states[other] for other in plan.upstream[stage.address] if states[other].state in FAILED]
+        bad += [states[other] for other in waits.get(stage.address, ()) if states[other].unread]
+        if states[stage.address].state == "blocked" and not bad:
+            again += _start_over([stage], states)
+    return again
+
+
+def _start_over(stages: list[PlannedStage], states: States) -> list[PlannedStage]:
+    """Set aside the statuses of stages, and what blocks a file's place, so that these run again; return the stages.
+
+    A status becomes the first free `status.attempt-N.json`.
+    """
+    for stage in stages:
+        for path in {stage.status, *misplaced(stage.dir)}:
+            number = 1
+            while os.path.lexists(aside := path.with_name(f"{path.stem}.attempt-{number}{path.suffix}")):
+                number += 1
+            if os.path.lexists(path):
+                os.rename(path, aside)
+        states[stage.address] = StageState("missing")
+    return stages
+
+
+def refuse_links(plan: Plan) -> None:
+    """Raise ConfigError if a link or a file is in a stage's place: the stage would overwrite other files."""
+    for stage in plan.selected():
+        if replaced(stage.dir):
+            problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is not a folder"
+            remedy = "put the folder itself there, or remove it"
+            raise ConfigError(stage.dir, "", None, problem, f"{remedy}; `results` as a whole may be a link")
+
+
+# Why they run
+
+
+def reasons(plan: Plan, states: States) -> list[str]:
+    """Return lines such as `12 x toy.train: train.py changed`; none where nothing has been started before."""
+    try:
+        before = read_plan(plan.file)
+    except ConfigError:
+        return []
+    runs = {(study.name, run.variant, run.seed): run for study in before.studies for run in study.runs}
+    folders = {stage.address: stage.dir for stage in before.stages}
+    waiting = {stage.address for stage in pending(plan, states)}
+    # By stage and reason, in which `{}` is the variants that it is true of.
+    found: dict[tuple[str, str], dict[Address, str]] = {}
+    for study in plan.content.studies:
+        known = {variant for name, variant, _ in runs if name == study.name}
+        for run in study.runs:
+            old = runs.get((study.name, run.variant, run.seed))
+            for stage, key in run.stages.items():
+                address = f"{study.name}.{stage}", key
+                if address not in waiting:
+                    continue
+                waiting.discard(address)
+                if run.variant not in known:
+                    text = f"new variant {run.variant}"
+                elif old is None or stage not in old.stages:
+                    text = f"new seed {run.seed}" if old is None else "a new stage"
+                elif old.stages[stage] == key:
+                    text = _again(states[address])
+                else:
+                    earlier = folders.get((address[0], old.stages[stage]))
+                    text = _changes(_read(earlier), plan, address, old, run)
+                found.setdefault((address[0], text), {})[address] = run.variant
+    lines = [
+        f"{len(of)} x {id}: {text.replace('{}', listed(list(dict.fromkeys(of.values()))))}"
+        for (id, text), of in found.items()
+    ]
+    more = len(lines) - _MOST_REASONS
+    return lines[:_MOST_REASONS] + ([f"and {more} more reasons"] if more > 0 else [])
+
+
+def _again(state: StageState) -> str:
+    if state.reading is not None and state.state != "corrupt":
+        return "`collect` changed, and its files are read again" if state.state == "ok" else "its files are read again"
+    return {"corrupt": "its files are damaged"}.get(
+        state.state, "it ended badly" if state.state in FAILED else "not run yet"
+    )
+
+
+def _read(folder: Path | None) -> Mapping[str, Any]:
+    try:
+        return dict(read_json(folder / "config.json") if folder else {})
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _changes(before: Mapping[str, Any], plan: Plan, address: Address, old: PlannedRun, run: PlannedRun) -> str:
+    now = plan.configs[address]
+    parts = [*_code(before, now), *_values(before, now)]
+    if before.get("command", {}).get("words") != now.get("command", {}).get("words"):
+        parts.append("its command changed")
+    if before.get("abort_rules") != now["abort_rules"]:
+        parts.append("its abort rules changed")
+    study = address[0].partition(".")[0]
+    above = [id.partition(".")[2] for id, _ in plan.upstream[address] if id.startswith(f"{study}.")]
+    after = [stage for stage in above if old.stages.get(stage) != run.stages[stage]]
+    if not before:
+        return "it changed"
+    return "; ".join(parts) or (f"after {', '.join(after)}" if after else "what it reads changed")
+
+
+def _code(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the changed files, or modules, of the code."""
+    kind = "files" if "files" in now["code"] else "modules"
+    one, other = before.get("code", {}).get(kind, {}), now["code"][kind]
+    if not isinstance(one, dict):  # of a version that noted it otherwise
+        yield "this version finds its code in another way"
+    elif names := sorted(name for name in {*one, *other} if one.get(name) != other.get(name)):
+        yield f"{listed(names)} changed"
+
+
+def _values(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    one, other = dict(leaves(before.get("config", {}))), dict(leaves(now["config"]))
+    for key in {**one, **other}:
+        if (old := one.get(key)) != (new := other.get(key)):
+            yield f"{key} of {{}} changed ({old} -> {new})"

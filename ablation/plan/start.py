@@ -2,6 +2,8 @@
 
 load_jobs(workflow, config, scheduler) -> Jobs, by which the rules look up what they name.
 prepare(plan, states) -> lines to print. From here on the plan's files are up to date.
+follow(plan, states): while the grid runs, a thread has the page drawn after each seed. Drawing is a process of its own
+that gives way to the stages; it reads their folders and writes the page, nothing else.
 """
 
 import _thread
@@ -11,7 +13,9 @@ import fcntl
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,20 +23,21 @@ from typing import Any
 
 from ablation.config.settings import load_settings
 from ablation.contract.atomic import LONG_AGO, date, from_the_future
-from ablation.contract.errors import ConfigError, TrackerError, explained
+from ablation.contract.errors import TrackerError, explained
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import KEPT_STATUS
 from ablation.plan.build import PROJECT, build_plan
 from ablation.plan.checks import check_packages, check_pool, check_trees, idle_devices
+from ablation.plan.collected import claim_reports
 from ablation.plan.cost import say_due
 from ablation.plan.fit import check_fit
 from ablation.plan.jobs import Jobs
-from ablation.plan.pages import follow
-from ablation.plan.plan import Plan
-from ablation.plan.reports import claim_reports
+from ablation.plan.order import turns
+from ablation.plan.plan_file import Plan
 from ablation.plan.retry import (
     States,
     pending,
+    reasons,
     refuse_links,
     release,
     repair,
@@ -41,14 +46,14 @@ from ablation.plan.retry import (
     states_of,
     waits_of,
 )
-from ablation.plan.why import reasons
 
 # The workflow imports this module only, so what it needs besides is here too.
 __all__ = ["WORKFLOW", "TrackerError", "build_plan", "explained", "load_jobs", "load_settings", "prepare"]
 
 WORKFLOW = str(Path(__file__).resolve().parents[1] / "workflow")  # rules, profiles, captions
-
-
+_LOOK = 5.0  # seconds between two looks
+_SHORT = 60.0  # seconds, in which a grid may end without a page before the last
+_SHARE = 0.1  # share of the time that drawing may take
 _HELD: list[int] = []  # the locked files, for the life of this process
 
 
@@ -71,7 +76,6 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
     given = workflow.global_resources.get("gpu")
     pool = None if given is None else given.value
     main, dry_run = workflow.is_main_process, workflow.output_settings.dryrun
-    refuse_hiding()
     plan = build_plan(load_settings(config), pool if main else sys.maxsize)
     if plan.settings.wandb:
         os.environ.update(ABLATION_WANDB=plan.settings.wandb)  # what the stages read
@@ -157,14 +161,6 @@ def _prefer_own_sacct() -> None:
         os.environ.update(PATH=os.pathsep.join([folder, *os.get_exec_path()]))
 
 
-def refuse_hiding(project: Path = Path()) -> None:
-    """Raise ConfigError where something in the project's folder would be imported in place of this package."""
-    for path in (project / "ablation", project / "ablation.py"):
-        if path.exists() and path.resolve() != (PROJECT / path.name).resolve():
-            problem = "jobs run in this folder, so Python would import it in place of the installed package"
-            raise ConfigError(path, "", None, problem, "rename it, or keep configs/ and Snakefile in another folder")
-
-
 def selection_note(plan: Plan) -> list[str]:
     """Return the variants that are selected in addition to those that were named."""
     return [
@@ -211,10 +207,7 @@ def settle_times(plan: Plan) -> list[str]:
     they are recent, count as written long ago: whether they are older than the rest cannot be known.
     """
     results, reports, stages = plan.settings.results, plan.settings.reports, plan.selected()
-    drawn = [
-        *(results / name for name in ("gate.txt", "certificate.json")),
-        *(stage.dir / KEPT_STATUS for stage in stages),
-    ]
+    drawn = [results / "gate.txt", results / "certificate.json", *(stage.dir / KEPT_STATUS for stage in stages)]
     for folder in (reports, *(reports / study for study in plan.studies)):
         drawn += [path for path in folder.glob("*") if path.is_file()]
     young = from_the_future([*(stage.status for stage in stages), results / DATABASE])
@@ -225,3 +218,43 @@ def settle_times(plan: Plan) -> list[str]:
         return []
     more = f" and {len(found) - 1} more files are" if len(found) > 1 else " is"
     return [f"{found[0]}{more} dated in the future, by a clock that was wrong; they count as written now"]
+
+
+def follow(plan: Plan, states: States, *, short: float = _SHORT, look: float = _LOOK) -> threading.Thread | None:
+    """Start the thread that has the page drawn; None if only the last page is still to come."""
+    waiting = parts(plan, states)
+    if not waiting:
+        return None
+    command = [sys.executable, "-m", "ablation", "--parent", str(os.getpid()), "report", "--so-far"]
+    command += ["--results", str(plan.settings.results), "--reports", str(plan.settings.reports)]
+    thread = threading.Thread(target=_follow, args=(waiting, command, short, look), name="pages", daemon=True)
+    thread.start()
+    return thread
+
+
+def parts(plan: Plan, states: States) -> list[list[Path]]:
+    """Return the statuses to come after which a page is drawn: the first study's with its first seed, then each seed's.
+
+    Not the last seed's, which the grid's own page shows.
+    """
+    order = turns(plan)
+    found: dict[tuple[int, bool], list[Path]] = {}
+    for stage in pending(plan, states):
+        seed, study = order[stage.address]
+        found.setdefault((seed, seed + study > 0), []).append(stage.status)
+    return [found[part] for part in sorted(found)[:-1]]
+
+
+def _follow(waiting: list[list[Path]], command: list[str], short: float, look: float) -> None:
+    due = time.monotonic() + short
+    while waiting:
+        time.sleep(look)
+        for part in waiting:
+            while part and part[-1].exists():
+                part.pop()
+        if all(waiting) or time.monotonic() < due:
+            continue
+        waiting = [part for part in waiting if part]
+        begun = time.monotonic()
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=2, check=False)
+        due = time.monotonic() + (time.monotonic() - begun) / _SHARE

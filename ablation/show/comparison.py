@@ -17,8 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ablation.config.display_schema import ColumnDefinition, TableDefinition
-from ablation.config.study_schema import Target
+from ablation.config.study_schema import ColumnDefinition, TableDefinition, Target
 from ablation.contract.atomic import write_text
 from ablation.contract.reading import one_line
 from ablation.judge.compare.comparison import Compared, Comparison, Flip

@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
-from ablation.config.display_schema import CurveDefinition, FigureAxis, FigureDefinition
 from ablation.config.lineage import walk
-from ablation.config.study_schema import Analysis
+from ablation.config.study_schema import Analysis, CurveDefinition, FigureAxis, FigureDefinition
 from ablation.show.figure_style import (
     FAINT,
     INK,

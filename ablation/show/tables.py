@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ablation.config import dotted
-from ablation.config.display_schema import ReferenceDefinition
+from ablation.config.study_schema import ReferenceDefinition
 from ablation.contract.status import FAILED, TO_COME
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.text import lineage

@@ -35,8 +35,6 @@ def test_this_folder_is_the_default_and_other_files_stay(tmp_path, monkeypatch):
     [
         ("train.py", "my/train.py: is there already, and nothing is written over"),
         ("configs/x.yaml", "my/configs: is there already"),
-        ("ablation/x.py", "my/ablation: jobs run in this folder, so Python would import it in place of the installed"),
-        ("ablation.py", "my/ablation.py: jobs run in this folder"),
     ],
 )
 def test_nothing_is_written_where_something_is_in_the_way(tmp_path, monkeypatch, capsys, there, problem):

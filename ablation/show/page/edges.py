@@ -7,9 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.config.changes import differences
 from ablation.config.lineage import walk
-from ablation.config.study import Change
+from ablation.config.study import Change, differences
 from ablation.config.study_schema import Analysis, Target
 from ablation.judge.edges import WORDS
 from ablation.plan.plan_file import PlannedVariant

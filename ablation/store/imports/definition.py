@@ -9,9 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ablation.config.display_schema import ColumnDefinition, CurveDefinition, TableDefinition
 from ablation.config.names import suggest
-from ablation.config.study_schema import Analysis
+from ablation.config.study_schema import Analysis, ColumnDefinition, CurveDefinition, TableDefinition
 from ablation.contract.errors import ConfigError
 from ablation.contract.rows import LOGGED
 from ablation.plan.keys import key_of

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ablation.config.changes import factor_of
 from ablation.config.lineage import ancestors, natural, walk
 from ablation.config.names import suggest
-from ablation.config.study import Change
+from ablation.config.study import Change, factor_of
 from ablation.contract.errors import ConfigError
 from ablation.plan.plan_file import PlannedVariant
 from ablation.store.imports.grouping import Group, group_runs, safe_name

@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from ablation.config.display_schema import CurveDefinition, TableDefinition
 from ablation.config.names import Strict, Text, is_safe_name, suggest
-from ablation.config.study_schema import Analysis
+from ablation.config.study_schema import Analysis, CurveDefinition, TableDefinition
 from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError

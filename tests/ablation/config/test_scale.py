@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablation.config import dotted
-from ablation.config.changes import diff
 from ablation.config.scale import multiply
+from ablation.config.study import diff
 from tests.ablation.config.loading import load, refused
 from tests.ablation.toy_study import VARIANTS, Toy
 

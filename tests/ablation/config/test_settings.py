@@ -1,5 +1,6 @@
 """What the settings come to; a value that cannot work is refused before any job, in one line that says what to do."""
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError, TrackerError
+from ablation.plan.build import build_plan
 from tests.ablation.toy_study import Toy
 
 
@@ -234,3 +236,37 @@ def test_settings_refuse(toy, overrides, text):
 def test_settings_types(toy):
     found = settings(toy, seed="1", variant=8, gpus="4", retry="failed", study="toy")
     assert (found.seed, found.variant, found.gpus, found.retry, found.study) == (1, ("8",), 4, "failed", "toy")
+
+
+# wandb: refused before any job where it cannot work, and no part of a plan or a key
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Whether wandb is installed, as far as the settings can tell."""
+    original = importlib.util.find_spec
+
+    def pretend(present):
+        wandb = object() if present else None
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: wandb if name == "wandb" else original(name))
+
+    return pretend
+
+
+@pytest.mark.parametrize("value", [None, "", False])
+def test_wandb_is_off_unless_asked_for(installed, value):
+    installed(False)
+    assert load_settings({"wandb": value}).wandb is None
+
+
+def test_wandb_that_is_not_installed_or_another_word_is_refused_in_one_line(toy, installed):
+    installed(False)
+    assert "wandb is not installed; run `pip install wandb`" in refusal(toy, wandb="offline")
+    installed(True)
+    assert "offline or online" in refusal(toy, wandb="sometimes")
+
+
+def test_wandb_changes_no_key(installed):
+    installed(True)
+    one, other = [build_plan(load_settings({"scale": "smoke", "wandb": value})).text for value in (None, "offline")]
+    assert one == other

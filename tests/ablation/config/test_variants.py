@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from ablation.cli.configs import describe
-from ablation.config.changes import diff
 from ablation.config.printed import Printed
 from ablation.config.settings import load_settings
+from ablation.config.study import diff
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError, explained
 from ablation.plan.build import build_plan
@@ -170,8 +170,8 @@ def test_all_mistakes_are_told_at_once(toy):
         ("v3.yaml", "reward.weight"),
     ]
     toy.study(titel="x", analysis={"value": "correct", "direction": "up", "alfa": 1}, factors={"x": ["y"]})
-    error = refused(toy, "titel")
-    assert [other.key for other in error.others] == ["analysis.alfa", "analysis.direction", "analysis.margin"]
+    error = refused(toy, "analysis.alfa = 1")
+    assert [other.key for other in error.others] == ["titel", "analysis.direction", "analysis.margin"]
     lines = explained(error).split("\nerror: ")
     assert lines[3].endswith("analysis.margin: is missing; expected: Equivalence: a smaller difference does not matter")
 

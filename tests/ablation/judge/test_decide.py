@@ -10,7 +10,7 @@ from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.judge.decide import decide
 from ablation.plan.build import build_plan
-from ablation.plan.extra_seeds import extended, load_extra_seeds, save_extra_seeds
+from ablation.plan.plan_file import extended, load_extra_seeds, save_extra_seeds
 from ablation.store.collect import collect
 from tests.ablation import toy_study
 from tests.simulate import Study, simulate

@@ -1,7 +1,10 @@
-"""A toy study of commands."""
+"""Plans of the toy study, and a toy study of commands."""
 
 import copy
+import json
 
+from ablation.config.settings import load_settings
+from ablation.plan.build import build_plan
 from tests.ablation.toy_study import STUDY
 
 BASE = {"steps": 4, "lr": 1e-3, "task": {"name": "sums", "sizes": [1, 2], "extra": {}}, "clip": None, "eval": 8}
@@ -55,3 +58,13 @@ def changed(stage, **fields):
     stages = copy.deepcopy(STAGES)
     stages[stage] = {key: value for key, value in (stages[stage] | fields).items() if value is not None}
     return stages
+
+
+def build(toy, pool=None, **overrides):
+    return build_plan(load_settings(overrides, configs=toy.configs), pool, root=toy.root)
+
+
+def finish(stage, state="ok", **more):
+    """Let a stage end; a state that starts with a brace is the content of its status."""
+    stage.dir.mkdir(parents=True, exist_ok=True)
+    stage.status.write_text(state if state.startswith("{") else json.dumps({"state": state, "key": stage.key, **more}))

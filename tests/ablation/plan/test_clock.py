@@ -5,16 +5,9 @@ import time
 
 import pytest
 
-from ablation.config.settings import load_settings
 from ablation.contract.status import KEPT_STATUS
-from ablation.plan.build import build_plan
 from ablation.plan.start import settle_times
-from tests.ablation.toy_study import Toy
-
-
-@pytest.fixture
-def toy(tmp_path):
-    return Toy(tmp_path / "project")
+from tests.ablation.plan.commands import build
 
 
 def dated(path, seconds):
@@ -25,7 +18,7 @@ def dated(path, seconds):
 
 
 def test_what_is_from_the_future_gets_a_date_and_a_warning(toy):
-    plan = build_plan(load_settings({"reports": str(toy.root / "reports")}, configs=toy.configs), root=toy.root)
+    plan = build(toy, reports=str(toy.root / "reports"))
     now = time.time()
     first, second, *_ = plan.selected()
     status, early = dated(first.status, now + 1e6), dated(second.status, now - 1e6)

@@ -12,8 +12,7 @@ import yaml
 from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import CHECKS
 from ablation.plan.retry import pending, release, reread, states_of, waits_of
-from tests.ablation.plan.commands import BASE, STAGES, changed
-from tests.ablation.plan.test_plan import build
+from tests.ablation.plan.commands import BASE, STAGES, build, changed
 
 
 def keys(toy):

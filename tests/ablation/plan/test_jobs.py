@@ -6,12 +6,10 @@ from types import SimpleNamespace as Some
 
 import pytest
 
-from ablation.config.settings import load_settings
 from ablation.contract.errors import TrackerError
-from ablation.plan.build import build_plan
 from ablation.plan.jobs import Jobs
 from ablation.plan.start import _holding, end_within
-from tests.ablation.plan.test_to_do import finish
+from tests.ablation.plan.commands import build, finish
 
 DEFAULTS = {"lsf_extra": "-gpu num={gpu}", "request_gpus": "{gpu}", "runtime_s": "{seconds}", "disk_mb": "10"}
 
@@ -31,7 +29,7 @@ def jobs_of(toy, *, dry_run=False, nodes=None, defaults=(), main=True, plan=None
         resource_settings=Some(nodes=nodes, default_resources={k: Some(raw=v) for k, v in dict(defaults).items()}),
         dag_settings=Some(**{"rerun_triggers": ["mtime"], **dict.fromkeys(names), **asked}),
     )
-    return Jobs(plan or build_plan(load_settings({"group_minutes": 600}, configs=toy.configs), root=toy.root), workflow)
+    return Jobs(plan or build(toy, group_minutes=600), workflow)
 
 
 def first(jobs, id):

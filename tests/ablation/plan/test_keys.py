@@ -14,13 +14,10 @@ from ablation.contract.absent import Absent
 from ablation.plan import keys
 from ablation.plan.build import build_plan
 from tests.ablation import toy_study
+from tests.ablation.plan.commands import build
 from tests.ablation.toy_study import VARIANTS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-
-
-def build(toy, **overrides):
-    return build_plan(load_settings(overrides, configs=toy.configs), root=toy.root)
 
 
 def keys_of(plan):
@@ -251,14 +248,6 @@ def test_editing_the_edit_loss_rekeys_everything(copy):
         "kl_div(anti_logp, stereo_p) -",
     )
     assert names(BELOW, before.studies["debias"].variants) <= changed(before, debias(copy))
-
-
-def test_no_key_holds_code_that_judges_or_shows():
-    plan = build_plan(load_settings({"scale": "smoke", "seeds": 1}, configs=REPOSITORY / "configs"), root=REPOSITORY)
-    modules = set().union(*(config["code"]["modules"] for config in plan.configs.values()))
-    assert len(modules) > 80
-    judging = ("ablation.cli", "ablation.judge", "ablation.show", "ablation.store", "ablation.readers", "ablation.api")
-    assert not [module for module in modules if module.startswith(judging)]
 
 
 def test_changing_the_alphas_of_v8_rekeys_v8_and_its_children(copy):

@@ -1,17 +1,20 @@
-"""Stages run seed by seed, and after each seed the page is drawn while others go on."""
+"""Stages run seed by seed, and after each seed the page is drawn while others go on; which are submitted together."""
 
 import subprocess
+from graphlib import TopologicalSorter
 
-from ablation.config.settings import load_settings
-from ablation.plan import pages
-from ablation.plan.build import build_plan
-from ablation.plan.order import priorities
-from ablation.plan.pages import follow, parts
+import pytest
+
+from ablation.plan import start
+from ablation.plan.order import groups_of, priorities, request_of
 from ablation.plan.retry import states_of
+from ablation.plan.start import follow, parts
+from tests.ablation.plan.commands import build
+from tests.ablation.toy_study import STUDY
 
 
 def plan_of(toy, **overrides):
-    return build_plan(load_settings({"seeds": 3, **overrides}, configs=toy.configs), root=toy.root)
+    return build(toy, **{"seeds": 3, **overrides})
 
 
 def end(*stages):
@@ -58,9 +61,83 @@ def test_the_page_is_drawn_when_a_part_has_ended_and_never_after_the_last(toy, m
         end(*waiting[1])  # while the first page is drawn, the second seed ends
 
     monkeypatch.setattr(subprocess, "run", draw)
-    monkeypatch.setattr(pages, "_SHARE", 1e9)
+    monkeypatch.setattr(start, "_SHARE", 1e9)
     thread = follow(plan, states, short=0, look=0.01)
     thread.join(10)
     assert not thread.is_alive()
     assert drawn == [["report", "--so-far", "--results", str(plan.settings.results), "--reports", "reports"]] * 2
     assert follow(plan_of(toy, seeds=1), states_of(plan_of(toy, seeds=1))) is None
+
+
+# Stages that are submitted together: such submissions never wait for each other in a circle
+
+CHAIN = ("first", "second", "third", "fourth")
+
+
+def write(toy, **minutes):
+    """Make the last stage of the toy four stages in a row, each of which also reads the earlier ones."""
+    stages = {name: stage for name, stage in STUDY["stages"].items() if name != "evaluate"}
+    last = STUDY["stages"]["evaluate"]
+    inputs = dict(last["inputs"])
+    for number, name in enumerate(CHAIN):
+        resources = {"threads": number + 1, "mem_mb": 1000 - number, "runtime": minutes.get(name, 10 + number)}
+        stages[name] = {**last, "inputs": dict(inputs), "resources": {**resources, "gpu": int(name == "second")}}
+        inputs[f"from_{name}"] = name
+    toy.study(stages=stages)
+
+
+@pytest.fixture
+def chain(toy):
+    write(toy)
+    return toy
+
+
+def test_none_where_all_take_longer_or_it_is_off(chain):
+    assert groups_of(build(chain, group_minutes=9)) == {}
+    assert groups_of(build(chain, group_minutes=0)) == {}
+
+
+def test_short_stages_of_one_run_are_one_group(chain):
+    plan = build(chain, group_minutes=13)
+    groups = groups_of(plan)
+    (name,) = {group.name for group in groups.values() if group.members[0][0] == "toy.first"}
+    assert name == "toy_first_1"
+    for run in plan.runs:
+        members = {groups[f"toy.{stage}", run.stages[stage]].members for stage in CHAIN}
+        assert members == {tuple((f"toy.{stage}", run.stages[stage]) for stage in CHAIN)}
+
+
+def test_a_group_asks_for_the_sum_of_minutes_and_the_most_of_the_rest(chain):
+    plan = build(chain, group_minutes=13)
+    groups = groups_of(plan)
+    for stage in CHAIN:
+        needs = request_of(plan, groups, (f"toy.{stage}", plan.runs[0].stages[stage]))
+        assert (needs.threads, needs.mem_mb, needs.runtime, needs.gpu) == (4, 1000, 10 + 11 + 12 + 13, 1)
+    alone = request_of(plan, {}, ("toy.second", plan.runs[0].stages["second"]))
+    assert (alone.threads, alone.mem_mb, alone.runtime, alone.gpu) == (2, 999, 11, 1)
+
+
+def test_a_long_stage_ends_a_group(chain):
+    write(chain, third=99)
+    plan = build(chain, group_minutes=20)
+    groups = groups_of(plan)
+    run = plan.runs[0].stages
+    assert groups["toy.first", run["first"]].members[-1] == ("toy.second", run["second"])
+    assert ("toy.third", run["third"]) not in groups
+    assert ("toy.fourth", run["fourth"]) not in groups  # alone
+
+
+@pytest.mark.parametrize("minutes", [11, 13, 1000])
+@pytest.mark.parametrize("long", CHAIN)
+def test_submissions_never_wait_for_each_other_in_a_circle(chain, minutes, long):
+    write(chain, **{long: 500})
+    plan = build(chain, group_minutes=minutes)
+    groups = groups_of(plan)
+    submission = {address: groups[address].members if address in groups else (address,) for address in plan.stages}
+    waits = {members: set() for members in submission.values()}
+    for address, above in plan.upstream.items():
+        waits[submission[address]] |= {submission[other] for other in above} - {submission[address]}
+    assert list(TopologicalSorter(waits).static_order())  # raises CycleError
+    for address, group in groups.items():  # what Snakemake would merge: stages of one name that read each other
+        for other in plan.upstream[address]:
+            assert other not in groups or groups[other].name != group.name or groups[other] == group

@@ -3,15 +3,10 @@ import time
 
 import pytest
 
-from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
-from ablation.plan.build import build_plan
 from ablation.plan.start import selection_note
+from tests.ablation.plan.commands import build
 from tests.ablation.toy_study import VARIANTS
-
-
-def build(toy, **overrides):
-    return build_plan(load_settings(overrides, configs=toy.configs), root=toy.root)
 
 
 def test_shared_work_is_planned_once(toy):

@@ -6,7 +6,7 @@ import pytest
 
 from ablation.cli.main import main
 from ablation.contract.errors import ConfigError
-from ablation.plan.reports import claim_reports
+from ablation.plan.collected import claim_reports
 from tests.simulate import simulate
 
 

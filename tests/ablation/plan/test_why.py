@@ -6,10 +6,8 @@ import json
 import pytest
 
 from ablation.cli.main import main
-from ablation.plan.retry import states_of
-from ablation.plan.why import reasons
-from tests.ablation.plan.commands import STAGES, VARIANTS, changed
-from tests.ablation.plan.test_plan import build
+from ablation.plan.retry import reasons, states_of
+from tests.ablation.plan.commands import STAGES, VARIANTS, build, changed
 
 
 def start(toy, state="ok", **overrides):

@@ -2,7 +2,7 @@
 
 import duckdb
 
-from ablation.config.display_schema import CurveDefinition
+from ablation.config.study_schema import CurveDefinition
 from ablation.show.page.data import plan_curves, study_curves
 from ablation.store.collect import collect
 from ablation.store.database import Store

@@ -1,0 +1,239 @@
+"""What is checked before the first job: devices, machines and packages."""
+
+import shutil
+from importlib import util
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ablation.cli.main import main
+from ablation.config.settings import load_settings
+from ablation.contract.errors import ConfigError
+from ablation.contract.status import StageState
+from ablation.plan import checks
+from ablation.plan.build import build_plan
+from ablation.plan.checks import check_nodes, check_pool
+from ablation.plan.order import groups_of
+from ablation.plan.retry import states_of
+from ablation.plan.start import prepare
+from tests.ablation.plan.commands import build, finish
+from tests.ablation.toy_study import STUDY
+
+ROOT = Path(__file__).resolve().parents[3]
+
+# Stages that ask for more accelerators than there are: refused when they are to run, named by `validate`
+
+
+def pool_refusal(plan):
+    with pytest.raises(ConfigError) as error:
+        check_pool(plan, states_of(plan))
+    return str(error.value)
+
+
+def test_the_pool_of_the_invocation_counts_and_the_file_that_asks_is_named(toy):
+    path = toy.variant("big", {"extends": "base", "why": "x", "gpu": 4, "lr": 0.5})
+    said = pool_refusal(build(toy))
+    assert said.startswith(f"{path}: gpu = 4: toy.")
+    assert "asks for more devices than the pool of 2; run with --resources gpu=4" in said
+    assert "pool of 3" in pool_refusal(build(toy, 3))
+    plan = build(toy, 4)
+    check_pool(plan, states_of(plan))
+    assert plan.studies["toy"].variants["big"].gpu == 4
+    study = toy.folder / "_study.yaml"
+    assert pool_refusal(build(toy, 0, variant="v2")).startswith(f"{study}: stages.train.resources.gpu = 1")
+    scale = toy.yaml("scales/full.yaml", {"seeds": 2, "studies": {"toy": {"resources": {"train": {"gpu": 9}}}}})
+    assert pool_refusal(build(toy, variant="v2")).startswith(f"{scale}: studies.toy.resources.train.gpu = 9")
+
+
+def test_what_is_not_selected_or_has_ended_is_not_refused(toy):
+    toy.variant("big", {"extends": "base", "why": "x", "gpu": 4, "lr": 0.5})
+    others = build(toy, variant="v3")
+    check_pool(others, states_of(others))
+    plan = build(toy)
+    for stage in plan.content.stages:
+        if stage.resources.gpu > 2:
+            finish(stage)
+    check_pool(plan, states_of(plan))
+
+
+def test_validate_says_what_will_be_refused(capsys):
+    given = ["--config", "studies=gad", "--config", "gpus=0", "--scale", "paper"]
+    assert main(["validate", "--configs", str(ROOT / "configs"), *given]) == 0
+    assert "will be refused: gad.evaluate asks for more devices than the pool of 0" in capsys.readouterr().out
+
+
+# A stage that asks for devices which its code has no use for: said before the first job, and not refused
+
+RUN = "def run(stage):\n    RANKS = 1\n"
+
+
+def said(toy, train, gpu=4):
+    resources = {**STUDY["stages"]["train"], "resources": {"gpu": gpu}}
+    toy.study(stages={**STUDY["stages"], "train": resources}, dirty_tree="allow")
+    (toy.root / "trainers" / "toy" / "train.py").write_text(train)
+    plan = build(toy, gpus=4)
+    return [line for line in prepare(plan, states_of(plan), toy.root) if "devices" in line]
+
+
+@pytest.mark.parametrize("train", ["RANKS = print\n", "RANKS: object = print\n", "USES_ALL_DEVICES = True\n"])
+def test_a_stage_that_uses_several_devices_is_not_warned_of(toy, train):
+    assert not said(toy, train + RUN)
+
+
+def test_a_stage_that_uses_one_is_warned_of_once(toy):
+    assert said(toy, RUN) == [
+        "warning: toy.train is given 4 devices and uses one, the others idle: set gpu: 1 in "
+        "studies.toy.resources.train of the scale, not in a variant (docs/several-devices.md)"
+    ]
+    assert not said(toy, RUN, gpu=1)
+
+
+# Stages on several machines: what is refused before any job, and where
+
+RANKS = "from .helper import add\n\nRANKS = add\n\ndef run(stage):\n    return add(1, 2)\n"
+
+
+def nodes_plan(toy, **resources):
+    toy.yaml("scales/full.yaml", {"seeds": 1, "studies": {"toy": {"resources": {"train": resources}}}})
+    return build(toy, 8)
+
+
+def check(toy, *, on_slurm=True, **resources):
+    plan = nodes_plan(toy, **resources)
+    check_nodes(plan, states_of(plan), on_slurm=on_slurm, root=toy.root)
+    return plan
+
+
+def refusal(toy, **words):
+    with pytest.raises(ConfigError) as error:
+        check(toy, **words)
+    return str(error.value)
+
+
+@pytest.fixture
+def with_ranks(toy):
+    toy.code("trainers/toy/train.py", RANKS)
+    return toy
+
+
+def test_two_machines_are_for_slurm_and_stages_of_several_processes(toy):
+    scale = toy.configs / "scales/full.yaml"
+    said = refusal(toy, gpu=2, nodes=2)
+    assert said.startswith(
+        f"{scale}: studies.toy.resources.train.nodes = 2: toy.train (trainers.toy.train) runs on one"
+    )
+    toy.code("trainers/toy/train.py", RANKS)
+    check(toy, gpu=2, nodes=2)
+    said = refusal(toy, gpu=2, nodes=2, on_slurm=False)
+    assert said.startswith(f"{scale}: studies.toy.resources.train.nodes = 2: several machines are one job of Slurm")
+    assert "--workflow-profile workflow/profiles/slurm" in said
+    check(toy, gpu=2, on_slurm=False)
+
+
+@pytest.mark.parametrize(("gpu", "multiple"), [(3, 4), (1, 2), (0, 2)])
+def test_as_many_devices_on_each_machine(with_ranks, gpu, multiple):
+    said = refusal(with_ranks, gpu=gpu, nodes=2)
+    assert f"studies.toy.resources.train.gpu = {gpu}: toy.train has devices on 2 machines" in said
+    assert f"set a multiple of 2, such as {multiple}" in said
+
+
+def test_a_variant_s_own_number_and_the_study_s_file_are_named(with_ranks):
+    path = with_ranks.variant("three", {"extends": "base", "why": "x", "gpu": 3, "lr": 0.5})
+    assert refusal(with_ranks, gpu=2, nodes=2).startswith(f"{path}: gpu = 3: ")
+    path.unlink()
+    train = {**STUDY["stages"]["train"], "resources": {"gpu": 2, "nodes": 2}}
+    file = with_ranks.study(stages={**STUDY["stages"], "train": train})
+    assert refusal(with_ranks, on_slurm=False).startswith(f"{file}: stages.train.resources.nodes = 2")
+
+
+def test_machines_are_in_no_key_and_in_no_group(with_ranks):
+    one, two = nodes_plan(with_ranks, gpu=2, nodes=1), nodes_plan(with_ranks, gpu=2, nodes=2)
+    assert list(one.stages) == list(two.stages)
+    trains = [address for address in two.stages if address[0] == "toy.train"]
+    assert {two.stages[address].resources.nodes for address in trains} == {2}
+    quick = build(with_ranks, 8, group_minutes=60)
+    assert not set(trains) & set(groups_of(quick))
+
+
+# Stages that need a package that is not installed: refused when they are to run, with the key that asks for it
+
+VARIANTS = {
+    "gspo": "extends: gspo\nwhy: another sampler\nrollout: {engine: vllm, vllm: {longest: 128}}\n",
+    "gad": "extends: d-final\nwhy: another sampler\nrollout: {engine: vllm}\n",
+}
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Of the study gspo with a variant that trains adapters."""
+    configs = tmp_path / "configs"
+    for name in ("published", "config.yaml"):
+        (configs / name).parent.mkdir(exist_ok=True)
+        (configs / name).symlink_to(ROOT / "configs" / name)
+    (configs / "scales").mkdir()
+    (configs / "scales" / "small.yaml").write_text("seeds: 1\nstudies: {}\n")
+    study = configs / "studies" / "gspo"
+    study.mkdir(parents=True)
+    for name in ("policy.yaml", "gspo/_study.yaml", "gspo/gspo.yaml"):
+        (study.parent / name).symlink_to(ROOT / "configs" / "studies" / name)
+    asked = {"extends": "gspo", "why": "less memory", "memory": {"lora": {"rank": 4}}}
+    (study / "lora.yaml").write_text(yaml.safe_dump(asked))
+    settings = load_settings({"scale": "small", "results": str(tmp_path / "results")}, configs=configs)
+    return build_plan(settings, root=ROOT)
+
+
+def test_the_key_that_asks_and_the_remedy_are_named(plan, monkeypatch):
+    monkeypatch.setattr(checks, "find_spec", lambda name: None if name == "peft" else object())
+    with pytest.raises(ConfigError) as error:
+        checks.check_packages(plan, states_of(plan))
+    assert str(error.value).endswith(
+        "lora.yaml: memory.lora = {'rank': 4, 'alpha': 32.0, 'targets': None}: gspo.reinforce needs peft: it is not "
+        "installed; pip install 'ablation-tracker[lora]', or set it to null"
+    )
+
+
+def test_the_trainers_need_their_extra(plan, monkeypatch):
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"torch is not installed; pip install -e '.\[trainers\]'"):
+        checks.check_packages(plan, states_of(plan))
+
+
+def test_nothing_is_said_where_it_is_installed_or_the_stage_has_ended(plan, monkeypatch):
+    asked = []
+    monkeypatch.setattr(checks, "find_spec", lambda name: asked.append(name) or object())
+    checks.check_packages(plan, states_of(plan))
+    assert set(asked) == {"peft", "torch"}
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
+    monkeypatch.setattr(checks, "pending", lambda *_: [])
+    checks.check_packages(plan, states_of(plan))
+
+
+@pytest.fixture
+def pretend(monkeypatch):
+    original = util.find_spec
+    return lambda present: monkeypatch.setattr(
+        checks, "find_spec", lambda name: (object() if present else None) if name == "vllm" else original(name)
+    )
+
+
+def packages_plan(study, tmp_path, variant):
+    shutil.copytree(ROOT / "configs", tmp_path / "configs", dirs_exist_ok=True)
+    (tmp_path / "configs" / "studies" / study / "sampled.yaml").write_text(VARIANTS[study])
+    given = {"scale": "smoke", "studies": study, "variant": variant, "results": str(tmp_path / "results")}
+    return build_plan(load_settings(given, configs=tmp_path / "configs"), root=ROOT)
+
+
+@pytest.mark.parametrize("study", ["gspo", "gad"])
+def test_only_without_vllm_a_stage_that_samples_with_it_is_refused_in_one_line(study, tmp_path, pretend):
+    pretend(False)
+    plan = packages_plan(study, tmp_path, "sampled")
+    with pytest.raises(
+        ConfigError, match=r"sampled.yaml: rollout.engine = 'vllm': .* needs vllm: it is not installed"
+    ) as caught:
+        checks.check_packages(plan, states_of(plan))
+    checks.check_packages(plan, {address: StageState("ok") for address in states_of(plan)})
+    assert "make vllm" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    pretend(True)
+    checks.check_packages(plan, states_of(plan))
