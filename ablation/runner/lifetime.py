@@ -31,6 +31,8 @@ def prepare_process(threads: int) -> None:
         os.environ[name] = str(threads)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # cuBLAS is deterministic only with a fixed workspace
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # Responses of many lengths leave gaps that no later tensor fits into; segments that grow have none.
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 
 def keep_freed_memory() -> None:
