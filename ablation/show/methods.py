@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ablation.config.judging_rules import FOLLOWED_RESULTS
+from ablation.config.judging_rules import FOLLOWED_RESULTS, RECORDED, RULES
 from ablation.config.lineage import compared
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.rows import LOGGED

@@ -137,7 +137,8 @@ def test_intervals_count_clusters_and_not_items_fast():
 @pytest.mark.parametrize("seeds", [2, 5, 10])
 def test_intervals_of_clustered_items_cover(clusters, size, seeds, uneven):
     found = clustered_coverage(clusters, size, seeds, 600, uneven=uneven)
-    assert 0.93 - error(0.93, 600) <= found <= 0.985 + error(0.985, 600)
+    assert 0.93 - error(0.93, 600) <= found
+    assert uneven or found <= 0.985 + error(0.985, 600)  # few uneven clusters have hardly any degrees of freedom
 
 
 def mixture_found(replicates, *, known):
