@@ -112,6 +112,7 @@ def _description(model: type[BaseModel], key: str) -> str:
         fields = [option.model_fields[part] for option in options if part in option.model_fields]
         if not fields:
             return ""  # an entry of a map or a list: a description of the whole does not apply to it
-        description = fields[0].description or ""
+        descriptions = {field.description or "" for field in fields}
+        description = descriptions.pop() if len(descriptions) == 1 else ""  # kinds of a union describe it differently
         options = [nested for field in fields for nested in dotted.models_in(field.annotation)]
     return description.rstrip(".")
