@@ -151,19 +151,18 @@ def reached_keys(written: StudyFile, stages: Iterable[str]) -> set[str]:
     return reached
 
 
-def check_outcome(written: StudyFile, file: Path, configs: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse an outcome of more samples than the items of a variant have."""
-    if (outcome := written.analysis.outcome) is None:
-        return
-    for variant, config in configs.items():
-        samples = outcome.count(config)
+def check_samples(written: StudyFile, file: Path, configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a number of samples that a variant does not tell, or an outcome that needs more of them."""
+    analysis = written.analysis
+    for variant, config in configs.items() if analysis.samples is not None else ():
+        samples = analysis.samples_in(config)
         if samples is None:
             problem = f"{variant} has no whole number there"
-            raise ConfigError(file, "analysis.outcome.samples", outcome.samples, problem, "name a number, or keys")
-        if outcome.k > samples:
+            raise ConfigError(file, "analysis.samples", analysis.samples, problem, "name a number, or keys")
+        if analysis.k > samples:
             problem = f"items of {variant} have {samples} sample{'s' * (samples != 1)}"
             remedy = "sample each item more often, or ask for fewer"
-            raise ConfigError(file, "analysis.outcome", str(outcome), problem, remedy)
+            raise ConfigError(file, "analysis", analysis.outcome, problem, remedy)
 
 
 def read_published(configs: Path, written: StudyFile, file: Path) -> PublishedFile | None:

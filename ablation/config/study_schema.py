@@ -175,41 +175,7 @@ class Guardrail(Strict):
     margin: float = Field(gt=0, description="A loss below it does not matter.")
 
 
-class SamplesOutcome(Strict):
-    """What of an item's samples is compared instead of their mean, which is the share of them that is right."""
-
-    pass_at: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="The chance that any of so many is right."
-    )
-    cons_at: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="The chance that most of so many are; a tie counts half."
-    )
-    samples: Annotated[int, Field(ge=1)] | Annotated[list[Text], Field(min_length=1)] = Field(
-        description="Samples of an item: a number, or the config keys whose product it is."
-    )
-
-    @model_validator(mode="after")
-    def _one_of_the_samples(self) -> Self:
-        if (self.pass_at is None) == (self.cons_at is None):
-            raise ValueError("give either `pass_at` or `cons_at`")
-        if isinstance(self.samples, int) and self.k > self.samples:
-            raise ValueError(f"items have {self.samples} samples, and {self} needs {self.k}; ask for fewer")
-        return self
-
-    @property
-    def k(self) -> int:
-        """Return the number of samples drawn."""
-        return self.pass_at or self.cons_at or 0
-
-    def __str__(self) -> str:
-        return f"pass@{self.pass_at}" if self.pass_at is not None else f"cons@{self.cons_at}"
-
-    def count(self, config: Mapping[str, Any]) -> int | None:
-        """Return the number of samples in this configuration; None where a key is not there or not a whole number."""
-        if isinstance(self.samples, int):
-            return self.samples
-        found = [dotted.get(config, key, None) for key in self.samples]
-        return math.prod(found) if all(type(number) is int for number in found) else None
+_LATER = ("guardrails", "samples", "pass_at", "cons_at")
 
 
 class Analysis(Strict):
@@ -258,25 +224,53 @@ class Analysis(Strict):
     guardrails: list[Guardrail] = Field(
         default=[], description="What must not get worse: a test of each on every edge."
     )
-    outcome: SamplesOutcome | None = Field(
-        default=None, description="Of items whose value is the share of right samples: pass@k or cons@k instead."
+    samples: Annotated[int, Field(ge=1)] | Annotated[list[Text], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Samples that an item's value is the mean of: a number, or the config keys whose product it is.",
+    )
+    pass_at: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Instead of the mean of right samples: the chance that any of so many is right."
+    )
+    cons_at: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Likewise: the chance that most of so many are right; a tie counts half."
     )
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_used(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A plan without guardrails, or without an outcome, keeps the digest that it had before these existed."""
+        """A plan that does not use a later key keeps the digest that it had before this key existed."""
         told: dict[str, Any] = plain(self)
-        return {key: value for key, value in told.items() if value or key not in ("guardrails", "outcome")}
+        return {key: value for key, value in told.items() if value or key not in _LATER}
+
+    @property
+    def k(self) -> int:
+        """Return the number of samples that pass@k or cons@k draws; 0: the mean of all is compared."""
+        return self.pass_at or self.cons_at or 0
+
+    @property
+    def outcome(self) -> str:
+        """Return what of an item's samples is compared, `pass@4`; empty: their mean."""
+        return f"{'pass' if self.pass_at else 'cons'}@{self.k}" if self.k else ""
 
     @property
     def named(self) -> str:
         """Return what is compared: `accuracy`, or `pass@4 of accuracy`."""
-        return f"{self.outcome} of {self.value}" if self.outcome else self.value
+        return f"{self.outcome} of {self.value}" if self.k else self.value
+
+    def samples_in(self, config: Mapping[str, Any]) -> int | None:
+        """Return the samples of an item in this configuration; None where they are not told by whole numbers."""
+        if not isinstance(self.samples, list):
+            return self.samples
+        found = [dotted.get(config, key, None) for key in self.samples]
+        return math.prod(found) if all(type(number) is int for number in found) else None
 
     @model_validator(mode="after")
     def _samples_are_right_or_wrong(self) -> Self:
-        if self.outcome and self.direction != "max":
-            raise ValueError(f"outcome: {self.outcome} counts right samples; it needs `direction: max`")
+        if self.pass_at and self.cons_at:
+            raise ValueError("pass_at and cons_at: one of them is compared; ask for one")
+        if self.k and (self.samples is None or self.direction != "max"):
+            raise ValueError(f"{self.outcome} counts right samples; it needs `samples` and `direction: max`")
+        if isinstance(self.samples, int) and self.k > self.samples:
+            raise ValueError(f"{self.outcome} needs {self.k} samples, and items have {self.samples}; ask for fewer")
         return self
 
     @model_validator(mode="after")

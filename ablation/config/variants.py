@@ -18,8 +18,8 @@ from ablation.config.study_file import (
     check_all_read,
     check_commands,
     check_keys,
-    check_outcome,
     check_reaches_results,
+    check_samples,
     check_variants,
     config_model,
     import_parts,
@@ -93,7 +93,7 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
     mistakes.refuse()
     published = read_published(configs, written, file)
     check_variants(configs, written, published, file, variants)
-    check_outcome(written, file, {variant.name: variant.values for variant in variants.values()})
+    check_samples(written, file, {variant.name: variant.values for variant in variants.values()})
     parts = None if written.parts is None else import_parts(written.parts, file)
     return Study(name, file, written, model, parts, stages, variants, published)
 

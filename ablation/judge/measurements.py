@@ -20,6 +20,7 @@ from ablation.plan.plan_file import PlannedVariant
 from ablation.store.database import ENDED_WELL, Store
 
 Run = tuple[str, int]  # variant, seed
+_MEAN = {"samples": None, "pass_at": None, "cons_at": None}  # of another value than the plan's
 PACKAGES = ("torch", "transformers", "vllm")
 
 
@@ -73,6 +74,7 @@ class Measurements:
     cluster_fault: str = ""  # an item that two runs put into different clusters
     environments: Mapping[Run, Mapping[str, Environment]] = field(default_factory=dict)  # by stage
     no_shares: Mapping[Run, str] = field(default_factory=dict)  # why the plan's outcome is not in a run's items
+    samples: Mapping[str, int] = field(default_factory=dict)  # of an item, that its value is the mean of, by variant
     imported: bool = False  # other programs made the runs
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
 
@@ -312,7 +314,7 @@ def warnings(study: Measurements, variants: Sequence[str]) -> tuple[Warned, ...]
 def read_measurements(store: Store, name: str, value: str | None = None) -> Measurements:
     """Read one study from the database; `value` names another item value than the analysis plan's, as its mean."""
     definition = store.study(name)
-    analysis = definition.analysis.model_copy(update={"value": value, "outcome": None} if value else {})
+    analysis = definition.analysis.model_copy(update={"value": value} | _MEAN if value else {})
     variants = store.variants(name)
     runs = store.runs(name)
     # Rows stand in the order of the plan, where added seeds follow those that were there.
@@ -326,7 +328,8 @@ def read_measurements(store: Store, name: str, value: str | None = None) -> Meas
     )
     broken = _broken_rules(store, name)
     values, duplicates = _item_values(store, name, analysis)
-    no_shares = _outcomes(values, analysis, variants)
+    samples = {variant.name: count for variant in variants if (count := analysis.samples_in(variant.resolved))}
+    no_shares = _outcomes(values, analysis, samples)
     clusters, cluster_fault = _named_clusters(store, name, analysis)
     return Measurements(
         name=name,
@@ -338,6 +341,7 @@ def read_measurements(store: Store, name: str, value: str | None = None) -> Meas
         values=values,
         duplicates=duplicates,
         no_shares=no_shares,
+        samples={} if analysis.k else samples,
         clusters=clusters,
         cluster_fault=cluster_fault,
         stages=stages,
@@ -383,18 +387,18 @@ def _item_values(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run,
 
 
 def _outcomes(
-    values: dict[Run, dict[str, pd.Series]], analysis: Analysis, variants: Sequence[PlannedVariant]
+    values: dict[Run, dict[str, pd.Series]], analysis: Analysis, samples: Mapping[str, int]
 ) -> dict[Run, str]:
     """Put the plan's outcome, if it has one, in place of the items' means; return why it cannot be in some runs."""
-    if (plan := analysis.outcome) is None:
+    if not analysis.k:
         return {}
-    outcome, faults = Outcome.planned(plan), {}
-    samples = {variant.name: plan.count(variant.resolved) for variant in variants}
+    outcome, faults = Outcome("pass" if analysis.pass_at else "cons", analysis.k), {}
     for run, by_subset in values.items():
         for subset, series in by_subset.items():
-            count = samples[run[0]]
-            if count is None or count < plan.k:
-                faults[run] = f"{count or 'an unknown number of'} samples of an item, and {plan} needs {plan.k}"
+            count = samples.get(run[0], 0)
+            if count < outcome.k:
+                told = f"{count or 'an unknown number of'} samples of an item"
+                faults[run] = f"{told}, and {analysis.outcome} needs {outcome.k}"
                 continue
             found, odd = of_shares(series.to_numpy(), count, outcome)
             if odd is None:

@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from ablation.config.study_schema import SamplesOutcome
 from ablation.judge.significance import Array
 
 
@@ -24,11 +23,6 @@ class Outcome:
 
     kind: Literal["pass", "cons"]
     k: int
-
-    @classmethod
-    def planned(cls, plan: SamplesOutcome) -> "Outcome":
-        """As an analysis plan has it."""
-        return cls("pass" if plan.pass_at is not None else "cons", plan.k)
 
     @property
     def option(self) -> str:

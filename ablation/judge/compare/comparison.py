@@ -349,6 +349,7 @@ def measurements(name: str, arms: Sequence[Arm], analysis: Analysis, lineage: Ma
         duplicates=frozenset(),  # the readers refuse them
         stages=pd.DataFrame({"variant": [], "seed": [], "key": [], "hours": []}),
         clusters=clusters,
+        samples={arm.name: min(sheet.facts.repeats for sheet in arm.sheets) for arm in arms},
     )
 
 

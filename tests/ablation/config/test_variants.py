@@ -205,12 +205,12 @@ STUDY_REFUSALS = {
         "analysis.edges = 'v20': there is no such variant",
     ),
     "more samples than there are": (
-        {"analysis": {**STUDY["analysis"], "direction": "max", "outcome": {"pass_at": 101, "samples": ["size"]}}},
-        "analysis.outcome = 'pass@101': items of base have 100 samples",
+        {"analysis": {**STUDY["analysis"], "direction": "max", "pass_at": 101, "samples": ["size"]}},
+        "analysis = 'pass@101': items of base have 100 samples",
     ),
     "samples that are no number": (
-        {"analysis": {**STUDY["analysis"], "direction": "max", "outcome": {"cons_at": 2, "samples": ["sise"]}}},
-        "analysis.outcome.samples = ['sise']: base has no whole number there",
+        {"analysis": {**STUDY["analysis"], "samples": ["sise"]}},
+        "analysis.samples = ['sise']: base has no whole number there",
     ),
     "health stage": ({"health": [{**STUDY["health"][0], "stage": "trein"}]}, "trein"),
     "health key": ({"health": [{**STUDY["health"][0], "level": 1}]}, "health.0.level = 1"),
