@@ -277,27 +277,13 @@ def _judgement(commands: _Commands) -> None:
     _add_json(trust)
     _add_study(trust)
     _audit(add("audit", "audit", "Check a study's published numbers, and compare them with ours; or check any table."))
-    size = add(
-        "plan",
-        "plan",
-        "How many seeds and items find an effect, and their cost: the smallest detectable effect of each size.",
+    _plan(
+        add(
+            "plan",
+            "plan",
+            "How many seeds and items find an effect, and their cost: the smallest detectable effect of each size.",
+        )
     )
-    _add_json(size)
-    size.add_argument("study", nargs="?", metavar="STUDY", help="whose results tell the noise")
-    size.add_argument("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
-    size.add_argument("--effect", type=float, required=True, metavar="E", help="the effect that is to be found")
-    size.add_argument("--power", type=float, default=0.8, metavar="P", help="with this probability (default: 0.8)")
-    size.add_argument(
-        "--pilot", nargs="+", type=Path, default=[], metavar="PATH", help="other results, or evaluations of two sides"
-    )
-    size.add_argument("--seed-sd", type=float, metavar="SD", help="of the difference of two runs, seed by seed, stated")
-    size.add_argument("--item-sd", type=float, metavar="SD", help="of that difference, item by item, over many seeds")
-    size.add_argument("--family", type=int, default=1, metavar="N", help="edges of a stated noise (default: 1)")
-    size.add_argument(
-        "--seeds", type=int, nargs="+", metavar="N", help="rows of the table (default: 3 to 20, or looks)"
-    )
-    size.add_argument("--items", type=int, nargs="+", metavar="N", help="likewise (default: as many, 2 and 4 times)")
-    size.add_argument("--hours", type=float, metavar="H", help="refuse if no plan finds the effect in so many")
     more = add(
         "decide", "analysis", "Add seeds to the edges that are undecided, until decided or the budget is used up."
     )
@@ -377,6 +363,33 @@ def _requirement(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--require", choices=("not worse", "better", "equivalent"), help=text)
     said = "print the answers as Markdown, and append them to the file that GITHUB_STEP_SUMMARY names"
     parser.add_argument("--markdown", action="store_true", help=said)
+
+
+def _plan(size: argparse.ArgumentParser) -> None:
+    """Add the arguments of plan: where the noise is told, what is to be found, the sizes to look at."""
+    _add_json(size)
+    size.add_argument("study", nargs="?", metavar="STUDY", help="whose results tell the noise")
+    size.add_argument("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
+    size.add_argument("--effect", type=float, required=True, metavar="E", help="the effect that is to be found")
+    size.add_argument("--power", type=float, default=0.8, metavar="P", help="with this probability (default: 0.8)")
+    size.add_argument(
+        "--pilot", nargs="+", type=Path, default=[], metavar="PATH", help="other results, or evaluations of two sides"
+    )
+    size.add_argument("--seed-sd", type=float, metavar="SD", help="of the difference of two runs, seed by seed, stated")
+    size.add_argument("--item-sd", type=float, metavar="SD", help="of that difference, item by item, over many seeds")
+    said = "of the difference of two samples of an item, stated (default: estimated, if samples are right or wrong)"
+    size.add_argument("--sample-sd", type=float, metavar="SD", help=said)
+    size.add_argument("--checkpoint-sd", type=float, metavar="SD", help="of that of two runs, checkpoint by checkpoint")
+    size.add_argument("--family", type=int, default=1, metavar="N", help="edges of a stated noise (default: 1)")
+    size.add_argument(
+        "--seeds", type=int, nargs="+", metavar="N", help="rows of the table (default: 3 to 20, or looks)"
+    )
+    size.add_argument("--items", type=int, nargs="+", metavar="N", help="likewise (default: as many, 2 and 4 times)")
+    size.add_argument("--samples", type=int, nargs="+", metavar="N", help="likewise: of an item (default: as many)")
+    size.add_argument(
+        "--checkpoints", type=int, nargs="+", metavar="N", help="likewise: that are averaged (default: as many)"
+    )
+    size.add_argument("--hours", type=float, metavar="H", help="refuse if no plan finds the effect in so many")
 
 
 def _audit(check: argparse.ArgumentParser) -> None:

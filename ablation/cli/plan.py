@@ -5,23 +5,28 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from ablation.cli.common import aligned, check_study, price_per_hour, print_json, results_folder
+from ablation.config import dotted
 from ablation.contract.errors import ConfigError
 from ablation.judge.decide import read_seeded_stages
 from ablation.judge.edges import Correction, Edge, judge_edges
 from ablation.judge.gate import chosen
 from ablation.judge.measurements import Measurements, read_measurements
-from ablation.judge.planning import MOST_SEEDS, Cost, Level, Pilot, detectable, fewest_seeds, split
+from ablation.judge.planning import MOST_SEEDS, Cost, Evaluated, Level, Pilot, detectable, fewest_seeds, of_draws, split
 from ablation.judge.power import minimal_detectable_effect
 from ablation.judge.significance import look_weights
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
 SEEDS = (3, 5, 8, 12, 20)
-_Source = tuple[Measurements, Callable[[Sequence[Edge], int], Cost | None]]
+_PARTS = ("seed", "item", "sample", "checkpoint")  # of a noise that may be stated
+_EVALUATED = ("items", "samples", "checkpoints")
+_Source = tuple[Measurements, Callable[[Sequence[Edge], Evaluated], Cost | None], int]  # with averaged checkpoints
 
 
 def run_plan(arguments: argparse.Namespace) -> int:
@@ -33,11 +38,12 @@ def run_plan(arguments: argparse.Namespace) -> int:
         weights: dict[int, float] = {}
         said = f"stated noise, alpha 0.05 / {arguments.family}"
     else:
-        study, cost_of = _of_evaluations(arguments.pilot) if _two(arguments) else _of_results(arguments)
+        study, cost_of, averaged = _of_evaluations(arguments.pilot) if _two(arguments) else _of_results(arguments)
         edges = judge_edges(study)
         tried = _known(chosen(edges, arguments.edges))
-        pilots = [split(edge) for edge in tried]
-        cost = cost_of(tried, max(pilot.items for pilot in pilots))
+        pilots = [_pilot(study, edge, averaged, arguments) for edge in tried]
+        largest = max(pilots, key=lambda pilot: pilot.items)
+        cost = cost_of(tried, (largest.items, largest.samples, largest.checkpoints))
         alone, looks = Correction.of(study, edges).level, study.analysis.looks
         weights = look_weights(looks) if looks else {}
         edges_ = "1 edge" if len(tried) == 1 else f"{len(tried)} edges"
@@ -51,10 +57,16 @@ def run_plan(arguments: argparse.Namespace) -> int:
         return minimal_detectable_effect(pilot.noise(pilot.seeds, pilot.items), alone)
 
     pilots.sort(key=noisy)
-    items = max(pilot.items for pilot in pilots)
+    items, middle = max(pilot.items for pilot in pilots), _middle(pilots)
     sizes = Sizes(
         arguments.seeds or tuple(weights) or SEEDS,
-        arguments.items or (items, 2 * items, 4 * items),
+        list(
+            product(
+                arguments.items or (items, 2 * items, 4 * items),
+                arguments.samples or [middle.samples],
+                arguments.checkpoints or [middle.checkpoints],
+            )
+        ),
         cost,
         price_per_hour() if cost else None,
     )
@@ -63,7 +75,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
         print_json("plan", as_rows(question, pilots, sizes), notes=list(smallest(question, pilots, sizes)))
         return 0
     text = in_words(question, pilots, sizes)
-    print(f"from {said}; the table is of {_middle(pilots).name}\n\n{text}")
+    print(f"from {said}; the table is of {middle.name}\n\n{text}")
     return 0
 
 
@@ -73,9 +85,12 @@ def _check(arguments: argparse.Namespace) -> None:
     for option, least, most, wanted in (
         ("effect", tiny, huge, "one above 0, below inf"),
         ("power", tiny, 1 - sys.float_info.epsilon, "one above 0, below 1"),
-        *((option, 0, huge, "one of at least 0") for option in ("hours", "seed_sd", "item_sd")),
+        *(
+            (name, 0, huge, "one of at least 0")
+            for name in ("hours", "seed_sd", "item_sd", "sample_sd", "checkpoint_sd")
+        ),
         ("seeds", 2, 10**9, "at least 2"),
-        ("items", 1, 10**9, "at least 1"),
+        *((name, 1, 10**9, "at least 1") for name in ("items", "samples", "checkpoints")),
     ):
         given = getattr(arguments, option)
         for value in given if isinstance(given, list) else [] if given is None else [given]:
@@ -101,8 +116,42 @@ def _two(arguments: argparse.Namespace) -> bool:
 
 
 def _stated(arguments: argparse.Namespace) -> Pilot:
-    items = arguments.items[0]
-    return Pilot("the noise as stated", 2, items, arguments.seed_sd**2, 0.0, arguments.item_sd**2 / items)
+    """As it is with the first of `--items`, `--samples` and `--checkpoints`."""
+    items, samples, checkpoints = (
+        (given or [1])[0] for given in (arguments.items, arguments.samples, arguments.checkpoints)
+    )
+    drawn = min((arguments.sample_sd or 0.0) ** 2 / (items * samples * checkpoints), arguments.seed_sd**2)
+    pilot = Pilot("the noise as stated", 2, items, arguments.seed_sd**2, drawn, arguments.item_sd**2 / items)
+    return _evaluated(pilot, samples, checkpoints, None, arguments)
+
+
+def _pilot(study: Measurements, edge: Edge, averaged: int, arguments: argparse.Namespace) -> Pilot:
+    """The noise of an edge, whose values are means over so many checkpoints."""
+    total = study.samples.get(edge.child, 1)
+    samples, checkpoints = (total // averaged, averaged) if total % averaged == 0 else (total, 1)
+    return _evaluated(split(edge), samples, checkpoints, of_draws(study, edge), arguments)
+
+
+def _evaluated(
+    pilot: Pilot, samples: int, checkpoints: int, drawn: float | None, arguments: argparse.Namespace
+) -> Pilot:
+    """The pilot with what its samples and checkpoints add to its noise, estimated or as the options state it.
+
+    Raises:
+        ConfigError: a number of samples or of checkpoints is asked for, and nothing tells what it changes.
+    """
+    if arguments.sample_sd is not None:
+        drawn = arguments.sample_sd**2 / (pilot.items * samples * checkpoints)
+    if arguments.samples and drawn is None:
+        problem = "nothing tells what drawing an item's samples adds to the noise"
+        raise ConfigError("plan", "--samples", None, problem, "state it with --sample-sd (docs/plan.md)")
+    of_checkpoints = arguments.checkpoint_sd is not None
+    fewer = min(arguments.checkpoints or [checkpoints]) < checkpoints
+    if arguments.checkpoints and not of_checkpoints and (fewer or drawn is None):
+        problem = "nothing tells what averaging over checkpoints takes from the noise"
+        raise ConfigError("plan", "--checkpoints", None, problem, "state it with --checkpoint-sd (docs/plan.md)")
+    between = arguments.checkpoint_sd**2 / checkpoints if of_checkpoints else 0.0
+    return pilot.evaluated(samples, checkpoints, drawn or 0.0, between)
 
 
 def _of_results(arguments: argparse.Namespace) -> _Source:
@@ -110,13 +159,17 @@ def _of_results(arguments: argparse.Namespace) -> _Source:
     with Store(load_or_collect(arguments.pilot[0] if arguments.pilot else results_folder(arguments))) as store:
         check_study(store, "plan", arguments.study)
         study, stages = read_measurements(store, arguments.study), read_seeded_stages(store, arguments.study)
-        last = store.study(arguments.study).last_stage
+        definition = store.study(arguments.study)
 
-    def cost(edges: Sequence[Edge], items: int) -> Cost | None:
+    def cost(edges: Sequence[Edge], evaluated: Evaluated) -> Cost | None:
         names = {name for edge in edges for name in (edge.child, edge.parent)}
-        return Cost.of(stages, last, names, items) if stages["hours"].any() else None
+        return Cost.of(stages, definition.last_stage, names, evaluated) if stages["hours"].any() else None
 
-    return study, cost
+    averaged = definition.table.means_over
+    if averaged is None or study.analysis.protocol not in averaged.protocols:
+        return study, cost, 1
+    counts = {dotted.get(variant.resolved, averaged.key, 1) for variant in study.variants}
+    return study, cost, counts.pop() if len(counts) == 1 else 1
 
 
 def _of_evaluations(paths: Sequence[Path]) -> _Source:
@@ -126,7 +179,7 @@ def _of_evaluations(paths: Sequence[Path]) -> _Source:
 
     a, b = (expand([str(path)]) for path in paths)
     rules = Rules(margin=1.0, allow=frozenset({"prompt", "target", "task"}), flips=0)
-    return compare_sides(a, b, None, Options(), rules).measured, lambda *_: None
+    return compare_sides(a, b, None, Options(), rules).measured, lambda *_: None, 1
 
 
 def _known(edges: Sequence[Edge]) -> list[Edge]:
@@ -157,13 +210,24 @@ class Sizes:
     """The sizes of the table, what they cost, and the price of a device-hour."""
 
     seeds: Sequence[int]
-    items: Sequence[int]
+    evaluated: Sequence[Evaluated]
     cost: Cost | None
     price: float | None
 
-    def hours(self, seeds: int, items: int, *, all_of_it: bool = False) -> float | None:
+    def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool = False) -> float | None:
         """Device-hours that are still to run, or all of it; None where nothing tells."""
-        return None if self.cost is None else self.cost.hours(seeds, items, all_of_it=all_of_it)
+        return None if self.cost is None else self.cost.hours(seeds, evaluated, all_of_it=all_of_it)
+
+    def named(self, evaluated: Evaluated) -> str:
+        """In words."""
+        items, samples, checkpoints = evaluated
+        of_each = f" with {samples} samples each" if any(others[1] > 1 for others in self.evaluated) else ""
+        averaged = (
+            f" at {checkpoints} checkpoint{'s' * (checkpoints > 1)}"
+            if any(others[2] > 1 for others in self.evaluated)
+            else ""
+        )
+        return f"{items:,} items{of_each}{averaged}"
 
 
 def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
@@ -177,6 +241,8 @@ def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
     heads = {
         "seeds": "seeds",
         "items": "items",
+        "samples": "samples",
+        "checkpoints": "checkpoints",
         "effect": f"found with {question.power:.0%}",
         "range": "likely range",
         "noisiest": pilots[-1].name,
@@ -188,13 +254,14 @@ def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
         {
             **{name: f"{value:.3g}" for name, value in row.items() if value is not None},
             "seeds": str(row["seeds"]),
-            "items": f"{row['items']:,}",
+            **{name: f"{row[name]:,}" for name in _EVALUATED},
             "range": f"{row['low']:.3g} to {row['high']:.3g}",
             **({"cost": f"{row['cost']:.2f}"} if row["cost"] is not None else {}),
         }
         for row in as_rows(question, pilots, sizes)
     ]
-    columns = [[heads[name], *(row[name] for row in found)] for name in heads if name in found[0]]
+    once = {name for name in _EVALUATED[1:] if {row[name] for row in found} == {"1"}}
+    columns = [[heads[name], *(row[name] for row in found)] for name in heads if name in found[0] and name not in once]
     table = aligned(list(zip(*columns, strict=True)), [True] * len(columns))
     return "\n".join([*table, "", *smallest(question, pilots, sizes)])
 
@@ -202,15 +269,17 @@ def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
 def as_rows(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> list[dict[str, Any]]:
     """A map for each size: what is found, on the edge in the middle and on the noisiest, and what it costs."""
     rows = []
-    for items in sizes.items:
+    for evaluated in sizes.evaluated:
+        items, *draws = evaluated
+        middle, noisiest = _middle(pilots).at(*draws), pilots[-1].at(*draws)
         for seeds in sizes.seeds:
             level = question.level(seeds)
-            effect, low, high = detectable(_middle(pilots), seeds, items, level, question.power)
-            several = len(pilots) > 1
-            noisiest = detectable(pilots[-1], seeds, items, level, question.power)[0] if several else None
-            left = sizes.hours(seeds, items)
-            row = {"seeds": seeds, "items": items, "effect": effect, "low": low, "high": high, "noisiest": noisiest}
-            row |= {"hours": sizes.hours(seeds, items, all_of_it=True), "hours_to_run": left}
+            effect, low, high = detectable(middle, seeds, items, level, question.power)
+            most = detectable(noisiest, seeds, items, level, question.power)[0] if len(pilots) > 1 else None
+            left = sizes.hours(seeds, evaluated)
+            row: dict[str, Any] = {"seeds": seeds, **dict(zip(_EVALUATED, evaluated, strict=True)), "effect": effect}
+            row |= {"low": low, "high": high, "noisiest": most}
+            row |= {"hours": sizes.hours(seeds, evaluated, all_of_it=True), "hours_to_run": left}
             rows.append(row | {"cost": None if left is None or not sizes.price else left * sizes.price})
     return rows
 
@@ -225,21 +294,22 @@ def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Itera
     wanted = f"an effect of {question.effect:g} with {question.power:.0%}"
     for pilot in dict.fromkeys((middle, noisiest)):
         found = [
-            (sizes.hours(seeds, items) or 0.0, items * seeds, items, seeds)
-            for items in sizes.items
-            if (seeds := fewest_seeds(pilot, question.effect, items, question.level, question.power)) is not None
+            (sizes.hours(seeds, of) or 0.0, prod(of) * seeds, of, seeds)
+            for of in sizes.evaluated
+            if (seeds := fewest_seeds(pilot.at(*of[1:]), question.effect, of[0], question.level, question.power))
+            is not None
         ]
         if not found:
-            most = f"{MOST_SEEDS} seeds of {max(sizes.items):,} items"
+            most = f"{MOST_SEEDS} seeds of {sizes.named(max(sizes.evaluated))}"
             if question.hours is not None and pilot is middle:
                 raise ConfigError("plan", "--hours", question.hours, f"{most} do not find {wanted}", "plan more items")
             yield f"{pilot.name}: not even {most} find {wanted}"
             continue
-        hours, _, items, seeds = min(found)
+        hours, _, of, seeds = min(found)
         if question.hours is not None and pilot is middle and hours > question.hours:
-            problem = f"no plan finds {wanted} below {hours:.3g} device-hours ({seeds} seeds of {items:,} items)"
+            problem = f"no plan finds {wanted} below {hours:.3g} device-hours ({seeds} seeds of {sizes.named(of)})"
             raise ConfigError("plan", "--hours", question.hours, problem, "allow more, or ask for a larger effect")
-        yield f"{pilot.name}: {seeds} seeds of {items:,} items find {wanted}" + _below(sizes, hours)
+        yield f"{pilot.name}: {seeds} seeds of {sizes.named(of)} find {wanted}" + _below(sizes, hours)
 
 
 def _below(sizes: Sizes, hours: float) -> str:

@@ -1,6 +1,7 @@
 """How many seeds and items will find an effect, estimated from a pilot's noise, and how sure that is.
 
     split(edge) -> Pilot                                     the noise of an edge, by what lowers it
+    of_draws(study, edge) -> variance | None                 what is due to drawing an item's samples
     detectable(pilot, size, level, power) -> (effect, low, high)
     fewest_seeds(pilot, effect, items, level, power) -> int | None
     Cost.of(stages, last, variants)                          device-hours of a size, shared stages counted once
@@ -10,16 +11,18 @@ The pilot's variances are estimates. The power that is promised is its mean over
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, replace
+from math import inf, prod
 
 import numpy as np
 import pandas as pd
 from scipy import optimize
 
 from ablation.judge.budget import Prices
-from ablation.judge.edges import Measured
+from ablation.judge.edges import Edge, Measured
+from ablation.judge.measurements import Measurements, paired_arms
 from ablation.judge.moderation import FEWEST_SEEDS
+from ablation.judge.outcomes import Outcome, of_shares
 from ablation.judge.power import minimal_detectable_effect, power, variance_ratios
 from ablation.judge.significance import Noise
 
@@ -43,6 +46,21 @@ class Pilot:
     prior_df: float = 0.0  # that a study's other variants add to any number of seeds
     item_df: float = inf
     unseen: float = 0.0
+    samples: int = 1  # of an item, at each of the checkpoints
+    checkpoints: int = 1  # over which a run's values are averaged
+    drawn: float = 0.0  # the part of `sampling` that falls with samples and checkpoints
+    between: float = 0.0  # the part of `variance` that falls with checkpoints alone
+    planned: tuple[int, int] | None = None  # samples and checkpoints of the study; None: as here
+
+    def evaluated(self, samples: int, checkpoints: int, drawn: float, between: float) -> "Pilot":
+        """The pilot, of which so much of one seed's variance is due to drawing samples and to the checkpoint."""
+        drawn = min(drawn, self.sampling)
+        between = min(between, self.variance - self.sampling)
+        return replace(self, samples=samples, checkpoints=checkpoints, drawn=drawn, between=between)
+
+    def at(self, samples: int, checkpoints: int) -> "Pilot":
+        """The same pilot, for a study with so many samples of an item and averaged checkpoints."""
+        return replace(self, planned=(samples, checkpoints))
 
     @property
     def ratios(self) -> list[float]:
@@ -52,11 +70,13 @@ class Pilot:
     def noise(self, seeds: int, items: int, ratio: float = 1.0) -> Noise:
         """The noise of a number of seeds and items if the variance between seeds were `ratio` times the estimate."""
         fewer = self.items / items
-        variance = max(self.variance * ratio, self.sampling) - self.sampling * (1 - fewer)
+        samples, checkpoints = self.planned or (self.samples, self.checkpoints)
+        drawn = self.drawn * self.samples * self.checkpoints / (samples * checkpoints)
+        known, between = self.sampling + self.between, self.between * self.checkpoints / checkpoints
+        variance = max(self.variance * ratio, known) - known + (self.sampling - self.drawn + drawn) * fewer + between
         prior = self.prior_df if seeds >= FEWEST_SEEDS else 0.0
         item_df = (self.item_df + 1) / fewer - 1
-        shared, unseen, residual = self.shared * fewer, self.unseen * fewer, self.sampling * fewer / seeds
-        return Noise(variance / seeds, seeds - 1 + prior, shared, item_df, unseen, residual)
+        return Noise(variance / seeds, seeds - 1 + prior, self.shared * fewer, item_df, self.unseen * fewer)
 
     def power(self, effect: float, seeds: int, items: int, level: float) -> float:
         """The chance to find an effect, over all that the true variance may be."""
@@ -65,21 +85,44 @@ class Pilot:
 
 def split(edge: Measured) -> Pilot:
     """The noise of a judged edge of at least two seeds."""
+    assert edge.estimate is not None
     noise, seeds = edge.noise, edge.seeds
     variance = noise.seed_variance * seeds
+    # The items' noise of the mean over these very seeds is what seeds share, and the rest, which falls with seeds too.
+    sampling = max(edge.estimate.of_items.item_variance - noise.item_variance, 0.0) * seeds
+    if edge.estimate.items_only:
+        sampling = 0.0
     prior = noise.seed_df - (seeds - 1)
     return Pilot(
         name=f"{edge.parent} -> {edge.child}",
         seeds=seeds,
         items=edge.items,
         variance=variance,
-        sampling=min(noise.residual * seeds, variance),
+        sampling=min(sampling, variance),
         shared=noise.item_variance,
         df=noise.seed_df,
         prior_df=prior,
         item_df=noise.item_df,
         unseen=noise.unseen,
     )
+
+
+def of_draws(study: Measurements, edge: Edge) -> float | None:
+    """The variance of one seed's difference that drawing an item's samples makes, if they are independent.
+
+    A share v of right samples has the variance v (1 - v) / (samples - 1). None where the number of samples is not
+    known, is 1 or not the same in both arms, or the values are no such shares.
+    """
+    samples = study.samples.get(edge.child, 1)
+    if samples < 2 or samples != study.samples.get(edge.parent):
+        return None
+    variance = 0.0
+    for arm in paired_arms(study, [edge.parent, edge.child])[0]:
+        for values in arm.values:
+            if of_shares(values.ravel(), samples, Outcome("pass", 1))[1] is not None:
+                return None
+            variance += float((values * (1 - values)).mean()) / (samples - 1) / values.shape[-1]
+    return variance / len(study.analysis.subsets) ** 2
 
 
 def detectable(pilot: Pilot, seeds: int, items: int, level: float, wanted: float) -> tuple[float, float, float]:
@@ -112,31 +155,36 @@ def fewest_seeds(pilot: Pilot, effect: float, items: int, level: Level, wanted: 
     return high
 
 
+Evaluated = tuple[int, int, int]  # items, samples of an item, averaged checkpoints
+
+
 @dataclass(frozen=True)
 class Cost:
-    """Device-hours of a study's seeded stages; the last stage, the evaluation, scales with the items."""
+    """Device-hours of a study's seeded stages; the last stage, the evaluation, scales with what it evaluates."""
 
     prices: Prices
     last: frozenset[str]  # units of the last stage
     paid: Mapping[str, int]  # seeds that each unit has
     variants: frozenset[str]
-    items: int
+    evaluated: Evaluated
 
     @classmethod
-    def of(cls, stages: pd.DataFrame, last: str, variants: Iterable[str], items: int) -> "Cost":
+    def of(cls, stages: pd.DataFrame, last: str, variants: Iterable[str], evaluated: Evaluated) -> "Cost":
         """From rows (variant, stage, key, hours, seed) of the seeded stages, in the order of the plan."""
         prices, names = Prices.of_stages(stages), frozenset(variants)
         evaluations = frozenset(map(str, stages.loc[stages["stage"] == last, "key"]))
         counts = stages[stages["hours"] > 0].groupby("variant")["seed"].nunique()
-        return cls(prices, evaluations, prices.paid({str(name): int(n) for name, n in counts.items()}), names, items)
+        return cls(
+            prices, evaluations, prices.paid({str(name): int(n) for name, n in counts.items()}), names, evaluated
+        )
 
-    def hours(self, seeds: int, items: int, *, all_of_it: bool) -> float:
-        """Device-hours of a number of seeds and items, or of the part that has not run."""
+    def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool) -> float:
+        """Device-hours of a number of seeds so evaluated, or of the part that has not run."""
         units = frozenset().union(*(self.prices.units.get(name, frozenset()) for name in self.variants))
-        return sum(self._of(unit, seeds, items, all_of_it=all_of_it) for unit in sorted(units))
+        return sum(self._of(unit, seeds, evaluated, all_of_it=all_of_it) for unit in sorted(units))
 
-    def _of(self, unit: str, seeds: int, items: int, *, all_of_it: bool) -> float:
+    def _of(self, unit: str, seeds: int, evaluated: Evaluated, *, all_of_it: bool) -> float:
         price, evaluates = self.prices.hours.get(unit, 0.0), unit in self.last
-        anew = all_of_it or (evaluates and items != self.items)
+        anew = all_of_it or (evaluates and evaluated != self.evaluated)
         left = seeds if anew else max(seeds - self.paid.get(unit, 0), 0)
-        return left * price * (items / self.items if evaluates else 1.0)
+        return left * price * (prod(evaluated) / prod(self.evaluated) if evaluates else 1.0)

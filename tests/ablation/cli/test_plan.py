@@ -1,10 +1,13 @@
 """The command plan: what finds an effect, and what it costs, before it runs."""
 
+import json
 import re
 import shlex
 import textwrap
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from ablation.cli.main import main
@@ -57,6 +60,70 @@ def test_two_sides_of_another_tool_are_a_pilot(tmp_path, capsys):
     assert "from the noise of 1 edge, 3 seeds of 60 items" in capsys.readouterr().out
 
 
+def rows_of(capsys, *words):
+    """{(samples, checkpoints): row} of `--json`, and what the notes say."""
+    assert main(["plan", *words, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    return {(row["samples"], row["checkpoints"]): row for row in printed["rows"]}, " ".join(printed["notes"])
+
+
+def test_samples_and_checkpoints_lower_their_own_part_of_a_stated_noise(capsys):
+    words = ["--effect", "0.05", "--seed-sd", "0.03", "--item-sd", "0.1", "--items", "100", "--seeds", "6"]
+    words += ["--samples", "2", "8", "--checkpoints", "1", "3", "--sample-sd", "0.2", "--checkpoint-sd", "0.02"]
+    found, said = rows_of(capsys, *words)
+    drawn, between = 0.2**2 / (100 * 2), 0.02**2
+    for (samples, checkpoints), row in found.items():
+        left = 0.03**2 - drawn * (1 - 2 / (samples * checkpoints)) - between * (1 - 1 / checkpoints)
+        noise = Pilot("", 2, 100, left, 0.0, 0.1**2 / 100).noise(6, 100)
+        assert row["effect"] == pytest.approx(minimal_detectable_effect(noise, 0.05))
+    assert found.keys() == {(2, 1), (2, 3), (8, 1), (8, 3)}
+    assert "7 seeds of 100 items with 2 samples each at 1 checkpoint find" in said
+    assert main(["plan", *words]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split()[:4] == ["seeds", "items", "samples", "checkpoints"]
+
+
+def test_the_samples_of_another_tools_items_tell_their_noise(tmp_path, capsys):
+    """Of even chances drawing is all the noise there is; how much that was stays uncertain."""
+    rng, sides = np.random.default_rng(4), {}
+    for name in ("a", "b"):
+        right = rng.random((5, 200, 4)) < 0.5
+        frame = pd.DataFrame({"value": right.ravel().astype(int), "sample": np.tile(range(4), 1000)})
+        frame["item"], frame["seed"] = np.tile(np.repeat(range(200), 4), 5), np.repeat(range(5), 800)
+        sides[name] = str(tmp_path / f"{name}.csv")
+        frame.to_csv(sides[name], index=False)
+    words = ["--effect", "0.05", "--seeds", "5", "--items", "200", "--pilot", *sides.values()]
+    found, _ = rows_of(capsys, *words, "--samples", "4", "64")
+    assert found[64, 1]["effect"] < 0.75 * found[4, 1]["effect"]
+    same, _ = rows_of(capsys, *words, "--samples", "4", "64", "--sample-sd", "0")
+    assert same[64, 1]["effect"] == pytest.approx(same[4, 1]["effect"])
+    assert rows_of(capsys, *words)[0].keys() == {(4, 1)}
+    assert main(["plan", *words, "--checkpoints", "2"]) == 0  # at least as much as twice the samples
+    assert "with 4 samples each at 2 checkpoints" in capsys.readouterr().out
+
+
+def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
+    plan = simulate(tmp_path, [Study("one", seeds=5, variants=2, seed_sd=0.02, items={"a": 400})])
+    content = json.loads(plan.read_text())
+    content["studies"][0]["table"]["means_over"] = {"key": "averaged", "protocols": ["edited"]}
+    content["studies"][0]["analysis"]["samples"] = 6
+    for variant in content["studies"][0]["variants"]:
+        variant["resolved"]["averaged"] = 3
+    plan.write_text(json.dumps(content))
+    collect(tmp_path)
+    words = ["one", "--effect", "0.05", "--seeds", "5", "--items", "400", "--results", str(tmp_path)]
+    found, _ = rows_of(capsys, *words, "--samples", "2", "4", "--checkpoints", "3", "6")
+    hours = {size: row["hours"] * 3600 / 12.5 / 10 for size, row in found.items()}  # stages of 12.5 s, a training each
+    assert hours == {
+        (2, 3): pytest.approx(2),
+        (4, 3): pytest.approx(3),
+        (2, 6): pytest.approx(3),
+        (4, 6): pytest.approx(5),
+    }
+    assert found[2, 3]["hours_to_run"] == 0
+    assert main(["plan", *words, "--checkpoints", "2"]) == 2
+    assert "--checkpoints: nothing tells what averaging over checkpoints takes" in capsys.readouterr().err
+
+
 def test_a_plan_pays_for_not_knowing_the_noise():
     sure, guessed = (Pilot("", 5, 200, 1e-3, 4e-4, 1e-5, df=df) for df in (float("inf"), 4))
     assert detectable(guessed, 8, 200, 0.05, 0.8)[0] > detectable(sure, 8, 200, 0.05, 0.8)[0]
@@ -77,6 +144,9 @@ def test_a_plan_pays_for_not_knowing_the_noise():
         (["one", "--effect", "0.1", "--seeds", "1"], "--seeds = 1: is not a valid number"),
         (["one", "--effect", "0.1", "--seed-sd", "1"], "states a noise by hand"),
         (["--effect", "0.1"], "nothing tells the noise"),
+        (["one", "--effect", "0.1", "--samples", "4"], "--samples: nothing tells what drawing an item's samples adds"),
+        (["one", "--effect", "0.1", "--checkpoints", "4"], "--checkpoints: nothing tells what averaging over"),
+        (["one", "--effect", "0.1", "--samples", "0"], "--samples = 0: is not a valid number"),
         (["two", "--effect", "0.1"], "is not in the database"),
     ],
 )
