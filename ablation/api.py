@@ -22,18 +22,16 @@ import pyarrow.parquet as pq
 from ablation.cli.common import check_study
 from ablation.cli.common import direction as read_direction
 from ablation.cli.compare import outcome_of
-from ablation.cli.effects import describe_pair, studies_with
+from ablation.cli.effects import studies_with, tell_pair
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import plain
 from ablation.judge.compare.arms import Options, expand
 from ablation.judge.compare.comparison import Rules, compare_sides
-from ablation.judge.edges import judge_pair
 from ablation.judge.measurements import read_measurements
-from ablation.judge.verdicts import edge_rows, edge_table, judge_studies
+from ablation.judge.verdicts import edge_table, judge_studies
 from ablation.readers.sheet import Wanted
 from ablation.show.answer import results_html, verdict_html
 from ablation.show.comparison import as_rows, in_words
-from ablation.show.text import clean_records
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
@@ -122,15 +120,8 @@ class Results:
             problem = "are one variant" if a == b else f"are in {len(having)} studies" if having else "are in no study"
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, f"name two of one of {self.studies}")
         measured = read_measurements(self._store, having[0])
-        pair = judge_pair(measured, b, a)
-        changes = [
-            {"factor": factor, "key": key, "from": old, "to": new}
-            for factor, keys in pair.differing.items()
-            for key, old, new in keys
-        ]
-        [row] = clean_records(edge_rows([pair.edge]))
-        text = "\n".join(describe_pair(measured, self._store.meta()["scale"], a, b))
-        return Verdict(row | {"margin": measured.analysis.margin, "changes": plain(changes)}, text)
+        told = tell_pair(measured, self._store.meta()["scale"], a, b)
+        return Verdict({**(told.effect or {}), "changes": plain(told.changes)}, "\n".join([*told.changed, *told.lines]))
 
     def _view(self, view: str, study: str | None) -> pd.DataFrame:
         check_study(self._store, "results", study)

@@ -1,7 +1,10 @@
 """Commands that judge results: verdicts, decide, certify."""
 
 import argparse
+import sys
 from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 
 import pandas as pd
 
@@ -65,7 +68,13 @@ def run_decide(arguments: argparse.Namespace) -> int:
     results = results_folder(arguments, overrides)
     pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
     command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
-    run = decide(arguments.study, arguments.budget, results, lambda: run_snakemake(command), dry_run=arguments.dry_run)
+    say, output = (_to_stderr, sys.stderr) if arguments.json else (print, None)
+    grid = partial(run_snakemake, command, output)
+    run = decide(arguments.study, arguments.budget, results, grid, say, dry_run=arguments.dry_run)
+    if arguments.json:
+        told = {"stopped": run.why, "rounds": run.rounds, "spent_hours": run.spent_hours}
+        print_json("decide", clean_records(edge_rows(run.edges)), **told, offers=[asdict(each) for each in run.offers])
+        return 0
     print(
         f"stopped: {run.why}; {run.spent_hours:.3f} device-hours in {run.rounds} rounds of more seeds\n{run.report()}"
     )
@@ -73,6 +82,10 @@ def run_decide(arguments: argparse.Namespace) -> int:
         return 0
     print(f"{_text(edge_rows(run.edges)[SHOWN])}\n\n{_reasons(run.edges)}")
     return 0
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -198,26 +198,28 @@ def run_diff(arguments: argparse.Namespace) -> int:
     only, wanted = named_pair("diff", arguments)
     imported = None if arguments.configs.exists() else results_folder(arguments)  # no project, but runs of others
     if imported is not None and (imported / DATABASE).exists():
-        if _print_stored(imported, only, wanted):
+        if _print_stored(imported, only, wanted, arguments):
             return 0
         problem, remedy = "no study of the results has both", "`ablation verdicts` names its variants"
         raise ConfigError(imported, " and ".join(wanted), None, problem, remedy)
     settings = settings_of(arguments)
     results = arguments.results or settings.results
-    if not _declared(settings, only, wanted) and (results / DATABASE).exists() and _print_stored(results, only, wanted):
+    known = (results / DATABASE).exists()
+    if known and not _declared(settings, only, wanted) and _print_stored(results, only, wanted, arguments):
         return 0
     study = study_of_pair(settings, only, wanted, arguments)
     changes = diff(study, *wanted, scaled=bool(arguments.scale))
-    for change in changes:
-        print(describe(change))
-    if not changes:
-        print("no difference")
-    print(f"why {wanted[1]}: {study.variants[wanted[1]].why}")
-    if arguments.results or (results / DATABASE).exists():
-        from ablation.cli.effects import describe_effect
+    why, effect = study.variants[wanted[1]].why, None
+    lines = [*(map(describe, changes) if changes else ["no difference"]), f"why {wanted[1]}: {why}"]
+    if arguments.results or known:
+        from ablation.cli.effects import tell_effect
 
-        for line in describe_effect(results, study, settings.scale, *wanted):
-            print(line)
+        told = tell_effect(results, study, settings.scale, *wanted)
+        effect, lines = told.effect, [*lines, *told.lines]
+    if arguments.json:
+        print_json("diff", [change.model_dump(by_alias=True) for change in changes], why=why, effect=effect)
+    else:
+        print("\n".join(lines))
     return 0
 
 
@@ -237,13 +239,17 @@ def study_of_pair(
     return _study(settings, only or _study_with(settings, *wanted), arguments)
 
 
-def _print_stored(results: Path, study: str | None, variants: tuple[str, str]) -> bool:
+def _print_stored(results: Path, study: str | None, variants: tuple[str, str], arguments: argparse.Namespace) -> bool:
     """Print how two variants that only the results know differ; return whether they know both."""
-    from ablation.cli.effects import describe_stored  # late: without results nothing of this is needed
+    from ablation.cli.effects import tell_stored  # late: without results nothing of this is needed
 
-    lines = describe_stored(results, study, *variants)
-    print("\n".join(lines or ()), end="\n" if lines else "")
-    return lines is not None
+    if (told := tell_stored(results, study, *variants)) is None:
+        return False
+    if arguments.json:
+        print_json("diff", told.changes, why=None, effect=told.effect)
+    else:
+        print("\n".join([*told.changed, *told.lines]))
+    return True
 
 
 def _declared(settings: Settings, study: str | None, variants: Sequence[str]) -> bool:

@@ -2,49 +2,64 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ablation.config.study import Study, differences
 from ablation.judge.edges import Pair, judge_edges, judge_pair
 from ablation.judge.measurements import Measurements, read_measurements
+from ablation.judge.verdicts import edge_rows
 from ablation.show.methods import primary_in_words
-from ablation.show.text import describe_value
+from ablation.show.text import clean_records, describe_value
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
 
-def describe_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Iterator[str]:
-    """Yield lines: the effect of B against A in the existing results, and how certain it is.
+@dataclass(frozen=True)
+class Told:
+    """Two variants of the results: what differs and the effect, as records and in lines."""
+
+    changes: list[dict[str, Any]]
+    changed: list[str]
+    effect: dict[str, Any] | None  # None: of one variant with itself, or without results
+    lines: list[str]
+
+
+def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told:
+    """The effect of B against A in the existing results, and how certain it is.
 
     `scale` is the scale of `study`: if the results have it too, their configuration is checked to be the same.
     """
     if a == b:
-        return
+        return Told([], [], None, [])
     with Store(load_or_collect(results)) as store:
         measured_at = store.meta()["scale"]
         known = study.name in store.studies()
         measured = read_measurements(store, study.name) if known else None
     names = {variant.name for variant in measured.variants} if measured else set()
     if lacking := [name for name in (a, b) if name not in names]:
-        yield f"no results of {' and '.join(lacking)} in {results}"
-        return
+        return Told([], [], None, [f"no results of {' and '.join(lacking)} in {results}"])
     assert measured is not None
-    yield from _effect(measured, measured_at, a, b)
+    told = tell_pair(measured, measured_at, a, b)
     if scale == measured_at:
         then = {variant.name: variant.resolved for variant in measured.variants}
         for name in (a, b):
             now = json.loads(json.dumps(study.variants[name].values))  # as the plan holds it
             if changed := [key for key, *_ in differences(then[name], now)]:
-                yield f"    {name} has been changed since ({', '.join(changed[:5])}): these results are from before"
+                told.lines.append(
+                    f"    {name} has been changed since ({', '.join(changed[:5])}): these results are from before"
+                )
+    return told
 
 
-def describe_stored(results: Path, name: str | None, a: str, b: str) -> list[str] | None:
-    """Lines on two variants that only the results know, such as imported runs; None if they do not know both."""
+def tell_stored(results: Path, name: str | None, a: str, b: str) -> Told | None:
+    """Two variants that only the results know, such as imported runs; None if they do not know both."""
     with Store(load_or_collect(results)) as store:
         having = studies_with(store, name, a, b)
         if len(having) != 1:
             return None
-        return describe_pair(read_measurements(store, having[0]), store.meta()["scale"], a, b)
+        return tell_pair(read_measurements(store, having[0]), store.meta()["scale"], a, b)
 
 
 def studies_with(store: Store, name: str | None, a: str, b: str) -> list[str]:
@@ -53,25 +68,30 @@ def studies_with(store: Store, name: str | None, a: str, b: str) -> list[str]:
     return [study for study in studies if {a, b} <= {variant.name for variant in store.variants(study)}]
 
 
-def describe_pair(measured: Measurements, scale: str, a: str, b: str) -> list[str]:
-    """Lines on how two variants differ, and on the effect."""
-    configs = {variant.name: variant.resolved for variant in measured.variants}
-    lines = [
-        f"{key}: {describe_value(old)} -> {describe_value(new)}"
-        for key, old, new in differences(configs[a], configs[b])
-    ]
-    return [*(lines or ["no difference"]), *(_effect(measured, scale, a, b) if a != b else ())]
+def tell_pair(study: Measurements, scale: str, a: str, b: str) -> Told:
+    """How two variants differ, and the effect of B against A."""
+    configs = {variant.name: variant.resolved for variant in study.variants}
+    found = differences(configs[a], configs[b])
+    changed = [f"{key}: {describe_value(old)} -> {describe_value(new)}" for key, old, new in found]
+    if a == b:
+        return Told([], ["no difference"], None, [])
+    pair = judge_pair(study, b, a)
+    differing = ((factor, *change) for factor, keys in pair.differing.items() for change in keys)
+    changes = [dict(zip(("factor", "key", "from", "to"), each, strict=True)) for each in differing]
+    [effect] = clean_records(edge_rows([pair.edge]))
+    effect["margin"] = study.analysis.margin
+    return Told(changes, changed or ["no difference"], effect, list(_effect(study, scale, pair)))
 
 
-def _effect(study: Measurements, scale: str, a: str, b: str) -> Iterator[str]:
-    """Yield the effect of B against A, and the verdict of the study's own edge between the two, if it has one."""
+def _effect(study: Measurements, scale: str, pair: Pair) -> Iterator[str]:
+    """Yield the effect of a pair, and the verdict of the study's own edge between the two, if it has one."""
     of = "of imported runs" if study.imported else f"at scale {scale}"
     yield f"results {of}: {primary_in_words(study.analysis)}"
-    yield from _numbers(study, judge_pair(study, b, a))
+    yield from _numbers(study, pair)
     edges = judge_edges(study)
     count = "1 edge" if len(edges) == 1 else f"{len(edges)} edges"
     for edge in edges:
-        if {edge.child, edge.parent} == {a, b}:
+        if {edge.child, edge.parent} == {pair.edge.child, pair.edge.parent}:
             p = "" if edge.p_adjusted != edge.p_adjusted else f", p = {edge.p_adjusted:.2g}"
             word = f"{edge.child} after {edge.parent} is {edge.verdict}{p}"
             yield f"    as one of the study's {count}, corrected for all of them: {word}"

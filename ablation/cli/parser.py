@@ -104,6 +104,7 @@ def _configurations(commands: _Commands) -> None:
         "What variant B changes with respect to variant A; where there are results, also the effect.",
     )
     _pair(compare)
+    _add_json(compare)
     which = _add(
         commands,
         "explain",
@@ -287,6 +288,7 @@ def _judgement(commands: _Commands) -> None:
     more = add(
         "decide", "analysis", "Add seeds to the edges that are undecided, until decided or the budget is used up."
     )
+    _add_json(more)
     more.add_argument("study", metavar="STUDY")
     more.add_argument("--budget", type=float, required=True, metavar="HOURS", help="device-hours to spend at most")
     more.add_argument(

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import pandas as pd
 
@@ -51,6 +52,7 @@ class Outcome:
     before: Tally  # of the seeds that the plan had
     after: Tally
     rounds: int
+    offers: Sequence[Offer]  # of the next round, the chosen ones first
 
     @property
     def spent_hours(self) -> float:
@@ -70,9 +72,9 @@ def grid_command(study: str, cores: str, gpus: int, settings: Sequence[str]) -> 
     return [sys.executable, "-m", "snakemake", *pool, "--rerun-incomplete", "--keep-going", "--config", *config]
 
 
-def run_snakemake(command: Sequence[str]) -> int:
-    """Run it in the foreground; return its exit status."""
-    return subprocess.run(command, check=False).returncode
+def run_snakemake(command: Sequence[str], output: TextIO | None = None) -> int:
+    """Run it in the foreground, its standard output going there or to ours; return its exit status."""
+    return subprocess.run(command, check=False, stdout=output).returncode
 
 
 def decide(
@@ -109,7 +111,7 @@ def decide(
             say(table(offers))
         if not wanted or dry_run:
             why = "dry run" if wanted else _why(offers, looks, budget_hours)
-            return Outcome(why, edges, start, now, rounds)
+            return Outcome(why, edges, start, now, rounds, offers)
         counts = _counts(judged)
         say("adding seeds: " + ", ".join(f"{variant} {counts[variant]} -> {n}" for variant, n in wanted.items()))
         save_extra_seeds(results, study, wanted)

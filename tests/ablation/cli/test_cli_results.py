@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ablation.cli.main import main
+from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
 from tests.simulate import Study, simulate, stage_dir
 
@@ -199,6 +200,8 @@ def test_tensorboard_writes_event_files_and_says_how_to_look_at_them(results, ca
         (["variants", "gad"], {"study"}),
         (["fit", "gad"], set()),
         (["audit", "debias"], {"file"}),
+        (["diff", "debias/v4", "debias/v8"], {"why", "effect"}),
+        (["diff", "v0", "v1"], {"why", "effect"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -206,6 +209,7 @@ def test_json_has_one_form(results, capsys, monkeypatch, words, more):
     monkeypatch.chdir(Path(__file__).parents[3])
     if words[0] not in ("variants", "fit", "audit"):
         simulate(results)
+        collect(results)
         words = [*words, "--results", results]
     status, out, _ = run(capsys, *words, "--json")
     printed = json.loads(out)

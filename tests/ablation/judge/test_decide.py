@@ -114,6 +114,13 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(tmp_path, capsys):
     assert "edges per hour" in shown
     assert "stopped: dry run; 0.000 device-hours in 0 rounds" in shown
     assert "before: 1 edges in 0.066 device-hours" in shown
+    assert run_decide(build_parser().parse_args([*words, "--json"])) == 0
+    captured = capsys.readouterr()
+    printed = json.loads(captured.out)  # progress goes elsewhere
+    assert "round 0: 1 of " in captured.err
+    assert {row["child"]: row["verdict"] for row in printed["rows"]} == {e.child: e.verdict for e in outcome.edges}
+    assert [each["child"] for each in printed["offers"]] == [each.child for each in outcome.offers]
+    assert (printed["stopped"], printed["rounds"], printed["spent_hours"]) == ("dry run", 0, 0)
     assert load_extra_seeds(tmp_path) == {}
 
 
