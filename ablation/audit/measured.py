@@ -57,8 +57,9 @@ def prediction_half_width(noise: Noise, *, seeds: int, runs: int, same_items: bo
         return nan
     of_seeds = noise.seed_variance * seeds * (1 / seeds + 1 / runs)
     if same_items:
-        return half_width(replace(noise, seed_variance=of_seeds, item_variance=0.0, unseen=0.0), alpha)
-    return half_width(replace(noise, seed_variance=of_seeds, item_variance=2 * noise.item_variance), alpha)
+        return half_width(Noise(of_seeds, noise.seed_df, 0.0), alpha)
+    of_items, residual = 2 * noise.item_variance, 2 * noise.residual
+    return half_width(replace(noise, seed_variance=of_seeds, item_variance=of_items, residual=residual), alpha)
 
 
 def _curves(store: Store, study: str, metrics: list[str]) -> Curves:

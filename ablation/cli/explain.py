@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ablation.cli.common import paragraph, print_json
+from ablation.cli.common import aligned, paragraph, print_json
 from ablation.cli.configs import describe, named_pair, settings_of, study_of_pair
 from ablation.config.between import Between
 from ablation.config.scale import load_scale
@@ -165,13 +165,7 @@ def _table(head: str, parts: Sequence[Part], factors: Sequence[str], *, shares: 
             bounds = [f"{bound:.0%}" if is_number(bound) else "-" for bound in (part.share_low, part.share_high)]
             row += [f"{part.share:.0%}", f"[{', '.join(bounds)}]"] if known else ["-", ""]
         rows.append(row)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
-        ).rstrip()
-        for row in rows
-    ]
+    return aligned(rows, [column > 0 for column in range(len(rows[0]))])
 
 
 def _print_json(found: _Explained, *, written: bool) -> None:

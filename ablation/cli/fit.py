@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import print_json
+from ablation.cli.common import aligned, print_json
 from ablation.cli.configs import settings_of
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
@@ -70,7 +70,7 @@ def table(needs: Sequence[Need], peaks: Sequence[str]) -> Iterator[str]:
     """Yield a row per kind of stage: GiB on its fullest device and on the machine."""
     head = ("stage", "most with", "devices", "held", "one row", "configured", "fits", "host", "declared", "measured")
     rows = [head, *(_row(need, peak) for need, peak in zip(needs, peaks, strict=True))]
-    yield from _aligned(rows)
+    yield from aligned(rows, [False] * len(head))
 
 
 def _row(need: Need, measured_: str) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def _divided(needs: Sequence[Need], devices: Sequence[int]) -> Iterator[str]:
     """Yield a row per kind of stage: GiB on the fullest device, with one row at a time, for each number of devices."""
     having = [need for need in needs if need.footprint.held]
     rows = [(need.stage.stage, *(gib(need.on(count).footprint.least) for count in devices)) for need in having]
-    yield from _aligned([("stage", *map(str, devices)), *rows])
+    yield from aligned([("stage", *map(str, devices)), *rows], [False] * (1 + len(devices)))
 
 
 def notes(needs: Sequence[Need]) -> Iterator[str]:
@@ -130,9 +130,3 @@ def _status(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return status if isinstance(status, dict) else {}
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -19,5 +19,8 @@ RULES = (
     "2026-11-23: Fewer than 30 items of 0 or 1 are judged by an exact test as well: fewer words.",
     "2026-11-24: Where all variants form the prior, from five seeds on a variance counts in their mean up to the bound "
     "at which it is called unstable: more words. Made after the demo's results were seen.",
+    "2026-11-25: What is subtracted in the variance of few clusters of items counts by the normal quantile: wider "
+    "intervals. Made after results of demonstrations were seen.",
 )
 RECORDED = 2  # of these were in force before histories counted them
+FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

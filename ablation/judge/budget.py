@@ -88,7 +88,9 @@ def decided_at(found: Found, rule: Rule, effect_variance: float) -> float:
     chances = []
     for ratio in (1 / variance_ratios(df, _QUANTILES)).tolist():
         seen = 1.0 if isinf(df) else (df + added * ratio) / (df + added)
-        then = replace(noise, seed_variance=noise.seed_variance * seen * found.seeds / rule.seeds, seed_df=df + added)
+        fewer = found.seeds / rule.seeds
+        variance, residual = noise.seed_variance * seen * fewer, noise.residual * fewer
+        then = replace(noise, seed_variance=variance, seed_df=df + added, residual=residual)
         mean, sd = predicted_mean(found, noise.seed_variance * ratio, rule.seeds, effect_variance)
         significant = sqrt(critical_square(then, rule.level))
         inside = rule.margin - half_width(then, rule.interval_level)  # nan where nothing may be called equivalent

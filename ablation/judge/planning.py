@@ -76,7 +76,8 @@ class Pilot:
         variance = max(self.variance * ratio, known) - known + (self.sampling - self.drawn + drawn) * fewer + between
         prior = self.prior_df if seeds >= FEWEST_SEEDS else 0.0
         item_df = (self.item_df + 1) / fewer - 1
-        return Noise(variance / seeds, seeds - 1 + prior, self.shared * fewer, item_df, self.unseen * fewer)
+        shared, unseen, residual = self.shared * fewer, self.unseen * fewer, self.sampling * fewer / seeds
+        return Noise(variance / seeds, seeds - 1 + prior, shared, item_df, unseen, residual)
 
     def power(self, effect: float, seeds: int, items: int, level: float) -> float:
         """The chance to find an effect, over all that the true variance may be."""
@@ -85,20 +86,15 @@ class Pilot:
 
 def split(edge: Measured) -> Pilot:
     """The noise of a judged edge of at least two seeds."""
-    assert edge.estimate is not None
     noise, seeds = edge.noise, edge.seeds
     variance = noise.seed_variance * seeds
-    # The items' noise of the mean over these very seeds is what seeds share, and the rest, which falls with seeds too.
-    sampling = max(edge.estimate.of_items.item_variance - noise.item_variance, 0.0) * seeds
-    if edge.estimate.items_only:
-        sampling = 0.0
     prior = noise.seed_df - (seeds - 1)
     return Pilot(
         name=f"{edge.parent} -> {edge.child}",
         seeds=seeds,
         items=edge.items,
         variance=variance,
-        sampling=min(sampling, variance),
+        sampling=min(noise.residual * seeds, variance),
         shared=noise.item_variance,
         df=noise.seed_df,
         prior_df=prior,

@@ -82,16 +82,18 @@ def seeds_needed(
 ) -> int | None:
     """Fewest seeds that find a true effect as large as the observed one with probability `wanted`.
 
-    `noise` belongs to the mean over `seeds`; its seed variance shrinks as 1 / n and gains a degree of freedom with each
-    seed, the items' share does not change. None: not even 1000 seeds would do (more items are needed), or there is one
-    seed and its noise is unknown.
+    `noise` belongs to the mean over `seeds`; its seed variance and its residual shrink as 1 / n, the variance gains a
+    degree of freedom with each seed, and the items' share does not change. None: not even 1000 seeds would do (more
+    items are needed), or there is one seed and its noise is unknown.
     """
     if not noise.seeds_known or effect == 0:
         return None
 
     def enough(count: int, share: float = 1.0) -> bool:
         df = noise.seed_df + count - seeds
-        then = replace(noise, seed_variance=noise.seed_variance * seeds / count, seed_df=df)
+        fewer = seeds / count
+        variance, residual = noise.seed_variance * fewer, noise.residual * fewer
+        then = replace(noise, seed_variance=variance, seed_df=df, residual=residual)
         return power(abs(effect), then, level * share) >= wanted
 
     if looks:

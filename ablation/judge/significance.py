@@ -43,6 +43,7 @@ class Noise:
     item_variance: float  # of the mean, from the items that all seeds share
     item_df: float = inf
     unseen: float = 0.0  # what a changed cluster that was not among the items would add to the effect
+    residual: float = 0.0  # of the mean, by item and seed: what was subtracted to get `item_variance`
 
     @property
     def seeds_known(self) -> bool:
@@ -57,6 +58,15 @@ class Noise:
     def hidden(self, alpha: float) -> float:
         """The difference that may have gone unseen at level alpha: -ln(alpha / 2) clusters that change."""
         return 0.0 if self.unseen == 0 else -self.unseen * float(np.log(alpha / 2))
+
+    def allowance(self, alpha: float, sides: int = 2) -> float:
+        """What is added to the square that an effect must reach: for what went unseen, and for few items.
+
+        The items' variance is a difference of two mean squares, and only the first has few degrees of freedom: it
+        counts by Student's t, and what is subtracted, by the normal quantile.
+        """
+        by_item, least = student_isf(self.item_df, alpha / sides), normal_isf(alpha / sides)
+        return self.hidden(alpha) ** 2 + self.residual * (by_item**2 - least**2)
 
 
 def normal_isf(probability: float) -> float:
@@ -77,19 +87,19 @@ def half_width(noise: Noise, alpha: float) -> float:
     93-98%. With one seed, item noise only.
     """
     by_item = student_isf(noise.item_df, alpha / 2)
-    hidden = noise.hidden(alpha)
+    added = noise.allowance(alpha)
     if not noise.seeds_known:
-        return float(np.hypot(by_item * np.sqrt(noise.item_variance), hidden))
+        return float(np.sqrt(by_item**2 * noise.item_variance + added))
     if noise.total <= 0:
-        return hidden
+        return float(np.sqrt(added))
     by_seed = student_isf(noise.seed_df, alpha / 2)
     seen = (noise.seed_variance * by_seed + noise.item_variance * by_item) / float(np.sqrt(noise.total))
-    return float(np.hypot(seen, hidden))
+    return float(np.sqrt(seen**2 + added))
 
 
 @lru_cache(maxsize=1024)  # an estimate asks again for each of its intervals
 def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
-    """Two-sided p of no effect: the level at which effect^2 = v_seed t_seed^2 + v_item t_item^2 + hidden^2.
+    """Two-sided p of no effect: the level at which effect^2 = v_seed t_seed^2 + v_item t_item^2 + allowance.
 
     With `sides=1`, p of an effect of 0 or less; the allowance for unseen changes stays two-sided. NaN with one seed.
 
@@ -120,7 +130,7 @@ def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_rati
     """The square that an effect must reach at level alpha with scaled variances (arrays, too)."""
     by_seed, by_item = student_isf(noise.seed_df, alpha / sides), student_isf(noise.item_df, alpha / sides)
     seen = noise.seed_variance * seed_ratio * by_seed**2 + noise.item_variance * item_ratio * by_item**2
-    return seen + noise.hidden(alpha) ** 2
+    return seen + noise.allowance(alpha, sides)
 
 
 def sign_flip(differences: Sequence[float], *, draws: int = 1 << EXACT_FLIPS, seed: int = 0) -> tuple[float, float]:

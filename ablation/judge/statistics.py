@@ -358,13 +358,11 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
         crossing = _crossing(np.tensordot(together, weighed, ([0], [0])).mean(axis=1), chance, seed_variance, seeds)
 
     effect = float(per_seed.mean())
-    noise = Noise(
-        seed_variance,
-        seeds - 1,
-        0.0 if items_only else shared_variance(products),
-        inf if items_only else item_df,
-        0.0 if items_only else unseen([arm.ranges for arm in arms], weighed, drawn, apart, found),
-    )
+    noise = Noise(seed_variance, seeds - 1, 0.0)
+    if not items_only:
+        by_item, hidden = shared_variance(products), unseen([arm.ranges for arm in arms], weighed, drawn, apart, found)
+        residual = max(float(products.mean()) - by_item, 0.0)
+        noise = Noise(seed_variance, seeds - 1, by_item, item_df, hidden, residual)
     return Estimate(
         effect=effect,
         centre=centre,

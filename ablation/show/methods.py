@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ablation.config.judging_rules import RECORDED, RULES
+from ablation.config.judging_rules import FOLLOWED_RESULTS, RECORDED, RULES
 from ablation.config.lineage import compared
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.rows import LOGGED
@@ -195,7 +195,7 @@ def _caveats(store: Store, definition: StoredStudy) -> list[str]:
     else:
         since = "the one of the first results" if definition.analysis_history else "that of no results yet"
         found.append(f"The analysis plan (digest {definition.analysis_digest}) is {since}.")
-    found.append(f"Rules of judging that followed results of the tracker's own demo: {' '.join(RULES[:RECORDED])}")
+    found.append(f"Rules of judging that followed results of the tracker's own demo: {' '.join(FOLLOWED_RESULTS)}")
     return found
 
 

@@ -137,7 +137,8 @@ def test_intervals_count_clusters_and_not_items_fast():
 @pytest.mark.parametrize("seeds", [2, 5, 10])
 def test_intervals_of_clustered_items_cover(clusters, size, seeds, uneven):
     found = clustered_coverage(clusters, size, seeds, 600, uneven=uneven)
-    assert 0.93 - error(0.93, 600) <= found <= 0.985 + error(0.985, 600)
+    assert 0.93 - error(0.93, 600) <= found
+    assert uneven or found <= 0.985 + error(0.985, 600)  # few uneven clusters have hardly any degrees of freedom
 
 
 def mixture_found(replicates, *, known):
@@ -172,3 +173,15 @@ def test_few_items_meet_students_t(items):
         found = contrast([np.stack([difference, np.zeros_like(difference)])], (1, -1), "max", replicates=20)
         missed += not found.low <= 0 <= found.high
     assert missed / replicates <= 0.05 + error(0.05, replicates)
+
+
+def test_few_clusters_hold_where_their_variance_is_a_small_difference():
+    """Before what is subtracted counted by the normal quantile, 7.6% missed, and 2.9% were found at 1%."""
+    rng, replicates, errors = np.random.default_rng(7), 1000, np.zeros(2)
+    numbers = np.repeat(np.arange(5), 20)
+    for _ in range(replicates):
+        difference = rng.normal(0, sqrt(2 / 20 / 20), 5)[numbers] + rng.normal(0, 1, (20, 100))
+        values = np.stack([difference, np.zeros_like(difference)])
+        found = contrast([values], (1, -1), "max", clusters=[numbers], replicates=20)
+        errors += [not found.low <= 0 <= found.high, found.p <= 0.01]
+    assert (errors / replicates <= [0.06, 0.01 + error(0.01, replicates)]).all()

@@ -14,7 +14,8 @@ mean of S seeds). Values may leave the range of the study's values.
     across     the wild null with parents and children on opposite sides of a target, each one standard error from it
     seeds      only a change that acts in some of the seeds, in a larger share than `equivalent` leaves open
     rare       only a change of few items, to the end of the range, the same ones in every seed
-    unpaired   only a large effect, of children that have other items or seeds than their parents, but the same number
+    unpaired   only a large effect, of children that have other items or seeds than their parents, but the same number,
+               or the same items in another order
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,9 +59,13 @@ class Parts:
     high: list[float]
 
     @cached_property
-    def other_items(self) -> dict[str, list[pd.Index]]:
-        """For each variant the same number of items, of which the first is another."""
-        return {name: [of.delete(0).insert(0, f"{name} {of[0]}") for of in self.index] for name in self.runs}
+    def mispaired(self) -> dict[str, dict[str, list[pd.Index]]]:
+        """For each variant the same number of items, of which the first is another; or, if they are enough, another
+        order of them.
+        """
+        other = {name: [of.delete(0).insert(0, f"{name} {of[0]}") for of in self.index] for name in self.runs}
+        turned = {name: [of[n:].append(of[:n]) for of in self.index] for n, name in enumerate(self.runs, 1)}
+        return {"items": other} | ({"order": turned} if max(map(len, self.index)) > len(turned) else {})
 
 
 class Column(NamedTuple):
@@ -200,26 +205,27 @@ def worlds(study: Measurements, parts: Parts, form: str, *, rounds: int, mde: fl
     make = {"seeds": maker.in_some_seeds, "rare": maker.of_few_items, "unpaired": maker.beyond_doubt}
     clusters = number_clusters([len(of) for of in parts.clusters], parts.clusters)
     study = replace(study, numbered={(variant, run): clusters for variant in parts.runs for run in parts.runs[variant]})
+    kinds = ["seeds", *parts.mispaired]
     for number in range(rounds):
         values, gains = make[form]() if form in make else maker.noisy(form, number, mde)
-        mispaired = ("items", "seeds")[number % 2] if form == "unpaired" else ""
+        mispaired = kinds[number % len(kinds)] if form == "unpaired" else ""
         yield World(_as_study(study, parts, values, mispaired), dict(zip(parts.runs, gains.tolist(), strict=True)))
 
 
 def _as_study(study: Measurements, parts: Parts, values: Sequence[Array], mispaired: str) -> Measurements:
     """The study with these values [variants, seeds, items] per subset; every run ended well.
 
-    `mispaired`: whether children have other items or other seeds than their parents, but the same number.
+    `mispaired`: whether children have other items than their parents, another order of them, or other seeds.
     """
     seeds = study.in_order_added({seed for _, seed in study.states})
     other = {child for child, _ in _compared(study, list(parts.runs))} if mispaired else set()
     runs: dict[tuple[str, int], dict[str, pd.Series]] = {}
     for place, (variant, own) in enumerate(parts.runs.items()):
         index, later = parts.index, 0
-        if variant in other and mispaired == "items":
-            index = parts.other_items[variant]
-        elif variant in other:
+        if variant in other and mispaired == "seeds":
             later = (place + 1) * (max(seeds) + 1)
+        elif variant in other:
+            index = parts.mispaired[mispaired][variant]
         for seed in own:
             runs[variant, seed + later] = {
                 subset: cast(pd.Series, Column(of, array[place, seeds.index(seed)]))
