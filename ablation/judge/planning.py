@@ -72,11 +72,12 @@ class Pilot:
         fewer = self.items / items
         samples, checkpoints = self.planned or (self.samples, self.checkpoints)
         drawn = self.drawn * self.samples * self.checkpoints / (samples * checkpoints)
+        sampling = (self.sampling - self.drawn + drawn) * fewer
         known, between = self.sampling + self.between, self.between * self.checkpoints / checkpoints
-        variance = max(self.variance * ratio, known) - known + (self.sampling - self.drawn + drawn) * fewer + between
+        variance = max(self.variance * ratio, known) - known + sampling + between
         prior = self.prior_df if seeds >= FEWEST_SEEDS else 0.0
         item_df = (self.item_df + 1) / fewer - 1
-        shared, unseen, residual = self.shared * fewer, self.unseen * fewer, self.sampling * fewer / seeds
+        shared, unseen, residual = self.shared * fewer, self.unseen * fewer, sampling / seeds
         return Noise(variance / seeds, seeds - 1 + prior, shared, item_df, unseen, residual)
 
     def power(self, effect: float, seeds: int, items: int, level: float) -> float:
@@ -170,9 +171,8 @@ class Cost:
         prices, names = Prices.of_stages(stages), frozenset(variants)
         evaluations = frozenset(map(str, stages.loc[stages["stage"] == last, "key"]))
         counts = stages[stages["hours"] > 0].groupby("variant")["seed"].nunique()
-        return cls(
-            prices, evaluations, prices.paid({str(name): int(n) for name, n in counts.items()}), names, evaluated
-        )
+        paid = prices.paid({str(name): int(n) for name, n in counts.items()})
+        return cls(prices, evaluations, paid, names, evaluated)
 
     def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool) -> float:
         """Device-hours of a number of seeds so evaluated, or of the part that has not run."""
