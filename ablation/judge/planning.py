@@ -28,6 +28,7 @@ from ablation.judge.significance import Noise
 
 MOST_SEEDS = 200
 _TRUTHS = 12  # quantiles of what the true seed variance may be
+_ESTIMATES = 100  # quantiles of what the study may estimate, for each of these
 _OFTEN = 400  # quantiles; the outer tenths bound the detectable effect
 Level = Callable[[int], float]  # that a number of seeds is tested at
 
@@ -82,7 +83,8 @@ class Pilot:
 
     def power(self, effect: float, seeds: int, items: int, level: float) -> float:
         """The chance to find an effect, over all that the true variance may be."""
-        return float(np.mean([power(effect, self.noise(seeds, items, ratio), level) for ratio in self.ratios]))
+        noises = (self.noise(seeds, items, ratio) for ratio in self.ratios)
+        return float(np.mean([power(effect, noise, level, _ESTIMATES) for noise in noises]))
 
 
 def split(edge: Measured) -> Pilot:

@@ -31,13 +31,13 @@ def variance_ratios(df: float, count: int) -> Array:
     return 2 * special.gammaincinv(df / 2, (np.arange(count) + 0.5) / count) / df
 
 
-def power(effect: float, noise: Noise, level: float) -> float:
+def power(effect: float, noise: Noise, level: float, quantiles: int = _QUANTILES) -> float:
     """Probability that `significance.p_value` is at most `level` (two-sided), the variances being the true ones.
 
     An estimated variance is the true one times chi2_df / df, integrated over; the estimate is normal given the
     variances.
     """
-    by_seed = variance_ratios(noise.seed_df, _QUANTILES)
+    by_seed = variance_ratios(noise.seed_df, quantiles)
     by_item = variance_ratios(noise.item_df, _ITEM_QUANTILES)[:, None]
     critical = np.sqrt(critical_square(noise, level, by_seed, by_item))
     spread = np.sqrt(noise.total)

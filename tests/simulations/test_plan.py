@@ -58,11 +58,11 @@ def deciding(replicates, *, pilot_seeds, pilot_items, items, effect, **world):
     return float(np.mean(found)), float(np.mean(seeds))
 
 
-SCENARIOS = {  # the share that decided, of 150 to 200 plans
-    "five seeds": {"pilot_seeds": 5, "effect": 0.03},  # 79%
-    "three seeds": {"pilot_seeds": 3, "effect": 0.04},  # 84%
-    "ten seeds": {"pilot_seeds": 10, "effect": 0.03},  # 81%
-    "more items in the pilot": {"pilot_seeds": 5, "effect": 0.03, "pilot_items": 400},  # 78%
+SCENARIOS = {  # the share that decided, of 150 plans
+    "five seeds": {"pilot_seeds": 5, "effect": 0.03},  # 85%
+    "three seeds": {"pilot_seeds": 3, "effect": 0.04},  # 81%
+    "ten seeds": {"pilot_seeds": 10, "effect": 0.03},  # 83%
+    "more items in the pilot": {"pilot_seeds": 5, "effect": 0.03, "pilot_items": 400},  # 80%
 }
 
 
@@ -74,5 +74,5 @@ def test_of_plans_that_promise_80_percent_75_to_88_decide(name):
 
 @pytest.mark.parametrize(("samples", "planned"), [(2, 8), (8, 2)])
 def test_of_plans_with_other_samples_than_the_pilot_75_to_88_percent_decide(samples, planned):
-    found = deciding_with_more_samples(150, seeds=5, items=100, effect=0.035, samples=samples, planned=planned)
+    found = deciding_with_more_samples(150, seeds=5, items=100, effect=0.03, samples=samples, planned=planned)
     assert 0.75 <= found <= 0.88
