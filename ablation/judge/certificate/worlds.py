@@ -5,12 +5,14 @@
 
 A run's items are decomposed into a part common to all runs, a part of the variant, a part of the seed and the run's own
 part. In the wild null (Wu 1986; Liu 1988) each part of a variant keeps its size and gets a random sign: one for each
-cluster of a variant's items, one for each run. So no variant differs from another in expectation, while tails, clusters
-and the true spreads over seeds stay. Subtracting a mean makes a part smaller, which is corrected (S / (S - 1) for the
+cluster of a variant's items, one for each run. The mean of a run's own part, of which a variant has as few as seeds, is
+drawn from those of all runs, in units of the variants' spreads: signs alone agree in all of three seeds in a quarter of
+the worlds. So no variant differs from another in expectation, while tails, clusters and the true spreads over seeds
+stay. Subtracting a mean makes a part smaller, which is corrected (S / (S - 1) for the
 mean of S seeds). Values may leave the range of the study's values.
 
     signs      the wild null
-    planted    effects of the margin and of the smallest detectable effect, in turn; each run has the residual of any
+    planted    effects of the margin and of the smallest detectable effect, in turn
     across     the wild null with parents and children on opposite sides of a target, each one standard error from it
     seeds      only a change that acts in some of the seeds, in a larger share than `equivalent` leaves open
     rare       only a change of few items, to the end of the range, the same ones in every seed
@@ -53,7 +55,9 @@ class Parts:
     base: list[Array]  # [items]: the mean of the variants
     items: list[Array]  # [variants, items]: the variant's part of each item in every seed, 0 on average
     shared: list[Array]  # [seeds, items]: the seed's part in every variant
-    own: list[Array]  # [variants, seeds, items]: the rest of a run; 0 where there is no run
+    own: list[Array]  # [variants, seeds, items]: the rest of a run, less its mean; 0 where there is no run
+    shifts: list[Array]  # [runs]: the mean of that rest, in units of `spread`
+    spread: Array  # [variants]: of the shifts over seeds
     made: Array  # [variants, seeds]: 1 where there is a run
     low: list[float]  # per subset: the smallest value, and the largest
     high: list[float]
@@ -118,6 +122,7 @@ def parts_of(study: Measurements, *, items_only: bool) -> Parts | None:
         strict=True,
     )
     made = ~np.isnan(values[0][:, :, 0])
+    spread = _true_spreads(np.mean([of.mean(axis=2) for of in own], axis=0), made)
     return Parts(
         runs=runs,
         index=reference,
@@ -125,7 +130,9 @@ def parts_of(study: Measurements, *, items_only: bool) -> Parts | None:
         base=list(bases),
         items=list(items),
         shared=list(shared),
-        own=_with_true_spreads(own, made),
+        own=[of - of.mean(axis=2, keepdims=True) for of in own],
+        shifts=[(of.mean(axis=2) / np.where(spread > 0, spread, 1.0)[:, None])[made] for of in own],
+        spread=spread,
         made=made.astype(float),
         low=[float(np.nanmin(array)) for array in values],
         high=[float(np.nanmax(array)) for array in values],
@@ -164,21 +171,21 @@ def _apart(values: Array, clusters: Numbers, *, items_only: bool) -> tuple[Array
     return base, items * np.sqrt(true)[:, None], shared, own
 
 
-def _with_true_spreads(own: Sequence[Array], made: Array) -> list[Array]:
-    """The runs' own parts, with each variant's spread corrected for chance differences between few seeds.
+def _true_spreads(shifts: Array, made: Array) -> Array:
+    """Each variant's spread over seeds [variants], corrected for chance differences between few seeds.
 
-    Their variances become Smyth's posterior ones, so that variants that are alike get the same spread.
+    The variances are Smyth's posterior ones, so that variants that are alike get the same spread; that of a variant of
+    one run is the median.
     """
-    shifts, df = np.mean([of.mean(axis=2) for of in own], axis=0), made.sum(axis=1) - 1.0
-    variances = (shifts**2).sum(axis=1) / np.maximum(made.sum(axis=1), 1)
-    known = df > 0
-    middle = float(np.median(variances[known])) if known.sum() > 1 else 0.0
+    df = made.sum(axis=1) - 1.0
+    variances, known = (shifts**2).sum(axis=1) / np.maximum(made.sum(axis=1), 1), df > 0
+    middle = float(np.median(variances[known]))
     if middle <= 0:
-        return list(own)
-    raised = np.maximum(variances[known], LEAST * middle)
-    factors = np.ones(len(variances))
-    factors[known] = np.sqrt(squeeze(raised, df[known], *fit_prior(raised, df[known])) / raised)
-    return [of + (factors[:, None, None] - 1) * of.mean(axis=2, keepdims=True) for of in own]
+        return np.sqrt(variances)
+    raised = np.maximum(variances, LEAST * middle)
+    if known.sum() > 1:
+        raised[known] = squeeze(raised[known], df[known], *fit_prior(raised[known], df[known]))
+    return np.sqrt(np.where(known, raised, middle))
 
 
 def _widened(count: Any) -> Any:
@@ -260,7 +267,7 @@ class _Maker:
 
     def noisy(self, form: str, number: int, mde: float) -> tuple[list[Array], Array]:
         """The wild null, with effects where the form has any."""
-        parts, pooled = self.parts, form == "planted"
+        parts = self.parts
         centres = np.array([np.full(len(parts.runs), base.mean()) for base in parts.base])
         if form == "across":
             self._beside_target(centres)
@@ -270,16 +277,15 @@ class _Maker:
         count = max(int(of.max()) for of in parts.clusters) + 1
         easy, by_cluster = self._signs(count), self._signs(variants, count)
         by_seed, by_run = self._signs(seeds), self._signs(variants, seeds)
-        runs = np.argwhere(parts.made)
-        chosen = runs[self.generator.integers(0, len(runs), (variants, seeds))]
+        chosen = self.generator.integers(0, len(parts.shifts[0]), (variants, seeds))
         values = []
-        for centre, base, items, shared, own, of in zip(
-            centres, parts.base, parts.items, parts.shared, parts.own, parts.clusters, strict=True
+        for centre, base, items, shared, own, shifts, of in zip(
+            centres, parts.base, parts.items, parts.shared, parts.own, parts.shifts, parts.clusters, strict=True
         ):
-            alone = own[chosen[..., 0], chosen[..., 1]] if pooled else own
+            alone = own + (shifts[chosen] * parts.spread[:, None])[..., None]
             of_variant = centre[:, None] + (base - base.mean()) * easy[of] + items * by_cluster[:, of]
             values.append(of_variant[:, None] + shared * by_seed[:, None] + alone * by_run[:, :, None])
-        return values, self._expected(centres, pooled=pooled)
+        return values, self._expected(centres)
 
     def _signs(self, *shape: int) -> Array:
         return self.generator.choice(np.array([-1.0, 1.0]), shape)
@@ -295,7 +301,7 @@ class _Maker:
         for _ in range(10 if folds else 1):  # near a target the noise of seeds makes the effect smaller than the move
             for (child, parent), move in zip(pairs, moves, strict=True):
                 centres[:, child] = centres[:, parent] + move * sides
-            gains = self._expected(centres, pooled=True)
+            gains = self._expected(centres)
             moves += wanted - [gains[child] - gains[parent] for child, parent in pairs]
 
     def _beside_target(self, centres: Array) -> None:
@@ -307,15 +313,14 @@ class _Maker:
             error = np.sqrt((_sums(base - base.mean(), clusters) ** 2).sum()) / len(base)
             centre[:] = self.study.direction["target"] + side * error  # type: ignore[index]
 
-    def _expected(self, centres: Array, *, pooled: bool = False) -> Array:
-        """Each variant's mean gain over the signs of its runs, had they all items."""
+    def _expected(self, centres: Array) -> Array:
+        """Each variant's mean gain over what its runs may draw, had they all items."""
         direction, made = self.study.direction, self.parts.made
         if not isinstance(direction, dict):
             return gain(centres, direction).mean(axis=0)
         total = np.zeros(made.shape)
-        for centre, shared, own in zip(centres, self.parts.shared, self.parts.own, strict=True):
-            alone = own.mean(axis=2)[..., None]
-            alone = alone[made > 0].T[None] if pooled else alone
+        for centre, shared, drawn in zip(centres, self.parts.shared, self.parts.shifts, strict=True):
+            alone = self.parts.spread[:, None, None] * drawn
             for a, b in product((1.0, -1.0), repeat=2):
                 shifts = a * shared.mean(axis=1)[:, None] + b * alone
                 total += gain(centre[:, None, None] + shifts, direction).mean(axis=2) / 4 / len(centres)

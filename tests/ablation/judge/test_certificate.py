@@ -130,7 +130,7 @@ def test_worlds_draw_whole_clusters_alike_in_every_subset():
     named = {"a": {f"i{k:04d}": f"c{k // 4}" for k in range(40)}, "b": {f"i{k:04d}": f"c{k // 2}" for k in range(20)}}
     study = measurements(values, lineage(3), clusters=named)
     parts = parts_of(study, items_only=False)
-    nothing = {name: [0 * of for of in getattr(parts, name)] for name in ("base", "shared", "own")}
+    nothing = {name: [0 * of for of in getattr(parts, name)] for name in ("base", "shared", "own", "shifts")}
     plain = replace(parts, **nothing, items=[np.ones_like(of) for of in parts.items])
     drawn = []
     for world in worlds(study, plain, "signs", rounds=5, mde=0.1, seed=0):
