@@ -4,8 +4,8 @@
     python benchmarks/scale.py 1000 100000 --keep DIR  # a folder that was kept is not filled again
 
 `plan` plans so many stages of `debias`. The rest works on synthetic stage folders (`tests/simulate.py`): 10 variants
-with as many seeds as it takes, two stages a run, 200 items and 15 final metrics each. The last column is the exponent
-of the CPU time between one size and the next: 1 is linear.
+(`--variants`) with as many seeds as it takes, two stages a run, 200 items and 15 final metrics each. The last column is
+the exponent of the CPU time between one size and the next: 1 is linear.
 """
 
 import argparse
@@ -37,9 +37,9 @@ print(len(build_plan(load_settings(chosen | {"seeds": str(round(2 * int(sys.argv
 FULL, ONE = "collect", "collect, one stage changed"
 
 
-def fill(results: Path, stages: int) -> None:
+def fill(results: Path, stages: int, variants: int) -> None:
     """Write the folders of so many stages that ended well."""
-    simulate(results, [Study(variants=10, seeds=stages // 20, steps=5)])
+    simulate(results, [Study(variants=variants, seeds=stages // (2 * variants), steps=5)])
     for status in results.rglob("status.json"):
         known = json.loads(status.read_text(encoding="utf-8"))
         status.write_text(json.dumps(known | left_files(status.parent)), encoding="utf-8")
@@ -75,6 +75,7 @@ def main() -> None:
     """Measure each size and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", type=int, nargs="*", default=[1_000, 10_000])
+    parser.add_argument("--variants", type=int, default=10)
     parser.add_argument("--keep", type=Path, help="a folder to keep, or one that was kept")
     parser.add_argument("--steps", nargs="+", help="only these of what is measured")
     arguments = parser.parse_args()
@@ -85,7 +86,7 @@ def main() -> None:
         for stages in sorted(arguments.stages):
             results = folder / f"results-{stages}"
             if not (results / "plan.json").exists():
-                fill(results, stages)
+                fill(results, stages, arguments.variants)
             for step, command in steps_of(results, stages).items():
                 if arguments.steps and step not in arguments.steps:
                     continue

@@ -130,7 +130,7 @@ def _difference(store: Store, study: Measurements, published: PublishedFile) -> 
         reasons.append("the source does not name its model")
     elif not all(published.model in model for model in models):
         reasons.append(f"the source's model is {published.model}, ours is another")
-    counted = {subset: len(series) for run in study.values.values() for subset, series in run.items()}
+    counted = {subset: len(of.index) for run in study.values.values() for subset, of in run.items()}
     theirs = published.items
     if unequal := [subset for subset, count in counted.items() if theirs.get(subset, count) != count]:
         listed = ", ".join(f"{subset} {counted[subset]} against {theirs[subset]}" for subset in unequal)

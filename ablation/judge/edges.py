@@ -24,7 +24,7 @@ from ablation.config.study_schema import Analysis
 from ablation.contract.rows import LOGGED
 from ablation.judge import remarks
 from ablation.judge.factorial import offer
-from ablation.judge.family import Family, Member, covariances, paths_to_ancestors
+from ablation.judge.family import Family, Member, covariances, ways_up
 from ablation.judge.measurements import Measurements, Problem, Warned, paired_arms, warnings
 from ablation.judge.moderation import SeedPrior
 from ablation.judge.power import minimal_detectable_effect, seeds_needed
@@ -39,6 +39,7 @@ from ablation.judge.significance import (
     sequential_p,
     share_otherwise,
     sign_flip,
+    sign_flips,
 )
 from ablation.judge.statistics import Estimate, contrast_arms
 
@@ -47,6 +48,7 @@ WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", 
 DECIDED = WORDS[:3]
 NOT_COMPARED = ("invalid", "not run")  # edges without a comparison: something is wrong, or still to come
 _NAN = float("nan")
+_MOST_PATHS = 5_000  # whose correlations are worked out, in 3 GB; more get Bonferroni's correction
 CORRECTIONS = {
     "max-t": " after the max-t correction",
     "holm": " after Holm's correction",
@@ -121,11 +123,6 @@ class Measured:
     def items(self) -> int:
         """How many were paired, over all subsets."""
         return self.estimate.items if self.estimate else 0
-
-    @property
-    def p_sign_flip(self) -> float:
-        """Over seeds, the items taken as fixed."""
-        return sign_flip(self.estimate.per_seed)[0] if self.estimate and self.seeds > 1 else _NAN
 
     @property
     def prior_df(self) -> float:
@@ -255,6 +252,18 @@ class Correction:
         return dict(zip((edge.pair for edge in self.tested), found.tolist(), strict=True))
 
     @cached_property
+    def flips(self) -> dict[tuple[str, str], float]:
+        """The p of each tested edge's sign flips; edges with as many seeds are flipped together."""
+        by_seeds: dict[int, list[Measured]] = {}
+        for edge in self.tested:
+            by_seeds.setdefault(edge.seeds, []).append(edge)
+        found: dict[tuple[str, str], float] = {}
+        for edges in by_seeds.values():
+            p = sign_flips([edge.estimate.per_seed for edge in edges if edge.estimate])
+            found |= dict(zip((edge.pair for edge in edges), p.tolist(), strict=True))
+        return found
+
+    @cached_property
     def level(self) -> float:
         """The level at which each edge may be tested on its own; with `error: per_word`, for one further verdict."""
         alpha, count = self.study.analysis.alpha, len(self.tested)
@@ -288,10 +297,12 @@ class Correction:
         A path is the sum of its edges, so the edges' covariances give the covariances of paths.
         """
         analysis = self.study.analysis
-        paths = list(paths_to_ancestors(self.study.parents, [edge.pair for edge in self.tested]).values())
-        if self.covariances is None or not paths:
-            return analysis.alpha / max(len(paths), 1)
-        steps = np.stack(paths)
+        ways = [way for way in ways_up(self.study.parents, [edge.pair for edge in self.tested]).values() if way]
+        paths = sum(map(len, ways))
+        if self.covariances is None or not paths or paths > _MOST_PATHS:
+            return analysis.alpha / max(paths, 1)
+        # [paths, edges]: which edges each is the sum of. The paths of a variant are the beginnings of its way.
+        steps = np.concatenate([np.eye(len(self.tested))[way].cumsum(axis=0) for way in ways])
         by_seed, by_item = (steps @ part @ steps.T for part in self.covariances)
         noises = [edge.looks[-1].noise for edge in self.tested]
         weakest = [
@@ -316,6 +327,13 @@ class Edge(Measured):
     def p_adjusted(self) -> float:
         """Over the study's edges."""
         return self.correction.adjusted.get(self.pair, _NAN)
+
+    @property
+    def p_sign_flip(self) -> float:
+        """Over seeds, the items taken as fixed."""
+        if self.pair in self.correction.flips:
+            return self.correction.flips[self.pair]
+        return sign_flip(self.estimate.per_seed)[0] if self.estimate and self.seeds > 1 else _NAN
 
     @cached_property
     def significant(self) -> bool:
@@ -482,10 +500,9 @@ class Edge(Measured):
         """
         nothing, parents = ("", _NAN, _NAN, _NAN), self.of.parents
         above = ancestors(self.child, parents)
-        tested = {edge.pair for edge in self.correction.tested}
         if self.of.analysis.edges != "parent" or self.correction.alone or not above:
             return nothing
-        if not all(step in tested for step in pairwise([self.child, *above])):
+        if not all(step in self.correction.adjusted for step in pairwise([self.child, *above])):
             return nothing
         whole: Measured = self if len(above) == 1 else measure(self.of, self.child, above[-1])
         if not whole.looks or np.isnan(whole.p):

@@ -53,7 +53,9 @@ def covariances(members: Sequence[Member], prior: SeedPrior | None) -> tuple[Arr
     names = sorted({name for member in members for name in (member.child, member.parent)})
     spread = np.array([prior.spread.get(name, prior.variance) for name in names])
     signs = np.array([[(n == m.child) - (n == m.parent) for n in names] for m in members], dtype=float)
-    shared = np.array([[len({*a.seeds} & {*b.seeds}) / len(a.seeds) / len(b.seeds) for b in members] for a in members])
+    every = list(dict.fromkeys(seed for member in members for seed in member.seeds))
+    made = np.array([np.isin(every, member.seeds) for member in members], dtype=float)
+    shared = made @ made.T / made.sum(axis=1)[:, None] / made.sum(axis=1)
     by_seed = (signs * spread) @ signs.T * shared
     draws = np.stack([member.item_draws for member in members])
     by_item = np.cov(draws, ddof=0).reshape(len(members), len(members))
@@ -128,8 +130,9 @@ class Family:
         order, least = known[np.argsort(raw[known], kind="stable")], 0.0
         result = np.full(raw.shape, np.nan)
         for step, index in enumerate(order):
-            found = min(self._exceeded(float(raw[index]), order[step:]), by_holm[index])
-            least = max(least, found, raw[index])  # allows for the draws' error
+            if least < by_holm[index]:
+                found = min(self._exceeded(float(raw[index]), order[step:]), by_holm[index])
+                least = max(least, found, raw[index])  # allows for the draws' error
             result[index] = least
         return result
 
@@ -147,16 +150,15 @@ class Family:
         return float(np.exp(optimize.bisect(excess, np.log(bonferroni), np.log(alpha), xtol=1e-4)))
 
 
-def paths_to_ancestors(
-    parents: Mapping[str, str | None], edges: Sequence[tuple[str, str]]
-) -> dict[tuple[str, str], Array]:
-    """{(variant, ancestor): which edges it is the sum of [edges]} for every path of the lineage that edges make up."""
+def ways_up(parents: Mapping[str, str | None], edges: Sequence[tuple[str, str]]) -> dict[str, list[int]]:
+    """{variant: numbers of the edges from it up its lineage, as far as edges lead}."""
     index = {edge: number for number, edge in enumerate(edges)}
-    paths: dict[tuple[str, str], Array] = {}
+    ways: dict[str, list[int]] = {}
     for variant in parents:
-        steps, at = np.zeros(len(edges)), variant
-        while (above := parents.get(at)) is not None and (at, above) in index and not steps[index[at, above]]:
-            steps[index[at, above]] = 1.0
+        way, at = ways.setdefault(variant, []), variant
+        while (above := parents.get(at)) is not None and (number := index.get((at, above))) is not None:
+            if number in way:
+                break
+            way.append(number)
             at = above
-            paths[variant, at] = steps.copy()
-    return paths
+    return ways

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,18 @@ class Weights:
     digest: str
     moved: tuple[float, ...]  # none where the stage measured models: the digest is of all that its items depend on
     last: bool = False  # the run's last stage, whose items are compared
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """Values by item: the part of a pandas series that judging uses, built in a twentieth of the time."""
+
+    index: pd.Index  # the same object where runs have the same items
+    values: Array
+
+    def to_numpy(self) -> Array:
+        """Return the values."""
+        return self.values
 
 
 class Environment(NamedTuple):
@@ -64,7 +77,7 @@ class Measurements:
     variants: Sequence[PlannedVariant]
     states: Mapping[Run, tuple[str, str]]  # (variant, seed): (state, reason); seeds in the order they were added
     aborted: Mapping[Run, str]  # runs with a health event of severity abort
-    values: Mapping[Run, Mapping[str, pd.Series]]  # subset: value by item, sorted
+    values: Mapping[Run, Mapping[str, Column]]  # subset: value by item, sorted
     duplicates: frozenset[Run]
     stages: pd.DataFrame  # variant, seed, key, hours
     warned: Mapping[Run, Sequence[Rule]] = field(default_factory=dict)  # rules of severity warn that runs broke
@@ -155,11 +168,15 @@ class Measurements:
         if key not in self._arms:
             runs = [self.values[variant, seed] for seed in seeds]
             values = [np.stack([run[subset].to_numpy() for run in runs])[None] for subset in self.analysis.subsets]
-            self._arms[key] = Arm(values, self.direction, clusters)
+            self._arms[key] = Arm(values, self.direction, clusters, held=self._held)
         return self._arms[key]
 
     @cached_property
     def _arms(self) -> dict[Hashable, Arm]:
+        return {}
+
+    @cached_property
+    def _held(self) -> dict[Arm, tuple[Array, Array]]:
         return {}
 
     @cached_property
@@ -367,27 +384,44 @@ def _broken_rules(store: Store, name: str) -> dict[str, dict[Run, list[Rule]]]:
     return broken
 
 
-def _item_values(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run, dict[str, pd.Series]], frozenset[Run]]:
+_CHOSEN = """
+WITH ended AS (SELECT key, dense_rank() OVER (ORDER BY variant, seed) - 1 AS run FROM finals WHERE study = ?),
+chosen AS (SELECT run, list_position(?, subset) - 1 AS subset, item, value FROM ended JOIN items USING (key)
+           WHERE protocol = ? AND name = ? AND list_contains(?, subset)),
+known AS (SELECT item, row_number() OVER (ORDER BY item) - 1 AS number FROM (SELECT DISTINCT item FROM chosen))
+"""
+
+
+def _item_values(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run, dict[str, Column]], frozenset[Run]]:
     """{run: {subset: values by item}} of the runs that ended well, and the runs that have an item twice."""
-    items = store.sql(
-        """SELECT f.variant, f.seed, i.subset, i.item, i.value FROM finals f JOIN items i USING (key)
-           WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subset)
-           ORDER BY f.variant, f.seed, i.subset, i.item""",
-        [name, analysis.protocol, analysis.value, analysis.subsets],
-    )
-    values: dict[Run, dict[str, pd.Series]] = {}
+    # Runs, subsets and items are read as numbers: the names of millions of rows would take gigabytes.
+    subsets = sorted(analysis.subsets)
+    where = [name, subsets, analysis.protocol, analysis.value, subsets]
+    names = pd.Index([item for (item,) in store.rows(f"{_CHOSEN} SELECT item FROM known ORDER BY number", where)[1]])
+    ended = store.rows("SELECT DISTINCT variant, seed FROM finals WHERE study = ? ORDER BY variant, seed", [name])[1]
+    place = f"(run * {len(subsets)} + subset) * {len(names)} + number"  # sorted here, in a third of DuckDB's memory
+    rows = store.arrow(f"{_CHOSEN} SELECT CAST({place} AS BIGINT), value FROM chosen JOIN known USING (item)", where)
+    places, value = (column.to_numpy() for column in rows.columns)
+    del rows
+    order = np.argsort(places, kind="stable")
+    places, value = places[order], value[order]
+    groups, number = np.divmod(places, max(len(names), 1))
+    ends = np.flatnonzero(np.diff(groups)) + 1
+    values: dict[Run, dict[str, Column]] = {}
     duplicates: set[Run] = set()
-    groups: Any = items.groupby(["variant", "seed", "subset"], sort=False)
-    for (variant, seed, subset), group in groups:
-        series = pd.Series(group["value"].to_numpy(dtype=float), index=pd.Index(group["item"]))
-        values.setdefault((variant, int(seed)), {})[subset] = series
-        if series.index.has_duplicates:
-            duplicates.add((variant, int(seed)))
+    lists: dict[bytes, pd.Index] = {}  # most runs have the same items
+    for start, end in pairwise([0, *ends.tolist(), len(value)] if len(value) else []):
+        key = number[start:end].tobytes()
+        index = lists[key] if key in lists else lists.setdefault(key, names[number[start:end]])
+        run, subset = divmod(int(groups[start]), len(subsets))
+        values.setdefault(ended[run], {})[subsets[subset]] = Column(index, value[start:end])
+        if index.has_duplicates:
+            duplicates.add(ended[run])
     return values, frozenset(duplicates)
 
 
 def _outcomes(
-    values: dict[Run, dict[str, pd.Series]], analysis: Analysis, samples: Mapping[str, int]
+    values: dict[Run, dict[str, Column]], analysis: Analysis, samples: Mapping[str, int]
 ) -> dict[Run, str]:
     """Put the plan's outcome, if it has one, in place of the items' means; return why it cannot be in some runs."""
     if not analysis.k:
@@ -402,9 +436,9 @@ def _outcomes(
                 continue
             found, odd = of_shares(series.to_numpy(), count, outcome)
             if odd is None:
-                by_subset[subset] = pd.Series(found, index=series.index)
+                by_subset[subset] = Column(series.index, found)
             else:
-                item, value = one_line(series.index[odd], 80), series.iloc[odd]
+                item, value = one_line(series.index[odd], 80), series.values[odd]
                 faults[run] = f"{analysis.value} {value:g} of item {item}, which is no share of {count} samples"
     return faults
 
@@ -429,9 +463,9 @@ def _named_clusters(store: Store, name: str, analysis: Analysis) -> tuple[dict[s
 
 def _trained_weights(store: Store, name: str) -> dict[Run, dict[str, Weights]]:
     trained = store.sql(
-        """SELECT r.variant, r.seed, r.stage, r.key, w.digest, w.moved, r.stage = d.definition->>'last_stage' AS last
-           FROM run_stages r JOIN weights w USING (key) JOIN studies d USING (study) WHERE r.study = ?""",
-        [name],
+        """SELECT r.variant, r.seed, r.stage, r.key, w.digest, w.moved, r.stage = ? AS last
+           FROM run_stages r JOIN weights w USING (key) WHERE r.study = ?""",
+        [store.study(name).last_stage, name],
     )
     weights: dict[Run, dict[str, Weights]] = {}
     for row in trained.to_dict("records"):

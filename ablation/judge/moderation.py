@@ -116,12 +116,12 @@ def spreads(gains: Array) -> tuple[Array, Array]:
     made = ~np.isnan(gains)
     with np.errstate(divide="ignore", invalid="ignore"):
         centred = gains - np.where(made, gains, 0.0).sum(axis=1, keepdims=True) / made.sum(axis=1, keepdims=True)
-        rest = [np.delete(np.arange(len(gains)), index) for index in range(len(gains))]
-        others = np.sort(centred[rest], axis=1)  # [variants, others, seeds], NaN last
-        of = (~np.isnan(others)).sum(axis=1)
-        middle = (
-            sum(np.take_along_axis(others, np.maximum(k, 0)[:, None], 1)[:, 0] for k in ((of - 1) // 2, of // 2)) / 2
-        )
+        order = np.argsort(centred, axis=0)  # of the variants in each seed, NaN last
+        rank, ordered = np.argsort(order, axis=0), np.take_along_axis(centred, order, 0)
+        of = made.sum(axis=0) - made  # how many others there are [variants, seeds]
+        # The k-th of the others is the k-th of all, or the next where the variant itself comes before it.
+        places = (np.maximum(k, 0) for k in ((of - 1) // 2, of // 2))
+        middle = sum(np.take_along_axis(ordered, k + (k >= rank), 0) for k in places) / 2
         seen = made & (of > 0)
         count, left = seen.sum(axis=1), np.where(seen, gains - middle, 0.0)
         extra = (seen * _median_noise(of)).sum(axis=1) / count

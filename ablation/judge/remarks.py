@@ -27,7 +27,7 @@ def of_edge(study: Measurements, child: str, parent: str, seeds: Sequence[int]) 
     [variant] = [variant for variant in study.variants if variant.name == child]
     return (
         *(_planned(variant.changes) if variant.parent == parent else ()),
-        *_trained(study.weights, child, parent),
+        *_trained(study.weights, child, parent, sorted(study.seeds(child) & study.seeds(parent))),
         *_environments(study.environments, child, parent, seeds),
         *_added(study, child, parent),
         *(("imported runs, without code fingerprint",) if study.imported else ()),
@@ -42,11 +42,13 @@ def _planned(changes: Sequence[Change]) -> Iterator[str]:
         yield "nothing that this edge changes can have an effect"
 
 
-def _trained(weights: Mapping[Run, Mapping[str, Weights]], child: str, parent: str) -> Iterator[str]:
+def _trained(
+    weights: Mapping[Run, Mapping[str, Weights]], child: str, parent: str, seeds: Sequence[int]
+) -> Iterator[str]:
     """Stages that both variants trained on their own, with equal or nearly equal weights."""
     distances: dict[str, list[float]] = {}
-    for seed in sorted(seed for name, seed in weights if name == child and (parent, seed) in weights):
-        one, other = weights[child, seed], weights[parent, seed]
+    for seed in seeds if weights else ():
+        one, other = weights.get((child, seed), {}), weights.get((parent, seed), {})
         for stage in one.keys() & other.keys():
             if one[stage].key != other[stage].key and one[stage].moved:
                 distances.setdefault(stage, []).append(_distance(one[stage], other[stage]))

@@ -16,6 +16,7 @@ from ablation.judge.significance import Array
 
 Numbers = NDArray[np.int64]
 
+MANY_SEEDS = 1_000  # beyond which arrays [seeds, seeds] and [replicates, seeds] are not kept
 _A_CHANGE = 0.1  # of the range of the values: a cluster that changed by as much has changed
 _MOST_COUNTS = 16_000_000  # of clusters times replicates, that are held at once
 
@@ -204,12 +205,39 @@ def draw_together(means: Array, share: Array) -> Array:
     return centre + share[:, None, :] * (means - centre)
 
 
-def shared_variance(products: Array) -> float:
-    """Mean covariance between seeds, at least 0, from the covariances [seeds, seeds]; the variance with one seed."""
-    seeds = len(products)
-    if seeds == 1:
-        return float(products[0, 0])
-    return max(float(products.sum() - np.trace(products)) / (seeds * (seeds - 1)), 0.0)
+@dataclass(frozen=True)
+class Covariances:
+    """What is asked of the covariances [seeds, seeds] between seeds."""
+
+    total: float
+    trace: float
+    seeds: int
+
+    @classmethod
+    def of(cls, parts: Array, *, draws: bool = False) -> "Covariances":
+        """Of the clusters' contributions [clusters, seeds], or of draws [replicates, seeds], whose mean is not 0.
+
+        The matrix is not made where seeds are many; the numbers then differ by rounding.
+        """
+        seeds = parts.shape[1]
+        if seeds > MANY_SEEDS:
+            apart, count = (parts - parts.mean(axis=0), len(parts)) if draws else (parts, 1)
+            sums = apart.sum(axis=1)
+            return cls(float(sums @ sums) / count, float(np.vdot(apart, apart)) / count, seeds)
+        products = np.cov(parts.T, ddof=0).reshape(seeds, seeds) if draws else parts.T @ parts
+        return cls(float(products.sum()), float(np.trace(products)), seeds)
+
+    @property
+    def mean(self) -> float:
+        """Over all pairs of seeds, a seed with itself included."""
+        return self.total / self.seeds**2
+
+    @property
+    def shared(self) -> float:
+        """Mean covariance between two seeds, at least 0; the variance with one seed."""
+        if self.seeds == 1:
+            return self.total
+        return max((self.total - self.trace) / (self.seeds * (self.seeds - 1)), 0.0)
 
 
 def unseen(

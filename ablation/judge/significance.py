@@ -12,10 +12,9 @@
 `scipy.special` has the functions behind `scipy.stats`, which takes 0.6 s longer to import.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 from math import ceil, e, inf, isinf, isnan, log
 from typing import Any
 
@@ -28,6 +27,7 @@ from ablation.config.study_schema import Analysis
 Array = NDArray[np.float64]
 
 EXACT_FLIPS = 16  # seeds up to which all 2^n sign flips are counted
+_MOST_SIGNS = 4_000_000  # that are held at once
 LEAST_LOG_P = -80.0  # smaller p-values are not distinguished
 
 
@@ -139,18 +139,37 @@ def sign_flip(differences: Sequence[float], *, draws: int = 1 << EXACT_FLIPS, se
     All 2^n flips up to 16 seeds, else `draws` random ones and the observed one. Seeds are random here and the items
     are fixed.
     """
+    count = len(differences)
+    [p] = sign_flips([differences], draws=draws, seed=seed)
+    return float(p), max(2.0 ** (1 - count), 0.5**count if count <= EXACT_FLIPS else 1 / draws)
+
+
+def sign_flips(differences: Sequence[Sequence[float]], *, draws: int = 1 << EXACT_FLIPS, seed: int = 0) -> Array:
+    """The p of several such tests [tests] at once, with as many seeds each, from the same flips."""
     observed = np.asarray(differences, dtype=float)
-    count = len(observed)
-    if count == 0:
+    if not observed.size:
         raise ValueError("sign_flip: no differences")
-    if count <= EXACT_FLIPS:
-        signs = np.array(list(product((1.0, -1.0), repeat=count)))
-    else:
-        signs = np.random.default_rng(seed).choice((1.0, -1.0), (draws, count))
-        signs[0] = 1.0
-    sums = np.abs(signs @ observed)
-    tolerance = 1e-12 * np.abs(observed).sum()
-    return float(np.mean(sums >= abs(observed.sum()) - tolerance)), max(2.0 ** (1 - count), 1 / len(signs))
+    least = np.abs(observed.sum(axis=1)) - 1e-12 * np.abs(observed).sum(axis=1)
+    count, flips, reached = observed.shape[1], 0, np.zeros(len(observed))
+    for signs in _signs(count, draws, seed, max(1, _MOST_SIGNS // max(observed.shape))):
+        reached += (np.abs(signs @ observed.T) >= least).sum(axis=0)
+        flips += len(signs)
+    return reached / flips
+
+
+def _signs(count: int, draws: int, seed: int, rows: int) -> Iterator[Array]:
+    """Blocks [at most `rows`, count] of flips."""
+    exact, generator = count <= EXACT_FLIPS, np.random.default_rng(seed)
+    total = 2**count if exact else draws
+    for start in range(0, total, rows):
+        numbers = np.arange(start, min(start + rows, total))
+        if exact:  # the bits of a number are its signs
+            yield np.where(numbers[:, None] >> np.arange(count)[::-1] & 1, -1.0, 1.0)
+            continue
+        signs = generator.choice((1.0, -1.0), (len(numbers), count))
+        if start == 0:
+            signs[0] = 1.0
+        yield signs
 
 
 def holm(p: Sequence[float]) -> Array:

@@ -17,15 +17,17 @@ import numpy as np
 from scipy import special
 
 from ablation.judge.resampling import (
+    MANY_SEEDS,
     Clusters,
+    Covariances,
     Numbers,
+    cluster_counts,
     contributions,
     correlation_within,
     draw_sums,
     draw_together,
     item_degrees,
     number_clusters,
-    shared_variance,
     unfolding,
     unseen,
 )
@@ -39,6 +41,7 @@ FEWEST_CLUSTERS = 5  # with fewer, or a subset of a single one, the effect is ab
 ENOUGH_COUNTS = 30  # clusters of items of 0 and 1, from which on Student's t describes their mean
 _FLIPS = 1 << 12  # where there are more signs than can be counted
 _NEGLIGIBLE = 1e-6  # of a variance: a part of it that small is not worked out
+_MOST_HELD = 200_000_000  # bytes of draws that a study's arms keep
 _NEVER = 1e-6  # chance below which a mean is not taken to cross its target
 
 
@@ -192,6 +195,7 @@ class Arm:
     clusters: Clusters
     replicates: int = REPLICATES
     seed: int = BOOTSTRAP_SEED
+    held: dict["Arm", tuple[Array, Array]] = field(default_factory=dict, repr=False)  # draws of the study's arms
 
     @cached_property
     def means(self) -> Array:
@@ -283,13 +287,34 @@ class Arm:
         """The items' noise of the means [1, seeds, subsets]."""
         return np.sqrt(np.square(self.parts).sum(axis=0))
 
-    @cached_property
+    @property
     def draws(self) -> tuple[Array, Array]:
         """Gains [replicates, seeds] under draws of the items: as drawn, and with the means drawn together.
 
-        A draw may move a mean across the target, which the slopes do not know.
+        A draw may move a mean across the target, which the slopes do not know. With many seeds the second is their mean
+        over seeds [replicates, 1].
         """
-        moved = self.means[0] + draw_sums(self.parts[:, 0], self.replicates, self.seed)
+        found = self.held.pop(self, None) or self._draw()
+        self.held[self] = found  # the last one used is the last in order
+        size = sum(part.nbytes for part in found)
+        while len(self.held) > max(2, _MOST_HELD // size):
+            del self.held[next(iter(self.held))]
+        return found
+
+    def _draw(self) -> tuple[Array, Array]:
+        if self.means.shape[1] <= MANY_SEEDS:
+            return self._gains(draw_sums(self.parts[:, 0], self.replicates, self.seed))
+        counts = cluster_counts(self.clusters.count, self.replicates, self.seed)
+        gains, together = np.empty((self.replicates, self.means.shape[1])), np.empty((self.replicates, 1))
+        for start in range(0, self.replicates, 100):
+            rows = slice(start, start + 100)
+            gains[rows], apart = self._gains(np.tensordot(counts[rows], self.parts[:, 0], 1))
+            together[rows] = apart.mean(axis=1, keepdims=True)
+        return gains, together
+
+    def _gains(self, moves: Array) -> tuple[Array, Array]:
+        """The gains [replicates, seeds] of both kinds if the means are moved by [replicates, seeds, subsets]."""
+        moved = self.means[0] + moves
         unfolded = draw_together(moved[:, None], self.share)[:, 0]
         return gain(moved, self.direction).mean(axis=-1), gain(unfolded, self.direction).mean(axis=-1)
 
@@ -332,7 +357,7 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
     found = [subset.mean(axis=0) for subset in apart]  # each item's contrast
     item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(found, drawn))
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.known
-    products = linear.T @ linear
+    between = Covariances.of(linear)
     seed_variance = _seed_variance(arms, weighed)
 
     def draw_items() -> Array:
@@ -346,22 +371,22 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
         unfolded, spread = (np.concatenate([getattr(arm, name) for arm in arms]) for name in ("unfolded", "spread"))
         chance = _chance(unfolded, spread, direction)
     if chance > _NEVER:
-        gains, together = (np.stack(part) for part in zip(*(arm.draws for arm in arms), strict=True))
-        folded = np.tensordot(gains, weighed, ([0], [0])) - per_seed
-        other = np.cov(folded.T, ddof=0).reshape(products.shape)
-        if shared_variance(other) > shared_variance(products):
-            products, drawn_folded = other, folded.mean(axis=1)
+        gains, together = (_weigh(weighed, part) for part in zip(*(arm.draws for arm in arms), strict=True))
+        folded = gains - per_seed
+        other = Covariances.of(folded, draws=True)
+        if other.shared > between.shared:
+            between, drawn_folded = other, folded.mean(axis=1)
 
             def draw_items() -> Array:
                 return drawn_folded
 
-        crossing = _crossing(np.tensordot(together, weighed, ([0], [0])).mean(axis=1), chance, seed_variance, seeds)
+        crossing = _crossing(together.mean(axis=1), chance, seed_variance, seeds)
 
     effect = float(per_seed.mean())
     noise = Noise(seed_variance, seeds - 1, 0.0)
     if not items_only:
-        by_item, hidden = shared_variance(products), unseen([arm.ranges for arm in arms], weighed, drawn, apart, found)
-        residual = max(float(products.mean()) - by_item, 0.0)
+        by_item, hidden = between.shared, unseen([arm.ranges for arm in arms], weighed, drawn, apart, found)
+        residual = max(between.mean - by_item, 0.0)
         noise = Noise(seed_variance, seeds - 1, by_item, item_df, hidden, residual)
     return Estimate(
         effect=effect,
@@ -372,7 +397,7 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
         items=items,
         clusters=drawn.count,
         items_only=items_only,
-        of_items=Noise(0.0, 1, float(products.mean()), item_df, noise.unseen),
+        of_items=Noise(0.0, 1, between.mean, item_df, noise.unseen),
         per_seed=tuple(per_seed.tolist()),
         draw_items=draw_items,
         crossing=crossing,

@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -227,7 +228,11 @@ def write_comparison(comparison: Comparison, out: Path) -> Path:
     )
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "compared.duckdb"
-        write_evaluated(database, definition, measured.variants, measured.values, measured.clusters)
+        series = {
+            run: {subset: pd.Series(of.values, of.index) for subset, of in by_subset.items()}
+            for run, by_subset in measured.values.items()
+        }
+        write_evaluated(database, definition, measured.variants, series, measured.clusters)
         edges = [(found.edge.parent, found.edge.child) for found in comparison.compared]
         quoted = page_samples([(measured, edges, Samples(_write_texts(comparison, Path(folder))))])
         with Store(database) as store:

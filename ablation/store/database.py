@@ -65,10 +65,12 @@ FROM run_stages r JOIN stages s
 GROUP BY ALL;
 
 -- The keys of the last stage of every run that ended well: one, or of an imported run one for each of its sources.
+-- Of `studies` no more than the stage's name: a join would copy the long definition into each of its rows.
 CREATE VIEW finals AS
 SELECT r.study, r.variant, r.seed, s.key
-FROM runs r JOIN studies d USING (study) JOIN run_stages s USING (study, variant, seed)
-WHERE r.state IN ('ok', 'imported') AND s.stage = d.definition->>'last_stage';
+FROM runs r JOIN (SELECT study, definition->>'last_stage' AS last FROM studies) d USING (study)
+    JOIN run_stages s USING (study, variant, seed)
+WHERE r.state IN ('ok', 'imported') AND s.stage = d.last;
 
 -- NaN, not NULL, for a number that is not finite: avg() must not skip it.
 CREATE VIEW results AS
@@ -80,8 +82,9 @@ GROUP BY study, variant, seed, name;
 -- The last stage logs results; where it is the only one, it logs the curves too.
 CREATE VIEW curves AS
 SELECT r.study, r.variant, r.seed, r.stage, m.step, m.name AS metric, m.value
-FROM run_stages r JOIN studies d USING (study) JOIN metrics m USING (key)
-WHERE r.stage <> d.definition->>'last_stage' OR r.position = 0;
+FROM run_stages r JOIN (SELECT study, definition->>'last_stage' AS last FROM studies) d USING (study)
+    JOIN metrics m USING (key)
+WHERE r.stage <> d.last OR r.position = 0;
 """
 )
 

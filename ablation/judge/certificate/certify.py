@@ -116,7 +116,7 @@ def digest_of(study: Measurements) -> str:
             if items not in names:
                 names[items] = "\n".join(map(str, series.index)).encode()
             known.update(repr((run, subset)).encode() + names[items])
-            known.update(np.ascontiguousarray(series.to_numpy(dtype=float)).tobytes())
+            known.update(np.ascontiguousarray(series.values, dtype=float).tobytes())
     return known.hexdigest()[:16]
 
 

@@ -24,14 +24,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ablation.config.study_schema import Analysis
 from ablation.judge.edges import study_pairs
-from ablation.judge.measurements import Measurements, item_clusters
+from ablation.judge.measurements import Column, Measurements, item_clusters
 from ablation.judge.moderation import LEAST, fit_prior, squeeze
 from ablation.judge.resampling import Numbers, number_clusters
 from ablation.judge.significance import Array, share_otherwise
@@ -72,17 +72,6 @@ class Parts:
         return {"items": other} | ({"order": turned} if max(map(len, self.index)) > len(turned) else {})
 
 
-class Column(NamedTuple):
-    """Values by item: the part of a pandas series that judging uses, built in a twentieth of the time."""
-
-    index: pd.Index
-    values: Array
-
-    def to_numpy(self) -> Array:
-        """Return the values."""
-        return self.values
-
-
 @dataclass(frozen=True)
 class World:
     """A study of known truth."""
@@ -108,7 +97,7 @@ def parts_of(study: Measurements, *, items_only: bool) -> Parts | None:
                 reference, clusters = [of.index for of in series], item_clusters(study, variant.name, seed)
             if series and all(of.index.equals(index) for of, index in zip(series, reference, strict=True)):
                 runs.setdefault(variant.name, []).append(seed)
-                found[place, seeds.index(seed)] = [of.to_numpy(dtype=float) for of in series]
+                found[place, seeds.index(seed)] = [of.values for of in series]
     if max(map(len, runs.values()), default=0) < 2:
         return None
     values = [np.full((len(study.variants), len(seeds), len(index)), np.nan) for index in reference]
@@ -139,11 +128,13 @@ def parts_of(study: Measurements, *, items_only: bool) -> Parts | None:
     )
 
 
-def _whole(study: Measurements, variant: str, seed: int) -> list[pd.Series]:
+def _whole(study: Measurements, variant: str, seed: int) -> list[Column]:
     run = (variant, seed)
     found = study.values.get(run, {})
     bad = study.states[run][0] not in ENDED_WELL or run in study.aborted or run in study.duplicates
-    if bad or any(subset not in found or not np.isfinite(found[subset]).all() for subset in study.analysis.subsets):
+    if bad or any(
+        subset not in found or not np.isfinite(found[subset].values).all() for subset in study.analysis.subsets
+    ):
         return []
     return [found[subset] for subset in study.analysis.subsets]
 
@@ -226,7 +217,7 @@ def _as_study(study: Measurements, parts: Parts, values: Sequence[Array], mispai
     """
     seeds = study.in_order_added({seed for _, seed in study.states})
     other = {child for child, _ in _compared(study, list(parts.runs))} if mispaired else set()
-    runs: dict[tuple[str, int], dict[str, pd.Series]] = {}
+    runs: dict[tuple[str, int], dict[str, Column]] = {}
     for place, (variant, own) in enumerate(parts.runs.items()):
         index, later = parts.index, 0
         if variant in other and mispaired == "seeds":
@@ -235,7 +226,7 @@ def _as_study(study: Measurements, parts: Parts, values: Sequence[Array], mispai
             index = parts.mispaired[mispaired][variant]
         for seed in own:
             runs[variant, seed + later] = {
-                subset: cast(pd.Series, Column(of, array[place, seeds.index(seed)]))
+                subset: Column(of, array[place, seeds.index(seed)])
                 for subset, array, of in zip(study.analysis.subsets, values, index, strict=True)
             }
     return replace(
@@ -332,7 +323,7 @@ class _Maker:
         place, at = made[self.generator.integers(len(made))]
         seeds = self.study.in_order_added({seed for _, seed in self.study.states})
         run = self.study.values[list(self.parts.runs)[place], seeds[at]]
-        found = [run[subset].to_numpy(dtype=float) for subset in self.study.analysis.subsets]
+        found = [run[subset].values for subset in self.study.analysis.subsets]
         sides = _sides(self.study, [of.mean() for of in found])
         return [np.tile(of, (*self.parts.made.shape, 1)) for of in found], sides
 

@@ -22,7 +22,7 @@ from ablation.config.study_schema import Analysis, Target
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.arms import Arm, Options, check, common_items, name_arms, read_arm
 from ablation.judge.edges import Edge, judge_edges
-from ablation.judge.measurements import Measurements
+from ablation.judge.measurements import Column, Measurements
 from ablation.judge.statistics import contrast
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.sheet import ANY, ItemText, Sheet, Wanted
@@ -343,7 +343,7 @@ def measurements(name: str, arms: Sequence[Arm], analysis: Analysis, lineage: Ma
         states=dict.fromkeys(runs, ("ok", "")),
         aborted={},
         values={
-            key: {subset: pd.Series(sheet.values, index=sheet.items) for subset, sheet in run.items()}
+            key: {subset: Column(sheet.items, sheet.values) for subset, sheet in run.items()}
             for key, run in runs.items()
         },
         duplicates=frozenset(),  # the readers refuse them

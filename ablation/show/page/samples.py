@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
-import pandas as pd
 
 from ablation.judge.compare.comparison import improving
-from ablation.judge.measurements import Measurements
+from ablation.judge.measurements import Column, Measurements
 from ablation.show.text import MINUS, alike
 from ablation.store.samples import Place, Run, Said, Samples
 
@@ -101,17 +100,18 @@ def find_flips(study: Measurements, parent: str, child: str) -> Flips:
     return Flips(len(seeds), better, worse, gained, lost)
 
 
-def _aligned(
-    parents: list[pd.Series | None], children: list[pd.Series | None]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _aligned(parents: list[Column | None], children: list[Column | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the items that all runs have, and the values of both sides, [seeds, items]."""
-    runs = [series for series in (*parents, *children) if series is not None]
+    runs = [of for of in (*parents, *children) if of is not None]
     if not runs or len(runs) < 2 * len(parents):
         return np.array([]), np.empty((0, 0)), np.empty((0, 0))
-    values = pd.concat(runs, axis=1, join="inner")
-    values = values[np.isfinite(values).all(axis=1)]
-    found = values.to_numpy().T
-    return values.index.to_numpy(dtype=str), found[: len(parents)], found[len(parents) :]
+    index = runs[0].index
+    for of in runs:
+        index = index if of.index.equals(index) else index.intersection(of.index)
+    found = np.array([of.values if of.index.equals(index) else of.values[of.index.get_indexer(index)] for of in runs])
+    finite = np.isfinite(found).all(axis=0)
+    found = found[:, finite]
+    return index.to_numpy(dtype=str)[finite], found[: len(parents)], found[len(parents) :]
 
 
 @dataclass(frozen=True)

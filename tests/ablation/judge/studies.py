@@ -6,7 +6,7 @@ from scipy import stats
 
 from ablation.config.study_schema import Analysis
 from ablation.judge.certificate import certify
-from ablation.judge.measurements import Measurements
+from ablation.judge.measurements import Column, Measurements
 from ablation.plan.plan_file import PlannedVariant
 
 
@@ -23,9 +23,7 @@ def measurements(values, parents, *, clusters=None, factors=None, **analysis):
     for variant, by_subset in values.items():
         for seed in range(len(next(iter(by_subset.values())))):
             runs[variant, seed] = {
-                name: pd.Series(
-                    np.asarray(array[seed], dtype=float), index=[f"i{k:04d}" for k in range(array.shape[1])]
-                )
+                name: Column(pd.Index([f"i{k:04d}" for k in range(array.shape[1])]), np.asarray(array[seed], float))
                 for name, array in by_subset.items()
             }
     planned = [

@@ -13,7 +13,7 @@ from ablation.audit.measured import _cells, _deltas, measured, prediction_half_w
 from ablation.audit.reproduction import Measured, MeasuredCell
 from ablation.config.published_schema import PublishedFile
 from ablation.config.study_schema import Analysis
-from ablation.judge.measurements import Measurements, read_measurements
+from ablation.judge.measurements import Column, Measurements, read_measurements
 from ablation.judge.significance import Noise, half_width
 from ablation.plan.plan_file import PlannedVariant
 from ablation.store.database import Store
@@ -124,7 +124,10 @@ def is_required(field):
 def study(values, direction="max", states=None):
     """Measurements of variants with one subset: {(variant, seed): values of items 0, 1, ...}."""
     kept = {"parent": None, "why": "why", "file": "file", "resolved": {}, "factors": (), "changes": ()}
-    items = {run: {"a": pd.Series(row, [f"i{k}" for k in range(len(row))])} for run, row in values.items()}
+    items = {
+        run: {"a": Column(pd.Index([f"i{k}" for k in range(len(row))]), np.asarray(row, float))}
+        for run, row in values.items()
+    }
     return Measurements(
         **{
             **{f.name: None for f in dataclasses.fields(Measurements) if is_required(f)},

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from ablation.judge.family import DRAWS, Family, Member, covariances, paths_to_ancestors
+from ablation.judge.family import DRAWS, Family, Member, covariances, ways_up
 from ablation.judge.moderation import SeedPrior
 from ablation.judge.significance import Noise, holm
 
@@ -108,12 +108,8 @@ def test_looks_each_spend_their_share():
     assert family.adjusted([0.03, 1.0])[0] == pytest.approx(sum(alone), abs=ERROR)
 
 
-def test_paths_are_sums_of_edges():
+def test_ways_up_are_the_edges_to_each_ancestor():
     parents = {"a": None, "b": "a", "c": "b", "d": "a"}
-    paths = paths_to_ancestors(parents, [("b", "a"), ("c", "b"), ("d", "a")])
-    assert {path: steps.tolist() for path, steps in paths.items()} == {
-        ("b", "a"): [1, 0, 0],
-        ("c", "b"): [0, 1, 0],
-        ("c", "a"): [1, 1, 0],
-        ("d", "a"): [0, 0, 1],
-    }
+    edges = [("b", "a"), ("c", "b"), ("d", "a")]
+    assert ways_up(parents, edges) == {"a": [], "b": [0], "c": [1, 0], "d": [2]}
+    assert ways_up(parents, edges[1:]) == {"a": [], "b": [], "c": [0], "d": [1]}
