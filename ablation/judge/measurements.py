@@ -420,9 +420,7 @@ def _item_values(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run,
     return values, frozenset(duplicates)
 
 
-def _outcomes(
-    values: dict[Run, dict[str, Column]], analysis: Analysis, samples: Mapping[str, int]
-) -> dict[Run, str]:
+def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples: Mapping[str, int]) -> dict[Run, str]:
     """Put the plan's outcome, if it has one, in place of the items' means; return why it cannot be in some runs."""
     if not analysis.k:
         return {}

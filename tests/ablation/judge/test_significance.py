@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from ablation.judge import significance
 from ablation.judge.power import power
 from ablation.judge.significance import (
     Noise,
@@ -17,6 +18,7 @@ from ablation.judge.significance import (
     sequential_p,
     share_otherwise,
     sign_flip,
+    sign_flips,
     spending,
 )
 
@@ -157,3 +159,11 @@ def test_seeds_that_leave_a_smaller_share(rare, seeds):
     assert seeds_for(rare, 0.05) == seeds
     assert share_otherwise(seeds, 0.05) <= rare + 1e-12
     assert seeds == 1 or share_otherwise(seeds - 1, 0.05) > rare
+
+
+@pytest.mark.parametrize("seeds", [3, 20])
+def test_sign_flips_of_several_tests_are_those_of_each(seeds, monkeypatch):
+    differences = np.random.default_rng(2).normal(0.3, 1.0, (4, seeds))
+    alone = [sign_flip(of)[0] for of in differences]
+    monkeypatch.setattr(significance, "_MOST_SIGNS", 7 * seeds)  # in blocks
+    assert sign_flips(differences).tolist() == alone
