@@ -140,6 +140,13 @@ def test_the_readme_shows_what_its_commands_print(capsys, monkeypatch, tmp_path)
         assert printed.strip() == textwrap.dedent(shown).strip()
 
 
+@pytest.mark.parametrize("command", ["compare", "plan", "gate", "explain", "trace", "check"])
+def test_a_question_is_answered_on_one_short_page(command):
+    text = (ROOT / f"docs/{command}.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 80
+    assert re.search(rf"^    ablation {command} ", text, flags=re.MULTILINE)
+
+
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     linked = {(ROOT / "docs" / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)", index)}

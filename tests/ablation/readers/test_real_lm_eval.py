@@ -179,9 +179,10 @@ def test_the_verdict_is_that_of_a_paired_bootstrap_over_seeds_and_items(runs, ta
     assert found["verdict"] in ((word,) if word else ("undecided", "equivalent"))
 
 
-def test_the_commands_of_the_page_run(stored, capsys, monkeypatch, tmp_path):
+def test_the_commands_of_the_pages_run(stored, capsys, monkeypatch, tmp_path):
     """Those that stand for these files; the study of the page is written as it stands there."""
-    page = (HERE.parents[2] / "docs/compare.md").read_text(encoding="utf-8")
+    docs = HERE.parents[2] / "docs"
+    page = "".join((docs / name).read_text(encoding="utf-8") for name in ("compare.md", "compare-many.md"))
     shutil.copytree(stored, tmp_path / "runs")
     monkeypatch.chdir(tmp_path)
     study = textwrap.dedent(re.search(r"^    # my\.yaml\n((?:    .*\n)+)", page, flags=re.MULTILINE)[1])
