@@ -226,9 +226,10 @@ def _models(commands: _Commands) -> None:
         commands,
         "export",
         "results",
-        "Copy a model of a run as a Hugging Face folder.",
+        "Copy a model of a run as a Hugging Face folder, or write the tables of the database as Parquet.",
         "python -m ablation export gad d-final --to DIR                        the final student\n"
         "python -m ablation export gad d-final --part critic --step 40 --to DIR\n"
+        "python -m ablation export tables --to DIR\n"
         "python -m ablation export --from results/stages/gspo/reinforce/KEY/checkpoint --hf-model BASE --to DIR",
     )
     _add_results(copy)
@@ -305,6 +306,12 @@ def _judgement(commands: _Commands) -> None:
         "--so-far",
         action="store_true",
         help="write nothing else, and only if something is still to run: as a grid does",
+    )
+    published = add(
+        "publish", "report", "Write the report page as a folder for Hugging Face Spaces, without uploading it."
+    )
+    published.add_argument(
+        "folder", type=Path, metavar="DIR", help="where index.html goes, and a README.md if it has none"
     )
     live = add(
         "serve", "report", "Show the report page in a browser of this machine, with what runs now; it follows the grid."

@@ -1,7 +1,9 @@
 """The commands `report` and `serve`: the page for readers, as a file and over localhost."""
 
 import argparse
+import json
 import os
+import shlex
 import signal
 import tempfile
 import time
@@ -42,6 +44,32 @@ def run_report(arguments: argparse.Namespace) -> int:
     write_text(path, draw(page))
     keep_answers(results, digest, {study.name: study.answer for study in page.studies})
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+_SPACE = """---
+title: {title}
+sdk: static
+app_file: index.html
+pinned: false
+---
+
+A report page of {studies}, made by `ablation publish`.
+"""
+
+
+def run_publish(arguments: argparse.Namespace) -> int:
+    """Write the page and the front matter of a Space; a README that is there stays. Print how to upload it."""
+    with Store(load_or_collect(results_folder(arguments))) as store:
+        page = read_page(store)
+    folder: Path = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "index.html", draw(page))
+    if not (folder / "README.md").exists():
+        titles = [study.name for study in page.studies]
+        title = json.dumps(titles[0] if len(titles) == 1 else f"{len(titles)} studies")  # as YAML takes it
+        write_text(folder / "README.md", _SPACE.format(title=title, studies="; ".join(titles)))
+    print(f"{folder}: to upload it: hf upload USER/SPACE {shlex.quote(str(folder))} . --repo-type space")
     return 0
 
 

@@ -118,9 +118,13 @@ def run_sql(arguments: argparse.Namespace) -> int:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    """Copy one model; print where it came from."""
-    from ablation.store.export import export, find_model
+    """Copy one model, or write the tables; print where it came from."""
+    from ablation.store.current import load_or_collect
+    from ablation.store.export import export, export_tables, find_model
 
+    if (arguments.study, arguments.variant, arguments.source) == ("tables", None, None):
+        _list(export_tables(load_or_collect(results_folder(arguments)), arguments.to))
+        return 0
     if (arguments.source is None) == (arguments.variant is None):
         raise TrackerError("export: name a STUDY and a VARIANT, or a folder with --from")
     model = arguments.source or find_model(

@@ -1,4 +1,4 @@
-"""Finds the model of a run, and copies it as a Hugging Face folder."""
+"""Finds the model of a run and copies it as a Hugging Face folder; writes the database as Parquet."""
 
 import subprocess
 import sys
@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
+import duckdb
+
 from ablation.config.names import suggest
+from ablation.contract.atomic import replacing, write_text
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.status import read_state
 from ablation.plan.collected import PLAN_FILE
@@ -80,6 +83,31 @@ def export(model: Path, target: Path, *options: str) -> int:
     """Copy the model by `python -m trainers.export`, in a process of its own; return its exit status."""
     command = [sys.executable, "-m", "trainers.export", "--from", str(model), "--to", str(target), *options]
     return subprocess.run(command, check=False).returncode
+
+
+def export_tables(database: Path, folder: Path) -> list[Path]:
+    """Write each table and view of a database as Parquet, and `views.sql`, which makes views of them; return the files.
+
+    Files of an earlier export are replaced one by one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files, views = [], []
+    with duckdb.connect(str(database), read_only=True, config={"threads": 1}) as store:
+        names = "SELECT table_name FROM information_schema.tables WHERE table_name <> 'loaded' ORDER BY table_name"
+        for (name,) in store.sql(names).fetchall():
+            file = folder / f"{name}.parquet"
+            types = store.table(name).types
+            # As text: other readers know no columns of JSON.
+            columns = ", ".join(
+                f'CAST("{column}" AS VARCHAR) AS "{column}"' if str(kind) == "JSON" else f'"{column}"'
+                for column, kind in zip(store.table(name).columns, types, strict=True)
+            )
+            with replacing(file) as aside:
+                store.table(name).project(columns).write_parquet(str(aside))
+            files.append(file)
+            views.append(f"CREATE VIEW {name} AS SELECT * FROM '{file.name}';\n")
+    write_text(folder / "views.sql", f"-- In this folder: duckdb -init views.sql\n{''.join(views)}")
+    return [*files, folder / "views.sql"]
 
 
 Name = TypeVar("Name")

@@ -5,10 +5,16 @@ import io
 import json
 import shutil
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
+import duckdb
+import pandas as pd
 import pytest
+import yaml
 
+import ablation
 from ablation.cli.main import main
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
@@ -217,3 +223,41 @@ def test_json_has_one_form(results, capsys, monkeypatch, words, more):
     assert printed.keys() == {"schema", "command", "rows"} | more
     assert (printed["schema"], printed["command"]) == (1, words[0])
     assert all(isinstance(row, dict) for row in printed["rows"])
+
+
+def test_export_tables_is_read_by_other_programs(tmp_path):
+    results, folder = tmp_path / "results", tmp_path / "tables"
+    simulate(results)
+    assert main(["export", "tables", "--results", str(results), "--to", str(folder)]) == 0
+    with ablation.open(results) as own:
+        expected = own.sql("SELECT * FROM results ORDER BY ALL")
+    assert len(expected) == 2 * 4 * 10
+    columns = list(expected.columns)
+    read = [pd.read_parquet(folder / "results.parquet")]
+    with duckdb.connect() as database:
+        script = (folder / "views.sql").read_text().replace("FROM '", f"FROM '{folder}/")
+        database.execute(script)
+        read.append(database.sql("SELECT * FROM results").df())
+        assert database.sql("SELECT count(*) FROM items JOIN finals USING (key)").fetchall() == [(1600,)]
+        assert database.sql("SELECT definition->>'name' FROM studies").fetchall() == [("toy",)]
+    if find_spec("polars"):
+        polars = import_module("polars")
+        frames = {file.stem: polars.read_parquet(file) for file in folder.glob("*.parquet")}
+        assert frames["items"].height == 1600
+        read.append(pd.DataFrame(frames["results"].to_dict(as_series=False)))
+    for frame in read:
+        pd.testing.assert_frame_equal(frame.sort_values(columns, ignore_index=True), expected, check_dtype=False)
+
+
+def test_publish_writes_a_static_space_and_keeps_its_readme(tmp_path, capsys):
+    results, folder = tmp_path / "results", tmp_path / "space"
+    simulate(results)
+    publish = ["publish", "--results", str(results), str(folder)]
+    assert main(publish) == 0
+    front = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
+    assert (front["sdk"], front["app_file"], front["title"]) == ("static", "index.html", "toy")
+    assert "<html" in (folder / "index.html").read_text()
+    assert f"hf upload USER/SPACE {folder} . --repo-type space" in capsys.readouterr().out
+    (folder / "README.md").write_text("mine")
+    assert main(publish) == 0
+    assert (folder / "README.md").read_text() == "mine"
