@@ -253,15 +253,16 @@ class Correction:
 
     @cached_property
     def flips(self) -> dict[tuple[str, str], float]:
-        """The p of each tested edge's sign flips; edges with as many seeds are flipped together."""
-        by_seeds: dict[int, list[Measured]] = {}
+        """The p of the sign flips of each edge that could be paired; those with as many seeds are flipped together."""
+        by_seeds: dict[int, dict[tuple[str, str], Sequence[float]]] = {}
         for edge in self.tested:
-            by_seeds.setdefault(edge.seeds, []).append(edge)
-        found: dict[tuple[str, str], float] = {}
-        for edges in by_seeds.values():
-            p = sign_flips([edge.estimate.per_seed for edge in edges if edge.estimate])
-            found |= dict(zip((edge.pair for edge in edges), p.tolist(), strict=True))
-        return found
+            if edge.estimate:
+                by_seeds.setdefault(edge.seeds, {})[edge.pair] = edge.estimate.per_seed
+        return {
+            pair: p
+            for edges in by_seeds.values()
+            for pair, p in zip(edges, sign_flips(list(edges.values())).tolist(), strict=True)
+        }
 
     @cached_property
     def level(self) -> float:
