@@ -1,20 +1,23 @@
 """Every profile is complete, loads with its plugin, and asks its scheduler for what the plan says."""
 
 import importlib
+import json
 import os
 import re
 import subprocess
+import sys
 
 import pytest
 import yaml
 from snakemake.cli import get_argument_parser
 
-from tests.cluster.grid import Grid
+from tests.cluster.grid import Grid, report
 from tests.workflow.project import ROOT, Project
 
 pytestmark = pytest.mark.cluster
 
 PROFILES = sorted(path.name for path in (ROOT / "workflow" / "profiles").iterdir())
+PLUGINS = {"kubernetes": "cluster-generic"}  # where it is not the scheduler's name
 SCHEDULERS = [name for name in PROFILES if name not in ("default", "local")]
 
 
@@ -36,7 +39,7 @@ def test_a_profile_says_everything(name):
     assert {key: found[key] for key in same} == {key: default[key] for key in same}
     assert found["retries"] >= default["retries"]
     if name in SCHEDULERS:
-        assert found["executor"] == name
+        assert found["executor"] == PLUGINS.get(name, name)
         assert {"mem_mb", "runtime", "gpu"} <= set(found["default-resources"])
         assert found["resources"]["gpu"] >= found["jobs"]  # else Snakemake holds back what the scheduler could queue
 
@@ -82,7 +85,7 @@ WORDS = {
         "request_memory": ("500", "500"),
         "allowed_execute_duration": ("300", "300"),
     },
-    "kubernetes": {"gpu": ("0", "2"), "gpu_manufacturer": ("nvidia", "nvidia")},
+    "kubernetes": {"gpu": ("0", "2")},
     "cluster-generic": {"gpu": ("0", "2")},
     "local": {"gpu": ("0", "2")},
     "default": {"gpu": ("0", "2")},
@@ -100,7 +103,7 @@ def test_a_dry_run_asks_for_what_the_plan_says(project, name):
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_the_plugin_is_an_extra_and_is_documented(name):
-    importlib.import_module(f"snakemake_executor_plugin_{name.replace('-', '_')}")
+    importlib.import_module(f"snakemake_executor_plugin_{PLUGINS.get(name, name).replace('-', '_')}")
     assert f"\n{name} = [" in (ROOT / "pyproject.toml").read_text()
     page = (ROOT / "docs" / "clusters.md").read_text()
     assert f"pip install -e '.[{name}]'" in page
@@ -145,6 +148,39 @@ def test_short_stages_of_one_run_are_one_submission(submits_here):
     assert groups == ["GROUP 1 500 60 1"] * 2  # train and evaluate of a and b: their minutes, and the device of one
     assert grid.attempts() == {"a": 1, "b": 1}
     assert len(grid.statuses()) == 5
+
+
+def test_pods_with_nothing_but_the_volume_lose_nothing_when_killed(tmp_path):
+    """Each Job gets an empty home and the volume, here the project's folder; the first three are killed at random moments."""
+    local, grid = Grid.create(tmp_path / "local"), Grid.create(tmp_path / "grid")
+    local.snakemake("--cores", "2", "--resources", "gpu=1")
+    stand_in = (ROOT / "tests" / "cluster" / "kubectl.py").read_text()
+    grid.write("kubectl", f"#!{sys.executable}\n{stand_in}")
+    (grid.folder / "kubectl").chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", os.pathsep.join([str(grid.folder), os.environ["PATH"]]))
+        grid.finish(grid.submit(profile="kubernetes"))
+    ends = [path.read_text() for path in sorted(grid.folder.glob("pods/*/end"))]
+    assert "Failed" in ends
+    assert report(grid.folder) == report(local.folder)
+    for path in grid.folder.glob("pods/*/job.json"):
+        spec = json.loads(path.read_text())["spec"]
+        [container] = spec["template"]["spec"]["containers"]
+        assert spec["activeDeadlineSeconds"] >= 300
+        assert (container["workingDir"], container["resources"]["requests"]["cpu"]) == (str(grid.folder), "1")
+
+
+def test_the_status_command_of_kubernetes(tmp_path):
+    def told(kubectl):
+        (tmp_path / "kubectl").write_text(f"#!/bin/sh\n{kubectl}\n")
+        (tmp_path / "kubectl").chmod(0o755)
+        script = ROOT / "workflow" / "profiles" / "kubernetes" / "status.sh"
+        path = os.pathsep.join([str(tmp_path), "/usr/bin", "/bin"])
+        return subprocess.run([script, "x"], env={"PATH": path}, capture_output=True, text=True, check=True).stdout
+
+    assert told("echo SuccessCriteriaMet Complete") == "success\n"
+    assert told("echo FailureTarget Failed") == told("echo '(NotFound)' >&2; exit 1") == "failed\n"
+    assert told("") == told("echo 'Unable to connect to the server' >&2; exit 1") == "running\n"
 
 
 def test_the_status_command_of_cluster_generic(tmp_path):
