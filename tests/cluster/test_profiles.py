@@ -151,7 +151,7 @@ def test_short_stages_of_one_run_are_one_submission(submits_here):
 
 
 def test_pods_with_nothing_but_the_volume_lose_nothing_when_killed(tmp_path):
-    """Each Job gets an empty home and the volume, here the project's folder; the first three are killed at random moments."""
+    """Each Job gets an empty home and the volume, here the project's folder; the first three are killed."""
     local, grid = Grid.create(tmp_path / "local"), Grid.create(tmp_path / "grid")
     local.snakemake("--cores", "2", "--resources", "gpu=1")
     stand_in = (ROOT / "tests" / "cluster" / "kubectl.py").read_text()
