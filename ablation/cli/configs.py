@@ -24,7 +24,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import CHECKS, DATABASE
 
 if TYPE_CHECKING:
-    from ablation.plan.plan_file import Plan
+    from ablation.plan.plan_file import Plan, PlannedVariant
 
 _TEMPLATE = Path(__file__).with_name("new_project")
 _PROFILES = "profiles"
@@ -127,27 +127,52 @@ def _print_unlogged(plan: "Plan") -> None:
 
 def run_variants(arguments: argparse.Namespace) -> int:
     """Print the lineage of a study."""
-    study = _study(settings_of(arguments), arguments.study, arguments)
+    variants: Sequence[Variant | PlannedVariant]
+    if stored := _stored(arguments, arguments.study):
+        title, variants = stored
+    else:
+        study = _study(settings_of(arguments), arguments.study, arguments)
+        title, variants = study.written.title, list(study.variants.values())
     if arguments.json:
-        print_json("variants", (_row(variant) for variant in study.variants.values()), study=study.name)
+        print_json("variants", map(_row, variants), study=arguments.study)
         return 0
-    print(f"{study.name}: {study.written.title}")
-    for line in tree(study):
+    print(f"{arguments.study}: {title}")
+    for line in tree(variants):
         print(line)
     return 0
 
 
-def _row(variant: Variant) -> dict[str, Any]:
+def _stored(arguments: argparse.Namespace, study: str) -> tuple[str, list["PlannedVariant"]] | None:
+    """Return title and variants of a study that only the results have, such as an imported one; None of any other.
+
+    Raises ConfigError where there is no project and the results lack the study.
+    """
+    project = arguments.configs.exists()
+    if project and (arguments.configs / "studies" / study / "_study.yaml").is_file():
+        return None
+    results = settings_of(arguments).results if project else Path("results")  # where `import` puts them
+    if not (results / DATABASE).exists():
+        return None
+    from ablation.store.current import load_or_collect  # late: without results nothing of this is needed
+    from ablation.store.database import Store
+
+    with Store(load_or_collect(results)) as store:
+        if project and study not in store.studies():
+            return None
+        return store.study(study).title, store.variants(study)
+
+
+def _row(variant: "Variant | PlannedVariant") -> dict[str, Any]:
     changes = [change.model_dump(mode="json", by_alias=True) for change in variant.changes]
     names = {"variant": variant.name, "parent": variant.parent, "why": variant.why}
     return names | {"factors": variant.factors, "changes": changes}
 
 
-def tree(study: Study) -> Iterator[str]:
+def tree(variants: "Sequence[Variant | PlannedVariant]") -> Iterator[str]:
     """Yield the lineage: each variant, under it what changed and why; `confounded` if several factors did."""
-    parents = {variant.name: variant.parent for variant in study.variants.values()}
-    for place in walk(parents, in_natural_order):
-        variant, indent = study.variants[place.name], "  " * place.depth
+    named = {variant.name: variant for variant in variants}
+    for place in walk({name: variant.parent for name, variant in named.items()}, in_natural_order):
+        variant, indent = named[place.name], "  " * place.depth
         count = len(variant.factors)
         flag = f"  [confounded: {count} factors]" if count > 1 and variant.parent is not None else ""
         yield f"{indent}{place.name}{flag}"
@@ -164,8 +189,16 @@ def describe(change: Change) -> str:
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Print one configuration as YAML."""
-    settings = settings_of(arguments)
     study_name, name = _split(arguments.variant)
+    if study_name and (stored := _stored(arguments, study_name)):
+        if (config := {variant.name: variant.resolved for variant in stored[1]}.get(name)) is None:
+            known = f"one of {', '.join(variant.name for variant in stored[1])}"
+            raise ConfigError("results", study_name, name, "has no such variant", known)
+        print(f"# {study_name}/{name}, as the results have it")
+        for line in _marked(config, config):
+            print(line)
+        return 0
+    settings = settings_of(arguments)
     study = _study(settings, study_name or _study_with(settings, name), arguments)
     variant = study.variant(name)
     config = variant.values if arguments.scale else variant.declared

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.config.study import Study, differences
+from ablation.contract.errors import ConfigError
 from ablation.judge.edges import Pair, judge_edges, judge_pair
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.verdicts import edge_rows
@@ -54,10 +55,16 @@ def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told
 
 
 def tell_stored(results: Path, name: str | None, a: str, b: str) -> Told | None:
-    """Two variants that only the results know, such as imported runs; None if they do not know both."""
+    """Two variants that only the results know, such as imported runs; None if they do not know both.
+
+    Raises ConfigError where several studies have both.
+    """
     with Store(load_or_collect(results)) as store:
         having = studies_with(store, name, a, b)
-        if len(having) != 1:
+        if len(having) > 1:
+            remedy = f"name the study: {', '.join(f'{study}/{a}' for study in having)}"
+            raise ConfigError(results, f"{a} and {b}", None, f"are in {len(having)} studies", remedy)
+        if not having:
             return None
         return tell_pair(read_measurements(store, having[0]), store.meta()["scale"], a, b)
 

@@ -157,6 +157,14 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert capsys.readouterr().out.startswith("learning_rate: 0.05 -> 0.2\nresults of imported runs: ")
     assert main(["diff", "base", "slow"]) == 2
     assert "base and slow: no study of the results has both" in capsys.readouterr().err
+    assert main(["variants", "lr"]) == 0
+    assert "\n  fast\n      learning_rate: 0.05 -> 0.2\n" in capsys.readouterr().out
+    assert main(["show", "lr/fast"]) == 0
+    assert "\nlearning_rate: 0.2\n" in capsys.readouterr().out
+    assert main(["variants", "rl"]) == main(["show", "lr/slow"]) == 2
+    errors = capsys.readouterr().err
+    assert "'rl': it is not in the database" in errors
+    assert "'slow': has no such variant; one of base, fast" in errors
     page = Path("reports/index.html").read_text()
     assert said in page
     assert "Runs end at different steps: most at 4, fast seed 1 at 6." in page
@@ -165,6 +173,19 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert main(["gate"]) == 0
     assert main(["decide", "lr", "--budget", "1"]) == 2
     assert "was imported: its runs are not made here; run more seeds" in capsys.readouterr().err
+
+
+def test_in_a_project_of_other_studies_the_results_answer_for_an_imported_one(capsys):
+    assert main(["init", "."]) == 0
+    run(*HF, *EVAL, "--yes")
+    run(*HF, "--study", "again", *EVAL, "--yes")
+    capsys.readouterr()
+    for command in (["variants", "lr"], ["show", "lr/fast"], ["variants", "example"]):
+        assert main(command) == 0
+    assert main(["variants", "rl"]) == 2
+    assert "'rl': there is no such study" in capsys.readouterr().err
+    assert main(["diff", "base", "fast"]) == 2
+    assert "base and fast: are in 2 studies; name the study: again/base, lr/base" in capsys.readouterr().err
 
 
 def test_a_resumed_run_adds_to_what_a_truncated_log_lost(tmp_path):
