@@ -65,14 +65,20 @@ def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _open(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Count the undecided edges, and name the one that needs the fewest more seeds if its effect is as observed."""
+    """Count the undecided edges, and say which to look at next."""
     text = f"{plural(len(rows), 'change')} {'is' if len(rows) == 1 else 'are'} undecided{_cost(rows)}"
+    return [text, *filter(None, [next_step(rows)])]
+
+
+def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What to look at next: the undecided edge that needs the fewest more seeds; empty if none has a number."""
+    rows = [row for row in rows if row["verdict"] == "undecided"]
     priced = [row for row in rows if is_number(row.get("seeds_needed")) and row["seeds_needed"] > row["seeds"]]
     if not priced:
-        return [text]
+        return ""
     nearest = min(priced, key=lambda row: row["seeds_needed"] - row["seeds"])
     more = plural(int(nearest["seeds_needed"] - nearest["seeds"]), "more seed")
-    return [text, f"Look at {nearest['child']} next: {more} would decide an effect as large as the one seen"]
+    return f"Look at {nearest['child']} next: {more} would decide an effect as large as the one seen"
 
 
 _COLOURS = {"better": "#005f9e", "worse": "#a83c00", "equivalent": "#5d5c55"}

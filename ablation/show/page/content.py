@@ -12,13 +12,15 @@ from typing import Any
 from ablation.audit import audit
 from ablation.audit.measured import measured, published_value
 from ablation.audit.table import Finding
+from ablation.config import dotted
 from ablation.contract.status import TO_COME
 from ablation.judge.certificate.certify import digest_of, known
 from ablation.judge.certificate.tally import Certificates, StudyCertificate
 from ablation.judge.edges import judge_all_pairs
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
-from ablation.show.answer import answer
+from ablation.plan.plan_file import PlannedVariant
+from ablation.show.answer import answer, next_step
 from ablation.show.methods import could_help
 from ablation.show.other_tables import group_table, keys_that_group
 from ablation.show.page.data import MOST_VARIANTS, plan_curves, study_curves, study_pairs
@@ -104,6 +106,8 @@ def study_page(
         number_of={row.variant.name: number for number, row in enumerate(edges.rows, 1)},  # the tail of a row's id
         highlight=_highlight(edges.comparisons),
         answer=answer(verdicts, analysis.margin),
+        next_step=next_step(clean_records(verdicts)),
+        resized=_resized(variants),
         averaged=means_over(definition, variants, analysis.protocol),
         pairs=study_pairs(variants, edges, pairs, bound),
         interactions=clean_records(interaction_table([judged])),
@@ -139,6 +143,11 @@ def _findings(store: Store, definition: StoredStudy, ours: Measurements) -> Sequ
     if value is not None and value != ours.analysis.named:
         ours = read_measurements(store, definition.name, value)
     return audit(published, measured(store, ours, published))
+
+
+def _resized(variants: Sequence[PlannedVariant]) -> bool:
+    """Whether the scale changed a value that the lineage shows."""
+    return any(dotted.get(v.resolved, change.key, change.new) != change.new for v in variants for change in v.changes)
 
 
 def _certificate(certificates: Certificates | None, ours: Measurements) -> StudyCertificate | None:

@@ -134,9 +134,6 @@ def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_
     cells = {name: re.findall(r"<td.*?</td>", row) for name, row in rows}
     assert ["v-worse" in cells["v2"][at("v0")], "v-better" in cells["v0"][at("v2")]] == [True, True]
     assert Elements(cells["v0"][at("v0")]).text == ""
-    told = "These are the values that the runs used."
-    assert told in html
-    assert told not in page(build(tmp_path / "elsewhere", [Study("s")], scale="imported"))
 
 
 def test_pairs_of_very_many_variants_are_not_computed(tmp_path):
@@ -406,6 +403,21 @@ def test_no_interval_leaves_the_scale_and_no_effect_beyond_it_can_be_detected(tm
     cut = within(wide, 1.0).iloc[0]
     assert (cut["low"], cut["high"], cut["joint_high"]) == (-0.82, 1, 1)
     assert ("smallest effect found with 80% power", "none") in evidence(dict(cut), 2)
+
+
+def test_one_study_says_what_to_look_at_next_and_that_values_were_resized_only_where_some_were(tmp_path):
+    def resize(plan):
+        for variant in plan["studies"][0]["variants"]:
+            variant["resolved"]["objective"]["weight"] *= 10
+
+    study, resized = (
+        Study(variants=3, seeds=3, distances={"v1": 0.4}, distance=0.02, seed_sd=0.3),
+        "before the scale changed some",
+    )
+    shown = text_of(page(build(tmp_path / "declared", [study])))
+    assert re.search(r"undecided\. Look at v\d next: \d+ more seeds? would decide", shown)
+    assert resized not in shown
+    assert resized in text_of(page(build(tmp_path / "resized", [study], edit=resize)))
 
 
 def test_a_study_where_something_happened_stands_first(tmp_path):
