@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_alone(job: Job, since: Path | None) -> int:
     """Run the stage in a folder that nobody else writes to, unless another process has just finished it."""
     if _take_over(job, since):
-        _say(job, "finished by another process")
+        _say(job, "has finished already")
         return 0
     if problem := changed_code(job.code):
         print(f"error: {_title(job)}: {problem}", file=sys.stderr)

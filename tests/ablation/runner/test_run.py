@@ -147,7 +147,7 @@ def test_a_second_process_waits_and_takes_over_the_result(tmp_path):
     assert said.endswith(f"waits for process {first.pid} on {socket.gethostname()} to finish it\n")
     (out / "hurry").touch()
     assert first.wait() == second.wait() == 0
-    assert "finished by another process" in second.stderr.read()
+    assert "has finished already" in second.stderr.read()
     assert status(out)["attempt"] == 1
     assert not (out / "log.attempt-2.txt").exists()
 
@@ -171,7 +171,7 @@ def test_a_younger_result_is_taken_over_although_its_status_was_deleted(tmp_path
     for name in ("status.json", "log.txt"):  # as Snakemake does
         (out / name).unlink()
     done = run_stage(out, "--since", str(asked))
-    assert "finished by another process" in done.stderr
+    assert "has finished already" in done.stderr
     assert (status(out), (out / "log.txt").read_text()) == (before, log)
 
 
