@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
+from ablation.contract.reading import duration
 from ablation.contract.stage_folder import DATABASE
 from ablation.plan.plan_file import Plan, PlannedStage
 from ablation.plan.retry import States, pending
@@ -24,11 +25,11 @@ def hours_of(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> tupl
 
 
 def in_words(hours: float, unknown: int, jobs: int, price: float | None) -> str:
-    """Return `about 2.3 device-hours (5.80), and 4 more of unknown cost`."""
+    """Return `about 2.3 h of device time (5.80), and 4 more of unknown cost`."""
     if unknown == jobs:
         return "of unknown cost"
     money = f" ({hours * price:.2f})" if price else ""
-    return f"about {hours:.3g} device-hours{money}" + (f", and {unknown} more of unknown cost" if unknown else "")
+    return f"about {duration(3600 * hours)} of device time{money}" + (f", and {unknown} more of unknown cost" if unknown else "")
 
 
 def say_due(plan: Plan, states: States) -> None:

@@ -27,8 +27,8 @@ def test_a_job_costs_what_its_kind_has_cost_so_far():
     ("numbers", "said"),
     [
         ((0.0, 3, 3, 2.0), "of unknown cost"),
-        ((1.5, 0, 3, None), "about 1.5 device-hours"),
-        ((1.5, 1, 3, 2.0), "about 1.5 device-hours (3.00), and 1 more of unknown cost"),
+        ((1.5, 0, 3, None), "about 1.5 h of device time"),
+        ((1.5, 1, 3, 2.0), "about 1.5 h of device time (3.00), and 1 more of unknown cost"),
     ],
 )
 def test_in_words(numbers, said):
@@ -57,7 +57,7 @@ def test_a_dry_run_says_both(tmp_path, monkeypatch, capfd):
     settings = SimpleNamespace(results=tmp_path, cost_per_device_hour=10.0, seeds_of=lambda study: (0, 1, 2))
     states = {("toy.train", "1"): StageState("ok", wall_s=1800)}
     say_due(SimpleNamespace(settings=settings), states)
-    assert capfd.readouterr().err == "to run: 2 jobs, about 0.5 device-hours (5.00), and 1 more of unknown cost\n"
+    assert capfd.readouterr().err == "to run: 2 jobs, about 30 min of device time (5.00), and 1 more of unknown cost\n"
     assert started == []
     (tmp_path / "tracker.duckdb").touch()
     say_due(SimpleNamespace(settings=settings), states)
