@@ -204,12 +204,16 @@ def could_help(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     before, after = old["analysis"], new["analysis"]
     keys = [(k, before.get(k), after.get(k)) for k in sorted({*before, *after}) if before.get(k) != after.get(k)]
     gone = [pair for pair in old.get("edges", []) if pair not in new.get("edges", [])]
+    grown: dict[tuple[int, int], list[str]] = {}
+    for name, numbers in seeds_added([old, new]).items():
+        grown.setdefault(numbers, []).append(name)
     return [
         *(f"{key} {describe_value(before)} → {describe_value(after)}" for key, before, after in keys),
         *(f"{child} is no longer compared with {parent}" for child, parent in gone),
         *(
-            f"{name} has {after} seeds, not {before}, without planned looks"
-            for name, (before, after) in seeds_added([old, new]).items()
+            f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} {after} seeds, not {before}, "
+            "without planned looks"
+            for (before, after), names in grown.items()
         ),
     ]
 
