@@ -29,7 +29,9 @@ def in_words(hours: float, unknown: int, jobs: int, price: float | None) -> str:
     if unknown == jobs:
         return "of unknown cost"
     money = f" ({hours * price:.2f})" if price else ""
-    return f"about {duration(3600 * hours)} of device time{money}" + (f", and {unknown} more of unknown cost" if unknown else "")
+    return f"about {duration(3600 * hours)} of device time{money}" + (
+        f", and {unknown} more of unknown cost" if unknown else ""
+    )
 
 
 def say_due(plan: Plan, states: States) -> None:

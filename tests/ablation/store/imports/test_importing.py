@@ -167,6 +167,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert "'slow': has no such variant; one of base, fast" in errors
     page = Path("reports/index.html").read_text()
     assert said in page
+    assert "of device time" not in page
     assert "Runs end at different steps: most at 4, fast seed 1 at 6." in page
     assert "the final value of eval_loss, as it was logged, without items; smaller is better" in page
     assert "Every number comes from runs and evaluations made elsewhere" in page
