@@ -201,5 +201,5 @@ def test_every_package_is_in_the_architecture():
     packages = [path for room in ("ablation", "trainers") for path in ROOT.glob(f"{room}/*/__init__.py")]
     names = {f"`{path.parent.relative_to(ROOT)}/`" for path in packages}
     assert {name for name in names if name not in architecture()} == set()
-    [chain] = re.findall(r"Imports run one way: (.*), and trainers", architecture())
+    [chain] = re.findall(r"Imports run one way: (.*),\s+and trainers", architecture())
     assert chain.split(" -> ")[::-1] == [room.removeprefix("ablation.") for room in ROOMS]
