@@ -21,6 +21,7 @@ RULES = (
     "at which it is called unstable: more words. Made after the demo's results were seen.",
     "2026-11-25: What is subtracted in the variance of few clusters of items counts by the normal quantile: wider "
     "intervals. Made after results of demonstrations were seen.",
+    "2026-11-25: Runs of one value whose difference is the same in every seed are undecided: fewer words.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

@@ -173,7 +173,7 @@ def measure(study: Measurements, child: str, parent: str) -> Measured:
 
 
 def _moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None) -> Noise:
-    if prior is None or numbers.seeds < 2:
+    if prior is None or not numbers.noise.seeds_known:
         return numbers.noise
     plain = float(np.var(numbers.per_seed, ddof=1))
     hidden = max(numbers.noise.seed_variance * numbers.seeds - plain, 0.0)
@@ -432,6 +432,8 @@ class Edge(Measured):
         """The reason, with what would decide the edge if the true effect were the observed one."""
         if _no_difference(numbers):
             return "no item differs, in any seed; a difference too rare for so few items would not have been seen"
+        if not numbers.noise.seeds_known:
+            return "exactly the same difference in every seed, so how runs vary is not known; do they use their seeds?"
         looks = self.of.analysis.looks
         shown = f"before the first look, at {looks[0]} seeds" if np.isnan(self.p) else self._shown
         more = f"more than the {looks[-1]} seeds of the last look" if looks else "more items, not only more seeds,"

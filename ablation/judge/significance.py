@@ -39,7 +39,7 @@ class Noise:
     """
 
     seed_variance: float  # of the mean over seeds; NaN with one seed
-    seed_df: float  # seeds - 1 of the variance's own; 0 with one seed
+    seed_df: float  # seeds - 1 of the variance's own; 0 where it is not known, as with one seed
     item_variance: float  # of the mean, from the items that all seeds share
     item_df: float = inf
     unseen: float = 0.0  # what a changed cluster that was not among the items would add to the effect

@@ -383,11 +383,12 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
         crossing = _crossing(together.mean(axis=1), chance, seed_variance, seeds)
 
     effect = float(per_seed.mean())
-    noise = Noise(seed_variance, seeds - 1, 0.0)
+    seed_df = 0 if np.isnan(seed_variance) else seeds - 1
+    noise = Noise(seed_variance, seed_df, 0.0)
     if not items_only:
         by_item, hidden = between.shared, unseen([arm.ranges for arm in arms], weighed, drawn, apart, found)
         residual = max(between.mean - by_item, 0.0)
-        noise = Noise(seed_variance, seeds - 1, by_item, item_df, hidden, residual)
+        noise = Noise(seed_variance, seed_df, by_item, item_df, hidden, residual)
     return Estimate(
         effect=effect,
         centre=centre,
@@ -447,15 +448,17 @@ def _weigh(weights: Array, parts: Sequence[Array]) -> Array:
 
 
 def _seed_variance(arms: Sequence[Arm], weights: Array) -> float:
-    """Variance of the mean over seeds; NaN with one.
+    """Variance of the mean over seeds; NaN with one, or where runs of one value show none: then it is not known.
 
     Seeds on both sides of the target may be noise around one side: the larger spread of the two readings counts.
     """
     seeds = len(arms[0].gains)
     if seeds < 2:
         return float("nan")
-    readings = zip(*(arm.readings for arm in arms), strict=True)
-    spread = max(float(_weigh(weights, reading).var(ddof=1)) for reading in readings)
+    readings = [_weigh(weights, reading) for reading in zip(*(arm.readings for arm in arms), strict=True)]
+    spread = max(float(reading.var(ddof=1)) for reading in readings)
+    if all(subset.shape[2] == 1 for subset in arms[0].values) and spread <= max(1e-18 * r[0] ** 2 for r in readings):
+        return 0.0 if all((reading == 0).all() for reading in readings) else float("nan")
     return (spread + _resolution(arms, weights, spread)) / seeds
 
 

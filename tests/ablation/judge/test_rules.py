@@ -8,7 +8,7 @@ from ablation.judge.edges import judge_edges
 from tests.ablation.judge.studies import measurements, normal_study
 
 # p, low, high of one edge each, under the last of so many rules.
-KNOWN = 10
+KNOWN = 11
 
 
 def logged(seeds):
@@ -32,3 +32,15 @@ def test_numbers_are_those_of_the_last_rule(name):
     edge = judge_edges(made())[3]
     assert len(RULES) == KNOWN
     assert (edge.p_adjusted, edge.low, edge.high) == pytest.approx(known, rel=1e-4)
+
+
+@pytest.mark.parametrize("seeds", [2, 5])
+def test_runs_of_one_value_whose_difference_never_varies_decide_nothing(seeds):
+    """Programs that ignore their seed: without this, p would be 0."""
+    parent = np.full((seeds, 1), 0.3)
+    values = {"a": {"loss": parent}, "b": {"loss": parent + 0.4}, "c": {"loss": parent}}
+    better, same = judge_edges(measurements(values, {"a": None, "b": "a", "c": "a"}))
+    assert (better.verdict, better.effect) == ("undecided", pytest.approx(0.4))
+    assert np.isnan([better.p, better.p_adjusted, better.low, better.joint_low, better.mde]).all()
+    assert "exactly the same difference in every seed" in better.reason
+    assert same.verdict == ("equivalent" if seeds == 5 else "undecided")
