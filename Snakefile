@@ -9,6 +9,7 @@ min_version("9.20")
 
 
 include: "workflow/rules/stages.smk"
+include: "workflow/rules/drawn.smk"
 include: "workflow/rules/report.smk"
 
 
