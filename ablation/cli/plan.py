@@ -127,7 +127,12 @@ def _stated(arguments: argparse.Namespace) -> Pilot:
 
 def _pilot(study: Measurements, edge: Edge, averaged: int, arguments: argparse.Namespace) -> Pilot:
     """The noise of an edge, whose values are means over so many checkpoints."""
-    total = study.samples.get(edge.child, 1)
+    total = study.samples.get(edge.child)
+    if total is None and arguments.samples and not (study.imported or _two(arguments)):
+        problem = f"{study.name} does not say how many samples its items' values are the mean of"
+        raise ConfigError("plan", "--samples", None, problem, "add `samples` to its analysis plan")
+    if total is None:
+        return _evaluated(split(edge), 1, averaged, of_draws(study, edge), arguments)
     samples, checkpoints = (total // averaged, averaged) if total % averaged == 0 else (total, 1)
     return _evaluated(split(edge), samples, checkpoints, of_draws(study, edge), arguments)
 
@@ -190,7 +195,9 @@ def _known(edges: Sequence[Edge]) -> list[Edge]:
     """
     known = [edge for edge in edges if edge.estimate is not None and edge.noise.seeds_known]
     if not known:
-        problem = "has one seed, or none: it tells nothing of the noise between seeds"
+        problem = (
+            "has one seed, or none, or the same difference in every seed: it tells nothing of the noise between seeds"
+        )
         raise ConfigError("plan", "--pilot", None, problem, "run two seeds, or state the noise with --seed-sd")
     return known
 

@@ -144,7 +144,7 @@ def test_a_plan_pays_for_not_knowing_the_noise():
         (["one", "--effect", "0.1", "--seeds", "1"], "--seeds = 1: is not a valid number"),
         (["one", "--effect", "0.1", "--seed-sd", "1"], "states a noise by hand"),
         (["--effect", "0.1"], "nothing tells the noise"),
-        (["one", "--effect", "0.1", "--samples", "4"], "--samples: nothing tells what drawing an item's samples adds"),
+        (["one", "--effect", "0.1", "--samples", "4"], "--samples: one does not say how many samples"),
         (["one", "--effect", "0.1", "--checkpoints", "4"], "--checkpoints: nothing tells what averaging over"),
         (["one", "--effect", "0.1", "--samples", "0"], "--samples = 0: is not a valid number"),
         (["two", "--effect", "0.1"], "is not in the database"),

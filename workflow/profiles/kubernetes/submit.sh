@@ -1,11 +1,11 @@
 #!/bin/sh
 # submit.sh IMAGE CLAIM:FOLDER CPUS MB MINUTES GPUS SCRIPT: make a Kubernetes Job that runs Snakemake's script in this folder,
 # which is on the volume; print the Job's name. Snakemake repeats what fails, so the Job does not. Memory for /dev/shm, which
-# several devices need, counts in the pod's.
+# several devices need, counts in the pod's. The time limit is the pod's: the Job's would count the wait for a machine too.
 exec kubectl create --output 'jsonpath={.metadata.name}' --filename - <<EOF
 {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "ablation-"},
- "spec": {"backoffLimit": 0, "activeDeadlineSeconds": $(($5 * 60)), "ttlSecondsAfterFinished": 86400,
-  "template": {"spec": {"restartPolicy": "Never",
+ "spec": {"backoffLimit": 0, "ttlSecondsAfterFinished": 86400,
+  "template": {"spec": {"restartPolicy": "Never", "activeDeadlineSeconds": $(($5 * 60)),
    "containers": [{"name": "stage", "image": "$1", "workingDir": "$PWD", "command": ["/bin/sh", "$7"],
     "resources": {"requests": {"cpu": "$3", "memory": "$4Mi"}, "limits": {"memory": "$4Mi", "nvidia.com/gpu": "$6"}},
     "volumeMounts": [{"name": "results", "mountPath": "${2#*:}"}, {"name": "shm", "mountPath": "/dev/shm"}]}],
