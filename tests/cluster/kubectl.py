@@ -54,4 +54,4 @@ if __name__ == "__main__":
             pod(of, int(place))
         case ["get", "job", of, *_]:
             end = PODS / of / "end"
-            print(end.read_text() if end.exists() else "", end="")
+            print(":" + (end.read_text() if end.exists() else ""), end="")

@@ -179,9 +179,9 @@ def test_the_status_command_of_kubernetes(tmp_path):
         path = os.pathsep.join([str(tmp_path), "/usr/bin", "/bin"])
         return subprocess.run([script, "x"], env={"PATH": path}, capture_output=True, text=True, check=True).stdout
 
-    assert told("echo SuccessCriteriaMet Complete") == "success\n"
-    assert told("echo FailureTarget Failed") == told("echo '(NotFound)' >&2; exit 1") == "failed\n"
-    assert told("") == told("echo 'Unable to connect to the server' >&2; exit 1") == "running\n"
+    assert told("echo :SuccessCriteriaMet Complete; echo Warning: Failed >&2") == "success\n"
+    assert told("echo :FailureTarget Failed") == told("") == "failed\n"
+    assert told("echo :") == told("echo Unable to connect, Failed >&2; exit 1") == "running\n"
 
 
 def test_the_status_command_of_cluster_generic(tmp_path):
