@@ -127,12 +127,10 @@ def _stated(arguments: argparse.Namespace) -> Pilot:
 
 def _pilot(study: Measurements, edge: Edge, averaged: int, arguments: argparse.Namespace) -> Pilot:
     """The noise of an edge, whose values are means over so many checkpoints."""
-    total = study.samples.get(edge.child)
-    if total is None and arguments.samples and not (study.imported or _two(arguments)):
+    if arguments.samples and edge.child not in study.samples and not study.imported:
         problem = f"{study.name} does not say how many samples its items' values are the mean of"
         raise ConfigError("plan", "--samples", None, problem, "add `samples` to its analysis plan")
-    if total is None:
-        return _evaluated(split(edge), 1, averaged, of_draws(study, edge), arguments)
+    total = study.samples.get(edge.child, averaged)
     samples, checkpoints = (total // averaged, averaged) if total % averaged == 0 else (total, 1)
     return _evaluated(split(edge), samples, checkpoints, of_draws(study, edge), arguments)
 

@@ -303,7 +303,8 @@ class Correction:
         if self.covariances is None or not paths or paths > _MOST_PATHS:
             return analysis.alpha / max(paths, 1)
         # [paths, edges]: which edges each is the sum of. The paths of a variant are the beginnings of its way.
-        steps = np.concatenate([np.eye(len(self.tested))[way].cumsum(axis=0) for way in ways])
+        each = np.eye(len(self.tested))
+        steps = np.concatenate([each[way].cumsum(axis=0) for way in ways])
         by_seed, by_item = (steps @ part @ steps.T for part in self.covariances)
         noises = [edge.looks[-1].noise for edge in self.tested]
         weakest = [

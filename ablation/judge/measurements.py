@@ -42,10 +42,6 @@ class Column:
     index: pd.Index  # the same object where runs have the same items
     values: Array
 
-    def to_numpy(self) -> Array:
-        """Return the values."""
-        return self.values
-
 
 class Environment(NamedTuple):
     """The environment of a stage of a run, by its provenance; None where unknown."""
@@ -167,7 +163,7 @@ class Measurements:
         key = (variant, tuple(seeds), clusters)
         if key not in self._arms:
             runs = [self.values[variant, seed] for seed in seeds]
-            values = [np.stack([run[subset].to_numpy() for run in runs])[None] for subset in self.analysis.subsets]
+            values = [np.stack([run[subset].values for run in runs])[None] for subset in self.analysis.subsets]
             self._arms[key] = Arm(values, self.direction, clusters, held=self._held)
         return self._arms[key]
 
@@ -273,7 +269,7 @@ def _fault(study: Measurements, run: Run) -> str:
     for subset in study.analysis.subsets:
         if subset not in found:
             return f"{variant} seed {seed} has no items of {subset}"
-        if not np.isfinite(found[subset].to_numpy()).all():
+        if not np.isfinite(found[subset].values).all():
             return f"{variant} seed {seed} has an item of {subset} whose value is not finite"
     return ""
 
@@ -432,7 +428,7 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
                 told = f"{count or 'an unknown number of'} samples of an item"
                 faults[run] = f"{told}, and {analysis.outcome} needs {outcome.k}"
                 continue
-            found, odd = of_shares(series.to_numpy(), count, outcome)
+            found, odd = of_shares(series.values, count, outcome)
             if odd is None:
                 by_subset[subset] = Column(series.index, found)
             else:

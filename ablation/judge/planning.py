@@ -183,6 +183,6 @@ class Cost:
 
     def _of(self, unit: str, seeds: int, evaluated: Evaluated, *, all_of_it: bool) -> float:
         price, evaluates = self.prices.hours.get(unit, 0.0), unit in self.last
-        anew = all_of_it or (evaluates and evaluated != self.evaluated)
-        left = seeds if anew else max(seeds - self.paid.get(unit, 0), 0)
+        again = all_of_it or (evaluates and evaluated != self.evaluated)
+        left = seeds if again else max(seeds - self.paid.get(unit, 0), 0)
         return left * price * (prod(evaluated) / prod(self.evaluated) if evaluates else 1.0)

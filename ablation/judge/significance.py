@@ -109,9 +109,8 @@ def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
     """
     if not noise.seeds_known:
         return float("nan")
-    if (
-        noise.total <= 0 and noise.unseen == 0 and noise.residual == 0
-    ):  # runs that do not differ at all, or by the same amount everywhere
+    # Runs that do not differ at all, or by the same amount everywhere.
+    if noise.total <= 0 and noise.unseen == 0 and noise.residual == 0:
         return 1.0 if effect == 0 else 0.0
     if effect == 0 or (sides == 1 and effect < 0):
         return 1.0

@@ -8,8 +8,8 @@ part. In the wild null (Wu 1986; Liu 1988) each part of a variant keeps its size
 cluster of a variant's items, one for each run. The mean of a run's own part, of which a variant has as few as seeds, is
 drawn from those of all runs, in units of the variants' spreads: signs alone agree in all of three seeds in a quarter of
 the worlds. So no variant differs from another in expectation, while tails, clusters and the true spreads over seeds
-stay. Subtracting a mean makes a part smaller, which is corrected (S / (S - 1) for the
-mean of S seeds). Values may leave the range of the study's values.
+stay. Subtracting a mean makes a part smaller, which is corrected (S / (S - 1) for the mean of S seeds). Values may
+leave the range of the study's values.
 
     signs      the wild null
     planted    effects of the margin and of the smallest detectable effect, in turn
@@ -64,9 +64,7 @@ class Parts:
 
     @cached_property
     def mispaired(self) -> dict[str, dict[str, list[pd.Index]]]:
-        """For each variant the same number of items, of which the first is another; or, if they are enough, another
-        order of them.
-        """
+        """For each variant the same number of items, the first of them another; or all, in another order, if enough."""
         other = {name: [of.delete(0).insert(0, f"{name} {of[0]}") for of in self.index] for name in self.runs}
         turned = {name: [of[n:].append(of[:n]) for of in self.index] for n, name in enumerate(self.runs, 1)}
         return {"items": other} | ({"order": turned} if max(map(len, self.index)) > len(turned) else {})

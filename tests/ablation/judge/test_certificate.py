@@ -38,7 +38,7 @@ def made(study, form, rounds, mde=0.05, *, items_only=False):
 
 
 def subset_means(study, variant):
-    return np.array([[of.to_numpy().mean() for of in study.values[variant, s].values()] for s in study.seeds(variant)])
+    return np.array([[of.values.mean() for of in study.values[variant, s].values()] for s in study.seeds(variant)])
 
 
 def test_bounds_are_those_of_clopper_and_pearson():
@@ -81,7 +81,7 @@ def test_a_wild_null_has_no_effect_and_the_spreads_of_the_study(size):
         wanted.append(own.var(axis=1, ddof=1) + 0.1**2 / 200)
         for world in made(study, "signs", 25):
             assert len(set(world.gains.values())) == 1
-            runs = np.array([[world.study.values[f"v{i}", s]["all"].to_numpy() for s in range(6)] for i in range(10)])
+            runs = np.array([[world.study.values[f"v{i}", s]["all"].values for s in range(6)] for i in range(10)])
             difference = runs[1:] - runs[0]
             effects.append(difference.mean(axis=(1, 2)))
             found.append(difference.mean(axis=2).var(axis=1, ddof=1))
@@ -135,7 +135,7 @@ def test_worlds_draw_whole_clusters_alike_in_every_subset():
     drawn = []
     for world in worlds(study, plain, "signs", rounds=5, mde=0.1, seed=0):
         for of in world.study.values.values():
-            a, b = of["a"].to_numpy().reshape(10, 4), of["b"].to_numpy().reshape(10, 2)
+            a, b = of["a"].values.reshape(10, 4), of["b"].values.reshape(10, 2)
             assert (a == b[:, :1]).all()
             drawn.append(a[:, 0])
     assert set(np.ravel(drawn)) == {-1.0, 1.0}
@@ -145,7 +145,7 @@ def test_worlds_draw_whole_clusters_alike_in_every_subset():
 def test_verdicts_on_these_items_alone_get_no_noise_of_items():
     study = normal_study(variants=4, items=40, size=20)
     [world] = made(study, "signs", 1, items_only=True)
-    rows = [np.mean([world.study.values[v, s]["all"].to_numpy() for s in range(5)], axis=0) for v in ("v0", "v1")]
+    rows = [np.mean([world.study.values[v, s]["all"].values for s in range(5)], axis=0) for v in ("v0", "v1")]
     assert parts_of(study, items_only=True).items[0].any() == 0
     assert rows[0].shape == (40,)
     found = certify(study, Size(lineages=2, edges=2)).evidence
