@@ -9,6 +9,7 @@ from typing import Any
 from ablation.config.judging_rules import FOLLOWED_RESULTS, RECORDED, RULES
 from ablation.config.lineage import compared
 from ablation.config.study_schema import Analysis, Target
+from ablation.contract.reading import listed
 from ablation.contract.rows import LOGGED
 from ablation.judge.significance import seeds_for
 from ablation.show.tables import means_over
@@ -211,8 +212,7 @@ def could_help(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         *(f"{key} {describe_value(before)} → {describe_value(after)}" for key, before, after in keys),
         *(f"{child} is no longer compared with {parent}" for child, parent in gone),
         *(
-            f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} {after} seeds, not {before}, "
-            "without planned looks"
+            f"{listed(names)} {'has' if len(names) == 1 else 'have'} {after} seeds, not {before}, without planned looks"
             for (before, after), names in grown.items()
         ),
     ]
