@@ -1,6 +1,5 @@
-"""Writes the pages made from code: docs/keys/, commands.md, formats.md. `make docs` runs it, a test compares."""
+"""Writes the pages made from code: docs/keys/ and formats.md. `make docs` runs it, a test compares."""
 
-import argparse
 import json
 import re
 import textwrap
@@ -10,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from ablation.cli.parser import build_parser
 from ablation.config.formats import FORMATS
 from ablation.config.schema import study_json_schema
 from ablation.config.settings import load_settings
@@ -30,15 +28,6 @@ ASSETS_HEAD = """# Keys of an asset
 
 A model or data set from outside, in every study; made from the config model by `make docs`. Sources are tried in order.
 """
-COMMANDS_HEAD = """# Commands
-
-`python -m ablation` is the same command; `--help` after a command lists its options. Errors are one line and exit
-status 2. `gate` without a study ends with 1 if a run failed, `audit` if a finding is an error, `fit` if a stage cannot
-fit. `make docs` makes this page from the parser.
-
-| command | what it does |
-| --- | --- |
-"""
 FORMATS_HEAD = """# Formats of other programs
 
 `import` is [`ablation import`](import.md), `compare` is [`ablation compare`](compare.md), `collect` is
@@ -52,8 +41,7 @@ def pages() -> dict[Path, str]:
     """Return path -> text of every page that is made from code."""
     names = sorted(path.parent.name for path in CONFIGS.glob("studies/*/_study.yaml"))
     studies = load_studies(load_settings({"studies": names}, configs=CONFIGS))
-    found = {DOCS / "commands.md": command_page(build_parser()), DOCS / "keys/assets.md": asset_page()}
-    found[DOCS / "formats.md"] = format_page()
+    found = {DOCS / "keys/assets.md": asset_page(), DOCS / "formats.md": format_page()}
     models: dict[object, list[str]] = {}  # studies of one config model have one page
     for name, study in studies.items():
         models.setdefault(study.config_model, []).append(name)
@@ -205,24 +193,6 @@ def format_page() -> str:
         cells = [f"`{name}`", ", ".join(f"`{use}`" for use in each.uses), each.files, each.content]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
-
-
-def command_page(parser: argparse.ArgumentParser) -> str:
-    """Return the page as Markdown: a line for each command."""
-    [choices] = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    lines = []
-    for name, command in choices.items():
-        places = [_shown(action) for action in command._actions if not action.option_strings]
-        about = (command.description or "").replace("|", "or")
-        lines.append(f"| `{' '.join(['ablation', name, *places])}` | {about} |\n")
-    return COMMANDS_HEAD + "".join(lines)
-
-
-def _shown(action: argparse.Action) -> str:
-    """Return a place of a command as one writes it: `STUDY`, `[STUDY]`."""
-    value = action.metavar or action.dest.upper()
-    value = value if isinstance(value, str) else " ".join(value)
-    return f"[{value}]" if action.nargs in ("?", "*") else value
 
 
 if __name__ == "__main__":

@@ -71,8 +71,6 @@ def test_commands_of_the_tracker_exist(path):
     }
     for command in tracker_commands(path):
         words = shlex.split(command.replace("...", ""))
-        if path.name == "commands.md":
-            words = [word.strip("[]") for word in words]
         if not words:
             continue
         assert words[0] in names, f"{path.name}: {command}"
@@ -86,7 +84,7 @@ def test_commands_about_configurations_run(capsys, monkeypatch):
     """As they stand in the documents, but for those about a variant that the reader writes."""
     monkeypatch.chdir(ROOT)
     pages = [path for path in PAGES if path.name not in FOLLOWED]
-    found = {command for path in pages if path.name != "commands.md" for command in tracker_commands(path)}
+    found = {command for path in pages for command in tracker_commands(path)}
     words = [shlex.split(command) for command in found]
     runnable = [
         w for w in words if w[1:] and w[0] in ("variants", "show", "diff") and not set(w) & {"STUDY", "A", "..."}
