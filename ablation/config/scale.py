@@ -48,7 +48,6 @@ class ResourceOverride(Strict):
     mem_mb: int | None = Field(default=None, ge=1)
     runtime: int | None = Field(default=None, ge=1)
     gpu: int | None = Field(default=None, ge=0)
-    nodes: int | None = Field(default=None, ge=1)
 
 
 class ScaleStudy(Strict):

@@ -33,7 +33,6 @@ class Resources(Strict):
     mem_mb: int = Field(default=2000, ge=1, description="Memory in MB.")
     runtime: int = Field(default=60, ge=1, description="Minutes.")
     gpu: int = Field(default=0, ge=0, description="Accelerators (a slot of the pool on a machine without any).")
-    nodes: int = Field(default=1, ge=1, description="Machines that hold them, the same number each; Slurm only.")
 
 
 def _relative(pattern: str) -> str:

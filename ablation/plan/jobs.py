@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.config.study_schema import COMMAND_ENTRY
-from ablation.contract.errors import TrackerError
 from ablation.plan.build import PROJECT
-from ablation.plan.checks import check_nodes
 from ablation.plan.order import Groups, groups_of, priorities, request_of
 from ablation.plan.plan_file import Address, Plan
 from ablation.plan.retry import States, Waits, states_of, to_do, waits_of
@@ -61,13 +59,6 @@ class Jobs:
         if self.workflow.output_settings.dryrun:
             return self.workflow.resource_settings.nodes is None
         return self.workflow.is_main_process and self.workflow.local_exec
-
-    @property
-    def _on_slurm(self) -> bool:
-        """Return whether Slurm runs the jobs; with `--jobs` or a profile a dry run does not know, and it may be so."""
-        if self.workflow.output_settings.dryrun:
-            return not self.runs_here
-        return self.workflow.executor_plugin.name == "slurm"
 
     @property
     def _only_missing(self) -> bool:
@@ -122,10 +113,6 @@ class Jobs:
             self.workflow.scheduling_settings.max_jobs_per_timespan = None
         if not self._only_missing:
             return self.plan.statuses()
-        try:
-            check_nodes(self.plan, self.states, on_slurm=self._on_slurm)
-        except TrackerError as error:
-            sys.exit(f"error: {error}")
         return [stage.status for stage in to_do(self.plan, self.states)]
 
     def render_what_is_there(self) -> None:
@@ -160,29 +147,6 @@ class Jobs:
         """Return the function for the priority: of what can start, Snakemake takes the highest first."""
         return lambda wildcards: self.priorities[id, wildcards.key]
 
-    def nodes_of(self, id: str) -> dict[str, Any]:
-        """Return the resources of a stage on several machines, in the Slurm plugin's terms; none for others.
-
-        With `mpi` it starts the job in the batch script, on the first machine, and no step around it: the stage starts
-        a step of its own on all of them. `--gpus`, of the plugin, are all devices of the job.
-        """
-        needs = next((stage.resources for address, stage in self.plan.stages.items() if address[0] == id), None)
-        if needs is None or needs.nodes == 1:
-            return {}
-        extra, nodes = self._default_resources.get("slurm_extra"), needs.nodes
-
-        def asked(wildcards: Any) -> str:
-            each = self.plan.stage(id, wildcards.key).resources.gpu // nodes  # a variant may have another `gpu`
-            return f"{f'{extra} ' if extra else ''}--gpus-per-node={each} --ntasks-per-node=1"
-
-        return {
-            "nodes": nodes,
-            "mpi": "srun",
-            "tasks": nodes,
-            "tasks_per_gpu": 0,  # or `tasks` would be for each device
-            "slurm_extra": asked,
-        }
-
     def group_of(self, id: str) -> Callable[[Any], str | None]:
         """Return the function for the name of a stage's group: on a scheduler it is submitted as one job."""
         return lambda wildcards: getattr(self.groups.get((id, wildcards.key)), "name", None)
@@ -208,13 +172,10 @@ class Jobs:
 
             return request
 
-        words = self._default_resources.items()
-        return {name: in_words(word) for name, word in words if re.search(r"\{(gpu|mem_mb|runtime|seconds)\}", word)}
-
-    @property
-    def _default_resources(self) -> dict[str, str]:
         defaults = self.workflow.resource_settings.default_resources or {}
-        return {name: str(default.raw or "") for name, default in defaults.items()}
+        words = {name: str(default.raw or "") for name, default in defaults.items()}
+        asked = re.compile(r"\{(gpu|mem_mb|runtime|seconds)\}")
+        return {name: in_words(word) for name, word in words.items() if asked.search(word)}
 
     # Params. They take `output`, which makes them derived: a variant that joins a shared stage changes the label, and
     # only params that are not derived make Snakemake run a job again

@@ -104,8 +104,7 @@ def _short(plan: Plan, addresses: list[Address]) -> list[tuple[Address, ...]]:
     """Return the stretches of at least two short stages."""
     stretches: list[list[Address]] = [[]]
     for address in addresses:
-        needs = plan.stages[address].resources
-        if needs.runtime <= plan.settings.group_minutes and needs.nodes == 1:
+        if plan.stages[address].resources.runtime <= plan.settings.group_minutes:
             stretches[-1].append(address)
         else:
             stretches.append([])

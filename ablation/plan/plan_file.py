@@ -113,8 +113,6 @@ class PlannedStage(Strict):
         """Return the words for `ablation.runner.run`."""
         words = ["--config", f"{self.dir}/config.json", "--out", str(self.dir), "--label", self.label]
         words += ["--gpus", str(self.resources.gpu)]
-        if self.resources.nodes > 1:
-            words += ["--nodes", str(self.resources.nodes)]
         return words + [word for name, folder in self.inputs.items() for word in ("--input", f"{name}={folder}")]
 
 

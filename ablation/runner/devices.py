@@ -118,8 +118,7 @@ def _lock_names(pool: list[str], environment: Mapping[str, str]) -> dict[str, st
     if job is None or "CUDA_VISIBLE_DEVICES" not in environment:
         prefix, numbers = "", [_index(token) for token in pool]
     else:
-        node = environment.get("SLURMD_NODENAME")  # where ABLATION_LEASES is a folder of several machines
-        prefix = f"{job}-{environment[job]}-" + (f"{node}-" if node else "")
+        prefix = f"{job}-{environment[job]}-"
         numbers = (environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS") or "").split(",")
         if len(numbers) != len(pool) or not all(numbers):
             numbers = pool

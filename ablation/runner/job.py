@@ -32,7 +32,6 @@ class Job:
     threads: int
     label: str
     arguments: Sequence[str] = ()
-    nodes: int = 1
     lock: int = -1
     first: Sequence[Path] = ()  # of the first run: stages whose files must have been readable
 
@@ -40,11 +39,6 @@ class Job:
     def is_command(self) -> bool:
         """Tell whether the stage is a command, and no module of ours."""
         return isinstance(self.code, FileCode)
-
-    @property
-    def gpus_here(self) -> int:
-        """Return how many of its devices are on this machine: the same number as on each of the others."""
-        return self.gpus // self.nodes
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -55,7 +49,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--first", action="append", default=[], type=Path, help="a stage whose files must be readable")
     parser.add_argument("--out", type=Path, required=True, help="the stage's own folder")
     parser.add_argument("--gpus", type=int, default=0, help="devices to lease; none on a machine without any")
-    parser.add_argument("--nodes", type=int, default=1, help="machines of a Slurm job that have the devices")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads, exactly")
     parser.add_argument("--label", default="", help="variant and seed, for the terminal")
     parser.add_argument("--wait", type=float, default=0, help="minutes to wait for another process that runs the stage")
@@ -86,7 +79,6 @@ def read_job(argv: Sequence[str]) -> Job:
         threads=arguments.threads,
         label=label,
         arguments=argv,
-        nodes=arguments.nodes,
     )
 
 

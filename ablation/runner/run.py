@@ -39,7 +39,7 @@ from ablation.contract.process import end_with_parent
 from ablation.contract.reading import duration, one_line, read_text
 from ablation.contract.stage_folder import read_attempt
 from ablation.contract.status import ENDED, KEPT_STATUS, STATUS, altered, left_files, read_state
-from ablation.runner.devices import Lease, lease, visible_devices
+from ablation.runner.devices import Lease, lease
 from ablation.runner.job import Job, changed_code, check_modules, hold_code, known_modules, parse, read_job
 from ablation.runner.lifetime import (
     FolderInUse,
@@ -110,8 +110,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
         if problem := hold_code(job.code):
             start.say(f"error: {problem}")
             return EXIT_CHANGED
-        if job.nodes == 1:
-            devices.export()
+        devices.export()
         prepare_process(job.threads)
         keep_freed_memory()
         return _train(job, start, devices)
@@ -167,13 +166,9 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
         if devices.tokens and not job.is_command and _usable(devices) == ["cpu"]:
             log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
-        if job.nodes * len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
-            ranks, launch = job.nodes * len(devices.tokens), import_module(f"{_TRAINERS}.parallel.launch")
-            return launch.run_ranks(job, log=log, terminal=start.terminal, count=len(devices.tokens))
-        if job.nodes > 1:
-            if not hasattr(entry, "RANKS"):
-                raise ValueError(f"nodes: {job.nodes}: this stage runs on one machine only; take it from `resources`")
-            log.warning("runs alone, on the CPU: there is no device on the first of %d machines", job.nodes)
+        if len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
+            ranks, launch = len(devices.tokens), import_module(f"{_TRAINERS}.parallel.launch")
+            return launch.run_ranks(job, log=log, terminal=start.terminal, count=ranks)
         stage = build_stage(job, _usable(devices), log, mode, start.terminal, kind=kind)
         begun.append(stage)
         if job.is_command:
@@ -307,13 +302,6 @@ def _blocked(inputs: dict[str, Path], first: Sequence[Path]) -> str:
 
 
 def _lease(job: Job, terminal: TextIO) -> Lease:
-    if job.nodes > 1:  # each machine's launcher leases its own, here as well
-        found = visible_devices()
-        if 0 < len(found) < job.gpus_here:
-            many = f"{job.gpus_here} devices wanted on each of {job.nodes} machines, {len(found)} visible on this one"
-            raise ValueError(f"{many} ({', '.join(found)}): lower `gpu`, or take more machines")
-        return Lease(found[: job.gpus_here])
-
     def on_wait(pool: list[str]) -> None:
         _say(job, f"waits for {job.gpus} of the devices {', '.join(pool)}", terminal)
 

@@ -14,10 +14,7 @@ if not os.environ.get("CLUSTER_TESTS"):
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory):
-    """A running Slurm: a node with two fake GPUs, and another in the partition `pair`.
-
-    Where it does not start, the tests fail; they are never skipped.
-    """
+    """A running Slurm: a node with two fake GPUs. Where it does not start, the tests fail; they are never skipped."""
     folder = tmp_path_factory.mktemp("slurm")
     started = subprocess.run(
         [HERE / "start_slurm.sh", folder], capture_output=True, text=True, timeout=300, check=False

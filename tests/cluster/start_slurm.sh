@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# start_slurm.sh FOLDER: a bare Debian machine (root, no systemd, no cgroups) becomes a Slurm of two nodes with two fake GPUs each.
-# The second is in the partition `pair` only, so that other jobs find one.
+# start_slurm.sh FOLDER: a bare Debian machine (root, no systemd, no cgroups) becomes a Slurm of one node with two fake GPUs.
 # Everything but the packages and three links in /etc/slurm lies in FOLDER; stop_slurm.sh FOLDER ends it. About 10 s.
 set -euo pipefail
 folder=$(realpath -m "$1") host=$(hostname -s) cpus=${CPUS:-2}
@@ -62,9 +61,7 @@ KillWait=3
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
 PropagateResourceLimits=NONE
 NodeName=node1 NodeHostname=$host NodeAddr=127.0.0.1 Port=16818 CPUs=$cpus RealMemory=16000 Gres=gpu:2
-NodeName=node2 NodeHostname=$host NodeAddr=127.0.0.1 Port=16819 CPUs=$cpus RealMemory=16000 Gres=gpu:2
 PartitionName=main Nodes=node1 Default=YES DefaultTime=10 MaxTime=1-0
-PartitionName=pair Nodes=node1,node2 DefaultTime=10 MaxTime=1-0
 END
 # SLURM_CONF would not do: Snakemake's jobs drop every SLURM_ variable before srun.
 mkdir -p /etc/slurm
@@ -74,11 +71,9 @@ for name in slurm.conf gres.conf cgroup.conf; do
 done
 
 slurmctld
-for node in node1 node2; do
-  nice -n "${NICE:-0}" slurmd -N $node # jobs inherit it
-done
+nice -n "${NICE:-0}" slurmd -N node1 # jobs inherit it
 for _ in $(seq 150); do
-  [ "$(sinfo --noheader --states=idle --partition=pair --format=%D 2>/dev/null)" != 2 ] || exit 0
+  [ "$(sinfo --noheader --states=idle --format=%D 2>/dev/null)" != 1 ] || exit 0
   sleep 0.1
 done
 tail -n 20 "$folder"/log/slurm*.log >&2

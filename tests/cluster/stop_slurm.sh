@@ -10,7 +10,7 @@ if ours slurm.conf; then
     sleep 0.1
   done
 fi
-for name in slurmd-node1 slurmd-node2 slurmctld munged; do
+for name in slurmd-node1 slurmctld munged; do
   id=$(cat "$folder/run/$name.pid" 2>/dev/null) || continue
   kill "$id" 2>/dev/null || continue
   for _ in $(seq 100); do

@@ -181,36 +181,20 @@ def test_a_job_of_two_devices_starts_once_and_runs_a_process_for_each(slurm, tmp
     assert (ended["state"], ended["devices"], ended["attempt"]) == ("ok", 2, 1)
 
 
-PAIR = ("--default-resources", "slurm_partition=pair", "mem_mb=500", "runtime=10", "gpu=0", "nodes=1")
-
-
-def test_a_job_of_two_nodes_runs_a_process_for_each_of_their_devices(slurm, tmp_path):
-    grid = Grid.create(tmp_path / "grid")
-    with_ranks(grid, "gpu: 4, nodes: 2")
-    grid.finish(grid.submit("--config", "variant=a", "gpus=4", *PAIR))
-    ranks, ended = ranks_of(grid)
-    assert [rank for rank, *_ in ranks] == [0, 1, 2, 3]
-    assert [node for *_, node, _ in ranks] == ["node1", "node1", "node2", "node2"]
-    assert {(devices, local) for _, devices, _, _, local in ranks} == {("0,1", "2")}
-    assert len({job for _, _, job, *_ in ranks}) == 1
-    assert (ended["state"], ended["devices"], ended["attempt"]) == ("ok", 4, 1)
-
-
 def checkpoint_of(out):
     path = out / "checkpoint" / "state.json"
     return json.loads(path.read_text())["step"] if path.exists() else 0
 
 
 def submit(out):
-    """Submit a stage on two nodes as the plugin does, but without Snakemake; return the job's number."""
-    words = shlex.join(command(out, "--gpus", "2", "--nodes", "2"))
-    asked = ["--partition=pair", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--gpus=2", "--gpus-per-node=1"]
-    line = ["sbatch", "--parsable", f"--output={out.parent}/job.txt", *asked, "--mem=500", f"--wrap=exec {words}"]
-    env = environment(out, ABLATION_FAKE_GPUS="1")
+    """Submit a stage on two devices as the plugin does, but without Snakemake; return the job's number."""
+    words = shlex.join(command(out, "--gpus", "2"))
+    line = ["sbatch", "--parsable", f"--output={out.parent}/job.txt", "--gpus=2", "--mem=500", f"--wrap=exec {words}"]
+    env = environment(out, ABLATION_FAKE_GPUS="2")
     return subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_two_nodes_end_with_scancel_with_a_rank_and_with_their_first_process(slurm, tmp_path):
+def test_two_ranks_end_with_scancel_with_a_rank_and_with_their_first_process(slurm, tmp_path):
     """Each time within seconds, without a status, and the next job goes on from the checkpoint."""
     out = write(tmp_path, pause=1.0)
     job = submit(out)

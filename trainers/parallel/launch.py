@@ -1,7 +1,6 @@
 """Starts the ranks of a stage and waits for them; run as a module it is the launcher, torchrun.
 
     stage's process (lock, leases, status)  ->  launcher (torchrun's)  ->  one worker per device
-    on several machines:  stage's process (lock, status)  ->  srun  ->  a launcher on each (leases)  ->  workers
 
 Each ends with the one before it, however that ends. The first rank that fails says why in `ranks.json`, and the
 launcher ends the others. Where one runs out of memory, all start again, from the checkpoint, with half the micro-batch:
@@ -14,12 +13,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from logging import Logger
 from pathlib import Path
 from signal import SIGKILL
-from typing import Any, TextIO
+from typing import TextIO
 
 from ablation.contract.atomic import write_json
 from ablation.contract.process import end_with_parent
@@ -29,11 +27,10 @@ from ablation.runner.job import Job, parse
 OUTCOME = "ranks.json"
 LESS_MEMORY = "out of memory"
 _MOST_HALVINGS = 30
-_LATENCY = 60.0  # seconds until a file that another machine wrote is seen here
 
 
 def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[str, str]:
-    """Run a stage on `count` devices of each of its machines; return its state and the reason.
+    """Run a stage on `count` devices; return its state and the reason.
 
     terminal: for the first rank's lines of progress.
 
@@ -42,15 +39,9 @@ def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[s
     """
     for halvings in range(_MOST_HALVINGS):
         (job.out / OUTCOME).unlink(missing_ok=True)
-        log.info("%d processes, one for each device", job.nodes * count)
+        log.info("%d processes, one for each device", count)
         environment = {**os.environ, "ABLATION_HALVINGS": str(halvings)}
-        if job.nodes == 1:
-            status = _run_here(job, environment, terminal, count)
-        else:
-            from trainers.parallel.nodes import run_on_nodes
-
-            status = run_on_nodes(job, environment, terminal, count)
-            _wait_for(job.out / OUTCOME, _LATENCY if status == 0 else 5)  # where they were ended there is none
+        status = _launcher(job, environment, terminal, count)
         try:
             found = read_json(job.out / OUTCOME)
         except (OSError, ValueError) as error:
@@ -66,14 +57,8 @@ def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[s
     return "failed", f"out of memory after {_MOST_HALVINGS} halvings of the micro-batches"
 
 
-def _wait_for(path: Path, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.5)
-
-
-def _run_here(job: Job, environment: dict[str, str], terminal: TextIO, count: int) -> int:
-    """Run torchrun's launcher on this machine; return its exit status."""
+def _launcher(job: Job, environment: dict[str, str], terminal: TextIO, count: int) -> int:
+    """Run torchrun's launcher; return its exit status."""
     command = [sys.executable, "-m", "trainers.parallel.launch", str(os.getpid()), str(count), *job.arguments]
     # Its standard input is how the ranks find the terminal: the launcher hands down no other descriptor.
     with tempfile.TemporaryDirectory() as scratch:
@@ -99,27 +84,24 @@ def write_outcome(out: Path, state: str, reason: str, *, machine: bool = False, 
         own.unlink()
 
 
-# Any free port; by number, as a machine's own name need not resolve.
-HERE = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "127.0.0.1"}
-
-
-def launch(count: int, arguments: Sequence[str], *, nodes: int = 1, meeting: Mapping[str, Any] = HERE) -> int:
-    """Run `count` workers with the arguments of the stage; end them all when one fails. Return the exit status.
-
-    meeting: how the launchers of so many machines find each other, in the words of torch's LaunchConfig.
-    """
+def launch(count: int, arguments: Sequence[str]) -> int:
+    """Run `count` workers with the arguments of the stage; end them all when one fails. Return the exit status."""
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     config = LaunchConfig(
-        min_nodes=nodes,
-        max_nodes=nodes,
+        min_nodes=1,
+        max_nodes=1,
         nproc_per_node=count,
         logs_specs=DefaultLogsSpecs(log_dir=os.environ["ABLATION_SCRATCH"]),
         max_restarts=0,
         shutdown_timeout=5,  # seconds from SIGTERM to SIGKILL
-        **{"run_id": str(os.getpid()), **meeting},
+        run_id=str(os.getpid()),
+        # Any free port; by number, as a machine's own name need not resolve.
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="127.0.0.1",
     )
     try:
         elastic_launch(config, sys.executable)("-m", "trainers.parallel.worker", *arguments)

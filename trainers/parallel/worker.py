@@ -33,9 +33,7 @@ def main(argv: Sequence[str]) -> int:
     keep_freed_memory()
     from ablation.runner.runlog import open_log
 
-    # Machines that append to one file of NFS overwrite each other: there srun brings everything to the stage's process.
-    path = job.out / "log.txt" if job.nodes == 1 else Path("/dev/stderr")
-    log = open_log(path, job.plan["stage"] + (f" rank {rank}" if rank else ""))
+    log = open_log(job.out / "log.txt", job.plan["stage"] + (f" rank {rank}" if rank else ""))
     own = job
     if rank:
         own = replace(job, out=Path(os.environ["ABLATION_SCRATCH"]) / str(rank))
@@ -90,7 +88,7 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     device = f"cuda:{local}" if torch.cuda.device_count() >= size else "cpu"
     halvings = int(os.environ["ABLATION_HALVINGS"])
     group = entry.RANKS(torch.device(device), halvings)
-    # The first rank's standard input is the terminal: see trainers.parallel.launch and trainers.parallel.node.
+    # The first rank's standard input is the terminal: see trainers.parallel.launch.
     terminal = open(os.devnull if rank else 0, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
     stage = build_stage(job, [device], log, None if rank else wandb_mode(), terminal, kind=Stage, ranks=group)
     begun.append(stage)

@@ -61,7 +61,6 @@ for id in PLAN.stage_ids():
         threads: JOBS.resource_of(id, "threads")
         resources:
             **JOBS.scheduler_request(id),
-            **JOBS.nodes_of(id),
             mem_mb=JOBS.resource_of(id, "mem_mb"),
             runtime=JOBS.resource_of(id, "runtime"),
             gpu=JOBS.resource_of(id, "gpu"),

@@ -124,7 +124,7 @@ def test_plan_file_follows_the_contract(toy):
         assert set(stage) == {
             "id", "study", "stage", "key", "seed", "label", "entry", "dir", "inputs", "resources", "variants",
         }  # fmt: skip
-        assert set(stage["resources"]) == {"threads", "mem_mb", "runtime", "gpu", "nodes"}
+        assert set(stage["resources"]) == {"threads", "mem_mb", "runtime", "gpu"}
     known = {(stage["id"], stage["key"]) for stage in written["stages"]}
     for run in study["runs"]:
         assert list(run["stages"]) == ["prepare", "train", "evaluate"]
