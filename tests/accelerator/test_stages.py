@@ -30,15 +30,15 @@ WAITS = {
     },
     "innovations": {
         "warm_start grpo": 593,
-        "judge grpo": 0,
+        "reward_model grpo": 0,
         "evaluate_warm grpo": 99,
         "reinforce all-innovations": 381,
         "evaluate all-innovations": 99,
     },
     "gspo": {
         "warm_start gspo": 548,
-        "judge gspo": 0,
-        "judge gspo-learnt-reward": 202,
+        "reward_model gspo": 0,
+        "reward_model gspo-learnt-reward": 202,
         "evaluate_warm gspo": 99,
         "evaluate_warm gspo-token-reward": 148,
         "reinforce dapo": 493,

@@ -18,7 +18,7 @@ from trainers.policy.config import PolicyConfig, WarmStart
 from trainers.stage import with_run_seed
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-POLICY_STAGES = ("warm_start", "judge", "evaluate_warm")
+POLICY_STAGES = ("warm_start", "reward_model", "evaluate_warm")
 SHARED = {  # study: stages that the variants of a seed share, two variants, the stage whose results all seeds share
     "innovations": (POLICY_STAGES, ("grpo", "2.3-amic"), "task_data"),
     "gspo": (POLICY_STAGES, ("gspo", "grpo"), "task_data"),

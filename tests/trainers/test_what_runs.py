@@ -25,7 +25,7 @@ from trainers.policy.config import GradientAdaptive, PolicyConfig, Rollout, Warm
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRIES = {
-    "policy": ("task_data", "warm_start", "judge", "reinforce", "evaluate"),
+    "policy": ("task_data", "warm_start", "reward_model", "reinforce", "evaluate"),
     "gad": ("data", "base", "seqkd", "adversarial", "evaluate"),
     "debias": ("prepare", "train", "evaluate"),
     "demonstrations": ("learner", "embed", "candidates", "rce", "grpo", "evaluate"),

@@ -34,15 +34,15 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
     """Return what a stage holds on each device: a training's part of its models; an evaluation has them whole."""
     starts = config.model is not None and config.warm_start.steps == 0
     nothing = stage == "task_data" or (stage == "warm_start" and starts)
-    if nothing or (stage == "judge" and not config.reward_training.enabled):
+    if nothing or (stage == "reward_model" and not config.reward_training.enabled):
         return None
     shapes = Shapes(models)
     policy = shapes.of("model", "policy") if "model" in models else scratch_shape(config.scratch, config.task)
     if policy is None:
         return Footprint(unknown=shapes.unknown)
     prompt, *assumed = _prompt(config)
-    if stage in ("warm_start", "judge"):
-        made = (_warm_start if stage == "warm_start" else _judge)(config, policy, prompt, devices)
+    if stage in ("warm_start", "reward_model"):
+        made = (_warm_start if stage == "warm_start" else _reward_model)(config, policy, prompt, devices)
         return replace(made, assumed=tuple(assumed))
     made = (_reinforce if stage == "reinforce" else _evaluate)(config, policy, prompt, devices)
     held, works = dict(made.held), made.works
@@ -68,7 +68,7 @@ def _warm_start(config: PolicyConfig, policy: Shape, prompt: int, devices: int) 
     return training([model], works)
 
 
-def _judge(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
+def _reward_model(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
     """Return what the training of a reward model holds; the policy that it samples from is gone by then."""
     settings, response = config.reward_training, config.sampling.max_new_tokens
     model = Model("reward model", policy, config.precision, devices, critic=True)

@@ -14,8 +14,8 @@ def parts(config: "PolicyConfig", stage: str) -> Parts:
     found: Parts = {"task": task_of(config.task)}
     if stage == "warm_start":
         found |= of_memory(config.warm_start.memory)
-    if stage == "judge" and config.reward_training.enabled:
-        from trainers.policy.judge import train
+    if stage == "reward_model" and config.reward_training.enabled:
+        from trainers.policy.reward_model import train
 
         found["train"] = train
     if stage == "reinforce":

@@ -13,7 +13,7 @@ from trainers.policy.models import POLICY
 from trainers.stage import Stage
 from trainers.tasks.interface import Task
 
-REWARD_MODEL = "reward_model"  # subfolder of the stage `judge`
+REWARD_MODEL = "reward_model"  # subfolder of the stage `reward_model`
 UNTRAINED = "untrained.json"  # a warm start of 0 steps: the policy is the model asset itself
 
 
@@ -40,11 +40,12 @@ def policy_folder(stage: Stage, name: str) -> Path:
 
 
 def reward_model_folder(stage: Stage) -> Path:
-    """Return the folder of the reward model: the asset `reward_model`, or what the stage `judge` trained."""
+    """Return the folder of the reward model: the asset `reward_model`, or what the stage `reward_model` trained."""
     asset = asset_files(stage, "reward_model")
     if asset is not None:
         return asset
-    trained = stage.inputs["judge"] / REWARD_MODEL if "judge" in stage.inputs else None
+    earlier = stage.inputs.get("trained_reward_model")
+    trained = None if earlier is None else earlier / REWARD_MODEL
     if trained is None or not trained.is_dir():
         raise ValueError("reward.model > 0: there is neither an asset `reward_model` nor a trained one")
     return trained

@@ -88,7 +88,7 @@ def test_the_code_of_the_ranks_is_part_of_the_stages_that_can_have_them_and_of_n
         return code_of(of_entry(entry), ROOT).modules
 
     for entry in (
-        *("policy.reinforce", "policy.warm_start", "policy.judge", "policy.evaluate"),
+        *("policy.reinforce", "policy.warm_start", "policy.reward_model", "policy.evaluate"),
         *("gad.base", "gad.seqkd", "gad.adversarial", "gad.evaluate"),
         *("debias.prepare", "debias.train", "debias.evaluate"),
         *("demonstrations.embed", "demonstrations.candidates", "demonstrations.evaluate"),

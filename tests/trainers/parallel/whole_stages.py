@@ -45,9 +45,13 @@ CASES = {  # name: (entry module, configuration, inputs by name: folders below S
     "policy.evaluate": (
         "trainers.policy.evaluate",
         POLICY,
-        {"policy": "warm_start", "task_data": "task_data", "judge": "judge"},
+        {"policy": "warm_start", "task_data": "task_data", "trained_reward_model": "reward_model"},
     ),
-    "policy.judge": ("trainers.policy.judge", POLICY, {"warm_start": "warm_start", "task_data": "task_data"}),
+    "policy.reward_model": (
+        "trainers.policy.reward_model",
+        POLICY,
+        {"warm_start": "warm_start", "task_data": "task_data"},
+    ),
     "gad.evaluate": (
         "trainers.gad.evaluate",
         GAD,
@@ -81,7 +85,7 @@ def prepare(shared):
     for name in of_policy:
         module = import_module(f"trainers.policy.{name}")
         module.run(policy.stage(shared / name, POLICY, of_policy if name == "warm_start" else {}))
-    import_module("trainers.policy.judge").run(policy.stage(shared / "judge", POLICY, of_policy, 0))
+    import_module("trainers.policy.reward_model").run(policy.stage(shared / "reward_model", POLICY, of_policy, 0))
     for name in ("data", "base", "seqkd", "evaluate_start", "warmup", "gad"):
         gad.run_stage(shared / "gad", name, GAD)
     inputs = debias.run_prepare(shared, "llama", DEBIAS)

@@ -82,7 +82,7 @@ def stage(folder, config, inputs, seed=None, devices=("cpu",)):
         inputs,
         seed=seed,
         devices=devices,
-        stages=[folder.name, "reinforce", "judge"],
+        stages=[folder.name, "reinforce", "reward_model"],
     )
 
 

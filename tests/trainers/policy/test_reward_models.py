@@ -15,9 +15,9 @@ from tests.trainers.policy.helpers import CPU, SMALL, stage, train
 from trainers.assets_config import Asset, PathSource
 from trainers.objectives.advantages import normalized_advantages, relative_advantages
 from trainers.objectives.rewards import increments, returns_to_go, token_advantages
-from trainers.policy import evaluate, judge, reinforce, task_data, warm_start
+from trainers.policy import evaluate, reinforce, reward_model, task_data, warm_start
 from trainers.policy.config import Data, Evaluate, PolicyConfig, Reward, RewardTraining, Rollout, Sampling, WarmStart
-from trainers.policy.judge import agreement
+from trainers.policy.reward_model import agreement
 from trainers.policy.rewards import RewardModel, add_at_the_end
 from trainers.policy.value_model import TokenRewardModel
 from trainers.tasks import question_answer
@@ -79,9 +79,9 @@ LEARNT = {
 
 @pytest.fixture(scope="module")
 def judged(prepared, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("judge")
+    folder = tmp_path_factory.mktemp("reward_model")
     made = stage(folder, PolicyConfig(**LEARNT), prepared)
-    judge.run(made)
+    reward_model.run(made)
     made.metrics.close()
     return folder
 
@@ -94,14 +94,14 @@ def test_a_reward_model_learns_the_rule(judged):
 
 
 def test_without_a_wish_for_one_there_is_no_reward_model(prepared, tmp_path):
-    judge.run(stage(tmp_path / "judge", PolicyConfig(**SMALL), prepared))
-    assert not (tmp_path / "judge" / "reward_model").exists()
+    reward_model.run(stage(tmp_path / "reward_model", PolicyConfig(**SMALL), prepared))
+    assert not (tmp_path / "reward_model" / "reward_model").exists()
 
 
 @pytest.mark.parametrize("level", ["sequence", "token"])
 def test_the_policy_is_trained_on_the_learnt_reward_and_measured_by_both(prepared, judged, tmp_path, level):
     config = PolicyConfig(**{**LEARNT, "steps": 1, "reward": Reward(rule=0.0, model=1.0, level=level)})
-    inputs = {**prepared, "judge": judged}
+    inputs = {**prepared, "trained_reward_model": judged}
     table, _ = train(tmp_path / "rl", inputs, config)
     values = table.groupby("name")["value"].last()
     assert values["reward/mean"] == pytest.approx(values["reward/model"], abs=1e-5)
@@ -138,7 +138,7 @@ def test_a_function_is_called_as_trl_does_and_its_rewards_are_added(prepared, tm
 def test_rewards_of_tokens_add_up_to_the_reward_model_on_the_text(prepared, judged, tmp_path):
     """The same classifier through its two doors: token ids of the policy, and text."""
     config = PolicyConfig(**{**LEARNT, "reward": Reward(rule=0.5, model=2.0, level="token")})
-    trainer = reinforce.Trainer(stage(tmp_path / "rl", config, {**prepared, "judge": judged}, 0), config)
+    trainer = reinforce.Trainer(stage(tmp_path / "rl", config, {**prepared, "trained_reward_model": judged}, 0), config)
     problems = read_problems(prepared["task_data"] / "train.jsonl")[:4]
     found = trainer.sampler.collect(problems, torch.Generator().manual_seed(0))
     torch.testing.assert_close(found.token_rewards.sum(1), found.rewards)

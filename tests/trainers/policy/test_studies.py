@@ -75,7 +75,7 @@ def test_stages_are_shared_by_all_variants_of_a_seed_that_read_the_same():
         assert Counter(stage.stage for stage in plan.stages.values() if stage.study == name) == {
             "task_data": different({"task"}),
             "warm_start": 3 * different({"task"}),
-            "judge": 3 * different(judged),
+            "reward_model": 3 * different(judged),
             "evaluate_warm": 3 * different(judged | measured),
             "reinforce": 3 * different(),  # 2.3-amic-vs-gspo has the runs of 2.3-amic
             "evaluate": 3 * different(),

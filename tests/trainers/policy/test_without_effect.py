@@ -15,7 +15,7 @@ from ablation.contract.errors import ConfigError
 from tests.trainers.policy.helpers import SMALL, objective_of, stage
 from trainers.objectives.losses import adapt_coefficient
 from trainers.policy import config as settings
-from trainers.policy import evaluate, judge, reinforce, task_data, warm_start
+from trainers.policy import evaluate, reinforce, reward_model, task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -198,8 +198,8 @@ def test_what_no_stage_reads_is_refused(prepared, tmp_path, name, reads):
     task_data.run(stage(tmp_path / "task_data", config, {}))
     brief = config.model_copy(update={"warm_start": WarmStart(steps=1)})
     warm_start.run(stage(tmp_path / "warm_start", brief, {"task_data": tmp_path / "task_data"}))
-    judge.run(stage(tmp_path / "judge", config, prepared))
-    inputs = {**prepared, "judge": tmp_path / "judge"}
+    reward_model.run(stage(tmp_path / "reward_model", config, prepared))
+    inputs = {**prepared, "trained_reward_model": tmp_path / "reward_model"}
     reinforce.run(stage(tmp_path / "rl", config, inputs, 0))
     evaluate.run(stage(tmp_path / "eval", config, {**inputs, "policy": tmp_path / "rl"}))
     assets = {"model", "reward_model", "data_source"}  # the plan reads these

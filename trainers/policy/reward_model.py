@@ -1,4 +1,4 @@
-"""Stage `judge`: a reward model that learns the rule's rewards, where `reward_training` asks for one.
+"""Stage `reward_model`: a reward model that learns the rule's rewards, where `reward_training` asks for one.
 
 The policy is then trained on what the classifier has learnt and measured by the rule, which shows the cost of reward
 hacking. The classifier is the warm start's body with a linear head on the last token of `prompt response`.
@@ -43,7 +43,7 @@ def train(stage: Stage) -> None:
     config: PolicyConfig = stage.config
     settings, placement = config.reward_training, Placement.of(stage.devices, config.precision, stage.ranks)
     folder, seed = policy_folder(stage, "warm_start"), with_run_seed(settings.seed, stage.seed)
-    texts, targets, correct = _judged(stage, folder, placement, seed)
+    texts, targets, correct = _scored_by_rule(stage, folder, placement, seed)
     tokenizer = prepare_tokenizer(load_tokenizer(folder))
     model = stage.ranks.build(lambda: new_classifier(folder, placement.before_sharding, config.precision, seed))
     model.config.pad_token_id = tokenizer.pad_token_id
@@ -87,7 +87,7 @@ def agreement(scores: Tensor, rewards: Tensor, correct: Tensor) -> dict[str, flo
     return found
 
 
-def _judged(stage: Stage, folder: Path, placement: Placement, seed: int) -> tuple[list[str], Tensor, Tensor]:
+def _scored_by_rule(stage: Stage, folder: Path, placement: Placement, seed: int) -> tuple[list[str], Tensor, Tensor]:
     """Return the texts of prompts and sampled responses, the rule's rewards (N,) and correctness (N,)."""
     config: PolicyConfig = stage.config
     settings = config.reward_training
@@ -100,6 +100,7 @@ def _judged(stage: Stage, folder: Path, placement: Placement, seed: int) -> tupl
         placement=placement,
     )
     problems = read_problems(stage.inputs["task_data"] / "train.jsonl")[: settings.problems]
+    # The streams keep the name of the stage before it was renamed, and so their numbers.
     generator = torch.Generator().manual_seed(bucket(f"judge {seed}", 2**62))
     memory = stage.micro_batch(settings.sampled_at_once)
     sequences, responses = sampler.responses(problems, group_size=settings.samples, generator=generator, memory=memory)
