@@ -2,57 +2,46 @@
 
 import argparse
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 from ablation.cli.common import aligned, print_json
 from ablation.cli.configs import settings_of
-from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
-from ablation.contract.status import STATUS
 from ablation.plan.build import build_plan
 from ablation.plan.fit import MB, Need, fullest, gib, needs_of, problem_of
 from ablation.plan.plan_file import Plan
 
 _MAX_STATUS = 1 << 20
-_MOST_DEVICES = 1024
+_HEAD = ("stage", "most with", "devices", "held", "one row", "configured", "fits", "host", "declared", "measured")
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
     """Print the table; exit status 1 where a stage cannot fit."""
-    if wrong := [count for count in arguments.devices or () if not 1 <= count <= _MOST_DEVICES]:
-        problem, remedy = "is not a valid number of devices", f"write numbers from 1 to {_MOST_DEVICES}"
-        raise ConfigError("fit", "--devices", wrong[0], problem, remedy)
     given = {"studies": arguments.study, "device_memory": arguments.device_memory}
     arguments.config = [*arguments.config, *(f"{key}={value}" for key, value in given.items() if value is not None)]
     settings = settings_of(arguments)
-    memory, plan, failed = settings.device_memory, build_plan(settings), False
-    rows: list[dict[str, Any]] = []
+    memory, plan = settings.device_memory, build_plan(settings)
+    of_device = "" if memory is None else f", devices of {memory:g} GiB"
+    found: list[Need] = []
     for name, study in plan.studies.items():
         stages = [stage for stage in plan.content.stages if stage.study == name]
         worst = fullest(needs_of(plan, stages, device_memory=memory))
-        failed |= any(problem_of(need) is not None for need in worst)
-        if arguments.json:
-            rows += map(as_row, worst)
-            continue
-        of_device = "" if memory is None else f", devices of {memory:g} GiB"
-        print(f"{name} at scale {settings.scale}{of_device}")
+        found += worst
+        lines = [*aligned([_HEAD, *(_row(plan, need) for need in worst)], [False] * len(_HEAD)), *notes(worst)]
         if study.written.footprint is None:
-            print("    nothing is known: _study.yaml names no `footprint`")
-            continue
-        for line in _divided(worst, arguments.devices) if arguments.devices else table(worst, measured(plan, worst)):
-            print(f"    {line}")
-        for line in () if arguments.devices else notes(worst):
-            print(f"    {line}")
+            lines = ["nothing is known: _study.yaml names no `footprint`"]
+        if not arguments.json:
+            print(f"{name} at scale {settings.scale}{of_device}", *lines, sep="\n    ")
     if arguments.json:
-        print_json("fit", rows)
-    return int(failed)
+        print_json("fit", list(map(as_row, found)))
+    return int(any(problem_of(need) is not None for need in found))
 
 
 def as_row(need: Need) -> dict[str, Any]:
     """Memory that one kind of stage needs, in bytes; None where its footprint knows nothing."""
     made, problem = need.footprint, problem_of(need)
-    sizes = {"held": made.held_size, "one_row": made.least, "configured": made.peak}
+    sizes = {"held": sum(made.held.values()), "one_row": made.least, "configured": made.peak}
     return {
         "study": need.study.name,
         "stage": need.stage.stage,
@@ -66,33 +55,15 @@ def as_row(need: Need) -> dict[str, Any]:
     }
 
 
-def table(needs: Sequence[Need], peaks: Sequence[str]) -> Iterator[str]:
-    """Yield a row per kind of stage: GiB on its fullest device and on the machine."""
-    head = ("stage", "most with", "devices", "held", "one row", "configured", "fits", "host", "declared", "measured")
-    rows = [head, *(_row(need, peak) for need, peak in zip(needs, peaks, strict=True))]
-    yield from aligned(rows, [False] * len(head))
-
-
-def _row(need: Need, measured_: str) -> tuple[str, ...]:
-    made, declared = need.footprint, gib(need.stage.resources.mem_mb * MB)
-    sizes = [*map(gib, (made.held_size, made.least, made.peak)), _verdict(need), gib(need.host_size)]
+def _row(plan: Plan, need: Need) -> tuple[str, ...]:
+    """Return the cells of one kind of stage: GiB on its fullest device and on the machine."""
+    made, fits = need.footprint, "-"
+    if need.memory is not None:
+        fits = "no" if not need.fits_device else "yes" if made.peak <= need.memory else "halved"
+    sizes = [*map(gib, (sum(made.held.values()), made.least, made.peak)), fits, gib(need.host_size)]
     known = sizes if made.held else "?" * len(sizes)
-    return (need.stage.stage, need.variant.name, str(need.devices), *known, declared, measured_)
-
-
-def _verdict(need: Need) -> str:
-    if need.memory is None:
-        return "-"
-    if not need.fits_device:
-        return "no"
-    return "yes" if need.footprint.peak <= need.memory else "halved"
-
-
-def _divided(needs: Sequence[Need], devices: Sequence[int]) -> Iterator[str]:
-    """Yield a row per kind of stage: GiB on the fullest device, with one row at a time, for each number of devices."""
-    having = [need for need in needs if need.footprint.held]
-    rows = [(need.stage.stage, *(gib(need.on(count).footprint.least) for count in devices)) for need in having]
-    yield from aligned([("stage", *map(str, devices)), *rows], [False] * (1 + len(devices)))
+    name = (need.stage.stage, need.variant.name, str(need.devices))
+    return (*name, *known, gib(need.stage.resources.mem_mb * MB), measured(plan, need))
 
 
 def notes(needs: Sequence[Need]) -> Iterator[str]:
@@ -101,32 +72,21 @@ def notes(needs: Sequence[Need]) -> Iterator[str]:
         if (problem := problem_of(need)) is not None:
             yield f"does not fit: {problem.problem}"
             yield f"    {problem.remedy}"
-    for word, lines in (
-        ("assumed", [(need, line) for need in needs for line in need.footprint.assumed]),
-        ("not counted", [(need, line) for need in needs for line in need.footprint.unknown]),
-    ):
-        stages: dict[str, list[str]] = {}
-        for need, line in lines:
-            stages.setdefault(line, []).append(need.stage.stage)
-        for line, names in stages.items():
-            yield f"{word}: {line} ({', '.join(names)})"
-
-
-def measured(plan: Plan, needs: Sequence[Need]) -> list[str]:
-    """Return the peak memory measured for each kind of stage, on its device if it had one."""
-    found = []
+    stages: dict[str, list[str]] = {}
     for need in needs:
-        ended = [_status(stage.dir / STATUS) for stage in plan.content.stages if stage.id == need.stage.id]
-        host, device = (
-            max(float(each.get(key) or 0) / 1024 for each in ended) for key in ("memory_mb", "device_memory_mb")
-        )
-        found.append(f"host {host:.1f}" + (f", device {device:.1f}" if device else "") if host else "-")
-    return found
+        for line in need.footprint.notes:
+            stages.setdefault(line, []).append(need.stage.stage)
+    for line, names in stages.items():
+        yield f"{line} ({', '.join(names)})"
 
 
-def _status(path: Path) -> dict[str, Any]:
-    try:
-        status = read_json(path, _MAX_STATUS)
-    except (OSError, ValueError):
-        return {}
-    return status if isinstance(status, dict) else {}
+def measured(plan: Plan, need: Need) -> str:
+    """Return the peak memory measured for one kind of stage, on its device if it had one."""
+    peaks = {"memory_mb": 0.0, "device_memory_mb": 0.0}
+    for stage in plan.content.stages:
+        if stage.id == need.stage.id and stage.status.exists():
+            with suppress(OSError, ValueError, AttributeError):  # one that is damaged tells nothing
+                status = read_json(stage.status, _MAX_STATUS)
+                peaks = {key: max(peak, float(status.get(key) or 0) / 1024) for key, peak in peaks.items()}
+    host, device = peaks.values()
+    return (f"host {host:.1f}" + (f", device {device:.1f}" if device else "")) if host else "-"

@@ -97,7 +97,6 @@ def _configurations(commands: _Commands) -> None:
     _add_study(fit)
     fit.add_argument("--device-memory", type=float, metavar="GIB", help="of one device (default: as declared)")
     _add_json(fit)
-    fit.add_argument("--devices", type=int, nargs="+", metavar="N", help="instead: the least memory on so many devices")
     _add_configs(fit)
     compare = add(
         "diff",

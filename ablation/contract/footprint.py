@@ -3,7 +3,7 @@
     footprint(stage, config, models, devices) -> Footprint | None  # in the module that _study.yaml names as such
 
 `config` is the variant's; `models` holds its assets that are models, by config key; None is returned for a stage that
-holds no model. No torch: held bytes follow from numbers of parameters, the others from shapes of tensors.
+holds no model worth counting, and UnknownSize is raised where nothing tells a model's size. No torch.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,9 +14,13 @@ from typing import Any
 GIB = 1 << 30
 
 
+class UnknownSize(ValueError):
+    """Nothing on this machine tells the size of a model."""
+
+
 @dataclass(frozen=True)
 class Work:
-    """Memory of a device, in addition to `held`, while a stage does one thing; one such thing at a time.
+    """Bytes of a device, in addition to `held`, while a stage does one thing; one such thing at a time.
 
     rows: how many go through the model at once, as configured. of_rows: bytes of so many rows. A stage goes down by
     halves to one row at once where memory does not suffice.
@@ -26,41 +30,29 @@ class Work:
     rows: int
     of_rows: Callable[[int], int]
 
-    @property
-    def size(self) -> int:
-        """Return the bytes at `rows` rows."""
-        return self.of_rows(self.rows)
-
 
 @dataclass(frozen=True)
 class Footprint:
     """Memory of each of a stage's devices, where it has as many as requested: all hold the same.
 
-    held: bytes from the first step to the last, by name. host: bytes of the machine's memory by name, of all processes
-    of the stage, at the moment that needs most. assumed: what the estimate takes for granted. unknown: what is not
-    counted: sizes are then lower bounds.
+    held: bytes from the first step to the last, by name. host: bytes of the machine's memory for models, of all
+    processes of the stage, at the moment that needs most. notes: what is assumed or not counted.
     """
 
     held: Mapping[str, int] = field(default_factory=dict)
     works: tuple[Work, ...] = ()
-    host: Mapping[str, int] = field(default_factory=dict)
-    assumed: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def held_size(self) -> int:
-        """Return the bytes that stay on a device."""
-        return sum(self.held.values())
+    host: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def peak(self) -> int:
         """Return the most bytes on a device, as configured."""
-        return self.held_size + max((work.size for work in self.works), default=0)
+        return sum(self.held.values()) + max((work.of_rows(work.rows) for work in self.works), default=0)
 
     @property
     def least(self) -> int:
         """Return the most bytes on a device with one row at a time: the stage cannot run with fewer."""
-        return self.held_size + max((work.of_rows(1) for work in self.works), default=0)
+        return sum(self.held.values()) + max((work.of_rows(1) for work in self.works), default=0)
 
 
 @dataclass(frozen=True)
@@ -69,6 +61,3 @@ class ModelAsset:
 
     asset: Any
     folder: Path | None = None
-
-
-Footprints = Callable[[str, Any, Mapping[str, ModelAsset], int], Footprint | None]

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 from ablation.contract.footprint import Footprint, ModelAsset, Work
 from trainers.demonstrations.config import DemonstrationsConfig
-from trainers.footprint import CLIP, FLOAT, Model, Shapes, trained
+from trainers.footprint import FLOAT, LEARNT, Model, shape_of
 
-ASSUMED_QUESTION = 40  # tokens of a question with its answer and its place in the template
+QUESTION = 40  # tokens of a question with its answer and its place in the template
 PATCH = 28 * 28  # pixels of an image that are one token of Qwen2.5-VL
-CLIP_WIDTH = 2 * 768  # of an embedding by CLIP ViT-L/14: image and text
+CLIP, CLIP_WIDTH = 427_616_513, 2 * 768  # parameters of CLIP ViT-L/14; its embedding of an image and a text
 TRIED = {"task.dtype": "bfloat16", "score_batch": 1}  # what makes a stage smaller
 
 
@@ -19,65 +19,39 @@ def footprint(
     """Return what a stage holds on each device: the in-context model and the embedder, or the selector."""
     if stage in ("rce", "grpo"):
         return _selector(stage, config, models)
-    if config.task.name == "concepts":
-        return Footprint(unknown=("the in-context learner of the task concepts: about 0.1 million parameters",))
-    if stage == "learner":
-        return None
-    shapes, vision = Shapes(models), config.task.name == "vision"
-    shape = shapes.of("model", "model")
-    if shape is None:
-        return Footprint(unknown=shapes.unknown)
+    if config.task.name == "concepts" or stage == "learner":
+        return None  # of the task concepts it has 0.1 million parameters
+    shape, notes, image, answer = shape_of(models, "model"), [f"assumed: questions of {QUESTION} tokens"], 0, 1
     # A frozen model is in the precision of its weights, without autocast.
     dtype = config.task.dtype if config.task.name == "vision" else "float32"
     model = Model("model", shape, SimpleNamespace(compute=dtype), frozen=True)
-    held, unknown, assumed = model.held, [], [f"{ASSUMED_QUESTION} tokens for a question with its answer"]
-    turns, answer, image = max(config.shots, config.train_shots or 0) + 1, 1, 0
+    held = model.held
     if config.task.name == "vision":
         image, answer = config.task.max_pixels // PATCH, config.task.max_new_tokens
-        assumed.append(f"{image} tokens for an image of task.max_pixels")
-        repo = getattr(models["embedder"].asset.sources[0], "repo", "")
-        if repo in CLIP:
-            held["embedder: weights"] = model.number * CLIP[repo]
-        else:
-            unknown.append("the embedder: its size is not listed")
-        unknown.append("activations of the vision tower and of the embedder")
-    prompt = turns * (ASSUMED_QUESTION + image)
+        held["embedder: weights"] = model.weights // model.parameters * CLIP
+        notes.append(f"assumed: images of {image} tokens (task.max_pixels), and that `embedder` is CLIP ViT-L/14")
+        notes.append("not counted: activations of the vision tower and of the embedder")
+    prompt = (max(config.shots, config.train_shots or 0) + 1) * (QUESTION + image)
     answering = model.sampling("answers", config.score_batch, prompt=prompt, response=answer)
-    works = () if stage == "embed" and vision else (answering,)
-    host = {"weights": devices * sum(held.values())}  # each process reads the models for itself
-    return Footprint(held, works, host, tuple(assumed), tuple(unknown))
+    works = () if stage == "embed" and config.task.name == "vision" else (answering,)
+    # Each process reads the models for itself.
+    return Footprint(held, works, devices * sum(held.values()), tuple(notes))
 
 
 def _selector(stage: str, config: DemonstrationsConfig, models: Mapping[str, ModelAsset]) -> Footprint | None:
     if config.selector.kind != "pointer" or (stage == "grpo" and not config.grpo.enabled):
         return None
-    width = _embedding(config, models)
-    if width is None:
-        return Footprint(unknown=("the width of the embeddings: that of `model`, whose size is not listed",))
-    pool, hidden = config.task.candidates, config.selector.hidden
+    if config.task.name == "concepts":
+        width = config.task.d_embedding
+    else:
+        width = CLIP_WIDTH if config.task.name == "vision" else shape_of(models, "model").hidden
+    pool, h = config.task.candidates, config.selector.hidden
     data = FLOAT * width * config.task.sizes.train * (1 + pool)
-    held = {**trained("selector", _parameters(config, width)), "embeddings of queries and pools": data}
+    parameters = 2 * width * h + (8 * config.selector.layers + 7) * h * h
+    held = {"selector": LEARNT * parameters, "embeddings of queries and pools": data}
     sequences = config.proposals.beam + len(config.proposals.temperatures) + config.proposals.random
     steps = sequences * (config.train_shots or config.shots)
     rows = config.rce.batch_size if stage == "rce" else config.grpo.batch_size
     # Embeddings of the batch, encoded candidates, and per sequence and step states and logits of each candidate.
-    encoded, chosen = rows * pool * (width + 4 * hidden), rows * steps * (6 * hidden + 6 * pool)
-    learning = Work("update of the selector (not in smaller parts)", rows, lambda n: FLOAT * (encoded + chosen))
-    return Footprint(held, (learning,), {"embeddings": 2 * data})
-
-
-def _embedding(config: DemonstrationsConfig, models: Mapping[str, ModelAsset]) -> int | None:
-    if config.task.name == "concepts":
-        return config.task.d_embedding
-    if config.task.name == "vision":
-        return CLIP_WIDTH
-    shape = Shapes(models).of("model", "model")
-    return None if shape is None else shape.hidden
-
-
-def _parameters(config: DemonstrationsConfig, width: int) -> int:
-    """Return the parameters of the pointer selector (`selector.PointerSelector`)."""
-    h = config.selector.hidden
-    layer = 2 * h + (4 * h * h + 4 * h) + 2 * h + (2 * h * h + 2 * h) + (2 * h * h + h)
-    recurrent = 2 * (3 * h * h + 3 * h)
-    return 2 * (width * h + h) + 2 * h + config.selector.layers * layer + h + recurrent + (h * h + h) + 1
+    size = FLOAT * rows * (pool * (width + 4 * h) + steps * (6 * h + 6 * pool))
+    return Footprint(held, (Work("update of the selector (not in smaller parts)", rows, lambda n: size),), 2 * data)

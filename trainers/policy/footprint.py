@@ -10,19 +10,18 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ablation.contract.footprint import Footprint, ModelAsset, Work
-from trainers.footprint import Model, Shape, Shapes, share, training
-from trainers.policy.config import Data, PolicyConfig, Scratch
+from trainers.footprint import Model, Shape, shape_of, share, training
+from trainers.policy.config import PolicyConfig, Scratch
 from trainers.tasks import task_of
-from trainers.tasks.interface import SPLITS, Task
+from trainers.tasks.interface import Task
 from trainers.tasks.settings import TaskSettings
 
-ASSUMED_PROMPT = 512  # tokens, where a task reads its problems from a file
-_ASKED = 100  # problems of each split, of which the longest prompt is taken
+PROMPT = 512  # tokens, where a task reads its problems from a file
+_ASKED = 100  # problems, of which the longest prompt is taken
 _TOKENS_A_PIECE = 1.5  # of the tasks' English; with SmolLM2's tokenizer at most 1.34
 _TEMPLATE = 16  # tokens; 14 with two messages in ChatML
 _PIECE = re.compile(r"\d|[^\W\d]+|[^\w\s]")
 _SCORED_AT_ONCE = 64  # responses, by a reward model
-_SPECIAL = 3  # of the word-level tokenizer: padding, end, unknown
 TRIED = {  # what makes a stage smaller
     "precision.compute": "bfloat16",
     "precision.activation_checkpointing": True,
@@ -32,31 +31,28 @@ TRIED = {  # what makes a stage smaller
 
 def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset], devices: int) -> Footprint | None:
     """Return what a stage holds on each device: a training's part of its models; an evaluation has them whole."""
-    starts = config.model is not None and config.warm_start.steps == 0
-    nothing = stage == "task_data" or (stage == "warm_start" and starts)
-    if nothing or (stage == "reward_model" and not config.reward_training.enabled):
+    trains = {
+        "task_data": False,
+        "warm_start": config.model is None or config.warm_start.steps > 0,
+        "reward_model": config.reward_training.enabled,
+    }
+    if not trains.get(stage, True):
         return None
-    shapes = Shapes(models)
-    policy = shapes.of("model", "policy") if "model" in models else scratch_shape(config.scratch, config.task)
-    if policy is None:
-        return Footprint(unknown=shapes.unknown)
-    prompt, *assumed = _prompt(config)
+    policy = shape_of(models, "model") if "model" in models else scratch_shape(config.scratch, config.task)
+    prompt, assumed = _prompt(config)
     if stage in ("warm_start", "reward_model"):
         made = (_warm_start if stage == "warm_start" else _reward_model)(config, policy, prompt, devices)
-        return replace(made, assumed=tuple(assumed))
+        return replace(made, notes=(assumed,))
     made = (_reinforce if stage == "reinforce" else _evaluate)(config, policy, prompt, devices)
     held, works = dict(made.held), made.works
-    shape = None
     if config.reward.model > 0:
-        shape = shapes.of("reward_model", "reward model") if "reward_model" in models else policy
-    if shape is not None:
+        shape = shape_of(models, "reward_model") if "reward_model" in models else policy
         reward = Model("reward model", shape, config.precision, devices, critic=True)
         held |= reward.held_to_score
         works += (reward.forward("rewards", _SCORED_AT_ONCE, prompt + config.sampling.max_new_tokens),)
     # An evaluation loads each on the machine and moves it to the device, one after the other, in each process.
-    host = made.host or {"weights": devices * max(held.values())}
-    unknown = shapes.unknown + (engine_of(config.rollout.engine) if stage == "reinforce" else ())
-    return Footprint(held, works, host, tuple(assumed), unknown)
+    host = made.host or devices * max(held.values())
+    return Footprint(held, works, host, (assumed, *(engine_notes(config.rollout) if stage == "reinforce" else ())))
 
 
 def _warm_start(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
@@ -75,9 +71,9 @@ def _reward_model(config: PolicyConfig, policy: Shape, prompt: int, devices: int
     sampled = Model("policy", policy, config.precision, frozen=True)
     sizes = {"group": settings.samples, "prompt": prompt, "response": response}
     draw = sampled.sampling("sampling", settings.sampled_at_once, **sizes)
-    beside = replace(draw, of_rows=lambda n: draw.of_rows(n) + sampled.weights)
+    with_policy = replace(draw, of_rows=lambda n: draw.of_rows(n) + sampled.weights)
     rows = share(settings.batch_size, settings.micro_batch, devices)
-    return training([model], [model.update("training", rows, prompt + response), beside])
+    return training([model], [model.update("training", rows, prompt + response), with_policy])
 
 
 def _reinforce(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
@@ -117,22 +113,22 @@ def reinforcing(
 
 def _evaluate(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
     del devices  # each has the policy whole, and its share of the rows
-    model = Model("policy", policy, config.precision, frozen=True)
-    sizes = {"prompt": prompt, "response": config.sampling.max_new_tokens}
-    return Footprint(model.held, (model.sampling("sampling", config.evaluate.batch_size, **sizes),))
+    model, response = Model("policy", policy, config.precision, frozen=True), config.sampling.max_new_tokens
+    return Footprint(
+        model.held, (model.sampling("sampling", config.evaluate.batch_size, prompt=prompt, response=response),)
+    )
 
 
-def engine_of(engine: str) -> tuple[str, ...]:
+def engine_notes(rollout: Any) -> tuple[str, ...]:
     """Return what is not known of the sampler."""
-    return ("the engine: vLLM takes rollout.vllm.memory_share of a device",) if engine == "vllm" else ()
+    vllm = rollout.engine == "vllm"
+    return ("not counted: vLLM, which takes rollout.vllm.memory_share of a device",) if vllm else ()
 
 
 def scratch_shape(scratch: Scratch, task: Any) -> Shape:
-    """Return the shape of a policy from scratch: a Qwen2 whose vocabulary is the task's words."""
-    words = _task(task).words or ()
-    hidden, heads = scratch.hidden, scratch.heads
-    sizes = ("gated", hidden, scratch.layers, scratch.feed_forward, heads, heads, hidden // heads)
-    return Shape(*sizes, vocab=len(words) + _SPECIAL, tied=True, attention_bias=True)
+    """Return the shape of a policy from scratch: a Qwen2 with the task's words, padding, end, unknown."""
+    sizes = (scratch.hidden, scratch.layers, scratch.feed_forward, scratch.heads, scratch.heads)
+    return Shape(*sizes, vocab=len(_task(task).words or ()) + 3, tied=True)
 
 
 def _task(settings: Any) -> Task:
@@ -142,27 +138,22 @@ def _task(settings: Any) -> Task:
 
 def _prompt(config: PolicyConfig) -> tuple[int, str]:
     """Return the tokens of the longest prompt, and what was assumed of it; no tokenizer is read."""
-    written = config.task.model_dump_json(), config.data.model_dump_json()
-    longest = None if config.task.reads_source else _longest(*written, words=config.model is None)
+    task, asked = config.task, min(_ASKED, config.data.train)
+    longest = None if task.reads_source else _longest(task.model_dump_json(), asked, config.data.seed)
     if longest is None:
-        return ASSUMED_PROMPT, f"prompts of {ASSUMED_PROMPT} tokens: the task says nothing of them"
-    if config.model is None:
-        return longest, f"prompts of {longest} tokens: the longest of the task"
+        return PROMPT, f"assumed: prompts of {PROMPT} tokens; the task says nothing of them"
     tokens = ceil(_TOKENS_A_PIECE * longest) + _TEMPLATE
-    return tokens, f"prompts of {tokens} tokens: {_TOKENS_A_PIECE} for each word, sign and digit of the task's longest"
+    of_piece = f"{_TOKENS_A_PIECE} for each word, sign and digit of the task's longest"
+    return tokens, f"assumed: prompts of {tokens} tokens; {of_piece}"
 
 
 @cache
-def _longest(settings: str, sizes: str, *, words: bool) -> int | None:
-    """Return the length of the longest prompt of a run's first problems, with the instruction; None where none is made.
-
-    words: as white space separates them; else words, signs and digits.
-    """
-    task, data = _task(TypeAdapter(TaskSettings).validate_json(settings)), Data.model_validate_json(sizes)
-    count = str.split if words else _PIECE.findall
+def _longest(settings: str, asked: int, seed: int) -> int | None:
+    """Return the words, signs and digits of the longest prompt of a task's first problems, with the instruction."""
+    task = _task(TypeAdapter(TaskSettings).validate_json(settings))
     try:
-        splits = task.splits({split: min(_ASKED, getattr(data, split)) for split in SPLITS}, data.seed)
-    except ValueError:  # too few problems: the stage `task_data` will say so
+        problems = task.splits({"warm": 0, "train": asked, "dev": 0, "test": 0}, seed)["train"]
+    except ValueError:  # too few problems
         return None
-    longest = max(len(count(problem.prompt)) for problems in splits.values() for problem in problems)
-    return longest + len(count(task.instruction or ""))
+    longest = max(len(_PIECE.findall(problem.prompt)) for problem in problems)
+    return longest + len(_PIECE.findall(task.instruction or ""))
