@@ -2,26 +2,36 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from ablation.cli.common import check_study, paragraph, print_json, results_folder
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
+from ablation.contract.reading import device_time, duration
 from ablation.judge.certificate.certify import CERTIFICATE, certified
 from ablation.judge.certificate.tally import StudyCertificate, describe
 from ablation.judge.decide import decide, grid_command, run_snakemake
 from ablation.judge.edges import Edge
 from ablation.judge.verdicts import edge_rows, edge_table, guardrail_table, interaction_table, judge_studies
-from ablation.show.text import clean_records
+from ablation.show.text import clean_records, is_number, leveled, p_value
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
 SHOWN = ["parent", "child", "verdict", "in_seeds", "effect", "low", "high", "joint_low", "joint_high"]
 SHOWN += ["p_adjusted", "mde", "seeds", "cost_hours"]
+IN_UNIT = ("effect", "low", "high", "joint_low", "joint_high", "mde", "margin")  # of the metric
+SAID: dict[str, Callable[[float], str]] = {
+    "in_seeds": "{:.0%}".format,
+    "p": p_value,
+    "p_adjusted": p_value,
+    "p_not_worse": p_value,
+    "cost_hours": lambda hours: duration(3600 * hours),
+}
 TO_ROOT = ["child", "root", "root_effect", "root_low", "root_high"]
 
 
@@ -75,9 +85,8 @@ def run_decide(arguments: argparse.Namespace) -> int:
         told = {"stopped": run.why, "rounds": run.rounds, "spent_hours": run.spent_hours}
         print_json("decide", clean_records(edge_rows(run.edges)), **told, offers=[asdict(each) for each in run.offers])
         return 0
-    print(
-        f"stopped: {run.why}; {run.spent_hours:.3f} device-hours in {run.rounds} rounds of more seeds\n{run.report()}"
-    )
+    spent = device_time(run.spent_hours)
+    print(f"stopped: {run.why}; {spent} in {run.rounds} rounds of more seeds\n{run.report()}")
     if arguments.dry_run:
         return 0
     print(f"{_text(edge_rows(run.edges)[SHOWN])}\n\n{_reasons(run.edges)}")
@@ -111,7 +120,19 @@ def _reasons(edges: Sequence[Edge]) -> str:
 
 
 def _text(frame: pd.DataFrame) -> str:
-    return frame.to_string(index=False, float_format=lambda value: f"{value:.4g}", na_rep="-")
+    """Return aligned lines; numbers of one metric have the same decimals, device time is shown where there is any."""
+    shown = frame.astype(object)
+    unit = [name for name in frame if name in IN_UNIT]
+    of = frame.get("metric", frame.get("study", pd.Series("", frame.index)))
+    for rows in of.groupby(of).groups.values():
+        shown.loc[rows, unit] = np.reshape(leveled(frame.loc[rows, unit].to_numpy().ravel()), (-1, len(unit)))
+    for name, said in SAID.items():
+        if name in frame:
+            shown[name] = [said(value) if is_number(value) else "-" for value in frame[name]]
+    hours = shown.pop("cost_hours") if "cost_hours" in shown else None
+    if hours is not None and frame["cost_hours"].any():
+        shown["device time"] = hours
+    return shown.to_string(index=False, na_rep="-")
 
 
 def run_certify(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from ablation.judge.edges import Pair, judge_edges, judge_pair
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.verdicts import edge_rows
 from ablation.show.methods import primary_in_words
-from ablation.show.text import clean_records, describe_value
+from ablation.show.text import clean_records, describe_value, leveled
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
@@ -110,10 +110,11 @@ def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:
     if edge.estimate is None:
         yield f"{edge.child} against {edge.parent}: {edge.detail}"
     else:
-        bounds = f"{1 - study.analysis.alpha:.0%} interval [{edge.low:+.4g}, {edge.high:+.4g}]"
+        effect, low, high = leveled((edge.effect, edge.low, edge.high), "+")
+        bounds = f"{1 - study.analysis.alpha:.0%} interval [{low}, {high}]"
         interval = "no interval" if edge.low != edge.low else bounds
         p = "no p" if edge.p != edge.p else f"p = {edge.p:.2g}"
-        yield f"{edge.child} against {edge.parent}, {runs}: {edge.effect:+.4g}, {interval}, {p}: {edge.detail}"
+        yield f"{edge.child} against {edge.parent}, {runs}: {effect}, {interval}, {p}: {edge.detail}"
     for sentence in filter(None, (edge.why, *edge.notes, *map(str, edge.warnings))):
         yield f"    {sentence}"
     if edge.confounded:

@@ -20,11 +20,9 @@ from ablation.plan.build import build_plan
 from ablation.plan.cost import hours_of, in_words
 from ablation.plan.plan_file import PlannedStage
 from ablation.plan.retry import pending, states_of
-from ablation.show.text import is_number
+from ablation.show.text import is_number, leveled
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
-
-_NOTHING = 1e-12  # a sum of effects that rounding alone keeps from 0
 
 
 def run_explain(arguments: argparse.Namespace) -> int:
@@ -132,7 +130,7 @@ class _Explained:
         """Yield the answer, and the numbers behind it."""
         answer, between = self.answer, self.between
         assert answer is not None
-        whole, of = f"{answer.whole.effect:+.4g} {_interval(answer.whole)}", f"{answer.seeds} seeds"
+        whole, of = " ".join(_numbers_shown([answer.whole])[0]), f"{answer.seeds} seeds"
         yield f"{between.study.name}: {between.a} -> {between.b} {whole}, {of} of {answer.items:,} items"
         yield paragraph(answer.in_words(self.factors))
         joint = [part for part in answer.joint if len(part.sets[0]) > 1]
@@ -146,20 +144,18 @@ class _Explained:
             yield from ("", "a group, or a factor after those before it; what cancels within a group is not seen")
 
 
-def _signed(value: float) -> str:
-    return f"{value if abs(value) > _NOTHING else 0.0:+.4g}"
-
-
-def _interval(part: Part) -> str:
-    return f"[{_signed(part.low)}, {_signed(part.high)}]"
+def _numbers_shown(parts: Sequence[Part]) -> list[tuple[str, str]]:
+    """Return effect and interval of each part, all with the same decimals."""
+    shown = iter(leveled((value for part in parts for value in (part.effect, part.low, part.high)), "+"))
+    return [(effect, f"[{low}, {high}]") for effect, low, high in zip(shown, shown, shown, strict=True)]
 
 
 def _table(head: str, parts: Sequence[Part], factors: Sequence[str], *, shares: bool = False) -> list[str]:
     """Return aligned lines: name, effect, interval, p, and the share of the whole."""
     rows = [[head, "effect", "interval", "p", *(("share", "") if shares else ())]]
-    for part in parts:
+    for part, numbers in zip(parts, _numbers_shown(parts), strict=True):
         name = group_name(part, factors) if shares else part.name(factors)
-        row = [name, _signed(part.effect), _interval(part), f"{part.p:.2g}"]
+        row = [name, *numbers, f"{part.p:.2g}"]
         if shares:
             known = is_number(part.share)
             bounds = [f"{bound:.0%}" if is_number(bound) else "-" for bound in (part.share_low, part.share_high)]

@@ -13,6 +13,7 @@ from typing import Any
 from ablation.cli.common import aligned, check_study, price_per_hour, print_json, results_folder
 from ablation.config import dotted
 from ablation.contract.errors import ConfigError
+from ablation.contract.reading import device_time, duration
 from ablation.judge.decide import read_seeded_stages
 from ablation.judge.edges import Correction, Edge, judge_edges
 from ablation.judge.gate import chosen
@@ -20,6 +21,7 @@ from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.planning import MOST_SEEDS, Cost, Evaluated, Level, Pilot, detectable, fewest_seeds, of_draws, split
 from ablation.judge.power import minimal_detectable_effect
 from ablation.judge.significance import look_weights
+from ablation.show.text import leveled
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
@@ -251,20 +253,18 @@ def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
         "effect": f"found with {question.power:.0%}",
         "range": "likely range",
         "noisiest": pilots[-1].name,
-        "hours": "device-hours",
+        "hours": "device time",
         "hours_to_run": "to run",
         "cost": "cost",
     }
-    found = [
-        {
-            **{name: f"{value:.3g}" for name, value in row.items() if value is not None},
-            "seeds": str(row["seeds"]),
-            **{name: f"{row[name]:,}" for name in _EVALUATED},
-            "range": f"{row['low']:.3g} to {row['high']:.3g}",
-            **({"cost": f"{row['cost']:.2f}"} if row["cost"] is not None else {}),
-        }
-        for row in as_rows(question, pilots, sizes)
-    ]
+    rows = as_rows(question, pilots, sizes)
+    effects = iter(leveled(row[name] for row in rows for name in ("effect", "low", "high", "noisiest")))
+    found = []
+    for row, effect, low, high, noisiest in zip(rows, effects, effects, effects, effects, strict=True):
+        shown = {"seeds": str(row["seeds"]), **{name: f"{row[name]:,}" for name in _EVALUATED}}
+        shown |= {"effect": effect, "range": f"{low} to {high}"} | ({"noisiest": noisiest} if len(pilots) > 1 else {})
+        shown |= {name: duration(3600 * row[name]) for name in ("hours", "hours_to_run") if row[name] is not None}
+        found.append(shown | ({} if row["cost"] is None else {"cost": f"{row['cost']:.2f}"}))
     once = {name for name in _EVALUATED[1:] if {row[name] for row in found} == {"1"}}
     columns = [[heads[name], *(row[name] for row in found)] for name in heads if name in found[0] and name not in once]
     table = aligned(list(zip(*columns, strict=True)), [True] * len(columns))
@@ -312,13 +312,10 @@ def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Itera
             continue
         hours, _, of, seeds = min(found)
         if question.hours is not None and pilot is middle and hours > question.hours:
-            problem = f"no plan finds {wanted} below {hours:.3g} device-hours ({seeds} seeds of {sizes.named(of)})"
+            problem = f"no plan finds {wanted} below {device_time(hours)} ({seeds} seeds of {sizes.named(of)})"
             raise ConfigError("plan", "--hours", question.hours, problem, "allow more, or ask for a larger effect")
-        yield f"{pilot.name}: {seeds} seeds of {sizes.named(of)} find {wanted}" + _below(sizes, hours)
+        yield f"{pilot.name}: {seeds} seeds of {sizes.named(of)} find {wanted}{_cost(sizes, hours)}"
 
 
-def _below(sizes: Sizes, hours: float) -> str:
-    if sizes.cost is None:
-        return ""
-    money = f" ({hours * sizes.price:.2f})" if sizes.price else ""
-    return f"; it cannot be decided below {hours:.3g} more device-hours{money}"
+def _cost(sizes: Sizes, hours: float) -> str:
+    return "" if sizes.cost is None else f", with {device_time(hours, sizes.price)} to run; no cheaper plan does"

@@ -123,9 +123,14 @@ def one_line(text: object, width: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return `18 s`, `4 min` or `2.5 h`."""
+    """Return `0.3 s`, `18 s`, `4 min` or `2.5 h`."""
     if not math.isfinite(seconds):
         return "?"
     if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        return f"{seconds:.1f} s" if 0.05 <= seconds < 0.95 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
+
+
+def device_time(hours: float, price: float | None = None) -> str:
+    """Return device-hours as `25 s of device time (3.47)`, with money where the price of an hour is known."""
+    return f"{duration(3600 * hours)} of device time" + (f" ({hours * price:.2f})" if price else "")

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
+from ablation.contract.reading import duration
 from ablation.judge.edges import Correction, Edge
 from ablation.judge.measurements import Measurements
 from ablation.judge.power import variance_ratios
@@ -254,16 +255,15 @@ def seeds_wanted(offers: Iterable[Offer], counts: Mapping[str, int]) -> dict[str
 
 def table(offers: Iterable[Offer]) -> str:
     """One line per edge: chance, device-hours still to pay, edges per device-hour, and what happens."""
-    rows = [("edge", "seeds", "chance", "hours", "edges per hour", "")]
+    rows = [("edge", "seeds", "chance", "device time", "edges per hour", "")]
     for offer in offers:
         rate = "free" if offer.per_hour == inf else f"{offer.per_hour:.3g}"
         action = offer.why_not
         if offer.chosen:
             action = "chosen" if offer.look == offer.next_look else f"chosen, by way of {offer.next_look} seeds"
         seeds = f"{offer.seeds} -> {offer.look}"
-        rows.append(
-            (f"{offer.parent} -> {offer.child}", seeds, f"{offer.chance:.1%}", f"{offer.hours:.4g}", rate, action)
-        )
+        time = duration(3600 * offer.hours)
+        rows.append((f"{offer.parent} -> {offer.child}", seeds, f"{offer.chance:.1%}", time, rate, action))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:5], widths[1:5], strict=True))])

@@ -18,6 +18,7 @@ from typing import TextIO
 import pandas as pd
 
 from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.reading import device_time
 from ablation.judge.budget import Offer, Prices, choose, predict, seeds_wanted, table
 from ablation.judge.edges import DECIDED, Edge
 from ablation.judge.verdicts import JudgedStudy, judge_study
@@ -40,7 +41,7 @@ class Tally:
     def __str__(self) -> str:
         """Both, and their ratio."""
         rate = f"{self.decided / self.hours:.3g}" if self.hours > 0 else "no"
-        return f"{self.decided} edges in {self.hours:.3f} device-hours, {rate} edges per device-hour"
+        return f"{self.decided} edges in {device_time(self.hours)}, {rate} edges per device-hour"
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def decide(
         edges, now = judged.edges, _tally(judged)
         start = now if start is None else start
         spent = now.hours - start.hours
-        say(f"round {rounds}: {now.decided} of {len(edges)} edges decided, {spent:.3f} device-hours spent")
+        say(f"round {rounds}: {now.decided} of {len(edges)} edges decided, {device_time(spent)} spent")
         offers, wanted = _next_round(judged, prices, budget_hours - spent)
         if offers:
             say(table(offers))

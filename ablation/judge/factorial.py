@@ -20,6 +20,7 @@ from math import factorial
 
 import numpy as np
 
+from ablation.contract.reading import device_time
 from ablation.judge.significance import Array
 
 Run = frozenset[int]
@@ -44,7 +45,7 @@ def runs_of(n: int) -> int:
 def offer(study: str, parent: str, child: str, n: int, hours: float) -> str:
     """Return how the factors of an edge can be told apart, and the cost; `hours`: of what the child does not share."""
     new = runs_of(n) - 2
-    cost = f", about {new * hours:.2g} device-hours" if hours > 0 else ""
+    cost = f", about {device_time(new * hours)}" if hours > 0 else ""
     least = "at least" if n > FRACTION else "up to"  # some may exist
     return f"`ablation explain {study}/{parent} {child}` tells its {n} factors apart: {least} {new} variants{cost}"
 

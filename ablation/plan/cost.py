@@ -4,34 +4,63 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from ablation.contract.reading import duration
-from ablation.contract.stage_folder import DATABASE
-from ablation.plan.plan_file import Plan, PlannedStage
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import device_time
+from ablation.contract.stage_folder import CHECKS, DATABASE
+from ablation.contract.status import STATUS, read_state
+from ablation.plan.plan_file import Address, Plan, PlannedStage, read_plan
 from ablation.plan.retry import States, pending
 
 
 def hours_of(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> tuple[float, int]:
-    """Return the device-hours of stages, each as the mean of its kind, and how many of them are of a kind not yet run.
+    """Return the device-hours of stages, and how many of them are of a kind that has not run yet.
 
-    Device-hours are wall time times devices; a processor without devices counts as one.
+    Each costs as much as those of its kind have cost on average, of its variants where these have run: also those with
+    earlier code or values, and what `ablation check` ran. Device-hours are wall time times devices; a processor without
+    devices counts as one.
     """
-    spent: dict[str, list[float]] = {}
-    for (id, _), state in states.items():
+    stages = list(stages)
+    spent: dict[tuple[str, str | None], list[float]] = {}
+    variants = _variants(plan)
+    for address, state in (states | _earlier(plan, states, stages)).items():
         if state.state == "ok" and state.wall_s is not None:
-            spent.setdefault(id, []).append(state.wall_s / 3600 * (state.devices or 1))
-    kinds = [stage.id for stage in stages]
-    known = [sum(spent[id]) / len(spent[id]) for id in kinds if id in spent]
-    return sum(known), len(kinds) - len(known)
+            hours = state.wall_s / 3600 * (state.devices or 1)
+            for variant in (None, *variants.get(address, ())):
+                spent.setdefault((address[0], variant), []).append(hours)
+    known = []
+    for stage in stages:
+        own = [hours for variant in stage.variants for hours in spent.get((stage.id, variant), ())]
+        known += [sum(found) / len(found)] if (found := own or spent.get((stage.id, None), [])) else []
+    return sum(known), len(stages) - len(known)
+
+
+def _earlier(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> States:
+    """Return the states of stages of the same kinds that the plan does not have any more."""
+    results = plan.settings.results
+    kinds = {stage.id: stage.dir.parent for stage in stages}
+    folders = [
+        (id, path.parent)
+        for id, folder in kinds.items()
+        for place in (folder, results / CHECKS / folder.relative_to(results))
+        for path in place.glob(f"*/{STATUS}")
+    ]
+    return {(id, folder.name): read_state(folder) for id, folder in folders if (id, folder.name) not in states}
+
+
+def _variants(plan: Plan) -> dict[Address, tuple[str, ...]]:
+    """Return the variants of each stage of this plan and of the one before."""
+    try:
+        before = read_plan(plan.file).stages
+    except ConfigError:
+        before = ()
+    return {stage.address: stage.variants for stage in (*before, *plan.stages.values())}
 
 
 def in_words(hours: float, unknown: int, jobs: int, price: float | None) -> str:
     """Return `about 2.3 h of device time (5.80), and 4 more of unknown cost`."""
     if unknown == jobs:
         return "of unknown cost"
-    money = f" ({hours * price:.2f})" if price else ""
-    return f"about {duration(3600 * hours)} of device time{money}" + (
-        f", and {unknown} more of unknown cost" if unknown else ""
-    )
+    return f"about {device_time(hours, price)}" + (f", and {unknown} more of unknown cost" if unknown else "")
 
 
 def say_due(plan: Plan, states: States) -> None:

@@ -3,6 +3,7 @@
 `workflow` is Snakemake's object of that name: how it was called, only partly known while it reads the rules.
 """
 
+import atexit
 import re
 import shlex
 import subprocess
@@ -16,7 +17,7 @@ from ablation.config.study_schema import COMMAND_ENTRY
 from ablation.plan.build import PROJECT
 from ablation.plan.order import Groups, groups_of, priorities, request_of
 from ablation.plan.plan_file import Address, Plan
-from ablation.plan.retry import States, Waits, states_of, to_do, waits_of
+from ablation.plan.retry import States, Waits, say_what_failed, states_of, to_do, waits_of
 
 FORK_CLIENT = PROJECT / "ablation" / "runner" / "fork_client.py"
 _LOOKED_AT = {"mtime", "params"}  # reasons to run that the plan knows
@@ -116,7 +117,11 @@ class Jobs:
         return [stage.status for stage in to_do(self.plan, self.states)]
 
     def render_what_is_there(self) -> None:
-        """Collect and render after an error that stopped the rules: a stage that left no status."""
+        """Collect and render after an error that stopped the rules: a stage that left no status.
+
+        What is said of the error is said at the very end, after Snakemake's own words.
+        """
+        atexit.register(say_what_failed, self.plan, sys.argv)
         if all(status.exists() for status in self.plan.statuses()):
             return
         for command in ("collect", "tables", "figures", "report"):

@@ -5,7 +5,9 @@ and which statuses the database holds.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +224,31 @@ def reasons(plan: Plan, states: States) -> list[str]:
     ]
     more = len(lines) - _MOST_REASONS
     return lines[:_MOST_REASONS] + ([f"and {more} more reasons"] if more > 0 else [])
+
+
+def say_what_failed(plan: Plan, words: Sequence[str]) -> None:
+    """Print which stages failed, why the first did, where its log is, and what to call next.
+
+    words: Snakemake's command line.
+    """
+    states = states_of(plan)
+    bad = [stage for stage in plan.selected() if states[stage.address].state in FAILED]
+    if not (causes := [stage for stage in bad if states[stage.address].state != "blocked"]):
+        print("error: the grid did not finish, see above; the same command goes on with it", file=sys.stderr)
+        return
+    first, blocked = causes[0], len(bad) - len(causes)
+    state, names = states[first.address], listed([f"{stage.id} {stage.label}" for stage in causes])
+    again = list(words)
+    at = again.index("--config") + 1 if "--config" in again else len(again)
+    again[at:at] = ["retry=failed"] if at < len(again) else ["--config", "retry=failed"]
+    lines = [
+        f"error: {len(causes)} stage{'s' * (len(causes) != 1)} failed: {names}",
+        f"    why (the first): {state.reason or state.state}",
+        f"    its log: {first.dir / 'log.txt'}",
+        f"    next: {shlex.join(['snakemake', *again[1:]])}",
+    ]
+    lines[0] += f"; not started after them: {blocked}" if blocked else ""
+    print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _again(state: StageState) -> str:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ablation.contract.errors import TrackerError
+from ablation.contract.reading import duration
 from ablation.contract.stage_folder import DATABASE, Progress
 from ablation.contract.status import FAILED
 from ablation.plan.collected import PLAN_FILE
-from ablation.store.progress import StageView, duration, look, summary
+from ablation.store.progress import StageView, look, summary
 
 RARELY = 2.0  # seconds between two looks at the stage folders, at least
 SHARE = 0.05  # share of one processor that looking may take

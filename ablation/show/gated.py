@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ablation.contract.reading import device_time
 from ablation.judge.edges import Edge
 from ablation.judge.gate import STATUS, Answer, Guarded, Pair, gravest, rails_in_words
 from ablation.judge.measurements import Measurements
@@ -17,7 +18,7 @@ from ablation.judge.verdicts import edge_rows
 from ablation.readers.sheet import short
 from ablation.show.page.samples import find_flips
 from ablation.show.table_files import markdown, pipe
-from ablation.show.text import clean_records
+from ablation.show.text import clean_records, leveled
 
 FLIPPED = 3  # items shown of each edge
 
@@ -54,10 +55,10 @@ def in_words(gated: Gated) -> str:
     lines = []
     for answer in gated.answers:
         edge = answer.edge
+        told = f"{edge.verdict}, {' '.join(_effect(edge))}, margin {gated.study.analysis.margin:g}"
         cost = f", {shown}" if (shown := _cost(edge, gated.price)) else ""
         lines += [
-            f"{answer.outcome}: {edge.child} after {edge.parent} is {edge.verdict}, {_effect(edge)} "
-            f"{_interval(edge)}, margin {gated.study.analysis.margin:g}{cost}",
+            f"{answer.outcome}: {edge.child} after {edge.parent} is {told}{cost}",
             f"    {answer.why}",
         ]
     lines += [f"note: {note}" for note in gated.notes]
@@ -74,8 +75,7 @@ def as_markdown(gated: Gated) -> str:
             _name(answer.edge),
             answer.outcome,
             answer.edge.verdict,
-            _effect(answer.edge),
-            _interval(answer.edge),
+            *_effect(answer.edge),
             f"{analysis.margin:g}",
             cost,
         ]
@@ -122,16 +122,11 @@ def _name(edge: Edge) -> str:
     return f"{edge.parent} -> {edge.child}"
 
 
-def _effect(edge: Edge) -> str:
-    return "-" if math.isnan(edge.effect) else f"{edge.effect:+.4g}"
-
-
-def _interval(edge: Edge) -> str:
-    return "-" if math.isnan(edge.low) else f"[{edge.low:+.4g}, {edge.high:+.4g}]"
+def _effect(edge: Edge) -> tuple[str, str]:
+    """Effect and interval."""
+    effect, low, high = leveled((edge.effect, edge.low, edge.high), "+")
+    return effect, "-" if math.isnan(edge.low) else f"[{low}, {high}]"
 
 
 def _cost(edge: Edge, price: float | None) -> str:
-    """Device-hours that the edge added, and money where a price is configured."""
-    if not edge.cost_hours:
-        return ""
-    return f"{edge.cost_hours:.3g} device-hours" + (f" ({edge.cost_hours * price:.2f})" if price else "")
+    return device_time(edge.cost_hours, price) if edge.cost_hours else ""

@@ -100,6 +100,17 @@ def alike(values: Sequence[float]) -> list[str]:
     return [number(value, decimals) if decimals < 6 else f"{value:.3g}".replace("-", MINUS) for value in values]
 
 
+def leveled(values: Iterable[Any], sign: str = "") -> list[str]:
+    """Numbers of one unit for a terminal, with the same decimals: four digits of the largest, three below 0.1.
+
+    `sign`: `+` where those above zero have one.
+    """
+    given = list(values)
+    magnitude = math.floor(math.log10(max((abs(value) for value in given if is_number(value)), default=0.0) or 1.0))
+    decimals = max(3 - magnitude - (magnitude < -1), 0)
+    return [f"{value + 0.0:{sign}.{decimals}f}" if is_number(value) else "-" for value in given]
+
+
 def signed(value: Any, decimals: int = 4) -> str:
     """An effect, always with its sign (zero has none)."""
     if not is_number(value):
@@ -121,17 +132,6 @@ def decimals_for(spreads: Iterable[float], least: int = 2, most: int = 5) -> int
     if not known:
         return 4
     return min(max(1 - math.floor(math.log10(known[len(known) // 2])), least), most)
-
-
-def duration(seconds: Any) -> str:
-    """Device or wall time in the largest unit that keeps it readable."""
-    if not is_number(seconds):
-        return NOTHING
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ablation.contract.reading import duration
 from ablation.contract.stage_folder import Progress, read_attempt, read_progress
 from ablation.contract.status import FAILED, TO_COME, StageState, read_state
 from ablation.plan.collected import PLAN_FILE
@@ -105,14 +106,6 @@ def watch(results: Path, interval: float = 5.0) -> Iterator[str]:
         if all(view.state.state not in TO_COME for view in look(results, time.time())):
             return
         time.sleep(interval)
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3 h 05 min`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _studies(views: list[StageView]) -> list[str]:

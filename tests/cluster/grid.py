@@ -128,5 +128,5 @@ def report(folder: Path, study: str = "debias") -> dict[str, str]:
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
     verdicts = pd.read_csv(io.StringIO(done.stdout)).drop(columns="cost_hours")
-    verdicts["reason"] = verdicts["reason"].str.replace(r", about [\d.e-]+ device-hours", "", regex=True)
+    verdicts["reason"] = verdicts["reason"].str.replace(r", about [\d.,]+ \w+ of device time", "", regex=True)
     return {**files, "verdicts": verdicts.to_csv(index=False)}

@@ -159,7 +159,8 @@ def test_progress_estimates_from_what_this_attempt_did(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0 s"), (99, "99 s"), (240, "4 min"), (9000, "2.5 h"), (float("inf"), "?")]
+    ("seconds", "text"),
+    [(0, "0 s"), (0.4, "0.4 s"), (0.97, "1 s"), (99, "99 s"), (240, "4 min"), (9e3, "2.5 h"), (float("inf"), "?")],
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text

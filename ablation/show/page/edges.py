@@ -10,9 +10,10 @@ import pandas as pd
 from ablation.config.lineage import walk
 from ablation.config.study import Change, differences
 from ablation.config.study_schema import Analysis, Target
+from ablation.contract.reading import duration
 from ablation.judge.edges import WORDS
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.text import clean_records, decimals_for, duration, is_number, number, p_value, signed
+from ablation.show.text import clean_records, decimals_for, is_number, number, p_value, signed
 from ablation.store.database import Store
 
 SMALL, NAMED = 20.0, 34.0  # a node of the small picture, and its row where it has a name below: SVG units

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jinja2 import Environment
 
+from ablation.contract.reading import duration
 from ablation.judge.certificate.tally import describe
 from ablation.judge.edges import WORDS
 from ablation.show import methods, text
@@ -48,8 +49,9 @@ def draw(page: Page, live: Live | None = None) -> str:
 def _templates() -> Environment:
     """The page's templates, with the functions that they use."""
     made = environment(Path(__file__).parents[1] / "templates")
-    names = ("number", "signed", "p_value", "minute", "duration", "plural", "tick")
+    names = ("number", "signed", "p_value", "minute", "plural", "tick")
     made.filters |= {name: getattr(text, name) for name in names} | {
+        "duration": duration,
         "severity": text.severity_word,
         "state": text.state_word,
         "value": text.describe_value,

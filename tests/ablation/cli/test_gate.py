@@ -76,7 +76,7 @@ def test_a_comment_has_what_a_reviewer_asks(results, capsys, monkeypatch, tmp_pa
     text = capsys.readouterr().out
     assert (tmp_path / "summary.md").read_text() == f"before\n{text}"
     (row,) = [line for line in text.splitlines() if line.startswith("| v0 -> v2 | worse | worse | -0.2")]
-    assert row.endswith("| 0.02 | 0.0347 device-hours (3.47) |")  # two stages of 12.5 s, five seeds
+    assert row.endswith("| 0.02 | 2 min of device time (3.47) |")  # two stages of 12.5 s, five seeds
     assert len([line for line in text.splitlines() if line.startswith("  - ")]) == 3
     (tmp_path / "configs/config.yaml").write_text("cost_per_device_hour: much\n")
     assert main(["gate", "known", "--results", str(results)]) == 2

@@ -75,9 +75,9 @@ def test_edges_per_device_hour_before_and_after(finished):
     assert (outcome.before.decided, outcome.before.hours) == (1, pytest.approx(start))
     assert (outcome.after.decided, outcome.after.hours) == (1, pytest.approx(start + 10 * PER_SEED))
     before, after, added = outcome.report().splitlines()
-    assert before == "before: 1 edges in 0.066 device-hours, 15.2 edges per device-hour"
-    assert after == "after: 1 edges in 0.135 device-hours, 7.38 edges per device-hour"
-    assert added == "added seeds: 0 edges in 0.069 device-hours, 0 edges per device-hour"
+    assert before == "before: 1 edges in 4 min of device time, 15.2 edges per device-hour"
+    assert after == "after: 1 edges in 8 min of device time, 7.38 edges per device-hour"
+    assert added == "added seeds: 0 edges in 4 min of device time, 0 edges per device-hour"
 
 
 def test_each_round_shows_its_table_before_it_runs(finished):
@@ -112,8 +112,8 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(tmp_path, capsys):
     assert run_decide(build_parser().parse_args(words)) == 0
     shown = capsys.readouterr().out
     assert "edges per hour" in shown
-    assert "stopped: dry run; 0.000 device-hours in 0 rounds" in shown
-    assert "before: 1 edges in 0.066 device-hours" in shown
+    assert "stopped: dry run; 0 s of device time in 0 rounds" in shown
+    assert "before: 1 edges in 4 min of device time" in shown
     assert run_decide(build_parser().parse_args([*words, "--json"])) == 0
     captured = capsys.readouterr()
     printed = json.loads(captured.out)  # progress goes elsewhere

@@ -1,26 +1,58 @@
 """What a dry run says at its end: the cost of the jobs, and what the planned seeds can find."""
 
+import json
 import re
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from ablation.cli.due import main
-from ablation.contract.status import StageState
 from ablation.plan.cost import hours_of, in_words, say_due
+from ablation.plan.retry import states_of
 from ablation.store.collect import collect
+from tests.ablation.plan.commands import build, finish
 from tests.simulate import Study, simulate
 
-TRAIN, JUDGE = (SimpleNamespace(id=f"toy.{name}", key=name, study="toy", seed=0) for name in ("train", "judge"))
+
+def ended(plan, took, **more):
+    """Let stages end after so many seconds, by kind and variant."""
+    for stage in plan.selected():
+        for variant in stage.variants:
+            if seconds := took.get((stage.stage, variant)):
+                finish(stage, wall_s=seconds, **more)
 
 
-def test_a_job_costs_what_its_kind_has_cost_so_far():
-    ran = {("toy.train", str(n)): StageState("ok", wall_s=3600 * n, devices=2) for n in (1, 2)}
-    ran |= {("toy.train", "9"): StageState("failed", wall_s=1e6), ("toy.prepare", "1"): StageState("ok", wall_s=60)}
-    assert hours_of(SimpleNamespace(), ran, [TRAIN, TRAIN, JUDGE]) == (pytest.approx(6.0), 1)
-    assert hours_of(SimpleNamespace(), {}, [TRAIN]) == (0, 1)
+def test_a_job_costs_what_its_variant_has_cost_before_the_code_changed_and_else_what_its_kind_has(commands):
+    plan = build(commands, seeds=2)
+    assert hours_of(plan, states_of(plan), plan.selected()) == (0, 14)  # v4 shares the training of base
+    plan.write()
+    ended(plan, {("train", "base"): 3600, ("train", "v2"): 7200}, devices=2)
+    commands.code("my train.py", "2\n")
+    again = build(commands, seeds=2)
+    states = states_of(again)
+    assert {state.state for state in states.values()} == {"missing"}
+    trained = [stage for stage in again.selected() if stage.stage == "train"]
+    hours, unknown = hours_of(again, states, again.selected())
+    assert (hours, unknown) == (pytest.approx(2 * 2 + 2 * 4 + 2 * 3), 8)
+    assert hours_of(again, states, [s for s in trained if s.variants == ("v2",)]) == (pytest.approx(8), 0)
+    again.write()  # a start that was ended at once: the plan of what has run is gone
+    assert hours_of(again, states, trained) == (pytest.approx(6 * 3), 0)
+
+
+def test_a_failed_job_tells_no_cost_and_a_check_does(commands):
+    plan = build(commands, seeds=1)
+    failed, *others = [stage for stage in plan.selected() if stage.stage == "train"]
+    finish(failed, "failed", wall_s=1e6)
+    assert hours_of(plan, states_of(plan), others) == (0, 2)
+    results = plan.settings.results
+    folder = results / "check" / failed.dir.relative_to(results)
+    folder.mkdir(parents=True)
+    (folder / "status.json").write_text(json.dumps({"state": "ok", "key": failed.key, "wall_s": 36}))
+    other = folder.with_name("f" * 16)
+    folder.rename(other)
+    (other / "status.json").write_text(json.dumps({"state": "ok", "key": other.name, "wall_s": 36}))
+    assert hours_of(plan, states_of(plan), others) == (pytest.approx(0.02), 0)
 
 
 @pytest.mark.parametrize(
@@ -50,15 +82,16 @@ def test_what_so_many_seeds_can_find_falls_with_the_seeds(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_a_dry_run_says_both(tmp_path, monkeypatch, capfd):
+def test_a_dry_run_says_both(commands, tmp_path, monkeypatch, capfd):
     started = []
     monkeypatch.setattr(subprocess, "run", lambda words, **_: started.append(words))
-    monkeypatch.setattr("ablation.plan.cost.pending", lambda plan, states: [TRAIN, JUDGE])
-    settings = SimpleNamespace(results=tmp_path, cost_per_device_hour=10.0, seeds_of=lambda study: (0, 1, 2))
-    states = {("toy.train", "1"): StageState("ok", wall_s=1800)}
-    say_due(SimpleNamespace(settings=settings), states)
-    assert capfd.readouterr().err == "to run: 2 jobs, about 30 min of device time (5.00), and 1 more of unknown cost\n"
+    plan = build(commands, seeds=3, cost_per_device_hour=10.0, variant="base")
+    first = plan.selected()[0]
+    finish(first, wall_s=1800, reading=plan.configs[first.address]["command"]["reading"])
+    say_due(plan, states_of(plan))
+    told = "to run: 5 jobs, about 60 min of device time (10.00), and 3 more of unknown cost\n"
+    assert capfd.readouterr().err == told
     assert started == []
-    (tmp_path / "tracker.duckdb").touch()
-    say_due(SimpleNamespace(settings=settings), states)
-    assert started == [[sys.executable, "-m", "ablation.cli.due", str(tmp_path), "toy=3"]]
+    (plan.settings.results / "tracker.duckdb").touch()
+    say_due(plan, states_of(plan))
+    assert started == [[sys.executable, "-m", "ablation.cli.due", str(plan.settings.results), "toy=3"]]

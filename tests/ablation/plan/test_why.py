@@ -6,8 +6,8 @@ import json
 import pytest
 
 from ablation.cli.main import main
-from ablation.plan.retry import reasons, states_of
-from tests.ablation.plan.commands import STAGES, VARIANTS, build, changed
+from ablation.plan.retry import reasons, say_what_failed, states_of
+from tests.ablation.plan.commands import STAGES, VARIANTS, build, changed, finish
 
 
 def start(toy, state="ok", **overrides):
@@ -98,3 +98,31 @@ def test_prune_removes_what_nothing_needs(commands, capsys):
     assert not any(folder.exists() for folder in gone)
     assert all(stage.dir.exists() for stage in now.selected())
     assert other.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        (["/bin/snakemake", "--cores", "2"], "snakemake --cores 2 --config retry=failed"),
+        (
+            ["snakemake", "--config", "seeds=2", "study=toy", "-p"],
+            "snakemake --config retry=failed seeds=2 study=toy -p",
+        ),
+    ],
+)
+def test_the_last_words_of_a_failed_grid(commands, capsys, words, again):
+    plan = build(commands, seeds=1)
+    say_what_failed(plan, words)
+    assert capsys.readouterr().err == "error: the grid did not finish, see above; the same command goes on with it\n"
+    for stage in plan.selected():
+        broken = stage.stage == "train" and stage.variants == ("v2",)
+        below = stage.stage == "evaluate" and stage.variants == ("v2",)
+        finish(stage, "failed" if broken else "blocked" if below else "ok", reason="ValueError: lr" if broken else "")
+    say_what_failed(plan, words)
+    (folder,) = (stage.dir for stage in plan.selected() if stage.stage == "train" and stage.variants == ("v2",))
+    assert capsys.readouterr().err.splitlines() == [
+        "error: 1 stage failed: toy.train v2 seed 0; not started after them: 1",
+        "    why (the first): ValueError: lr",
+        f"    its log: {folder}/log.txt",
+        f"    next: {again}",
+    ]

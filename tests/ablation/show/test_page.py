@@ -22,7 +22,7 @@ from ablation.show import methods
 from ablation.show.page.content import anchors, problems, provenance, read_page
 from ablation.show.page.edges import bound_of, evidence, within
 from ablation.show.page.render import SCRIPTS, draw
-from ablation.show.text import decimals_for, duration, number, p_value, plural, signed
+from ablation.show.text import decimals_for, leveled, number, p_value, plural, signed
 from ablation.store import analysis_history
 from ablation.store.collect import collect
 from ablation.store.database import Store
@@ -155,9 +155,11 @@ def test_pairs_of_very_many_variants_are_not_computed(tmp_path):
         (signed(-0.0001, 3), "0.000"),
         (p_value(0.00003), "< 0.0001"),
         (p_value(0.0123), "0.012"),
-        (duration(45), "45 s"),
-        (duration(600), "10 min"),
-        (duration(7200), "2.0 h"),
+        (leveled([0.132, -0.0049, float("nan")]), ["0.1320", "-0.0049", "-"]),
+        (leveled([0.0735, -0.0], "+"), ["+0.0735", "+0.0000"]),
+        (leveled([1234.5, 2]), ["1234", "2"]),
+        (leveled([0.00123]), ["0.00123"]),
+        (leveled([]), []),
         (plural(1, "run"), "1 run"),
         (plural(0, "run"), "no runs"),
         (plural(1292, "item"), "1,292 items"),

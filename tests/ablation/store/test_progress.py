@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ablation.contract.stage_folder import Progress, read_progress
-from ablation.store.progress import describe, duration, look, seconds_left, watch
+from ablation.store.progress import describe, look, seconds_left, watch
 from tests.simulate import Study, locked, simulate, stage_dir, write_status
 
 NOW = datetime.fromisoformat("2026-01-01T00:00:10+00:00").timestamp()  # ten seconds into a running stage: 5 of 20 steps
@@ -93,10 +93,3 @@ def test_watch_ends_when_nothing_is_left(results):
     simulate(results)
     [text] = list(watch(results, interval=0))
     assert "nothing is left to run" in text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0 s"), (89, "89 s"), (90, "2 min"), (3570, "1 h 00 min"), (11100, "3 h 05 min")]
-)
-def test_durations_read_well(seconds, text):
-    assert duration(seconds) == text
