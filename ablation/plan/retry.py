@@ -238,9 +238,8 @@ def say_what_failed(plan: Plan, words: Sequence[str]) -> None:
         return
     first, blocked = causes[0], len(bad) - len(causes)
     state, names = states[first.address], listed([f"{stage.id} {stage.label}" for stage in causes])
-    again = list(words)
-    at = again.index("--config") + 1 if "--config" in again else len(again)
-    again[at:at] = ["retry=failed"] if at < len(again) else ["--config", "retry=failed"]
+    again = [word for word in words if word != "retry=failed"] + ["--config"] * ("--config" not in words)
+    again.insert(again.index("--config") + 1, "retry=failed")
     lines = [
         f"error: {len(causes)} stage{'s' * (len(causes) != 1)} failed: {names}",
         f"    why (the first): {state.reason or state.state}",

@@ -160,7 +160,7 @@ def draw_metric(table: ComparisonTable, analysis: Analysis) -> Figure:
     references = [row for row in table.rows if row.is_reference and row.cells[index].mean is not None]
     published = " Diamond: published." if any(row.published[index] is not None for row in rows) else ""
     dashed = "".join(f" Dashed: {plain(row.name)}." for row in references)
-    title = f"{table.title} ({table.scale} scale)"
+    title = f"{table.title} ({'imported' if table.scale == 'imported' else f'{table.scale} scale'})"
     size = (_METRIC, _DOTS * max(len(rows), 1))
     figure, axes = grid(title, _METRIC_NOTE + published + dashed, (1, 1), size)
     panel = axes[0, 0]

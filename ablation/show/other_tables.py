@@ -42,7 +42,7 @@ def subset_table(store: Store, table: ComparisonTable) -> ComparisonTable:
     counts = {subset: count for subset, count in store.item_counts(table.study).itertuples(index=False)}
     items = ", ".join(f"{subset} {counts[subset]}" for subset in analysis.subsets if subset in counts) or "none yet"
     caption = (
-        f"Scale: {table.scale}. {analysis.value} (protocol {analysis.protocol}) by subset; {better} is better. "
+        f"{table.made} {analysis.value} (protocol {analysis.protocol}) by subset; {better} is better. "
         f"Evaluation items: {items}. Mean over seeds ± standard deviation."
     )
     if averaged := means_over(store.study(table.study), store.variants(table.study), analysis.protocol):
@@ -127,7 +127,7 @@ def group_table(table: ComparisonTable, variants: Sequence[PlannedVariant], key:
     seeds = sorted({row.seeds for row in rows.values() if row.seeds})
     over = f"{seeds[0]} seeds" if len(seeds) == 1 else "their seeds"
     caption = (
-        f"Scale: {table.scale}. Each row is the mean over the n variants with that value of {key}, of each variant's"
+        f"{table.made} Each row is the mean over the n variants with that value of {key}, of each variant's"
         f" mean over {over}, ± the standard deviation between variants. The variants may differ in other keys as well:"
         " a difference between two rows is not an effect of this key."
     )

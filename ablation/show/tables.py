@@ -103,6 +103,11 @@ class ComparisonTable:
     suffix: str = ""  # of the label by which LaTeX refers to it
 
     @property
+    def made(self) -> str:
+        """How its runs were made: `Scale: demo.`, or that others made them."""
+        return "Imported." if self.scale == "imported" else f"Scale: {self.scale}."
+
+    @property
     def has_published(self) -> bool:
         """Whether any column has published numbers."""
         return any(column.published for column in self.columns)

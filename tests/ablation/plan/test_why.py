@@ -104,6 +104,7 @@ def test_prune_removes_what_nothing_needs(commands, capsys):
     ("words", "again"),
     [
         (["/bin/snakemake", "--cores", "2"], "snakemake --cores 2 --config retry=failed"),
+        (["snakemake", "--config", "retry=failed"], "snakemake --config retry=failed"),
         (
             ["snakemake", "--config", "seeds=2", "study=toy", "-p"],
             "snakemake --config retry=failed seeds=2 study=toy -p",

@@ -149,7 +149,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert "4 of 4 runs ended well." in text
     assert "trained" not in text
     assert "P-values were adjusted" not in text  # there is one comparison
-    assert "imported" in Path("reports/lr/subsets.tex").read_text()
+    assert "Imported." in Path("reports/lr/subsets.tex").read_text()
     assert ",imported," in Path("reports/lr/table.csv").read_text()
     assert ",imported," in Path("reports/lr/runs.csv").read_text()
     capsys.readouterr()
@@ -168,6 +168,8 @@ def test_every_table_verdict_and_page_says_so(capsys):
     page = Path("reports/index.html").read_text()
     assert said in page
     assert "of device time" not in page
+    assert "<strong>Scale" not in page
+    assert "Scale" not in Path("reports/lr/subsets.tex").read_text()
     assert "Runs end at different steps: most at 4, fast seed 1 at 6." in page
     assert "the final value of eval_loss, as it was logged, without items; smaller is better" in page
     assert "Every number comes from runs and evaluations made elsewhere" in page
@@ -253,6 +255,10 @@ def test_a_project_keeps_its_own_studies_and_the_imports_survive_a_rebuild(tmp_p
         assert store.meta()["scale"] == "simulated"
         assert [edge.verdict for edge in judge_study(store, "toy").edges] != []
     assert main(["gate", "--results", str(results)]) == 0
+    assert main(["report", "--results", str(results), "--reports", str(tmp_path)]) == 0
+    page = (tmp_path / "index.html").read_text()
+    assert "<strong>Scale: simulated.</strong>" in page
+    assert "Imported from runs made elsewhere, so of no scale: lr." in page
 
 
 def test_a_damaged_import_costs_its_run_and_importing_again_mends_it(capsys):
