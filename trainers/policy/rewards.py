@@ -141,11 +141,21 @@ def by_function(
     responses: Sequence[str],
     completion_ids: Sequence[Sequence[int]],
 ) -> Tensor:
-    """Return the rewards (N,) by a function that is called as TRL calls one. Raises ValueError for another number."""
+    """Return the rewards (N,) by a function that is called as TRL calls one.
+
+    Raises ValueError if it returns another number of rewards, or something that is not a number for a response.
+    """
     prompts, answer = [problem.prompt for problem in problems], [problem.answer for problem in problems]
     found = function(prompts=prompts, completions=list(responses), completion_ids=completion_ids, answer=answer)
+    found = [] if found is None else list(found)
     if len(found) != len(problems):
         raise ValueError(f"reward.function returned {len(found)} rewards of {len(problems)} responses; return one each")
+    for at, reward in enumerate(found):
+        try:
+            float(reward)
+        except (TypeError, ValueError):
+            said = f"reward.function returned {reward!r} for response {at + 1} of {len(found)}"
+            raise ValueError(f"{said}; return a number for each, 0.0 where it does not apply") from None
     return torch.tensor(found, dtype=torch.float32)
 
 

@@ -123,16 +123,21 @@ def test_a_function_is_called_as_trl_does_and_its_rewards_are_added(prepared, tm
         assert not others
         return [-unit * len(ids) for ids in completion_ids]
 
-    monkeypatch.setitem(sys.modules, "trainers.mine", SimpleNamespace(short=short, none=lambda **_: []))
+    monkeypatch.setitem(sys.modules, "trainers.mine", SimpleNamespace(short=short))
     config = PolicyConfig(**{**SMALL, "reward": Reward(rule=2.0, function="mine:short")})
     sampler = reinforce.Trainer(stage(tmp_path / "rl", config, prepared, 0), config).sampler
     found = sampler.collect(problems, torch.Generator().manual_seed(0))
     assert found.metrics["reward/function"] == pytest.approx(-0.5 * found.metrics["response/length"])
     parts = 2 * found.metrics["reward/rule"] + found.metrics["reward/function"]
     assert found.metrics["reward/mean"] == pytest.approx(parts)
-    sampler.reward_function = sys.modules["trainers.mine"].none
-    with pytest.raises(ValueError, match=r"reward\.function returned 0 rewards of 16 responses"):
-        sampler.collect(problems, torch.Generator().manual_seed(0))
+    for returned, said in (
+        ([], "0 rewards of 16 responses"),
+        (None, "0 rewards of 16 responses"),
+        ([0.5] * 15 + [None], "None for response 16 of 16; return a number for each, 0.0 where it does not apply"),
+    ):
+        sampler.reward_function = lambda returned=returned, **_: returned
+        with pytest.raises(ValueError, match=rf"reward\.function returned {said}"):
+            sampler.collect(problems, torch.Generator().manual_seed(0))
 
 
 def test_rewards_of_tokens_add_up_to_the_reward_model_on_the_text(prepared, judged, tmp_path):
