@@ -250,15 +250,7 @@ def from_random(source: Any, kind: str, folder: Path, scratch: Path) -> None:
         raise ValueError("random makes models only")
     from trainers.random_model import build_random_model
 
-    model, tokenizer = build_random_model(
-        source.architecture,
-        hidden=source.hidden,
-        layers=source.layers,
-        heads=source.heads,
-        vocab=source.vocab,
-        positions=source.positions,
-        seed=source.seed,
-    )
+    model, tokenizer = build_random_model(**source.model_dump(exclude={"source"}))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

@@ -17,7 +17,7 @@ from ablation.contract.samples import FILE, NOTE, Cut, cut
 from tests.make_stage import make_stage
 from trainers import samples
 from trainers.policy.batch import Sequences
-from trainers.policy.quotes import Quotes, telling
+from trainers.policy.evaluation import Quotes, telling
 from trainers.policy.spread import Distinct
 from trainers.samples import save_samples, some_items
 
@@ -126,7 +126,7 @@ def test_quotes_stand_with_their_prompt_and_their_values():
     ids = torch.zeros(3, 1, dtype=torch.long)
     found = Distinct(Sequences(ids, ids, ids, ids), torch.tensor([0, 0, 1]), torch.tensor([0.25, 0.75, 1.0]))
     asked = [{"item": "a", "prompt": "1 + 1", "reference": "2"}, {"item": "b", "prompt": "2 + 2", "reference": "4"}]
-    quotes = Quotes(asked, "test", outcome="accuracy")
+    quotes = Quotes(asked, outcome="accuracy")
     quotes.keep("sampled", found, ["3", "2", "4"], {"accuracy": [0.0, 1.0, 1.0]})
     common = {"subset": "test", "protocol": "sampled"}
     assert quotes.rows == [
@@ -139,4 +139,4 @@ def test_quotes_stand_with_their_prompt_and_their_values():
 @pytest.mark.parametrize("entry", ["debias.train", "policy.reinforce", "gad.adversarial", "demonstrations.grpo"])
 def test_what_is_quoted_is_in_no_key_of_a_training(entry):
     reached = code_of(of_entry(f"trainers.{entry}"), ROOT).modules
-    assert not {"trainers.samples", "ablation.contract.samples", "trainers.policy.quotes"} & reached.keys()
+    assert not {"trainers.samples", "ablation.contract.samples", "trainers.policy.evaluation"} & reached.keys()

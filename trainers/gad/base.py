@@ -8,8 +8,8 @@ from trainers.gad.students import STUDENT
 from trainers.parallel import join
 from trainers.policy.models import Placement, build_policy, save_policy
 from trainers.policy.sources import asset_files, load_task
-from trainers.policy.supervised import Examples, Schedule, train_on_responses, warmup_cosine
-from trainers.policy.text import prompt_tokens, response_tokens, word_tokenizer
+from trainers.policy.supervised import Schedule, train_on_responses, warmup_cosine, worked_examples
+from trainers.policy.text import word_tokenizer
 from trainers.stage import Stage, with_run_seed
 from trainers.tasks.interface import read_problems
 
@@ -29,16 +29,11 @@ def run(stage: Stage) -> None:
     model = stage.ranks.build(lambda: build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding))
     model = stage.ranks.shard(model)
     problems = read_problems(stage.inputs["data"] / WORKED)
-    examples = Examples.of(
-        tokenizer,
-        [prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in problems],
-        [response_tokens(tokenizer, problem.demonstration or "") for problem in problems],
-    )
     rows = partial(rows_of_step, len(problems), settings.batch_size, purpose="base", seed=seed)
     train_on_responses(
         stage,
         model,
-        examples,
+        worked_examples(tokenizer, task, problems),
         Schedule(rows, settings.steps, settings.lr, warmup_cosine),
         metric="base/loss",
         placement=placement,

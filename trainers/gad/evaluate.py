@@ -5,26 +5,24 @@ means. The samples quote the last student.
 """
 
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 
 from trainers.gad.config import GadConfig
 from trainers.gad.data import teacher_lengths
-from trainers.gad.measure import COLUMNS, SUBSET, measure, rule_of
+from trainers.gad.measure import measure, rule_of
 from trainers.gad.rows import read_rows
 from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student, measured_models
 from trainers.parallel import join
+from trainers.policy.evaluation import Quotes, save_evaluation
+from trainers.policy.measure import COLUMNS, SUBSET
 from trainers.policy.models import Placement, load_policy, load_tokenizer
-from trainers.policy.quotes import Quotes
 from trainers.policy.value_model import ValueModel
-from trainers.samples import save_samples
 from trainers.stage import Stage
 from trainers.tasks.interface import clusters_of
 from trainers.weights import MeasuredModels
 
 LATEST_FIRST = ("gad", "warmup", "seqkd", "base")
-START = "start"  # the input that holds the measurement of the student before adversarial training
 RANKS = join  # several devices: a process for each, with all of the student and a part of the critic
 
 
@@ -38,7 +36,7 @@ def run(stage: Stage) -> None:
     tokenizer, memory = load_tokenizer(folder), stage.micro_batch(config.evaluate.batch_size)
     models = [(folder, critic), *((each / STUDENT, each / CRITIC) for each in measured_models(stage))]
     asked = [{"item": row.id, "prompt": row.chat, "reference": row.teacher_response} for row in rows]
-    quotes = Quotes(asked, SUBSET, outcome="rule")
+    quotes = Quotes(asked, outcome="rule")
     frames, measured = [], MeasuredModels(config, {"data": stage.inputs["data"]})
     rule = rule_of(stage)
     for number, (folder, critic) in enumerate(models):
@@ -67,16 +65,4 @@ def run(stage: Stage) -> None:
         )
         frames.append(found)
     frame = pd.concat(frames).groupby(COLUMNS[:-1], sort=False, as_index=False)["value"].mean()
-    if START in stage.inputs:
-        frame = pd.concat([frame, _start_rows(stage.inputs[START])])
-    measured.write(stage.out)
-    stage.save_items(frame, clusters_of(row.problem() for row in rows))
-    save_samples(stage, quotes.rows)
-    means = frame.groupby(["protocol", "name"])["value"].mean()
-    for subset in (SUBSET, "mean"):
-        stage.log_metrics(0, {f"{protocol}/{subset}/{name}": value for (protocol, name), value in means.items()})
-
-
-def _start_rows(folder: Path) -> pd.DataFrame:
-    rows = pd.read_parquet(folder / "items.parquet")[COLUMNS]
-    return rows.assign(protocol=f"{START}_" + rows["protocol"].astype(str))
+    save_evaluation(stage, frame, clusters_of(row.problem() for row in rows), quotes, measured, before="start")

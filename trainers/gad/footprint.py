@@ -9,7 +9,7 @@ from ablation.contract.footprint import Footprint, ModelAsset
 from trainers.footprint import Model, Shape, shape_of, share, training
 from trainers.gad.config import GadConfig
 from trainers.policy.footprint import TRIED as OF_POLICY
-from trainers.policy.footprint import engine_notes, reinforcing, scratch_shape
+from trainers.policy.footprint import engine_notes, evaluating, reinforcing, scratch_shape
 
 PROMPT, RESPONSE = 512, 256  # tokens, where the configuration gives no limit
 TRIED = {**OF_POLICY, "seqkd.memory.lora": {"rank": 16}}
@@ -37,7 +37,9 @@ def footprint(stage: str, config: GadConfig, models: Mapping[str, ModelAsset], d
         made = _adversarial(stage, config, learns, critic, tokens)
         return replace(made, notes=notes + engine_notes(config.rollout))
     scored = stage == "evaluate" and (config.warmup.enabled or config.gad.enabled)
-    return replace(_evaluate(config, student, critic if scored else None, tokens, devices), notes=notes)
+    scorer = Model("critic", critic, config.precision, devices, critic=True) if scored else None
+    rows, sizes = config.evaluate.batch_size, {"prompt": tokens.prompt, "response": tokens.measured}
+    return replace(evaluating(config, student, scorer, rows, **sizes, devices=devices), notes=notes)
 
 
 class _Tokens(NamedTuple):
@@ -86,16 +88,3 @@ def _adversarial(stage: str, config: GadConfig, student: Model, critic: Shape, t
         scores.forward("scores", share(responses, rollout.batch_size, devices), both),
     ]
     return training([student, scores], works, reference)
-
-
-def _evaluate(config: GadConfig, student: Shape, critic: Shape | None, tokens: _Tokens, devices: int) -> Footprint:
-    rows, model = config.evaluate.batch_size, Model("student", student, config.precision, frozen=True)
-    held, works = model.held, [model.sampling("sampling", rows, prompt=tokens.prompt, response=tokens.measured)]
-    # Each is loaded on the machine and then moved to the device, one after the other; the student in each process.
-    host = devices * model.weights
-    if critic is not None:
-        scores = Model("critic", critic, config.precision, devices, critic=True)
-        held |= scores.held_to_score
-        works.append(scores.forward("scores", rows, tokens.prompt + tokens.measured))
-        host = max(host, scores.weights)
-    return Footprint(held, tuple(works), host)

@@ -17,6 +17,7 @@ from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import within_group_correlation
+from trainers.policy.measure import frame_of
 from trainers.policy.models import Placement
 from trainers.policy.sources import load_task
 from trainers.policy.spread import Distinct, Keep
@@ -24,8 +25,6 @@ from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
 from trainers.tasks.interface import Task, by_rule
 
-SUBSET = "test"
-COLUMNS = ["item", "subset", "protocol", "name", "value"]
 _CHRF = CHRF()  # sacreBLEU's defaults: character 6-grams, beta 2, no word n-grams (Popović 2015)
 _CHARACTER = "\u3040-\u30ff\u4e00-\u9fff"  # of a script without spaces: each is a word
 _WORDS = re.compile(rf"[{_CHARACTER}]|[^\W_{_CHARACTER}]+")
@@ -129,8 +128,6 @@ def measure(
             values["win"] = (0.5 + 0.5 * (scores.pooled - pairs.pooled).sign()).tolist()
         if keep is not None:
             keep(protocol, distinct, texts, values)
-        for name, column in values.items():
-            means = distinct.mean(torch.tensor(column, dtype=torch.float64)).tolist()
-            cells = [(row.id, SUBSET, protocol, name, value) for row, value in zip(rows, means, strict=True)]
-            frames.append(pd.DataFrame(cells, columns=COLUMNS))
+        means = {name: distinct.mean(torch.tensor(each, dtype=torch.float64)).tolist() for name, each in values.items()}
+        frames.append(frame_of(protocol, [row.id for row in rows], means))
     return pd.concat(frames)

@@ -11,7 +11,7 @@ from trainers.gad.students import keep_models, latest_student, save_models
 from trainers.parallel import join
 from trainers.policy.models import Placement, load_learner, load_tokenizer
 from trainers.policy.supervised import Examples, Schedule, constant, train_on_responses
-from trainers.policy.text import message_tokens, response_tokens
+from trainers.policy.text import message_tokens, pad_token, response_tokens
 from trainers.stage import Stage, with_run_seed
 
 RANKS = join  # several devices: a process for each
@@ -35,10 +35,10 @@ def run(stage: Stage) -> None:
             keep_models(stage, step, model, tokenizer)
 
     steps = number_of_steps(len(rows), settings.batch_size, settings.epochs, settings.max_steps)
-    examples = Examples.of(
-        tokenizer,
+    examples = Examples(
         [message_tokens(tokenizer, row.content) for row in rows],
         [response_tokens(tokenizer, row.teacher_response) for row in rows],
+        pad_token(tokenizer),
     )
     seed = with_run_seed(settings.seed, stage.seed)
     chosen = partial(rows_of_step, len(rows), settings.batch_size, purpose="seqkd", seed=seed)

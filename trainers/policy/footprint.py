@@ -43,16 +43,18 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
     if stage in ("warm_start", "reward_model"):
         made = (_warm_start if stage == "warm_start" else _reward_model)(config, policy, prompt, devices)
         return replace(made, notes=(assumed,))
-    made = (_reinforce if stage == "reinforce" else _evaluate)(config, policy, prompt, devices)
-    held, works = dict(made.held), made.works
+    response, scorer = config.sampling.max_new_tokens, None
     if config.reward.model > 0:
         shape = shape_of(models, "reward_model") if "reward_model" in models else policy
-        reward = Model("reward model", shape, config.precision, devices, critic=True)
-        held |= reward.held_to_score
-        works += (reward.forward("rewards", _SCORED_AT_ONCE, prompt + config.sampling.max_new_tokens),)
-    # An evaluation loads each on the machine and moves it to the device, one after the other, in each process.
-    host = made.host or devices * max(held.values())
-    return Footprint(held, works, host, (assumed, *(engine_notes(config.rollout) if stage == "reinforce" else ())))
+        scorer = Model("reward model", shape, config.precision, devices, critic=True)
+    if stage != "reinforce":
+        made = evaluating(config, policy, scorer, _SCORED_AT_ONCE, prompt=prompt, response=response, devices=devices)
+        return replace(made, notes=(assumed,))
+    made = _reinforce(config, policy, prompt, devices)
+    if scorer is not None:
+        scoring = scorer.forward("rewards", _SCORED_AT_ONCE, prompt + response)
+        made = replace(made, held={**made.held, **scorer.held_to_score}, works=(*made.works, scoring))
+    return replace(made, notes=(assumed, *engine_notes(config.rollout)))
 
 
 def _warm_start(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
@@ -111,12 +113,21 @@ def reinforcing(
     return works
 
 
-def _evaluate(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
-    del devices  # each has the policy whole, and its share of the rows
-    model, response = Model("policy", policy, config.precision, frozen=True), config.sampling.max_new_tokens
-    return Footprint(
-        model.held, (model.sampling("sampling", config.evaluate.batch_size, prompt=prompt, response=response),)
-    )
+def evaluating(
+    config: Any, policy: Shape, scorer: Model | None, scored: int, *, prompt: int, response: int, devices: int
+) -> Footprint:
+    """Return what an evaluation holds: on each device all of the policy, and a part of what scores `scored` responses.
+
+    Each is loaded on the machine and moved to the device, one after the other; the policy in each process.
+    """
+    model = Model("policy", policy, config.precision, frozen=True)
+    held, host = model.held, devices * model.weights
+    works = [model.sampling("sampling", config.evaluate.batch_size, prompt=prompt, response=response)]
+    if scorer is not None:
+        held |= scorer.held_to_score
+        works.append(scorer.forward("scores", scored, prompt + response))
+        host = max(host, scorer.weights)
+    return Footprint(held, tuple(works), host)
 
 
 def engine_notes(rollout: Any) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Accuracy of a policy on problems, greedily and by sampling."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,25 +12,32 @@ from trainers.policy.responses import Responder
 from trainers.policy.spread import Distinct, Keep
 from trainers.tasks.interface import Problem, by_rule
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-@dataclass(frozen=True)
-class Measured:
-    """Values per problem, in order: accuracy (share of right responses), reward (by rule), model_reward, length.
-
-    Without answers there is neither accuracy nor reward, without a reward model no model_reward.
-    """
-
-    values: dict[str, list[float]]
-
-    def mean(self, name: str) -> float:
-        """Return the mean of a value over the problems."""
-        return sum(self.values[name]) / len(self.values[name])
+SUBSET = "test"
+COLUMNS = ["item", "subset", "protocol", "name", "value"]
 
 
-def average(measured: Sequence[Measured]) -> Measured:
+def frame_of(protocol: str, items: Sequence[str], values: Mapping[str, Sequence[float]]) -> "pd.DataFrame":
+    """Return a row for each value of each item."""
+    import pandas as pd  # takes half a second, which a training can do without
+
+    cells = [
+        (item, SUBSET, protocol, name, value)
+        for name, column in values.items()
+        for item, value in zip(items, column, strict=True)
+    ]
+    return pd.DataFrame(cells, columns=COLUMNS)
+
+
+Values = dict[str, list[float]]  # per problem, in order, by name
+
+
+def average(measured: Sequence[Values]) -> Values:
     """Return the mean of each value of each problem over several measurements."""
-    columns = {name: zip(*(each.values[name] for each in measured), strict=True) for name in measured[0].values}
-    return Measured({name: [sum(values) / len(values) for values in rows] for name, rows in columns.items()})
+    columns = {name: zip(*(each[name] for each in measured), strict=True) for name in measured[0]}
+    return {name: [sum(values) / len(values) for values in rows] for name, rows in columns.items()}
 
 
 def measure(
@@ -41,8 +48,11 @@ def measure(
     *,
     greedy: bool = True,
     keep: Keep | None = None,
-) -> dict[str, Measured]:
-    """Return the results of `greedy` (the most likely response) and `sampled` (`samples` responses per problem).
+) -> dict[str, Values]:
+    """Return the values of `greedy` (the most likely response) and `sampled` (`samples` responses per problem).
+
+    accuracy (share of right responses) and reward (by rule) where there are answers, model_reward where there is a
+    reward model, length.
 
     Samples are spread evenly over a problem's responses (`trainers.policy.spread`). Their seed is the same for all
     variants and seeds: differences between them are paired also in their noise.
@@ -76,9 +86,9 @@ def _measured(
     *,
     protocol: str,
     keep: Keep | None,
-) -> Measured:
+) -> Values:
     asked = [problems[i] for i in found.prompts.tolist()]
-    values: dict[str, list[float]] = {"length": found.sequences.mask.sum(1).tolist()}
+    values: Values = {"length": found.sequences.mask.sum(1).tolist()}
     if all(problem.answer for problem in problems):
         ended = found.sequences.ended(sampler.tokenizer.eos_token_id).tolist()
         rewards, values["accuracy"] = by_rule(sampler.task, asked, texts, ended)
@@ -87,6 +97,4 @@ def _measured(
         values["model_reward"] = sampler.reward_model([problem.prompt for problem in asked], texts).tolist()
     if keep is not None:
         keep(protocol, found, texts, values)
-    return Measured(
-        {name: found.mean(torch.tensor(each, dtype=torch.float64)).tolist() for name, each in values.items()}
-    )
+    return {name: found.mean(torch.tensor(each, dtype=torch.float64)).tolist() for name, each in values.items()}

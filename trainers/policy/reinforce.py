@@ -143,10 +143,10 @@ class Trainer:
         """Return accuracy and model reward, where there are such, on the development split, for choices."""
         results = measure(self.sampler, problems, self.config.evaluate, self.measured)
         return {
-            f"dev/{protocol}_{name}": result.mean(name)
-            for protocol, result in results.items()
+            f"dev/{protocol}_{name}": sum(values[name]) / len(values[name])
+            for protocol, values in results.items()
             for name in ("accuracy", "model_reward")
-            if name in result.values
+            if name in values
         }
 
     def _collect(self, problems: list[Problem]) -> Experience:

@@ -11,9 +11,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement, learning
-from trainers.policy.text import pad, pad_token
+from trainers.policy.text import pad, pad_token, prompt_tokens, response_tokens
 from trainers.stage import Stage
 from trainers.state import State, run_steps
+from trainers.tasks.interface import Problem, Task
 
 Rate = Callable[[int, int], float]  # step, steps -> share of the peak rate
 LOG_EVERY = 10  # steps
@@ -27,20 +28,17 @@ class Examples:
     responses: Sequence[Sequence[int]]
     pad: int
 
-    @classmethod
-    def of(
-        cls,
-        tokenizer: PreTrainedTokenizerBase,
-        prompts: Sequence[Sequence[int]],
-        responses: Sequence[Sequence[int]],
-    ) -> "Examples":
-        """Return examples that are padded as the tokenizer says."""
-        return cls(prompts, responses, pad_token(tokenizer))
-
     def batch(self, rows: Sequence[int]) -> Sequences:
         """Return the examples of these numbers, on the CPU."""
         prompts = pad([self.prompts[i] for i in rows], self.pad, left=True)
         return Sequences(*prompts, *pad([self.responses[i] for i in rows], self.pad, left=False))
+
+
+def worked_examples(tokenizer: PreTrainedTokenizerBase, task: Task, problems: Sequence[Problem]) -> Examples:
+    """Return the demonstrations of a task's problems."""
+    prompts = [prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in problems]
+    responses = [response_tokens(tokenizer, problem.demonstration or "") for problem in problems]
+    return Examples(prompts, responses, pad_token(tokenizer))
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from trainers.policy.config import PolicyConfig, Until, WarmStart
 from trainers.policy.models import POLICY, Placement, build_policy, load_learner, load_tokenizer, save_policy
 from trainers.policy.responses import Responder
 from trainers.policy.sources import asset_files, load_task, mark_untrained
-from trainers.policy.supervised import Examples, Schedule, train_on_responses, warmup_cosine
-from trainers.policy.text import prompt_tokens, response_tokens, word_tokenizer
+from trainers.policy.supervised import Schedule, train_on_responses, warmup_cosine, worked_examples
+from trainers.policy.text import prompt_tokens, word_tokenizer
 from trainers.stage import Stage, with_run_seed
 from trainers.tasks.interface import Problem, Task, bucket, by_rule, read_problems
 
@@ -64,11 +64,7 @@ def train(
     def rows(_: int) -> list[int]:
         return torch.randint(len(problems), (settings.batch_size,), generator=generator).tolist()
 
-    examples = Examples.of(
-        tokenizer,
-        [prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in problems],
-        [response_tokens(tokenizer, problem.demonstration or "") for problem in problems],
-    )
+    examples = worked_examples(tokenizer, task, problems)
     schedule = Schedule(rows, settings.steps, settings.lr, warmup_cosine)
     if settings.until is None:
         train_on_responses(stage, model, examples, schedule, metric="warm_start/loss", placement=placement)

@@ -1,11 +1,41 @@
-"""What an evaluation quotes of the responses that it judged: a few to each prompt, for `samples.parquet`."""
+"""What an evaluation leaves: rows of items, a few responses to each prompt for `samples.parquet`, means."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+import pandas as pd
+
+from trainers.policy.measure import COLUMNS, SUBSET
 from trainers.policy.spread import Distinct
-from trainers.samples import Row, some_items
+from trainers.samples import Row, save_samples, some_items
+from trainers.stage import Stage
+from trainers.weights import MeasuredModels
+
+
+def save_evaluation(
+    stage: Stage,
+    rows: pd.DataFrame,
+    clusters: Mapping[str, str] | None,
+    quotes: "Quotes",
+    measured: MeasuredModels,
+    *,
+    before: str,
+) -> None:
+    """Write rows, samples and the digest of what was measured; log the means.
+
+    before: the input that holds the evaluation of the model before its training; if there is one, its rows are kept
+    too, as protocols `<before>_...`.
+    """
+    if before in stage.inputs:
+        earlier = pd.read_parquet(stage.inputs[before] / "items.parquet")[COLUMNS]
+        rows = pd.concat([rows, earlier.assign(protocol=f"{before}_" + earlier["protocol"].astype(str))])
+    measured.write(stage.out)
+    stage.save_items(rows, clusters)
+    save_samples(stage, quotes.rows)
+    means = rows.groupby(["protocol", "name"])["value"].mean()
+    for subset in (SUBSET, "mean"):
+        stage.log_metrics(0, {f"{protocol}/{subset}/{name}": value for (protocol, name), value in means.items()})
 
 
 @dataclass
@@ -17,7 +47,6 @@ class Quotes:
     """
 
     asked: Sequence[Row]
-    subset: str
     outcome: str
     rows: list[Row] = field(default_factory=list)
 
@@ -33,7 +62,7 @@ class Quotes:
             for place in telling(list(group), shares, outcomes):
                 judged = {name: column[place] for name, column in values.items()}
                 share = {"share of the samples": shares[place]} if shares[place] < 1 else {}
-                place_of = {"subset": self.subset, "protocol": protocol, "response": texts[place]}
+                place_of = {"subset": SUBSET, "protocol": protocol, "response": texts[place]}
                 self.rows.append({**self.asked[prompt], **place_of, **judged, **share})
 
 
