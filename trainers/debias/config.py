@@ -99,17 +99,10 @@ class Batches(_Strict):
 class EarlyStop(_Strict):
     """End training when a figure of the development set has not improved for `patience` epochs."""
 
-    key: Literal["edit/loss", "edit/ss_distance", "edit/ss_distance_max", "edit/ss_distance_mixed"] | None = Field(
-        default=None,
+    key: Literal["edit/loss", "edit/ss_distance", "edit/ss_distance_max", "edit/ss_distance_mixed"] = Field(
         description="Watched metric, lower is better; SS distance: mean of domains, worst domain, or mixed batches.",
     )
-    patience: int | None = Field(default=None, ge=1, description="Epochs without improvement before stopping.")
-
-    @model_validator(mode="after")
-    def _both_or_neither(self) -> Self:
-        if (self.key is None) != (self.patience is None):
-            raise ValueError("key and patience belong together: give both, or set both to null")
-        return self
+    patience: int = Field(ge=1, description="Epochs without improvement before stopping.")
 
 
 class Grpo(_Strict):
@@ -129,42 +122,39 @@ Thresholds = Annotated[list[Fraction], Field(min_length=2, max_length=2)]
 Alphas = Annotated[list[Weight], Field(min_length=3, max_length=3)]
 
 
-def _check_ascending(thresholds: list[float]) -> None:
-    if thresholds[0] >= thresholds[1]:
-        raise ValueError(f"thresholds must ascend, got {thresholds}")
+class RcsSettings(_Strict):
+    """How strongly a batch far from balance counts."""
 
-
-class RcsPhase(_Strict):
-    """Settings that replace those of `rcs` from a fraction of the epochs on."""
-
-    after: float = Field(gt=0, lt=1, description="Fraction of n_epochs at which the phase starts.")
     thresholds: Thresholds = Field(description="[low, high] of the batch's |SS - 0.5|.")
     alphas: Alphas = Field(description="[low, mid, high]: strength below, between, above.")
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
-        _check_ascending(self.thresholds)
+        if self.thresholds[0] >= self.thresholds[1]:
+            raise ValueError(f"thresholds must ascend, got {self.thresholds}")
         return self
 
 
-class Rcs(_Strict):
+class RcsPhase(RcsSettings):
+    """Settings that replace those of `rcs` from a fraction of the epochs on."""
+
+    after: float = Field(gt=0, lt=1, description="Fraction of n_epochs at which the phase starts.")
+
+
+class RcsOff(_Strict):
+    """Every batch has weight 1."""
+
+    mode: Literal["off"] = "off"
+
+
+class Rcs(RcsSettings):
     """Reward-based curriculum: weight = 1 + alpha * max(0, 0.5 - reward), alpha chosen by the batch's |SS - 0.5|."""
 
-    mode: Literal["off", "adaptive"] = Field(default="off", description="off: every batch has weight 1.")
-    thresholds: Thresholds | None = Field(default=None, description="[low, high] of the batch's |SS - 0.5|.")
-    alphas: Alphas | None = Field(default=None, description="[low, mid, high]: strength below, between, above.")
+    mode: Literal["adaptive"] = "adaptive"
     schedule: list[RcsPhase] = Field(default=[], description="Later phases, in order.")
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.mode == "adaptive" and (self.thresholds is None or self.alphas is None):
-            raise ValueError("mode adaptive needs thresholds and alphas")
-        if self.mode == "off" and (self.thresholds is not None or self.alphas is not None or self.schedule):
-            raise ValueError(
-                "thresholds, alphas and schedule have no effect with mode off: remove them, or use adaptive"
-            )
-        if self.thresholds is not None:
-            _check_ascending(self.thresholds)
+    def _in_order(self) -> Self:
         starts = [phase.after for phase in self.schedule]
         if starts != sorted(set(starts)):
             raise ValueError(f"schedule must ascend in `after`, got {starts}")
@@ -214,9 +204,13 @@ class DebiasConfig(_Strict):
     n_epochs: int = Field(default=100, ge=1, description="Passes over the training items.")
     max_grad_norm: float | None = Field(default=None, gt=0, description="Gradient clipping; null: none.")
     accumulation_steps: int = Field(default=2, ge=1, description="Edit batches per optimizer step.")
-    early_stop: EarlyStop = Field(default=EarlyStop(), description="Early stopping.")
+    early_stop: EarlyStop | None = Field(
+        default=None, description="Early stopping; null: none, the last epoch is kept."
+    )
     grpo: Grpo = Field(default=Grpo(), description="The reward term.")
-    rcs: Rcs = Field(default=Rcs(), description="Reward-based curriculum.")
+    rcs: Annotated[RcsOff | Rcs, Field(discriminator="mode")] = Field(
+        default=RcsOff(), description="Reward-based curriculum."
+    )
     mo_fairness_weight: Weight = Field(default=0.0, description="Weight of mean |lp_stereo - lp_anti|.")
     checkpoint_every: int = Field(default=10, ge=1, description="Edit batches between checkpoints.")
 
@@ -228,24 +222,24 @@ class DebiasConfig(_Strict):
         not known here, may still tell them apart.
         """
         mine, theirs = self.rcs, parent.rcs
-        if "off" in {mine.mode, theirs.mode} or self.edit != parent.edit:
+        if isinstance(mine, RcsOff) or isinstance(theirs, RcsOff) or self.edit != parent.edit:
             return {}
         sizes = {min(self.edit.batch_size, self.edit.n_edits), self.edit.n_edits % self.edit.batch_size} - {0}
         distances = sorted({abs(count / size - 0.5) for size in sizes for count in range(size + 1)})
 
         changed = [key for key in ("thresholds", "alphas", "schedule") if getattr(mine, key) != getattr(theirs, key)]
-        found = [key for key in changed if self._alike(theirs, [key], distances)]
+        found = [key for key in changed if self._alike(mine, theirs, [key], distances)]
         shown = ", ".join(f"{distance:.4g}" for distance in distances[:4])
         where = f"|SS - 0.5| of a batch of {max(sizes)} items is one of {shown}, ..."
         if "schedule" in found:
             begin = [f"{epoch / self.n_epochs:.4g}" for epoch in range(self.n_epochs)]
             where += f"; epochs begin at {', '.join(begin[:4])}{', ...' if begin[4:] else ''}"
-        return {f"rcs.{key}": where for key in found} if self._alike(theirs, found, distances) else {}
+        return {f"rcs.{key}": where for key in found} if self._alike(mine, theirs, found, distances) else {}
 
-    def _alike(self, other: Rcs, keys: Sequence[str], distances: Sequence[float]) -> bool:
+    def _alike(self, rcs: Rcs, other: Rcs, keys: Sequence[str], distances: Sequence[float]) -> bool:
         """Return whether the curriculum would act the same with these keys of `other`."""
-        changed = self.rcs.model_copy(update={key: getattr(other, key) for key in keys})
-        return changed._strengths(self.n_epochs, distances) == self.rcs._strengths(self.n_epochs, distances)
+        changed = rcs.model_copy(update={key: getattr(other, key) for key in keys})
+        return changed._strengths(self.n_epochs, distances) == rcs._strengths(self.n_epochs, distances)
 
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""

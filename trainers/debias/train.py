@@ -9,7 +9,7 @@ import math
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ablation.contract.atomic import replacing
 from trainers.assets import files
+from trainers.debias.config import EarlyStop
 from trainers.debias.editor import ModuleEdit, accumulate, applied, micro_batches, predict, shift_gradients
 from trainers.debias.hypernetwork import WEIGHTS_FILE, Hypernetwork
 from trainers.debias.measure import (
@@ -42,10 +43,9 @@ from trainers.weights import write_weights
 
 @dataclass
 class EarlyStopping:
-    """Watches one figure, lower being better. Without a key every epoch counts as the best, and nothing stops early."""
+    """Watches a figure, lower being better. Without settings each epoch counts as the best, and nothing stops early."""
 
-    key: str | None
-    patience: int | None
+    settings: EarlyStop | None
     best: float | None = None
     best_epoch: int = -1
     epoch: int = -1
@@ -53,8 +53,8 @@ class EarlyStopping:
     def update(self, epoch: int, figures: dict[str, float]) -> bool:
         """Take in an epoch's development figures; true if the hypernetwork is now the one to keep."""
         self.epoch = epoch
-        if self.key is not None:
-            value = figures[self.key]
+        if self.settings is not None:
+            value = figures[self.settings.key]
             if self.best is not None and value >= self.best:
                 return False
             self.best = value
@@ -64,7 +64,7 @@ class EarlyStopping:
     @property
     def should_stop(self) -> bool:
         """Whether `patience` epochs have passed without improvement."""
-        return self.key is not None and self.patience is not None and self.epoch - self.best_epoch >= self.patience
+        return self.settings is not None and self.epoch - self.best_epoch >= self.settings.patience
 
 
 RANKS = join_ranks  # several devices: a process for each, with the items of a batch divided among them
@@ -102,7 +102,7 @@ class Trainer:
         self.best = copy.deepcopy(self.hypernetwork)
         self.memory = stage.micro_batch(config.edit.batch_size)
         self.optimiser = torch.optim.Adam(self.hypernetwork.parameters(), lr=config.meta_lr)
-        self.stopping = EarlyStopping(config.early_stop.key, config.early_stop.patience)
+        self.stopping = EarlyStopping(config.early_stop)
         self.train_items = prepared.indices("train")
         self.domains = sorted({item.domain for item in prepared.items})
         self.epoch = 0
@@ -140,8 +140,8 @@ class Trainer:
             self.unsaved += len(groups[self.group - 1])
             if self.unsaved >= self.config.checkpoint_every:
                 self.unsaved = 0
-                position = {"epoch": self.epoch, "group": self.group, "stopping": asdict(self.stopping)}
-                self.state.values.update(position)
+                stopping = {name: getattr(self.stopping, name) for name in ("best", "best_epoch", "epoch")}
+                self.state.values.update({"epoch": self.epoch, "group": self.group, "stopping": stopping})
                 self.state.save(self.stage, self.step)
             self.stage.progress(self.step, total)
         figures = self.ranks.same(self.development())
@@ -292,7 +292,7 @@ class Trainer:
                 unscored += references
             domains[domain] = summarise(scored, value)
             before_lms.append(summarise(unscored)["lms"])
-        watches_mixed = config.early_stop.key == "edit/ss_distance_mixed"
+        watches_mixed = config.early_stop is not None and config.early_stop.key == "edit/ss_distance_mixed"
         if watches_mixed or config.batches.mixed:
             ss, of_mixed = self._mixed(value)
             losses = of_mixed if config.batches.mixed else losses
@@ -342,7 +342,7 @@ class Trainer:
         self.step, found = self.state.restore(self.stage), self.state.values
         if found:
             self.epoch, self.group = found["epoch"], found["group"]
-            self.stopping = EarlyStopping(**found["stopping"])
+            self.stopping = EarlyStopping(self.config.early_stop, **found["stopping"])
 
     def save(self) -> None:
         """Write the best hypernetwork."""

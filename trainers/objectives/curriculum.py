@@ -26,7 +26,7 @@ Phase = tuple[float, Sequence[float], Sequence[float]]
 
 def rcs_phases(rcs: Any) -> list[Phase]:
     """All phases of a configuration with `thresholds`, `alphas` and a `schedule` of later ones."""
-    first: Phase = (0.0, rcs.thresholds or [], rcs.alphas or [])
+    first: Phase = (0.0, rcs.thresholds, rcs.alphas)
     return [first, *((phase.after, phase.thresholds, phase.alphas) for phase in rcs.schedule)]
 
 

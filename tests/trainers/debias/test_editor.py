@@ -8,6 +8,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from tests.trainers.debias.helpers import config
+from trainers.debias.config import EarlyStop
 from trainers.debias.editor import Ridge, applied, micro_batches
 from trainers.debias.measure import ItemScores, reported, summarise, term_means
 from trainers.debias.scores import PrefixTree, icat, language_modelling, stereotype_preferred, stereotype_probability
@@ -177,7 +178,7 @@ def test_biasedit_compares_mean_probabilities():
 
 
 def test_early_stopping_waits_for_patience_and_remembers_the_best():
-    stopping = EarlyStopping("edit/loss", 2)
+    stopping = EarlyStopping(EarlyStop(key="edit/loss", patience=2))
     kept = [stopping.update(epoch, {"edit/loss": value}) for epoch, value in enumerate([3.0, 2.0, 2.0])]
     assert kept == [True, True, False]
     assert not stopping.should_stop
@@ -187,7 +188,7 @@ def test_early_stopping_waits_for_patience_and_remembers_the_best():
 
 
 def test_without_a_key_the_last_epoch_is_kept():
-    stopping = EarlyStopping(None, None)
+    stopping = EarlyStopping(None)
     assert all(stopping.update(epoch, {}) for epoch in range(9))
     assert not stopping.should_stop
     assert stopping.best_epoch == 8
