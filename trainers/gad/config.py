@@ -35,8 +35,6 @@ ADVERSARIAL = (  # keys that only the two adversarial stages and their critic us
     "critic",
     "reward_model",
     "discriminator",
-    "hinge",
-    "balanced",
     "memory",
 )
 
@@ -152,24 +150,46 @@ class Critic(_Strict):
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
 
 
+class Original(_Strict):
+    """d-original: the ranking loss of raw scores."""
+
+    kind: Literal["original"] = "original"
+
+
 class Hinge(_Strict):
-    """Settings of d-v1 and d-v2: relu(margin - diff) + ranking_weight * ranking (+ relu(diff - max_margin))."""
+    """What d-v1 and d-v2 share: relu(margin - diff) + ranking_weight * ranking."""
 
     margin: float = Field(default=1.0, description="Lower bound of the score difference.")
-    max_margin: float = Field(default=5.0, description="Upper bound; v2 only.")
-    upper_on: Literal["pooled", "raw"] = Field(default="pooled", description="Scores that the upper bound compares.")
     temperature: float = Field(default=2.0, gt=0, description="Temperature of the ranking loss.")
     ranking_weight: float = Field(default=0.5, ge=0, description="Weight of the ranking loss.")
 
 
-class Balanced(_Strict):
-    """Settings of d-final: ranking_weight * ranking + score_reg * raw scores^2 + penalty on over-confidence."""
+class LowerHinge(Hinge):
+    """d-v1: relu(margin - diff) + ranking_weight * ranking."""
 
+    kind: Literal["v1"] = "v1"
+
+
+class TwoHinges(Hinge):
+    """d-v2: d-v1 + relu(diff - max_margin)."""
+
+    kind: Literal["v2"] = "v2"
+    max_margin: float = Field(default=5.0, description="Upper bound.")
+    upper_on: Literal["pooled", "raw"] = Field(default="pooled", description="Scores that the upper bound compares.")
+
+
+class Balanced(_Strict):
+    """d-final: ranking_weight * ranking + score_reg * raw scores^2 + penalty on over-confidence."""
+
+    kind: Literal["final"] = "final"
     temperature: float = Field(default=2.0, gt=0, description="Temperature of the ranking loss.")
     ranking_weight: float = Field(default=1.5, ge=0, description="Weight of the ranking loss.")
     score_reg: float = Field(default=0.005, ge=0, description="Weight of the squared raw scores.")
     penalty_threshold: float = Field(default=1.5, description="Difference above which over-confidence is penalised.")
     penalty_weight: float = Field(default=0.5, ge=0, description="Weight of relu(diff - penalty_threshold)^2.")
+
+
+Discriminator = Annotated[Original | LowerHinge | TwoHinges | Balanced, Field(discriminator="kind")]
 
 
 class Evaluate(LastSteps):
@@ -217,9 +237,7 @@ class GadConfig(_Strict):
     clip: ClipRange = Field(default=ClipRange(low=0.1, high=0.1), description="Clip range of the ratio.")
     update: Update = Field(default=Update(), description="Student update.")
     critic: Critic = Field(default=Critic(), description="Discriminator network and updates.")
-    discriminator: Literal["original", "v1", "v2", "final"] = Field(default="final", description="Discriminator loss.")
-    hinge: Hinge = Field(default=Hinge(), description="For v1 and v2.")
-    balanced: Balanced = Field(default=Balanced(), description="For final.")
+    discriminator: Discriminator = Field(default=Balanced(), description="Discriminator loss.")
     precision: Precision = Field(default=Precision(), description="Precision and checkpointing.")
     memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Saves memory in stages 2 and 3.")
     checkpoint_every: int = Field(default=10, ge=1, description="Steps between checkpoints.")

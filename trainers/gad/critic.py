@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.gad.config import Critic as Settings
-from trainers.gad.config import GadConfig
+from trainers.gad.config import GadConfig, Hinge
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import Sum
 from trainers.objectives.discriminators import Diagnostics, Pooling, Scores, pair_diagnostics, pool
@@ -23,21 +23,16 @@ Loss = Callable[[Scores, Scores], tuple[Tensor, Diagnostics]]
 
 def build_loss(config: GadConfig, discriminator: Loss) -> Loss:
     """Return the loss of the variant's discriminator with its settings."""
-    settings = {
-        "original": {},
-        "v1": config.hinge.model_dump(exclude={"max_margin", "upper_on"}),
-        "v2": config.hinge.model_dump(),
-        "final": config.balanced.model_dump(),
-    }
-    return partial(discriminator, **settings[config.discriminator])
+    return partial(discriminator, **config.discriminator.model_dump(exclude={"kind"}))
 
 
 def difference_limit(config: GadConfig) -> float:
     """Return the difference of scores above which it is too large; the hinges of v1 and v2 ask for more than others.
 
-    The GAD notes: section 19 has 1; section 12.4 allows 5 under v2.
+    The GAD notes: section 19 has 1; section 12.4 allows 5 under v2, and v1 has no bound of its own.
     """
-    return config.hinge.max_margin if config.discriminator in ("v1", "v2") else 1.0
+    settings = config.discriminator
+    return getattr(settings, "max_margin", 5.0) if isinstance(settings, Hinge) else 1.0
 
 
 def new_critic(

@@ -21,5 +21,5 @@ def parts(config: "GadConfig", stage: str) -> Parts:
     if stage not in ("warmup", "gad"):
         return found
     found |= {"clip": clip_surrogate, "ratio": ratio(config.ratio), "advantages": group_advantages(config.advantage)}
-    found |= {"discriminator": getattr(discriminators, f"{config.discriminator}_loss")}
+    found |= {"discriminator": getattr(discriminators, f"{config.discriminator.kind}_loss")}
     return found | of_memory(config.memory) | of_sampling(config.rollout)

@@ -24,7 +24,7 @@ def study():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("extends: d-original\nwhy: a test\ndiscriminator: v1\nhinge: {max_margin: 7.0}\n", "max_margin"),
+        ("extends: d-original\nwhy: a test\ndiscriminator: {kind: v1, max_margin: 7.0}\n", "max_margin"),
         ("extends: d-original\nwhy: a test\npooling: mean\n", "share"),
     ],
 )
@@ -40,7 +40,7 @@ def test_a_setting_that_is_not_read_is_refused(tmp_path, text, problem):
 
 
 def test_a_variant_uses_exactly_the_modules_of_its_objective():
-    original, final = GadConfig(discriminator="original"), GadConfig()
+    original, final = GadConfig(discriminator={"kind": "original"}), GadConfig()
     differ = part_names(final, "gad").items() ^ part_names(original, "gad").items()
     assert {slot for slot, _ in differ} == {"discriminator"}
     assert part_names(final, "evaluate").keys() == {"task"}
@@ -132,7 +132,7 @@ def test_the_difference_that_v1_and_v2_ask_for_is_healthy_and_more_is_not(rules)
         ("v2", 4.5, True),
         ("v2", 5.5, False),
     ):
-        limit = difference_limit(GadConfig(discriminator=name))
+        limit = difference_limit(GadConfig(discriminator={"kind": name}))
         run = {**HEALTHY, "critic/score_diff": diff, "critic/diff_limit": limit}
         assert ("difference-too-large" not in tripped(rules, "warn", **run)) == healthy, (name, diff)
 

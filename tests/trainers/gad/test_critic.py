@@ -179,7 +179,7 @@ def test_a_response_that_says_what_the_teacher_says_ties(root, monkeypatch):
 
 @pytest.mark.parametrize("discriminator", ["original", "v1", "v2", "final"])
 def test_every_discriminator_trains(root, discriminator):
-    table = run_stage(root, "warmup", config(discriminator=discriminator))
+    table = run_stage(root, "warmup", config(discriminator={"kind": discriminator}))
     assert table["value"].notna().all()  # no NaN anywhere
     for name in ("critic/d_loss", "critic/ranking_loss", "critic/d_acc", "reward/mean", "quality/chrf"):
         assert len(series(table, name)) == 4, name

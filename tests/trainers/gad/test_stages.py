@@ -99,7 +99,7 @@ def test_every_parameter_has_moved_after_three_steps_from_the_true_start(root, d
 
     monkeypatch.setattr(adversarial, "new_critic", watched)
     three = {"max_steps": 3, "critic_warmup": 0}
-    settings = config(discriminator=discriminator, seqkd={"max_steps": 3}, warmup=three, gad=three)
+    settings = config(discriminator={"kind": discriminator}, seqkd={"max_steps": 3}, warmup=three, gad=three)
     shutil.rmtree(root / "seqkd")  # with its checkpoint
     run_stage(root, "seqkd", settings, seed=None)
     run_stage(root, "warmup", settings)
