@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.reading import one_line
@@ -400,9 +401,14 @@ def _item_values(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run,
     places, value = (column.to_numpy() for column in rows.columns)
     del rows
     order = np.argsort(places, kind="stable")
-    places, value = places[order], value[order]
-    groups, number = np.divmod(places, max(len(names), 1))
-    ends = np.flatnonzero(np.diff(groups)) + 1
+    value, places = value[order], places[order]
+    del order
+    pa.default_memory_pool().release_unused()  # Arrow would keep what held the rows
+    groups = places // max(len(names), 1)
+    places -= groups * max(len(names), 1)
+    number = places.astype(np.int32)
+    del places
+    ends = np.flatnonzero(groups[1:] != groups[:-1]) + 1
     values: dict[Run, dict[str, Column]] = {}
     duplicates: set[Run] = set()
     lists: dict[bytes, pd.Index] = {}  # most runs have the same items

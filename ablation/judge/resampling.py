@@ -217,13 +217,12 @@ class Covariances:
     def of(cls, parts: Array, *, draws: bool = False) -> "Covariances":
         """Of the clusters' contributions [clusters, seeds], or of draws [replicates, seeds], whose mean is not 0.
 
-        The matrix is not made where seeds are many; the numbers then differ by rounding.
+        Of contributions the matrix is not made where seeds are many; the numbers then differ by rounding.
         """
         seeds = parts.shape[1]
         if seeds > MANY_SEEDS:
-            apart, count = (parts - parts.mean(axis=0), len(parts)) if draws else (parts, 1)
-            sums = apart.sum(axis=1)
-            return cls(float(sums @ sums) / count, float(np.vdot(apart, apart)) / count, seeds)
+            sums = parts.sum(axis=1)
+            return cls(float(sums @ sums), float(np.vdot(parts, parts)), seeds)
         products = np.cov(parts.T, ddof=0).reshape(seeds, seeds) if draws else parts.T @ parts
         return cls(float(products.sum()), float(np.trace(products)), seeds)
 

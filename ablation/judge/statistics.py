@@ -42,6 +42,7 @@ ENOUGH_COUNTS = 30  # clusters of items of 0 and 1, from which on Student's t de
 _FLIPS = 1 << 12  # where there are more signs than can be counted
 _NEGLIGIBLE = 1e-6  # of a variance: a part of it that small is not worked out
 _MOST_HELD = 200_000_000  # bytes of draws that a study's arms keep
+_AT_ONCE = 20  # replicates of many seeds, so that their arrays stay in the processor's cache
 _NEVER = 1e-6  # chance below which a mean is not taken to cross its target
 
 
@@ -240,7 +241,7 @@ class Arm:
         """Derivative of a gain by each mean [1, seeds, subsets]."""
         return _slopes(self.unfolded if isinstance(self.direction, dict) else self.means, self.direction)
 
-    @cached_property
+    @property
     def directed(self) -> list[Array]:
         """The values in the direction's sense, [seeds, items] per subset."""
         return [self.slopes[0, :, index, None] * subset[0] for index, subset in enumerate(self.values)]
@@ -265,7 +266,7 @@ class Arm:
         """Whether all values are 0 or 1."""
         return all(((subset == 0) | (subset == 1)).all() for subset in self.values)
 
-    @cached_property
+    @property  # not kept, as `directed`: a study of a thousand variants would hold its values five times
     def parts(self) -> Array:
         """Each cluster's contribution to the deviations of the means [clusters, 1, seeds, subsets]."""
         return contributions(self.values, self.clusters)
@@ -291,30 +292,28 @@ class Arm:
     def draws(self) -> tuple[Array, Array]:
         """Gains [replicates, seeds] under draws of the items: as drawn, and with the means drawn together.
 
-        A draw may move a mean across the target, which the slopes do not know. With many seeds the second is their mean
-        over seeds [replicates, 1].
+        A draw may move a mean across the target, which the slopes do not know.
         """
-        found = self.held.pop(self, None) or self._draw()
+        found = self.held.pop(self, None)
+        found = found or self._gains(self.means[0] + draw_sums(self.parts[:, 0], self.replicates, self.seed))
         self.held[self] = found  # the last one used is the last in order
         size = sum(part.nbytes for part in found)
         while len(self.held) > max(2, _MOST_HELD // size):
             del self.held[next(iter(self.held))]
         return found
 
-    def _draw(self) -> tuple[Array, Array]:
-        if self.means.shape[1] <= MANY_SEEDS:
-            return self._gains(draw_sums(self.parts[:, 0], self.replicates, self.seed))
-        counts = cluster_counts(self.clusters.count, self.replicates, self.seed)
-        gains, together = np.empty((self.replicates, self.means.shape[1])), np.empty((self.replicates, 1))
-        for start in range(0, self.replicates, 100):
-            rows = slice(start, start + 100)
-            gains[rows], apart = self._gains(np.tensordot(counts[rows], self.parts[:, 0], 1))
-            together[rows] = apart.mean(axis=1, keepdims=True)
-        return gains, together
+    def some_draws(self, counts: Array) -> tuple[Array, Array]:
+        """The same for some of the replicates, from `cluster_counts` [replicates, clusters]; not held."""
+        parts, means = self._by_subset
+        return self._gains((np.tensordot(counts, parts, 1) + means).swapaxes(1, 2))
 
-    def _gains(self, moves: Array) -> tuple[Array, Array]:
-        """The gains [replicates, seeds] of both kinds if the means are moved by [replicates, seeds, subsets]."""
-        moved = self.means[0] + moves
+    @cached_property
+    def _by_subset(self) -> tuple[Array, Array]:
+        """The parts [clusters, subsets, seeds] and means [subsets, seeds]: NumPy is slow with the few subsets last."""
+        return np.ascontiguousarray(self.parts[:, 0].swapaxes(1, 2)), np.ascontiguousarray(self.means[0].T)
+
+    def _gains(self, moved: Array) -> tuple[Array, Array]:
+        """The gains [replicates, seeds] of both kinds if the means are [replicates, seeds, subsets]."""
         unfolded = draw_together(moved[:, None], self.share)[:, 0]
         return gain(moved, self.direction).mean(axis=-1), gain(unfolded, self.direction).mean(axis=-1)
 
@@ -357,13 +356,11 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
     found = [subset.mean(axis=0) for subset in apart]  # each item's contrast
     item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(found, drawn))
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.known
-    between = Covariances.of(linear)
+    between, by_cluster = Covariances.of(linear), linear.mean(axis=1)
     seed_variance = _seed_variance(arms, weighed)
 
     def draw_items() -> Array:
-        return (
-            np.zeros(first.replicates) if items_only else draw_sums(linear.mean(axis=1), first.replicates, first.seed)
-        )
+        return np.zeros(first.replicates) if items_only else draw_sums(by_cluster, first.replicates, first.seed)
 
     crossing = Crossing(1.0, 0.0, np.full(1, centre))
     chance = 0.0
@@ -371,16 +368,14 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
         unfolded, spread = (np.concatenate([getattr(arm, name) for arm in arms]) for name in ("unfolded", "spread"))
         chance = _chance(unfolded, spread, direction)
     if chance > _NEVER:
-        gains, together = (_weigh(weighed, part) for part in zip(*(arm.draws for arm in arms), strict=True))
-        folded = gains - per_seed
-        other = Covariances.of(folded, draws=True)
+        other, drawn_folded, reach = _folded(arms, weighed, per_seed)
         if other.shared > between.shared:
-            between, drawn_folded = other, folded.mean(axis=1)
+            between = other
 
             def draw_items() -> Array:
                 return drawn_folded
 
-        crossing = _crossing(together.mean(axis=1), chance, seed_variance, seeds)
+        crossing = _crossing(reach, chance, seed_variance, seeds)
 
     effect = float(per_seed.mean())
     seed_df = 0 if np.isnan(seed_variance) else seeds - 1
@@ -404,6 +399,31 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
         crossing=crossing,
         by_cluster=_few_counts(arms, found, drawn),
     )
+
+
+def _folded(arms: Sequence[Arm], weights: Array, per_seed: Array) -> tuple[Covariances, Array, Array]:
+    """What draws of the items say of a contrast: how seeds vary together, and for each replicate the mean over seeds.
+
+    The latter [replicates] is of the effect less the observed one, and of the effect with the means drawn together.
+    With many seeds, a few replicates at a time; the numbers then differ by rounding.
+    """
+    first, seeds = arms[0], len(per_seed)
+    if seeds <= MANY_SEEDS:
+        gains, together = (_weigh(weights, part) for part in zip(*(arm.draws for arm in arms), strict=True))
+        folded = gains - per_seed
+        return Covariances.of(folded, draws=True), folded.mean(axis=1), together.mean(axis=1)
+    counts = cluster_counts(first.clusters.count, first.replicates, first.seed)
+    sums, reach, by_seed, squares = np.empty(len(counts)), np.empty(len(counts)), np.zeros(seeds), 0.0
+    for start in range(0, len(counts), _AT_ONCE):
+        rows = slice(start, start + _AT_ONCE)
+        both = zip(*(arm.some_draws(counts[rows]) for arm in arms), strict=True)
+        gains, together = (_weigh(weights, part) for part in both)
+        folded = gains - per_seed
+        sums[rows], reach[rows] = folded.sum(axis=1), together.mean(axis=1)
+        by_seed += folded.sum(axis=0)
+        squares += float(np.vdot(folded, folded))
+    trace = (squares - float(by_seed @ by_seed) / len(counts)) / len(counts)
+    return Covariances(float(sums.var()), trace, seeds), sums / seeds, reach
 
 
 def _few_counts(arms: Sequence[Arm], found: Sequence[Array], clusters: Clusters) -> tuple[float, ...]:
