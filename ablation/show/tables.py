@@ -121,17 +121,24 @@ class ComparisonTable:
 def build_table(store: Store, study: str) -> ComparisonTable:
     """Read one study and return its table: the reference first, then the variants in tree order."""
     definition = store.study(study)
-    runs, results, published = store.runs(study), store.results(study), store.published(study)
+    runs, published, reference = store.runs(study), store.published(study), definition.table.reference
     reported = {(variant, column): value for variant, column, value, _ in published.itertuples(index=False)}
     columns = [ComparisonColumn(c.label, c.metric, c.published) for c in definition.table.columns]
     columns = [c if any(col == c.published for _, col in reported) else _without_published(c) for c in columns]
-    values = {key: tuple(group["value"]) for key, group in results.groupby(["variant", "metric"], sort=False)}
+    metrics = {of for c in columns for of in (c.metric, _of_reference(c.metric, reference))}
+    results = store.results(study, sorted(metrics))
+    values: dict[tuple[str, str], list[float]] = {}
+    for variant, metric, value in zip(
+        *(results[name].tolist() for name in ("variant", "metric", "value")), strict=True
+    ):
+        values.setdefault((variant, metric), []).append(value)
     health = store.health(study)
     short_of_memory, broken = _notes_of_stages(health), _broken_rules(health)
+    runs_of, none = dict(iter(runs.groupby("variant", sort=False))), runs[:0]
     rows, notes = [], []
     for node in lineage(store.variants(study)):
-        cells = tuple(Cell(values.get((node.name, column.metric), ())) for column in columns)
-        of_variant = runs[runs["variant"] == node.name]
+        cells = tuple(Cell(tuple(values.get((node.name, column.metric), ()))) for column in columns)
+        of_variant = runs_of.get(node.name, none)
         changed = "; ".join(node.changes) or ("root" if node.parent is None else "")
         row = Row(
             node.name,
@@ -148,13 +155,13 @@ def build_table(store: Store, study: str) -> ComparisonTable:
         rows.append(row)
         notes += _notes(row, of_variant, columns)
         notes += [f"{node.name}, {text}" for variant, text in short_of_memory if variant == node.name]
-    reference, warnings = _reference_row(definition.table.reference, columns, results)
-    shown = tuple(with_decimals(c, i, [*reference, *rows]) for i, c in enumerate(columns))
+    unchanged, warnings = _reference_row(reference, columns, results)
+    shown = tuple(with_decimals(c, i, [*unchanged, *rows]) for i, c in enumerate(columns))
     caption = _caption(store, definition)
     warnings += find_unlogged(store, study)
     scale = "imported" if definition.imported else store.meta()["scale"]
     head = (study, definition.title, scale, caption)
-    return ComparisonTable(*head, shown, (*reference, *rows), (*warnings, *notes))
+    return ComparisonTable(*head, shown, (*unchanged, *rows), (*warnings, *notes))
 
 
 def _without_published(column: ComparisonColumn) -> ComparisonColumn:
@@ -163,11 +170,11 @@ def _without_published(column: ComparisonColumn) -> ComparisonColumn:
 
 def _worst(runs: pd.DataFrame) -> tuple[str, str]:
     """State and reason that speak for a variant: a failure before a missing run before success."""
+    first = dict(zip(runs["state"].tolist()[::-1], runs["reason"].tolist()[::-1], strict=True))
     for state in (*FAILED, *TO_COME):
-        hit = runs[runs["state"] == state]
-        if len(hit):
-            return state, str(hit["reason"].iloc[0])
-    return ("imported" if (runs["state"] == "imported").any() else "ok"), ""
+        if state in first:
+            return state, str(first[state])
+    return ("imported" if "imported" in first else "ok"), ""
 
 
 def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) -> list[str]:
@@ -199,6 +206,11 @@ def _notes_of_stages(health: pd.DataFrame) -> list[tuple[str, str]]:
     return [(event["variant"], f"seed {event['seed']}: {event['stage']}: {event['diagnosis']}") for event in events]
 
 
+def _of_reference(metric: str, reference: ReferenceDefinition | None) -> str:
+    """The metric of the unchanged model that stands below a metric of the variants."""
+    return "/".join(reference.replace.get(part, part) for part in metric.split("/")) if reference else metric
+
+
 def _reference_row(
     reference: ReferenceDefinition | None, columns: Sequence[ComparisonColumn], results: pd.DataFrame
 ) -> tuple[list[Row], list[str]]:
@@ -207,11 +219,11 @@ def _reference_row(
         return [], []
     cells, notes, seeds = [], [], 0
     for column in columns:
-        parts = [reference.replace.get(part, part) for part in column.metric.split("/")]
-        found = results[results["metric"] == "/".join(parts)]
+        metric = _of_reference(column.metric, reference)
+        found = results[results["metric"] == metric]
         by_seed = found.groupby("seed")["value"]
         if len(found) and (by_seed.max() - by_seed.min()).max() > 1e-6:
-            notes.append(f"{reference.label}: {'/'.join(parts)} differs between variants of one seed; means are shown")
+            notes.append(f"{reference.label}: {metric} differs between variants of one seed; means are shown")
         cells.append(Cell(tuple(by_seed.mean())))
         seeds = max(seeds, by_seed.ngroups)
     state = "ok" if seeds else "missing"

@@ -189,10 +189,13 @@ class Store:
         query = "SELECT variant, seed, state, reason, wall_s FROM runs WHERE study = ? ORDER BY variant, seed"
         return self.sql(query, [study])
 
-    def results(self, study: str) -> pd.DataFrame:
-        """variant, seed, metric, value: final metrics of ok runs; NaN if not finite."""
-        query = "SELECT variant, seed, metric, value FROM results WHERE study = ? ORDER BY variant, seed, metric"
-        return self.sql(query, [study])
+    def results(self, study: str, metrics: Sequence[str] | None = None) -> pd.DataFrame:
+        """variant, seed, metric, value: final metrics of ok runs, all or these; NaN if not finite."""
+        chosen = "" if metrics is None else "AND list_contains(?, metric)"
+        query = (
+            f"SELECT variant, seed, metric, value FROM results WHERE study = ? {chosen} ORDER BY variant, seed, metric"
+        )
+        return self.sql(query, [study] if metrics is None else [study, list(metrics)])
 
     def curves(self, study: str, metrics: Sequence[str], points: int = 200) -> pd.DataFrame:
         """Learning curves over seeds: variant, metric, step, mean, low, high, seeds; at most `points` steps per metric.

@@ -66,13 +66,16 @@ def read_page(store: Store) -> Page:
     budget = plan_curves(store, definitions)
     studies, texts = [], []
     for name, anchor in zip(names, anchors(names), strict=True):
-        definition, judged = definitions[name], judge_study(store, name)
+        definition = definitions[name]
+        curves, judged = study_curves(store, name, definition, budget), judge_study(store, name)
         study = study_page(store, definition, judged, certificates)
-        study.anchor, study.curves = anchor, study_curves(store, name, definition, budget)
+        study.anchor, study.curves = anchor, curves
         study.curves_left_out = budget.left_out.get(name, 0)
+        study.curves_of = 0 if budget.all_seeds(name) else budget.seeds
         studies.append(study)
-        edges = [(edge.parent, edge.child) for edge in judged.edges]
-        texts.append((judged.measurements, edges, study_samples(store, name)))
+        if (samples := study_samples(store, name)).files:  # or a study's items need not be kept
+            texts.append((judged.measurements, [(edge.parent, edge.child) for edge in judged.edges], samples))
+        del judged  # before the next study is read
     studies.sort(key=lambda study: study.stir)  # the others stay in the order of the plan
     return Page(meta["scale"], meta.get("plan digest"), day(store.stages()["ended"]), studies, page_samples(texts))
 

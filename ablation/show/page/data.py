@@ -20,21 +20,24 @@ from ablation.show.page.edges import Edges
 from ablation.show.text import describe_value, is_number
 from ablation.store.database import ENDED_WELL, Store
 
-VALUES = 1_600_000  # on one page
+VALUES = 500_000  # on one page: 1.6 MB
 DIGITS = 4  # as many as the page shows
-FEWEST_BINS, MOST_BINS = 40, 400
+FEWEST_BINS, MOST_BINS = 25, 400
 
 SERIES = """
 WITH runs AS (SELECT study, stage, metric, min(value) < max(value) OR NOT isfinite(max(value)) AS moves
     FROM curves GROUP BY study, stage, metric, variant, seed)
-SELECT study, stage, metric, count(DISTINCT step) AS steps, count(DISTINCT (variant, seed)) AS series, moves
+SELECT study, stage, metric, count(DISTINCT step) AS steps, count(DISTINCT (variant, seed)) AS series,
+    count(DISTINCT seed) AS seeds, moves
 FROM curves
 JOIN (SELECT study, stage, metric, bool_or(moves) AS moves FROM runs GROUP BY ALL) USING (study, stage, metric)
 GROUP BY ALL HAVING count(DISTINCT step) > 1 ORDER BY ALL"""
 
 # A bin holds `per_bin` neighbouring logged steps of one metric of one stage, whichever runs logged them.
 BINNED = """
-WITH points AS (SELECT stage, metric, variant, seed, step, value FROM curves WHERE study = $1),
+WITH first_seeds AS (SELECT seed FROM run_stages WHERE study = $1 GROUP BY seed ORDER BY min(rowid) LIMIT $3),
+points AS (SELECT stage, metric, variant, seed, step, value
+           FROM curves SEMI JOIN first_seeds USING (seed) WHERE study = $1),
 steps AS (SELECT stage, metric, step, row_number() OVER (PARTITION BY stage, metric ORDER BY step) - 1 AS rank,
           count(*) OVER (PARTITION BY stage, metric) AS steps FROM (SELECT DISTINCT stage, metric, step FROM points)),
 grid AS (SELECT stage, metric, step, rank // ceil(steps / $2)::BIGINT AS bin FROM steps WHERE steps > 1),
@@ -47,18 +50,23 @@ GROUP BY stage, metric, variant, seed, bin ORDER BY stage, metric, variant, seed
 
 @dataclass(frozen=True)
 class CurveBudget:
-    """What the page holds: `kept` DataFrame(study, stage, metric, steps, series) and the bins of each curve."""
+    """What the page holds: `kept` DataFrame(study, stage, metric, steps, series, seeds), and bins and seeds of each."""
 
     kept: pd.DataFrame
     left_out: dict[str, int]
     bins: int
+    seeds: int  # at most; the first that the plan has
+
+    def all_seeds(self, study: str) -> bool:
+        """Return whether the curves of a study are of all its seeds."""
+        return not (self.kept.loc[self.kept["study"] == study, "seeds"] > self.seeds).any()
 
 
 def plan_curves(store: Store, definitions: Mapping[str, StudyDefinition], values: int = VALUES) -> CurveBudget:
     """Choose metrics and bins so that about `values` numbers are shown in all.
 
-    Curves that `_study.yaml` declares come first, in its order, and are never left out; then the other logged metrics
-    that change within some run.
+    Curves that `_study.yaml` declares come first, in its order, and are never left out, but where they are too many, of
+    the first seeds only; then the other logged metrics that change within some run.
     """
     found = store.sql(SERIES)
     declared = {(s, c.metric): i for s, d in definitions.items() for i, c in enumerate(d.curves)}
@@ -67,10 +75,12 @@ def plan_curves(store: Store, definitions: Mapping[str, StudyDefinition], values
     found = found[found["moves"] | (found["rank"] < len(declared))]
     found = found.sort_values(["rank", "study", "metric", "stage"], kind="stable")
     kept = (found["rank"] < len(declared)) | (found["series"].cumsum() <= values // FEWEST_BINS)
-    series = int(found.loc[kept, "series"].sum())
+    left_out, chosen = found.loc[~kept].groupby("study").size(), found[kept]
+    least, most = (chosen["series"] * chosen["steps"].clip(upper=FEWEST_BINS)).sum(), max(chosen["seeds"], default=0)
+    seeds = int(most if least <= values else max(1, most * values // least))
+    series = int((chosen["series"] * (seeds / chosen["seeds"]).clip(upper=1)).sum())
     bins = min(max(values // max(series, 1), FEWEST_BINS), MOST_BINS)
-    left_out = found.loc[~kept].groupby("study").size()
-    return CurveBudget(found[kept], {str(study): int(count) for study, count in left_out.items()}, bins)
+    return CurveBudget(chosen, {str(study): int(count) for study, count in left_out.items()}, bins, seeds)
 
 
 def study_curves(store: Store, study: str, definition: StudyDefinition, budget: CurveBudget) -> dict[str, Any]:
@@ -86,7 +96,7 @@ def study_curves(store: Store, study: str, definition: StudyDefinition, budget: 
     labels = {curve.metric: curve.label for curve in definition.curves}
     runs = store.runs(study)
     ok = {(run.variant, run.seed) for run in runs.itertuples() if run.state in ENDED_WELL}
-    points = store.sql(BINNED, [study, budget.bins])  # sorted by its first five columns
+    points = store.sql(BINNED, [study, budget.bins, budget.seeds])  # sorted by its first five columns
     groups = _stretches(points, ["stage", "metric"])
     series_of = _stretches(points, ["stage", "metric", "variant", "seed"])
     columns = {name: points[name].to_numpy() for name in ("bin", "centre", "bad")}

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from ablation.contract.reading import printable
 
+MOST_ROWS = 200  # in sight of a browser without JavaScript
 ASSETS = Path(__file__).parent / "assets"
 
 
@@ -56,6 +57,10 @@ class Packed:
         """Keep some HTML; return its placeholder."""
         self.folded.append(str(html))
         return Markup(f'<div data-folded="{len(self.folded) - 1}"></div>')  # a number
+
+    def fold_many(self, html: Markup, count: int) -> Markup:
+        """Fold what has so many rows, if they are many: a page with thousands of variants stays small."""
+        return self.fold(html) if count > MOST_ROWS else html
 
     def pack(self, data: Mapping[str, Any]) -> str:
         """Return all that was kept, and `data`, as text for a script element."""

@@ -29,7 +29,7 @@ def draw(page: Page, live: Live | None = None) -> str:
     style = "\n".join(asset(name) for name in STYLES)
     scripts = [*(asset(name) for name in SCRIPTS), *([live.script] if live else [])]
     made, packed = _templates(), Packed()
-    made.filters["fold"] = packed.fold
+    made.filters |= {"fold": packed.fold, "fold_many": packed.fold_many}
     data = {
         f"{study.anchor}{tail}-data": content
         for study in page.studies

@@ -466,3 +466,15 @@ def test_a_large_report_is_quick_and_small(tmp_path):
     path = write_report(database, tmp_path / "index.html")
     assert time.process_time() - start < 6  # 1.8 s, and half a megabyte
     assert path.stat().st_size < 1e6
+
+
+def test_the_rows_of_many_variants_are_packed_and_say_the_same(tmp_path, monkeypatch):
+    with Store(build(tmp_path, [Study(variants=6)])) as store:
+        gathered = read_page(store)
+    monkeypatch.setattr("ablation.show.page.inline.MOST_ROWS", 6)
+    few = draw(gathered)
+    monkeypatch.setattr("ablation.show.page.inline.MOST_ROWS", 5)
+    many = draw(gathered)
+    for row in ('id="study-toy-v3"', 'id="study-toy-cmp"', 'class="curves"', 'class="compare"'):
+        assert (row in few, row in many, row in unfolded(many)) == (True, False, True)
+    assert text_of(unfolded(many)) == text_of(unfolded(few))

@@ -36,13 +36,13 @@
       .forEach((row) => body.appendChild(row));
   }
 
-  document.querySelectorAll("table[data-sortable]").forEach((table) => {
+  window.ablation.ready.then(() => document.querySelectorAll("table[data-sortable]").forEach((table) => {
     new Tablesort(table);
     table.addEventListener("afterSort", () => missingLast(table));
     table.querySelectorAll("thead th").forEach((th) => th.removeAttribute("tabindex")); // its button takes the focus
-  });
+  }));
 
-  document.querySelectorAll("[data-filter-for]").forEach((controls) => {
+  window.ablation.ready.then(() => document.querySelectorAll("[data-filter-for]").forEach((controls) => {
     const table = document.getElementById(controls.dataset.filterFor);
     const text = controls.querySelector(".filter");
     const verdict = controls.querySelector(".verdict-filter");
@@ -62,7 +62,7 @@
     text.addEventListener("input", apply);
     if (verdict) verdict.addEventListener("change", apply);
     apply();
-  });
+  }));
 
   // Of the tables by the value of a key one is shown.
   window.ablation.ready.then(() => document.querySelectorAll(".groups").forEach((groups) => {
