@@ -2,10 +2,14 @@
 
     python benchmarks/scale.py                         # 1,000 and 10,000 stages, in a folder that is removed
     python benchmarks/scale.py 1000 100000 --keep DIR  # a folder that was kept is not filled again
+    python benchmarks/scale.py 100000 --variants 1000 --copied   # what reads the database, in minutes
 
 `plan` plans so many stages of `debias`. The rest works on synthetic stage folders (`tests/simulate.py`): 10 variants
 (`--variants`) with as many seeds as it takes, two stages a run, 200 items and 15 final metrics each. The last column is
 the exponent of the CPU time between one size and the next: 1 is linear.
+
+With `--copied` two seeds are simulated and collected, and the rows of all others are made of theirs in the database:
+each eighth item has the other value, and metrics are up to a hundredth larger.
 """
 
 import argparse
@@ -22,6 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that `python benchmarks/scale.py` finds the project
 
+import duckdb  # noqa: E402
+
 from ablation.contract.stage_folder import DATABASE  # noqa: E402
 from ablation.contract.status import left_files  # noqa: E402
 from tests.simulate import Study, simulate  # noqa: E402
@@ -34,7 +40,18 @@ chosen = {"scale": "smoke", "study": "debias", "studies": "debias", "results": s
 each = len(build_plan(load_settings(chosen | {"seeds": "2"})).stages)
 print(len(build_plan(load_settings(chosen | {"seeds": str(round(2 * int(sys.argv[2]) / each))})).stages), "planned")
 """
+ABLATION = ["-m", "ablation"]
 FULL, ONE = "collect", "collect, one stage changed"
+OF_DATABASE = ["sql", "verdicts", "report"]
+# {table: what a copied row has instead of the row's own values, c being the copy}
+COPIED = {
+    "stages": "c.new AS key, t.seed + c.later AS seed",
+    "metrics": "c.new AS key, t.value * (1 + hash(c.new, t.name, t.step) % 1000 / 1e5) AS value",
+    "items": "c.new AS key, abs((hash(c.new, t.item, t.protocol) % 8 = 0)::INT - t.value) AS value",
+    "loaded": "c.new AS key",
+    "provenance": "c.new AS key",
+}
+ONCE = 20  # copies of all variants
 
 
 def fill(results: Path, stages: int, variants: int) -> None:
@@ -43,6 +60,31 @@ def fill(results: Path, stages: int, variants: int) -> None:
     for status in results.rglob("status.json"):
         known = json.loads(status.read_text(encoding="utf-8"))
         status.write_text(json.dumps(known | left_files(status.parent)), encoding="utf-8")
+
+
+def copy_seeds(database: Path, seeds: int) -> None:
+    """Add runs to a collected database, until each variant has so many."""
+    with duckdb.connect(str(database), config={"threads": 1}) as connection:
+        [[have]] = connection.sql("SELECT count(DISTINCT seed) FROM run_stages").fetchall()
+        connection.execute(
+            f"""CREATE TEMP TABLE copies AS SELECT key, i AS number, i * {have} AS later, md5(key || i)[:16] AS new
+                FROM stages, range(1, {seeds // have}) of(i) WHERE seed IS NOT NULL"""
+        )
+        for start in range(1, seeds // have, ONCE):
+            chosen = f"(FROM copies WHERE number BETWEEN {start} AND {start + ONCE - 1}) c"
+            connection.execute(
+                f"""INSERT INTO run_stages BY NAME
+                    SELECT t.* REPLACE (coalesce(c.new, t.key) AS key, t.seed + number * {have} AS seed)
+                    FROM range({start}, least({start + ONCE}, {seeds // have})) of(number)
+                        CROSS JOIN (FROM run_stages WHERE seed < {have}) t LEFT JOIN {chosen} USING (key, number)
+                    ORDER BY number, t.seed, t.variant, t.position"""
+            )
+            for table, values in COPIED.items():
+                columns = "t.* EXCLUDE (device_hours)" if table == "stages" else "t.*"
+                connection.execute(
+                    f"""INSERT INTO {table} BY NAME SELECT {columns} REPLACE ({values})
+                        FROM {table} t JOIN {chosen} USING (key) ORDER BY c.number, t.rowid"""
+                )
 
 
 def measure(command: Sequence[str]) -> tuple[float, float, float]:
@@ -58,16 +100,16 @@ def measure(command: Sequence[str]) -> tuple[float, float, float]:
 
 def steps_of(results: Path, stages: int) -> dict[str, list[str]]:
     """{what is measured: the arguments of Python}, in the order in which it is done."""
-    ablation, folders = ["-m", "ablation"], ["--results", str(results)]
+    folders = ["--results", str(results)]
     reports = ["--reports", str(results.parent / f"reports-{stages}")]
     return {
         "plan": ["-c", PLAN, str(results.parent / "planned"), str(stages)],
-        FULL: [*ablation, "collect", *folders],
-        "collect, nothing changed": [*ablation, "collect", *folders],
-        ONE: [*ablation, "collect", *folders],
-        "sql": [*ablation, "sql", "select count(*) from results", *folders],
-        "verdicts": [*ablation, "verdicts", "toy", *folders],
-        "report": [*ablation, "report", *folders, *reports],
+        FULL: [*ABLATION, "collect", *folders],
+        "collect, nothing changed": [*ABLATION, "collect", *folders],
+        ONE: [*ABLATION, "collect", *folders],
+        "sql": [*ABLATION, "sql", "select count(*) from results", *folders],
+        "verdicts": [*ABLATION, "verdicts", "toy", *folders],
+        "report": [*ABLATION, "report", *folders, *reports],
     }
 
 
@@ -76,6 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", type=int, nargs="*", default=[1_000, 10_000])
     parser.add_argument("--variants", type=int, default=10)
+    parser.add_argument("--copied", action="store_true", help="only what reads the database, of copied rows")
     parser.add_argument("--keep", type=Path, help="a folder to keep, or one that was kept")
     parser.add_argument("--steps", nargs="+", help="only these of what is measured")
     arguments = parser.parse_args()
@@ -86,9 +129,13 @@ def main() -> None:
         for stages in sorted(arguments.stages):
             results = folder / f"results-{stages}"
             if not (results / "plan.json").exists():
-                fill(results, stages, arguments.variants)
+                fill(results, 4 * arguments.variants if arguments.copied else stages, arguments.variants)
+                if arguments.copied:
+                    measure([*ABLATION, "collect", "--results", str(results)])
+                    copy_seeds(results / DATABASE, stages // (2 * arguments.variants))
+            wanted = arguments.steps or (OF_DATABASE if arguments.copied else None)
             for step, command in steps_of(results, stages).items():
-                if arguments.steps and step not in arguments.steps:
+                if wanted and step not in wanted:
                     continue
                 if step == FULL:
                     (results / DATABASE).unlink(missing_ok=True)
