@@ -110,6 +110,7 @@ class Model:
     critic: bool = False
     memory: Any = None
     frozen: bool = False
+    whole_gradients: bool = False  # each device sums up its own, of all weights, until the last micro-batch
 
     @property
     def parameters(self) -> int:
@@ -139,6 +140,8 @@ class Model:
         if not self.frozen:
             parts |= {"adapters": FLOAT * self.trained} if self._lora is not None else {}
             parts |= {"gradients": FLOAT * self.trained, "optimiser": 2 * FLOAT * self.trained}
+            if self.whole_gradients and self.devices > 1:
+                parts["own gradients"] = self.devices * FLOAT * self.trained
         return {f"{self.name}: {name}": ceil(size / self.devices) for name, size in parts.items()}
 
     @property
@@ -159,11 +162,9 @@ class Model:
         """
         shape, again = self.shape, self.precision.activation_checkpointing
         kept, logits = self._kept, predicted * shape.vocab
-        copied_block, copied_head = self._copied(shape.block), self._copied(shape.matrix if predicted else 0)
-        copies = copied_head + shape.layers * copied_block
-        in_backward = copied_head if again else copies
-        # Autocast keeps its copies of weights until the forward pass ends; not where a model is sharded.
-        in_forward = copies if self.devices == 1 else in_backward
+        copied_block, copied_head = self._copied_block, self._copied(shape.matrix if predicted else 0)
+        in_forward = copied_head + shape.layers * copied_block  # autocast keeps them until the forward pass ends
+        in_backward = copied_head if again else in_forward
         activations = shape.layers * (FLOAT * shape.hidden if again else kept) + 12 * shape.hidden  # the last norm's
         # Gradients of the widest layer's output, and of its weights before they are added to earlier rows'.
         widest = self._number * (shape.feed_forward + shape.hidden) + (kept if again else 0)
@@ -181,8 +182,8 @@ class Model:
     def forward(self, name: str, rows: int, tokens: int, *, predicted: int = 0) -> Work:
         """Return the work of a pass without gradient, without the weights; arguments as for `update`."""
         shape, logits = self.shape, predicted * self.shape.vocab
-        block, head = self._copied(shape.block), self._copied(shape.matrix if predicted else 0)
-        always = self._gathered() + (shape.layers * block + head if self.devices == 1 else max(block, head))
+        head = self._copied(shape.matrix if predicted else 0)
+        always = self._gathered() + shape.layers * self._copied_block + head
         state = self._weight * shape.hidden
         return Work(
             name, rows, lambda n: max(self._passing * n * tokens, state * n * tokens + _SCORING * n * logits) + always
@@ -245,13 +246,21 @@ class Model:
         """Return the bytes that autocast's copies of so many weights take."""
         return HALF * parameters if self._mixed and not self._low else 0
 
+    @property
+    def _copied_block(self) -> int:
+        """Return the bytes of autocast's copies of a block's; a divided model's are cast before they are gathered."""
+        return self._copied(self.shape.block) if self.devices == 1 else 0
+
     def _gathered(self, times: int = 1) -> int:
         """Return the bytes of weights that are whole in a pass of a divided model: of two blocks, and what is in none.
 
-        One block is computed, the next is fetched. times: 2 where their gradients are whole as well.
+        One block is computed, the next is fetched, in the precision of the pass. times: 2 where their gradients are
+        whole as well, in that of the weights.
         """
-        whole = self.shape.parameters - max(0, self.shape.layers - 2) * self.shape.block
-        return times * self._weight * whole if self.devices > 1 else 0
+        blocks = min(2, self.shape.layers) * self.shape.block
+        outside = self.shape.parameters - self.shape.layers * self.shape.block
+        weights = self._weight * outside + self._number * blocks
+        return weights + (times - 1) * self._weight * (outside + blocks) if self.devices > 1 else 0
 
 
 def training(

@@ -53,27 +53,32 @@ class MicroBatch:
         (loss if self._counts else 0 * loss).backward()
 
     def run(
-        self, rows: Tensor | Sequence[Any], work: Callable[[Any], T], restart: Callable[[], object] = _nothing
+        self,
+        rows: Tensor | Sequence[Any],
+        work: Callable[[Any], T],
+        restart: Callable[[], object] = _nothing,
+        last: Callable[[bool], object] = _nothing,
     ) -> list[T]:
         """Return what `work` returns for each micro-batch of `rows` (a tensor's first dimension, or a list), in order.
 
         restart: called before the first micro-batch, and again before all rows are done again; zeroes the gradients.
+        last: called before each micro-batch with whether it is the last one.
         Raises OutOfMemory where one row alone does not fit.
         """
 
         def attempt(size: int) -> list[T]:
             restart()
-            found = []
-            for part in self.ranks.parts(len(rows), size):
+            found, parts = [], self.ranks.parts(len(rows), size)
+            for number, part in enumerate(parts, 1):
+                last(number == len(parts))
                 if part.start < part.stop:
                     found.append(work(rows[part]))
                     continue
                 with self._idle():  # fewer rows than the ranks have parts: what they compute together needs this one
-                    work(rows[:1])
-            return found
+                    found.append(work(rows[:1]))
+            return self.ranks.results(len(rows), size, found)
 
-        found = self.retry(-(-len(rows) // self.ranks.size), attempt)
-        return [result for of_rank in self.ranks.gather(found) for result in of_rank]
+        return self.retry(-(-len(rows) // self.ranks.size), attempt)
 
     @contextmanager
     def _idle(self) -> Iterator[None]:

@@ -34,6 +34,7 @@ class State:
             return 0
         unpack(found.tensors, self.modules, self.optimizers, self.generators, stage.ranks)
         self.values.update(found.state)
+        stage.ranks.gather(None)  # all have read their parts
         return found.step
 
 

@@ -36,13 +36,15 @@ class Footprint:
     """Memory of each of a stage's devices, where it has as many as requested: all hold the same.
 
     held: bytes from the first step to the last, by name. host: bytes of the machine's memory for models, of all
-    processes of the stage, at the moment that needs most. notes: what is assumed or not counted.
+    processes of the stage, at the moment that needs most. notes: what is assumed or not counted. reserved: share of a
+    device that something else takes.
     """
 
     held: Mapping[str, int] = field(default_factory=dict)
     works: tuple[Work, ...] = ()
     host: int = 0
     notes: tuple[str, ...] = ()
+    reserved: float = 0.0
 
     @property
     def peak(self) -> int:

@@ -30,7 +30,7 @@ _MOST_DEVICES = 64  # that are tried
 
 @dataclass(frozen=True)
 class Need:
-    """Memory that one kind of stage needs with one configuration. memory: usable bytes of a device; None: unknown.
+    """Memory that one kind of stage needs with one configuration. device: GiB of a device; None: unknown.
 
     module: the study's, by which other configurations and numbers of devices are estimated.
     """
@@ -40,9 +40,14 @@ class Need:
     variant: Variant
     models: Mapping[str, ModelAsset]
     module: Any
-    memory: int | None
+    device: float | None
     devices: int
     footprint: Footprint
+
+    @property
+    def memory(self) -> int | None:
+        """Return the usable bytes of a device; None: unknown."""
+        return None if self.device is None else int((USABLE - self.footprint.reserved) * self.device * GIB)
 
     def estimate(self, config: Any, devices: int) -> Footprint | None:
         """Return what the stage needs with a configuration, on a number of devices; None if it holds no model."""
@@ -84,7 +89,6 @@ def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float
 
     device_memory: GiB of one device. Raises ConfigError where a study's module cannot be imported.
     """
-    memory = None if device_memory is None else int(USABLE * device_memory * GIB)
     found: dict[tuple[str, str, int], Need | None] = {}
     for stage in stages:
         study, devices = plan.studies.get(stage.study), max(1, stage.resources.gpu)
@@ -93,7 +97,7 @@ def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float
             continue
         variant = study.variants[stage.variants[0]]
         models, module = _models(plan, study, variant), _module(study, study.written.footprint)
-        found[address] = Need(stage, study, variant, models, module, memory, devices, Footprint()).on(devices)
+        found[address] = Need(stage, study, variant, models, module, device_memory, devices, Footprint()).on(devices)
     return [need for need in found.values() if need is not None]
 
 

@@ -32,6 +32,13 @@ class Ranks:
         """Return what every rank passed, in order of rank. All must call it."""
         return [found]
 
+    def results(self, rows: int, size: int, found: list[T]) -> list[T]:
+        """Return what all ranks found in their parts, from what is `found` in each of those here. All must call it."""
+        return found
+
+    def reduce_gradients(self, model: Any, now: bool) -> None:
+        """Say whether the next backward pass through a sharded model adds gradients up over ranks."""
+
     def divided(self, things: Sequence[S], work: Callable[[S], T]) -> list[T]:
         """Return `work` of each thing, in order; each is computed by one rank. All must call it."""
         found = [work(thing) for thing in things[self.share(len(things))]]
@@ -48,10 +55,11 @@ class Ranks:
         """Return the model that `make` makes, whole; of several ranks only the first has its weights, until `shard`."""
         return make()
 
-    def shard(self, model: T) -> T:
+    def shard(self, model: T, *, autocast: bool = False) -> T:
         """Return the model sharded: each rank keeps a part of every weight; gradients are summed over ranks.
 
-        The weights are the first rank's. The model passed in must not be used afterwards.
+        The weights are the first rank's. The model passed in must not be used afterwards. autocast: all its forward
+        passes are under bfloat16 autocast.
         """
         return model
 

@@ -108,7 +108,7 @@ class Trainer:
         # By name, so that a size that memory forced is kept from step to step.
         self.memory = {name: stage.micro_batch(config.rollout.batch_size) for name in ("sample", "score")}
         self.actor = self._actor(reference)
-        self.critic = stage.ranks.shard(stage.ranks.build(lambda: self._critic(folder)))
+        self.critic = placement.shard(stage.ranks.build(lambda: self._critic(folder)))
         self.critic_learner = Learner.adamw(
             self.critic,
             lr=settings.critic_lr,
@@ -137,6 +137,7 @@ class Trainer:
                 config.rollout,
                 Responder(self.student, self.tokenizer, placement),
                 folder,
+                learners=learners.values(),
                 version=lambda: steps_taken(self.student),
             ),
         )

@@ -27,7 +27,7 @@ def run(stage: Stage) -> None:
     seed = with_run_seed(settings.seed, stage.seed)
     tokenizer = word_tokenizer(task.words or ())
     model = stage.ranks.build(lambda: build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding))
-    model = stage.ranks.shard(model)
+    model = placement.shard(model)
     problems = read_problems(stage.inputs["data"] / WORKED)
     rows = partial(rows_of_step, len(problems), settings.batch_size, purpose="base", seed=seed)
     train_on_responses(

@@ -47,7 +47,7 @@ def run(stage: Stage) -> None:
             scorer = stage.ranks.build(partial(ValueModel.load, critic, placement, sees_token=True))
             if stage.ranks.rank == 0:  # which has its weights
                 measured.add(scorer.state_dict(), critic)
-            scorer = stage.ranks.shard(scorer)
+            scorer = placement.shard(scorer)
         # Numbers of its own for each student: what sampling adds to a prompt's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         found = measure(

@@ -9,7 +9,7 @@ from ablation.contract.footprint import Footprint, ModelAsset
 from trainers.footprint import Model, Shape, shape_of, share, training
 from trainers.gad.config import GadConfig
 from trainers.policy.footprint import TRIED as OF_POLICY
-from trainers.policy.footprint import engine_notes, evaluating, reinforcing, scratch_shape
+from trainers.policy.footprint import evaluating, reinforcing, reserved_by, scratch_shape
 
 PROMPT, RESPONSE = 512, 256  # tokens, where the configuration gives no limit
 TRIED = {**OF_POLICY, "seqkd.memory.lora": {"rank": 16}}
@@ -33,9 +33,10 @@ def footprint(stage: str, config: GadConfig, models: Mapping[str, ModelAsset], d
         return replace(_supervised(stage, config, student, tokens, devices), notes=notes)
     critic = shape_of(models, "reward_model") if config.critic.init == "reward_model" else student
     if stage in ("warmup", "gad"):
-        learns = Model("student", student, config.precision, devices, memory=config.memory)
+        whole = config.update.reduces == "minibatch"
+        learns = Model("student", student, config.precision, devices, memory=config.memory, whole_gradients=whole)
         made = _adversarial(stage, config, learns, critic, tokens)
-        return replace(made, notes=notes + engine_notes(config.rollout))
+        return replace(made, notes=notes, reserved=reserved_by(config.rollout))
     scored = stage == "evaluate" and (config.warmup.enabled or config.gad.enabled)
     scorer = Model("critic", critic, config.precision, devices, critic=True) if scored else None
     rows, sizes = config.evaluate.batch_size, {"prompt": tokens.prompt, "response": tokens.measured}
@@ -79,7 +80,7 @@ def _adversarial(stage: str, config: GadConfig, student: Model, critic: Shape, t
     responses, group = rollout.prompts * rollout.group_size, rollout.group_size
     reference = student.reference if getattr(config, stage)._has_reference else None
     sizes = {"prompt": tokens.prompt, "response": tokens.response, "measured": tokens.measured}
-    scores = replace(student, name="critic", shape=critic, critic=True)
+    scores = replace(student, name="critic", shape=critic, critic=True, whole_gradients=False)
     prompts = share(ceil(rollout.prompts / config.update.minibatches), config.critic.micro_batch, devices)
     works = [
         *reinforcing(config, student, reference, responses, **sizes),

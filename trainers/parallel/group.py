@@ -6,26 +6,36 @@ what all rows of a minibatch count (`trainers.micro_batch`), so gradients are su
 """
 
 import io
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import is_dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from transformers import PreTrainedModel
 
 from ablation.runner.ranks import Ranks
-from trainers.parallel.weights import random_state, rollout_copy, send_weights, set_random_state, without_weights
+from trainers.parallel.weights import (
+    LINEAR,
+    random_state,
+    rollout_copy,
+    send_weights,
+    set_random_state,
+    without_weights,
+)
 from trainers.tensor_files import TensorFiles
 
 T = TypeVar("T")
-PATIENCE = timedelta(minutes=30)  # of a rank for the others; one that dies ends them all much sooner
+# Of a rank for the others, where all do the same, and where each has work of its own: loading, saving, sampling. What
+# happens to one that dies does not wait for this.
+TOGETHER, PATIENCE = timedelta(minutes=2), timedelta(minutes=30)
 
 
 class Group(Ranks):
@@ -42,7 +52,7 @@ class Group(Ranks):
             torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         distributed.init_process_group(backend, timeout=PATIENCE)
-        mesh = init_device_mesh(device.type, (int(os.environ["WORLD_SIZE"]),))
+        mesh = DeviceMesh.from_group(distributed.new_group(timeout=TOGETHER), device.type)
         return cls(mesh, distributed.new_group(backend="gloo", timeout=PATIENCE), halvings)
 
     def leave(self) -> None:
@@ -52,11 +62,12 @@ class Group(Ranks):
 
     def parts(self, rows: int, size: int) -> list[slice]:
         """Return this rank's rows in parts of nearly equal size; an empty one where there are fewer rows than ranks."""
-        passes = -(-rows // (size * self.size))
-        number = passes * self.size
-        edges = [rows * index // number for index in range(number + 1)] if number else []
-        mine = range(self.rank * passes, (self.rank + 1) * passes)
-        return [slice(edges[index], edges[index + 1]) for index in mine]
+        every = self._every_part(rows, size)
+        return every[self.share(len(every))]
+
+    def _every_part(self, rows: int, size: int) -> list[slice]:
+        number = -(-rows // (size * self.size)) * self.size
+        return [slice(rows * index // number, rows * (index + 1) // number) for index in range(number)]
 
     def share(self, count: int) -> slice:
         """Return which of so many things are this rank's; none may be."""
@@ -73,6 +84,25 @@ class Group(Ranks):
             return storage if location == "cpu" else storage.cuda(torch.cuda.current_device())
 
         return [torch.load(io.BytesIO(each), map_location=place, weights_only=False) for each in received]
+
+    def results(self, rows: int, size: int, found: list[T]) -> list[T]:
+        """Return what the parts of all ranks gave that have rows; scalars in one collective, without the host."""
+        full = [part.start < part.stop for part in self._every_part(rows, size)]
+        leaves = [leaf for each in found for leaf in _leaves(each)]
+        if not all(isinstance(leaf, Tensor) and leaf.dim() == 0 for leaf in leaves):
+            every = [each for of_rank in self.gather(found) for each in of_rank]
+        elif leaves:
+            mine = torch.stack([leaf.detach().to(self._mesh.device_type, torch.float64) for leaf in leaves])
+            numbers = mine.new_empty(self.size, len(mine))
+            distributed.all_gather(list(numbers), mine, group=self._mesh.get_group())
+            every = [_with(found[0], iter(of_part)) for of_part in numbers.view(len(full), -1)]
+        else:  # nothing, of each
+            every = found * self.size
+        return [each for each, there in zip(every, full, strict=True) if there]
+
+    def reduce_gradients(self, model: Any, now: bool) -> None:
+        """Say whether the next backward pass adds gradients up over ranks, or each keeps its own, whole."""
+        model.set_requires_gradient_sync(now)
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over ranks, the same bits in all."""
@@ -96,13 +126,25 @@ class Group(Ranks):
         set_random_state(self.same(random_state()))
         return made
 
-    def shard(self, model: T) -> T:
-        """Shard a model, block by block, in place, with the first rank's weights; no rank gets more than its block."""
+    def shard(self, model: T, *, autocast: bool = False) -> T:
+        """Shard a model, block by block, in place, with the first rank's weights; no rank gets more than its block.
+
+        What autocast casts in a block, its linear layers, is cast before it is gathered. Norms, which it computes in
+        float32, are gathered with what is outside of the blocks.
+        """
         assert isinstance(model, nn.Module)
-        modules: list[nn.Module] = [*_blocks(model), model]
-        for each in modules:
-            send_weights(each, self._mesh)
-            fully_shard(each, mesh=self._mesh, reshard_after_forward=True)  # the outermost too: others work meanwhile
+        distributed.barrier(self._objects)  # all have read theirs
+        blocks = list(_blocks(model))
+        inside = {part for block in blocks for part in block.modules() if not autocast or isinstance(part, LINEAR)}
+        low = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+        # The outermost too, since others work before it is needed again.
+        share: Any = partial(fully_shard, mesh=self._mesh, reshard_after_forward=True)
+        send_weights(model, self._mesh, without=inside)
+        share(model, ignored_params={each for part in inside for each in part.parameters(recurse=False)})
+        for block in blocks:
+            send_weights(block, self._mesh)
+            there = {each for each in block.parameters() if isinstance(each, DTensor)}
+            share(block, ignored_params=there, mp_policy=low if autocast else MixedPrecisionPolicy())
         for module in _sharded(model):
             module.set_force_sum_reduction_for_comms(True)  # gloo has no sum that divides
             module.set_gradient_divide_factor(1.0)
@@ -165,6 +207,7 @@ class Group(Ranks):
         folder.mkdir(parents=True, exist_ok=True)
         if self.rank == 0:
             model.save_pretrained(folder, state_dict=weights)
+        distributed.barrier(self._objects)
 
     def kept(self, tensor: Tensor) -> Tensor:
         """Return all of a tensor on the first rank's CPU, and nothing elsewhere; no other rank ever has all of it."""
@@ -176,6 +219,25 @@ class Group(Ranks):
         parts = [torch.empty_like(here) for _ in range(self.size)] if self.rank == 0 else None
         distributed.gather(here, parts, dst=0, group=self._mesh.get_group())
         return nothing if parts is None else torch.cat([part.cpu() for part in parts])[: tensor.shape[0]]
+
+
+def _leaves(found: Any) -> Iterator[Any]:
+    """Yield what maps and statistics hold, in order."""
+    if isinstance(found, dict) or is_dataclass(found):
+        for each in (found if isinstance(found, dict) else vars(found)).values():
+            yield from _leaves(each)
+    elif found is not None:
+        yield found
+
+
+def _with(found: Any, leaves: Iterator[Tensor]) -> Any:
+    """Return the same with other leaves, in the precision of its own."""
+    if isinstance(found, dict):
+        return {name: _with(each, leaves) for name, each in found.items()}
+    if is_dataclass(found):
+        kind: Any = type(found)
+        return kind(*(_with(each, leaves) for each in vars(found).values()))
+    return None if found is None else next(leaves).to(found.dtype)
 
 
 def _rows(tensor: DTensor) -> slice:

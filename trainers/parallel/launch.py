@@ -26,6 +26,7 @@ from ablation.runner.job import Job, parse
 
 OUTCOME = "ranks.json"
 LESS_MEMORY = "out of memory"
+STACK = "stack of rank"  # begins the name of the file of a rank that was ended
 _MOST_HALVINGS = 30
 
 
@@ -111,6 +112,10 @@ def launch(count: int, arguments: Sequence[str]) -> int:
         reason = f"rank {rank} ended with exit status {error.failures[rank].exitcode}"
         write_outcome(parse(arguments).out, "failed", reason, machine=True, over=bool(killed))
         return 1
+    finally:
+        for path in sorted(Path(os.environ["ABLATION_SCRATCH"]).glob(f"{STACK}*")):
+            if stack := path.read_text():
+                print(f"{path.name}:\n{stack}", file=sys.stderr, flush=True)
     return 0
 
 

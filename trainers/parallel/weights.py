@@ -8,7 +8,7 @@ file holds them: a rotary embedding's frequencies are computed. So are flags, ho
 import random
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,12 +46,12 @@ def without_weights() -> Iterator[None]:
         nn.Module.register_parameter, nn.Module.to = register, to  # type: ignore[method-assign]
 
 
-def send_weights(module: nn.Module, mesh: DeviceMesh) -> None:
-    """Give every rank the first one's weights of a module that are not sharded yet, on its device."""
+def send_weights(module: nn.Module, mesh: DeviceMesh, without: Collection[nn.Module] = ()) -> None:
+    """Give every rank, on its device, the first one's weights of a module that are not sharded yet, `without` some."""
     sent: dict[nn.Parameter, nn.Parameter] = {}
     first = mesh.get_rank() == 0
     for each in module.modules():
-        for name, parameter in each._parameters.items():
+        for name, parameter in () if each in without else each._parameters.items():
             if parameter is None or isinstance(parameter, DTensor):
                 continue
             if parameter not in sent:

@@ -4,7 +4,9 @@ The first rank writes the stage's files and talks to the terminal; what the othe
 """
 
 import errno
+import faulthandler
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +19,7 @@ from ablation.contract.process import end_with_parent
 from ablation.runner.job import Job, check_modules, hold_code, known_modules, read_job
 from ablation.runner.lifetime import end_on_signals, keep_freed_memory, prepare_process
 from ablation.runner.run import build_stage, outcome_of
-from trainers.parallel.launch import LESS_MEMORY, write_outcome
+from trainers.parallel.launch import LESS_MEMORY, STACK, write_outcome
 
 if TYPE_CHECKING:
     from ablation.runner.stage import Stage
@@ -27,7 +29,10 @@ def main(argv: Sequence[str]) -> int:
     """Run one rank; return the exit status. The first that fails says why in `ranks.json`."""
     end_with_parent()
     end_on_signals()
-    job, rank = read_job(argv), int(os.environ["RANK"])
+    job, rank, scratch = read_job(argv), int(os.environ["RANK"]), Path(os.environ["ABLATION_SCRATCH"])
+    stack = (scratch / f"{STACK} {rank}").open("w")
+    faulthandler.enable(stack)  # NCCL's watchdog aborts
+    faulthandler.register(signal.SIGTERM, stack, chain=True)  # where it is when the launcher ends it
     job.threads = max(1, job.threads // int(os.environ["LOCAL_WORLD_SIZE"]))
     prepare_process(job.threads)
     keep_freed_memory()
@@ -36,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     log = open_log(job.out / "log.txt", job.plan["stage"] + (f" rank {rank}" if rank else ""))
     own = job
     if rank:
-        own = replace(job, out=Path(os.environ["ABLATION_SCRATCH"]) / str(rank))
+        own = replace(job, out=scratch / str(rank))
         own.out.mkdir()
     return _run(own, job.out, log, rank)
 
@@ -45,14 +50,17 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
     from trainers.micro_batch import OneRankOutOfMemory
 
     said = f"rank {rank}: " if rank else ""
-    short: list[str] = []
+    short, late = list[str](), list[str]()
     begun: list[Stage] = []
 
     def work() -> tuple[str, str]:
         try:
             _train(job, log, rank, begun)
-        except OneRankOutOfMemory as error:
-            short.append(said + str(error))
+        except RuntimeError as error:
+            if isinstance(error, OneRankOutOfMemory):
+                short.append(said + str(error))
+            elif "Timed out waiting" in str(error):  # gloo's words; NCCL aborts the process
+                late.append(f"rank {rank} waited too long for another; log.txt says where each rank was")
             raise
         return "ok", ""
 
@@ -65,6 +73,8 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
         return 1
     if short:
         write_outcome(out, LESS_MEMORY, short[0])
+    elif late:
+        write_outcome(out, "failed", late[0], machine=True, over=True)
     elif rank == 0 or state == "failed":
         write_outcome(out, state, said + reason if reason else "")
     return int(state == "failed")

@@ -193,6 +193,10 @@ class UpdateOf(_Strict):
     micro_batch: int | None = Field(
         default=None, ge=1, description="Responses per forward and backward pass; null: a minibatch."
     )
+    reduces: Annotated[Literal["micro_batch", "minibatch"], Absent("micro_batch")] = Field(
+        default="micro_batch",
+        description="When devices add up gradients; minibatch: less traffic, 4 bytes a parameter more on each.",
+    )
     betas: tuple[float, float] = Field(default=(0.9, 0.99), description="For AdamW.")
     weight_decay: float = Field(default=0.0, ge=0, description="For AdamW.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
@@ -346,8 +350,9 @@ class OverlongPenalty(_Strict):
 class Precision(_Strict):
     """Memory and speed of larger models."""
 
-    compute: Literal["float32", "bfloat16"] = Field(
-        default="float32", description="bfloat16: autocast with float32 weights."
+    compute: Literal["float32", "tf32", "bfloat16"] = Field(
+        default="float32",
+        description="tf32: float32 with TF32 products on NVIDIA devices; bfloat16: autocast with float32 weights.",
     )
     activation_checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass.")
 

@@ -54,7 +54,7 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
     if scorer is not None:
         scoring = scorer.forward("rewards", _SCORED_AT_ONCE, prompt + response)
         made = replace(made, held={**made.held, **scorer.held_to_score}, works=(*made.works, scoring))
-    return replace(made, notes=(assumed, *engine_notes(config.rollout)))
+    return replace(made, notes=(assumed,), reserved=reserved_by(config.rollout))
 
 
 def _warm_start(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
@@ -80,7 +80,8 @@ def _reward_model(config: PolicyConfig, policy: Shape, prompt: int, devices: int
 
 def _reinforce(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
     response, responses = config.sampling.max_new_tokens, config.rollout.responses
-    model = Model("policy", policy, config.precision, devices, memory=config.memory)
+    whole = config.update.reduces == "minibatch"
+    model = Model("policy", policy, config.precision, devices, memory=config.memory, whole_gradients=whole)
     reference, models = model.reference if config.kl.coef > 0 else None, [model]
     works = reinforcing(config, model, reference, responses, prompt=prompt, response=response, measured=response)
     if config.advantage.kind == "gae":
@@ -130,10 +131,9 @@ def evaluating(
     return Footprint(held, tuple(works), host)
 
 
-def engine_notes(rollout: Any) -> tuple[str, ...]:
-    """Return what is not known of the sampler."""
-    vllm = rollout.engine == "vllm"
-    return ("not counted: vLLM, which takes rollout.vllm.memory_share of a device",) if vllm else ()
+def reserved_by(rollout: Any) -> float:
+    """Return the share of a device that the sampler takes."""
+    return rollout.vllm.memory_share if rollout.engine == "vllm" else 0.0
 
 
 def scratch_shape(scratch: Scratch, task: Any) -> Shape:

@@ -27,6 +27,7 @@ class Learner:
     optimizer: torch.optim.Optimizer
     max_grad_norm: float = 1.0
     memory: MicroBatch = field(default_factory=MicroBatch)
+    reduces: str = "micro_batch"  # after which several ranks add up their gradients; or minibatch
 
     @classmethod
     def adamw(
@@ -38,11 +39,12 @@ class Learner:
         weight_decay: float = 0.0,
         max_grad_norm: float = 1.0,
         memory: MicroBatch | None = None,
+        reduces: str = "micro_batch",
     ) -> "Learner":
         """Return a learner with a new AdamW over all parameters that learn."""
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         made = torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
-        return cls(model, made, max_grad_norm, memory or MicroBatch())
+        return cls(model, made, max_grad_norm, memory or MicroBatch(), reduces)
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -65,14 +67,27 @@ class Learner:
         `memory.backward`.
         Without rows all gradients are 0, not None: AdamW goes on with its momentum.
         """
-        results = self.memory.run(rows, backward, lambda: self.optimizer.zero_grad(set_to_none=True))
+        ranks, each = self.memory.ranks, self.reduces == "micro_batch"
+        results = self.memory.run(
+            rows,
+            backward,
+            lambda: self.optimizer.zero_grad(set_to_none=True),
+            lambda last: ranks.reduce_gradients(self.model, each or last),
+        )
         if len(rows) == 0:
             for parameter in self._parameters():  # a sharded model's own may be whole at the moment
                 if parameter.requires_grad:
                     parameter.grad = torch.zeros_like(parameter)
-        norm = self.memory.ranks.whole(nn.utils.clip_grad_norm_(self._parameters(), self.max_grad_norm))
+        norm = ranks.whole(nn.utils.clip_grad_norm_(self._parameters(), self.max_grad_norm))
         self.optimizer.step()
         return results, norm
+
+    def allocate(self) -> None:
+        """Take the memory of gradients and optimiser states before the first step, as that leaves them."""
+        for parameter in self._parameters():
+            parameter.grad, mean, square = (torch.zeros_like(parameter) for _ in range(3))
+            step = torch.zeros((), device=parameter.device)
+            self.optimizer.state[parameter] = {"step": step, "exp_avg": mean, "exp_avg_sq": square}
 
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
@@ -80,7 +95,7 @@ class Learner:
 
 def learner_of(stage: Stage, model: nn.Module, lr: float, update: UpdateOf) -> Learner:
     """Return a learner with the settings of a study's updates."""
-    settings = update.model_dump(include={"betas", "weight_decay", "max_grad_norm"})
+    settings = update.model_dump(include={"betas", "weight_decay", "max_grad_norm", "reduces"})
     return Learner.adamw(model, lr=lr, memory=stage.micro_batch(update.micro_batch), **settings)
 
 

@@ -145,13 +145,13 @@ def merged(model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
 def save(model: PreTrainedModel, folder: Path, ranks: Ranks) -> None:
     """Write the merged model as transformers would, whole, once. All ranks must call it."""
     weights = dict(merged(model, ranks))
-    if ranks.rank > 0:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder, state_dict=weights)
-    path = folder / "config.json"  # says in which precision the frozen weights were
-    described = json.loads(path.read_text(encoding="utf-8")) | {"dtype": "float32"}
-    path.write_text(json.dumps(described, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    if ranks.rank == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        model.save_pretrained(folder, state_dict=weights)
+        path = folder / "config.json"  # says in which precision the frozen weights were
+        described = json.loads(path.read_text(encoding="utf-8")) | {"dtype": "float32"}
+        path.write_text(json.dumps(described, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    ranks.gather(None)  # none goes on, to wait for the first where all compute together
 
 
 class Adapters:

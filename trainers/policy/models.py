@@ -35,13 +35,18 @@ class Placement:
 
     @classmethod
     def of(cls, devices: list[str], precision: Precision, ranks: Ranks = ALONE, adapters: Any = None) -> "Placement":
-        """Return the placement on the stage's device, that of this rank."""
+        """Return the placement on the stage's device, that of this rank; say how devices multiply float32 matrices."""
+        torch.backends.cuda.matmul.allow_tf32 = precision.compute == "tf32"
         return cls(torch.device(devices[0]), precision, ranks, adapters)
 
     @property
     def before_sharding(self) -> torch.device:
         """Return where a model is loaded: several ranks move it to their devices in parts."""
         return self.device if self.ranks.size == 1 else torch.device("cpu")
+
+    def shard(self, model: Any) -> Any:
+        """Return a model whose forward passes are in `autocast`, sharded over the ranks."""
+        return self.ranks.shard(model, autocast=self.precision.compute == "bfloat16")
 
     def autocast(self) -> AbstractContextManager[None]:
         """Return the context of a forward: bfloat16 arithmetic where the precision asks for it.
@@ -170,13 +175,13 @@ def load_learner(
     if settings is None:
         model = load_trained(folder, placement)
         copied = frozen_copy(model, placement) if reference else None
-        return ranks.shard(model), copied
+        return placement.shard(model), copied
     adapters, device, precision = placement.adapters, placement.before_sharding, placement.precision
 
     def adapted() -> PreTrainedModel:
         return adapters.adapt(load_policy(folder, device, precision), settings, precision, seed=seed or 0)
 
-    model = ranks.shard(ranks.build(adapted))
+    model = placement.shard(ranks.build(adapted))
     return model, adapters.reference(model) if reference else None
 
 

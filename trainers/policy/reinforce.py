@@ -81,6 +81,7 @@ class Trainer:
         self.critic: Critic | None = None
         if isinstance(config.advantage, Gae):
             self.critic = self._critic(config.advantage.critic, folder, placement)
+        learners = {"policy": self.actor.learner} | ({} if self.critic is None else {"critic": self.critic.learner})
         self.sampler = Sampler(
             model=self.policy,
             tokenizer=self.tokenizer,
@@ -93,10 +94,15 @@ class Trainer:
             reward_function=stage.parts.get("reward_function"),
             penalty=self._penalty(),
             memory=stage.micro_batch(config.rollout.batch_size),
-            engine=start_engine(stage, config.rollout, Responder(self.policy, self.tokenizer, placement), folder),
+            engine=start_engine(
+                stage,
+                config.rollout,
+                Responder(self.policy, self.tokenizer, placement),
+                folder,
+                learners=learners.values(),
+            ),
         )
         self.measured = stage.micro_batch(config.evaluate.batch_size)
-        learners = {"policy": self.actor.learner} | ({} if self.critic is None else {"critic": self.critic.learner})
         self.rates = [(learner, learner.optimizer.defaults["lr"]) for learner in learners.values()]
         # One generator per purpose: a variant that draws more of one kind gets the same numbers of the others.
         self.generators = {

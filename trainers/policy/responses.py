@@ -1,6 +1,6 @@
 """Sampled responses to prompts: token ids in, sequences and texts out, as many at once as memory allows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences, concatenate
 from trainers.policy.config import Sampled
+from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.policy.rollout import sample_all
 from trainers.policy.spread import Distinct, sample_evenly
@@ -133,14 +134,23 @@ class Responder:
 
 
 def start_engine(
-    stage: Stage, rollout: Sampled, responder: Responder, folder: Path, version: Callable[[], int] = int
+    stage: Stage,
+    rollout: Sampled,
+    responder: Responder,
+    folder: Path,
+    *,
+    learners: Iterable[Learner],
+    version: Callable[[], int] = int,
 ) -> Responds | None:
     """Return what samples instead of the policy itself, if anything does.
 
-    folder: holds the model's configuration. version: tells how many updates the trained weights have seen.
+    folder: holds the model's configuration. learners: what they need of the device is taken first. version: tells how
+    many updates the trained weights have seen.
     """
     if rollout.engine == "own":
         return None
+    for learner in learners:
+        learner.allocate()
     engine: Responds = stage.parts["engine"](
         responder.model,
         responder.tokenizer,

@@ -47,7 +47,7 @@ def train(stage: Stage) -> None:
     tokenizer = prepare_tokenizer(load_tokenizer(folder))
     model = stage.ranks.build(lambda: new_classifier(folder, placement.before_sharding, config.precision, seed))
     model.config.pad_token_id = tokenizer.pad_token_id
-    model = stage.ranks.shard(model)
+    model = placement.shard(model)
     held_out = torch.arange(len(texts)) // settings.samples % HELD_OUT == 0
     rows = (~held_out).nonzero()[:, 0]
     classifier = _Classifier(model, tokenizer, placement)

@@ -35,7 +35,7 @@ class RewardModel:
             model.config.pad_token_id = self.tokenizer.pad_token_id
             return model.to(placement.before_sharding).eval().requires_grad_(False)
 
-        self.model = ranks.shard(ranks.build(load))
+        self.model = placement.shard(ranks.build(load))
         self.memory = MicroBatch(batch_size, ranks=ranks)
 
     @torch.no_grad()

@@ -134,7 +134,7 @@ class TokenRewardModel:
         def load() -> ValueModel:
             return ValueModel.from_reward_model(folder, placement, policy).requires_grad_(False)
 
-        self.model = ranks.shard(ranks.build(load))
+        self.model = placement.shard(ranks.build(load))
         self.device, self.memory = placement.device, MicroBatch(batch_size, ranks=ranks)
 
     @torch.no_grad()
@@ -156,12 +156,11 @@ class TokenRewardModel:
 
 def build_critic(folder: Path, placement: Placement, memory: Memory, seed: int | None) -> ValueModel:
     """Return the value model that starts from the body of the policy in `folder`."""
-    ranks = placement.ranks
 
     def make() -> ValueModel:
         return ValueModel.from_causal(folder, placement, sees_token=False).with_adapters(memory, seed)
 
-    return ranks.shard(ranks.build(make))
+    return placement.shard(placement.ranks.build(make))
 
 
 class Estimate(NamedTuple):

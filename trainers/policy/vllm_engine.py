@@ -89,6 +89,7 @@ class VllmEngine:
 
     def hand_over(self) -> None:
         """Give the engine the weights as they are now; all ranks must call it."""
+        self.placement.ranks.gather(None)  # the first time, all engines have started
         self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
         if self.on_cpu:
             self.llm.apply_model(_repack_output)
@@ -171,7 +172,7 @@ class VllmEngine:
             )
         arguments: dict[str, Any] = {
             "load_format": "dummy",  # the trained weights come with the first rollout
-            "dtype": self.placement.precision.compute,
+            "dtype": self.placement.precision.compute.replace("tf32", "float32"),
             "max_model_len": self.longest,
             "skip_tokenizer_init": True,  # it is given tokens, and gives tokens
             "logprobs_mode": "processed_logprobs",  # at the temperature of sampling

@@ -39,7 +39,7 @@ def run(stage: Stage) -> None:
         tokenizer = word_tokenizer(task.words)
         seed = with_run_seed(config.warm_start.seed, stage.seed)
         made = stage.ranks.build(lambda: build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding))
-        model = stage.ranks.shard(made)
+        model = placement.shard(made)
     problems = read_problems(stage.inputs["task_data"] / "warm.jsonl")
     train(stage, model, tokenizer, task, problems, settings=config.warm_start, placement=placement)
     save_policy(stage.out / POLICY, model, tokenizer, stage.ranks)

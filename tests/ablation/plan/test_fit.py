@@ -3,13 +3,14 @@
 import json
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ablation.cli.main import main
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
-from ablation.contract.footprint import GIB
+from ablation.contract.footprint import GIB, Footprint
 from ablation.plan.build import build_plan
 from ablation.plan.fit import USABLE, check_fit, fullest, needs_of, problem_of
 from ablation.plan.retry import states_of
@@ -58,7 +59,7 @@ def test_what_does_not_fit_is_refused_before_any_job_and_nothing_is_written(tmp_
 def test_a_refused_retry_sets_no_failure_aside(tmp_path):
     plan = plan_of("gad", tmp_path, retry="failed", gpus=8, device_memory=48)
     end(plan, "seqkd", "failed")
-    with pytest.raises(ConfigError, match=r"needs 71\.5 GiB"):
+    with pytest.raises(ConfigError, match=r"needs 70\.2 GiB"):
         prepare(plan, states_of(plan))
     assert "failed" in {state.state for state in states_of(plan).values()}
 
@@ -92,6 +93,16 @@ def test_student_critic_and_reference_are_as_by_hand():
     # The student of an evaluation is whole on each, its critic is divided.
     other = needs(planned("gad"))["evaluate"]
     assert held(other.on(8)) == 2 * student + -(-4 * critic // 8)
+
+
+@pytest.mark.parametrize(("reserved", "usable", "fits"), [(0.0, 0.97, True), (0.4, 0.57, False)])
+def test_what_something_else_takes_of_a_device_is_not_usable(reserved, usable, fits, monkeypatch):
+    held = Footprint({"weights": 50 * GIB}, reserved=reserved)
+    monkeypatch.setattr("ablation.plan.fit._module", lambda *_: SimpleNamespace(footprint=lambda *_: held))
+    plan = planned("gspo")
+    need = needs_of(plan, plan.content.stages, device_memory=80)[0]
+    assert need.memory == int(usable * 80 * GIB)
+    assert need.fits_device is fits
 
 
 def test_what_has_ended_or_is_not_selected_is_not_refused(tmp_path):

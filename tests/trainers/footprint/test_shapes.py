@@ -187,6 +187,30 @@ def size(work):
     return work.of_rows(work.rows)
 
 
+def test_an_engine_takes_its_share_where_it_samples():
+    config = PolicyConfig(rollout={"engine": "vllm", "vllm": {"memory_share": 0.3}})
+    shares = {name: of_policy(name, config, {}, 1).reserved for name in ("warm_start", "reinforce", "evaluate")}
+    assert shares == {"warm_start": 0, "reinforce": 0.3, "evaluate": 0}
+    assert of_policy("reinforce", PolicyConfig(), {}, 1).reserved == 0
+
+
+def test_gradients_that_are_added_up_once_are_whole_on_each_of_several_devices():
+    parameters = scratch_shape(Scratch(), PolicyConfig().task).parameters
+    once = PolicyConfig(update={"reduces": "minibatch"})
+    for devices, more in ((1, 0), (4, 4 * parameters)):
+        each, later = (of_policy("reinforce", config, {}, devices).held for config in (PolicyConfig(), once))
+        assert sum(later.values()) - sum(each.values()) == more
+
+
+def test_a_divided_model_in_bfloat16_gathers_two_blocks_in_half_and_copies_nothing_but_the_output_matrix():
+    """By hand: whole are two blocks of 28, the embedding and the output matrix, and their gradients."""
+    mixed = Precision(compute="bfloat16", activation_checkpointing=True)
+    divided = Model("", QWEN_7B, mixed, 2).update("", 1, 100, predicted=100)
+    block, matrix = QWEN_7B.block, 152_064 * 3_584
+    gathered, gradients = 2 * 2 * block + 4 * 2 * matrix, 4 * (2 * block + 2 * matrix)
+    assert divided.of_rows(0) == gathered + gradients + 4 * 18_944 * 3_584 + 2 * matrix
+
+
 def asset(*sources):
     return Asset.model_validate({"kind": "model", "sources": list(sources)})
 

@@ -28,10 +28,17 @@ from trainers.state import State
 RANKS = join
 
 
+def asleep():
+    time.sleep(1000)
+
+
 def run(stage):
     config, ranks = stage.config, stage.ranks
     torch.manual_seed(0)
-    model = ranks.shard(torch.nn.Linear(3, 5).to(stage.devices[0]))
+    model = torch.nn.Linear(3, 5).to(stage.devices[0])
+    if config.mode == "slow" and ranks.rank == 1:
+        time.sleep(25)
+    model = ranks.shard(model)
     rows = torch.randn(7, 3).to(stage.devices[0])
     learner = Learner.adamw(model, lr=0.1, memory=stage.micro_batch(4))
     state = State({"model": model}, {"optimizer": learner.optimizer}, {}, {"seen": 0})
@@ -61,6 +68,11 @@ def run(stage):
             while not (out / "ranks.json").exists():
                 pass
             os.kill(os.getpid(), 9)
+        if step == 2 and config.mode == "hang" and ranks.rank == 1:
+            asleep()
+        if step == 2 and config.mode == "slow":
+            model.save_pretrained = lambda *_, **__: time.sleep(25)
+            ranks.save(model, stage.out / "model")
         if step == 2 and config.mode == "diverge":
             raise Diverged("collapsed")
         time.sleep(config.pause)
@@ -207,3 +219,38 @@ def test_a_killed_stage_takes_its_ranks_along_and_goes_on_with_another_number_of
     assert metrics(out) == pytest.approx(alone, abs=1e-5)
     steps = {line.rpartition(" ")[2] for line in (out / "log.txt").read_text().splitlines() if "resumed after" in line}
     assert len(steps) == 2  # each went further than the one before it
+
+
+def test_a_rank_that_hangs_ends_all_and_the_log_says_where_each_was(tmp_path):
+    out = write(tmp_path, mode="hang")
+    code = tmp_path / "toy_trainer.py"
+    shorter = (
+        "from datetime import timedelta\nfrom trainers.parallel import group\ngroup.TOGETHER = timedelta(seconds=20)\n"
+    )
+    code.write_text(shorter + code.read_text())
+    began = time.monotonic()
+    done = run(out)
+    log = (out / "log.txt").read_text()
+    assert done.returncode == 74, done.stderr + log
+    assert "rank 0 waited too long for another" in done.stderr
+    assert not (out / "status.json").exists()
+    assert time.monotonic() - began < 300  # not the half hour
+    hung = log.partition("stack of rank 1:\n")[2]
+    assert f'File "{code}", line' in hung
+    assert "in asleep" in hung
+    waiting = log.partition("Traceback")[2].partition("stack of rank")[0]  # of the rank that gave up
+    assert "learner.py" in waiting
+    assert not of_stage(out, "trainers.parallel")
+
+
+@pytest.mark.parallel
+def test_a_rank_that_has_work_of_its_own_is_waited_for(tmp_path):
+    """The first one saves a model, or comes late to what all load: longer than ranks wait for each other in a step."""
+    out = write(tmp_path, mode="slow")
+    code = tmp_path / "toy_trainer.py"
+    shorter = (
+        "from datetime import timedelta\nfrom trainers.parallel import group\ngroup.TOGETHER = timedelta(seconds=20)\n"
+    )
+    code.write_text(shorter + code.read_text())
+    run(out)
+    assert status(out)["state"] == "ok", (out / "log.txt").read_text()

@@ -7,11 +7,16 @@ import json
 import os
 import sys
 import tempfile
+from collections import Counter
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -79,12 +84,14 @@ def weights(ranks, module):
     return {name: ranks.whole(value).clone() for name, value in module.state_dict().items()}
 
 
-def policy(ranks, make, *, checkpointing=False, adapters=None, **update):
+def policy(ranks, make, *, checkpointing=False, adapters=None, compute="float32", allocate=False, **update):
     """Three updates of a policy by GSPO, with a reference and an entropy bonus."""
     settings = Update(**{"lr": 1e-2, "epochs": 3, "minibatches": 1, "entropy_coef": 0.01, **update})
-    model, placement = build(make), Placement.of([DEVICE], Precision(), ranks)
+    model, placement = build(make), Placement.of([DEVICE], Precision(compute=compute), ranks)
     sequences = responses(model)
-    reference = None if adapters else frozen_copy(model, placement).double()
+    model = model if compute == "float32" else model.float()
+    reference = None if adapters else frozen_copy(model, placement)
+    reference = reference.double() if reference is not None and compute == "float32" else reference
     with torch.no_grad():
         old = batched_logps(model, sequences, 1.0, None)
     if checkpointing:
@@ -93,10 +100,13 @@ def policy(ranks, make, *, checkpointing=False, adapters=None, **update):
         from trainers.policy import lora
 
         lora.adapt(model.requires_grad_(False), adapters, placement.precision, seed=8).double()
-    model = ranks.shard(model)
+    model = placement.shard(model)
     if adapters:
         reference = lora.Reference(model)
-    learner = Learner.adamw(model, lr=settings.lr, memory=MicroBatch(settings.micro_batch, ranks=ranks))
+    memory = MicroBatch(settings.micro_batch, ranks=ranks)
+    learner = Learner.adamw(model, lr=settings.lr, memory=memory, reduces=settings.reduces)
+    if allocate:
+        learner.allocate()
     objective = objective_of(PolicyConfig(update=settings, ratio="gspo"))
     actor = Actor(learner, objective, settings, placement, reference=reference)
     advantages = torch.randn(16, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(DEVICE)
@@ -104,6 +114,49 @@ def policy(ranks, make, *, checkpointing=False, adapters=None, **update):
     batch = Batch(sequences, advantages, old, found.reference_logps)
     metrics = actor.learn(batch, kl_coef=0.1, generator=torch.Generator().manual_seed(2))
     return metrics, weights(ranks, model) | optimizer_states(ranks, learner)
+
+
+def gradients(ranks, make):
+    """One update in bfloat16, by micro-batches of the same rows whatever the number of ranks: the first moments.
+
+    Weights follow the sign of each, also where it is nearly 0.
+    """
+    metrics, tensors = policy(ranks, make, compute="bfloat16", micro_batch=4, epochs=1)
+    return metrics, {name: tensor for name, tensor in tensors.items() if name.endswith("/exp_avg")}
+
+
+class Collectives(TorchDispatchMode):
+    """Counts them by name. (CommDebugMode of torch does so too, but loses its way where FSDP2 hooks into modules.)"""
+
+    def __init__(self, counts):
+        super().__init__()
+        self.counts = counts
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(issubclass(each, DTensor) for each in types):
+            return NotImplemented  # until it is about the tensors here
+        if func.namespace in ("c10d", "_c10d_functional") and "_wrap" not in str(func) and "wait" not in str(func):
+            self.counts[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def watched(ranks, **update):
+    """What goes on in a step of several ranks: collectives, and in what precision a block has its weights."""
+    counts, dtypes, step = Counter(), {}, Learner.step
+
+    def look(module, _, name):
+        dtypes[name] = str(module.weight.dtype)
+
+    def counted(learner, *arguments):
+        for name, module in learner.model.named_modules():
+            if name.startswith("model.layers.1.") and getattr(module, "weight", None) is not None:
+                module.register_forward_pre_hook(partial(look, name=type(module).__name__))
+        with Collectives(counts):
+            return step(learner, *arguments)
+
+    with patch.object(Learner, "step", counted):
+        policy(ranks, qwen2, micro_batch=4, epochs=1, **update)
+    return counts | dtypes
 
 
 def optimizer_states(ranks, learner):
@@ -235,6 +288,10 @@ CASES = {
     "untied": lambda ranks: policy(ranks, llama, micro_batch=3, minibatches=2),
     "gpt2": lambda ranks: policy(ranks, gpt2, micro_batch=2),
     "checkpointing": lambda ranks: policy(ranks, qwen2, checkpointing=True, micro_batch=2),
+    "reduced once": lambda ranks: policy(ranks, llama, micro_batch=3, minibatches=2, reduces="minibatch"),
+    "allocated early": lambda ranks: policy(ranks, qwen2, allocate=True),
+    "bfloat16": lambda ranks: gradients(ranks, llama),
+    "bfloat16, gpt2": lambda ranks: gradients(ranks, gpt2),
     "fewer rows than parts": lambda ranks: policy(ranks, qwen2, minibatches=5, micro_batch=1, epochs=1),
     "fewer rows than ranks": lambda ranks: policy(ranks, qwen2, minibatches=16, epochs=1),
     "ppo critic": ppo_critic,
@@ -269,6 +326,9 @@ def main(out, cases):
     for name, case in cases.items():
         metrics[name], found = case(ranks)
         tensors |= {f"{name}/{key}": value.detach().cpu().clone().contiguous() for key, value in found.items()}
+    if ranks is not ALONE:
+        metrics["watched"] = watched(ranks)
+        metrics["watched, bfloat16"] = watched(ranks, compute="bfloat16", reduces="minibatch")
     if ranks.rank == 0:
         save_file(tensors, out / "tensors.safetensors")
         (out / "metrics.json").write_text(json.dumps(metrics))
