@@ -164,7 +164,7 @@ def take_steps(arguments: argparse.Namespace, out: Path) -> int:
     model = build(arguments)
     batch = rows_of(arguments, model.config.vocab_size).to(name)
     placement = Placement.of([name], Precision(compute=arguments.compute), ranks)
-    model = ranks.shard(model.to(name))
+    model = placement.shard(model.to(name))
     memory = MicroBatch(arguments.micro_batch, ranks=ranks)
     learner = Learner.adamw(model, lr=LEARNING_RATE, memory=memory)
     gradients: dict[str, torch.Tensor] = {}

@@ -5,8 +5,9 @@
     device.waits, device.alerts
 
 Refuses what CUDA refuses, with torch's words; counts what makes the host wait for the device, as
-`torch.cuda.set_sync_debug_mode` does; keeps the names of what torch warns of in its deterministic mode. Views share
-their storage, and with it the label. A copy to the host that does not block holds nonsense until the host waits.
+`torch.cuda.set_sync_debug_mode` does, and what is put at places by number (`puts`); keeps the names of what torch warns
+of in its deterministic mode. Views share their storage, and with it the label. A copy to the host that does not block
+holds nonsense until the host waits.
 """
 
 import sys
@@ -66,7 +67,7 @@ class Pretended(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.waits, self.alerts = Counter(), set()
+        self.waits, self.alerts, self.puts = Counter(), set(), 0
         self._pending, self._target, self._backward = [], None, False
 
     def __enter__(self):
@@ -157,6 +158,7 @@ class Pretended(TorchDispatchMode):
         across = packet is aten.copy_ and is_on_device(args[0]) != is_on_device(args[1])
         if across and not (kwargs.get("non_blocking") or args[2:] == (True,)):
             self.wait("copy_")
+        self.puts += packet in PUT
         if packet is aten.index or packet in PUT:
             indices = [each for each in args[1] if each is not None]
             masks = any(each.dtype in (torch.bool, torch.uint8) for each in indices)

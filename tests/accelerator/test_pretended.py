@@ -147,17 +147,21 @@ def drawn(model, prompts, limit, eos=-1):
 @pytest.mark.parametrize("plain", [True, False])
 @pytest.mark.parametrize("draw", [drawn, evenly])
 def test_a_token_makes_nobody_wait(draw, plain, model, prompts, monkeypatch):
-    """However long the responses are: one look at which rows have ended for each block of tokens."""
+    """However long the responses are: one look at which rows have ended for each block of tokens.
+
+    What was drawn is put into its place once a block, too: at most four tensors of it.
+    """
     if not plain:
         monkeypatch.setattr("trainers.policy.decode.is_plain", lambda model: False)
-    found = {}
+    found, puts = {}, {}
     for limit in (rollout.BLOCK, 3 * rollout.BLOCK):
         with Pretended() as device:
             model.to("cuda:0")
             draw(model, [each.to("cuda:0") for each in prompts], limit)
             model.to("cpu")
-        found[limit] = sum(device.waits.values())
+        found[limit], puts[limit] = sum(device.waits.values()), device.puts
     assert found[3 * rollout.BLOCK] - found[rollout.BLOCK] == 2
+    assert 0 < puts[3 * rollout.BLOCK] - puts[rollout.BLOCK] <= 2 * 4
 
 
 @pytest.mark.parametrize("draw", [drawn, evenly])

@@ -15,6 +15,7 @@ from trainers.policy import reinforce
 from trainers.policy.actor import LIMITS, sampler_gap
 from trainers.policy.batch import token_logps
 from trainers.policy.config import PolicyConfig, Precision, Update
+from trainers.policy.models import Placement
 from trainers.stage import Diverged
 from trainers.tasks.interface import read_problems
 
@@ -127,3 +128,10 @@ def test_measuring_the_gap_changes_no_other_number(prepared, tmp_path, monkeypat
     expected = trainer(tmp_path / "without", prepared).step(0, problems)
     assert set(found) - set(expected) == set(NAMES)
     assert all(found[name] == value for name, value in expected.items() if not name.startswith("time/"))
+
+
+def test_products_are_of_tf32_where_that_is_declared():
+    for compute in ("tf32", "bfloat16", "float32"):
+        Placement.of(["cpu"], Precision(compute=compute))
+        assert torch.backends.cuda.matmul.allow_tf32 is (compute == "tf32")
+        assert compute in LIMITS
