@@ -1,10 +1,9 @@
 """Simulated studies with known truth: coverage of the intervals, false verdicts, power at the minimal detectable
 effect.
 
-The slow cases hold the promises of docs/statistics.md; the fast ones are the same with fewer replicates and wider
-bounds. Values are 0/1: an item's latent ease is shared by all runs (`item`), by a variant's runs (`variant`), the
-rest is new in every run; a run's rate has a normal shift of its own (`seed_sd`). Bounds allow for three standard
-errors of simulation.
+They hold the promises of docs/statistics.md; sizes.py says with how many replicates. Values are 0/1: an item's latent
+ease is shared by all runs (`item`), by a variant's runs (`variant`), the rest is new in every run; a run's rate has a
+normal shift of its own (`seed_sd`).
 """
 
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-import pytest
 from scipy.stats import norm
 
 from ablation.judge.power import minimal_detectable_effect
 from ablation.judge.significance import Noise, holm, look_weights, sequential_p
 from ablation.judge.statistics import contrast
+from tests.simulations.sizes import assert_shares, sized
 
 TARGET = {"target": 0.5}
 
@@ -54,8 +53,8 @@ class World:
         return float(distance[1] - distance[0])
 
 
-def coverage(world: World, replicates: int) -> float:
-    rng, truth = np.random.default_rng(11), world.truth()
+def coverage(world: World, replicates: int, number: int) -> float:
+    rng, truth = np.random.default_rng([11, number]), world.truth()
     inside = 0
     for _ in range(replicates):
         numbers = contrast(world.draw(rng), (1, -1), world.direction, replicates=200)
@@ -63,9 +62,14 @@ def coverage(world: World, replicates: int) -> float:
     return inside / replicates
 
 
-def false_verdicts(world: World, replicates: int, looks: tuple[int, ...] = ()) -> float:
+def assert_covered(worlds: dict[str, World], replicates: int, low: float, high: float) -> None:
+    found = {name: coverage(world, replicates, number) for number, (name, world) in enumerate(worlds.items())}
+    assert_shares(found, replicates, low, high)
+
+
+def false_verdicts(world: World, replicates: int, looks: tuple[int, ...] = (), number: int = 0) -> float:
     """Share of studies, a tree of edges with no true effect, with any Holm-adjusted p at most 0.05."""
-    rng = np.random.default_rng(12)
+    rng = np.random.default_rng([12, number])
     weights = look_weights(looks) if looks else {}
     wrong = 0
     for _ in range(replicates):
@@ -85,12 +89,8 @@ def _p(values: list[np.ndarray], direction: Any) -> float:
     return contrast(values, (1, -1), direction, replicates=200).p
 
 
-def error(rate: float, replicates: int) -> float:
-    return 3 * sqrt(rate * (1 - rate) / replicates)
-
-
-LINEAR = [
-    pytest.param(World((0.7, 0.65), seeds, seed_sd=sd, item=item, variant=variant), id=f"{name}-{seeds}")
+LINEAR = {
+    f"{name}-{seeds}": World((0.7, 0.65), seeds, seed_sd=sd, item=item, variant=variant)
     for seeds in (2, 3, 5, 10)
     for name, sd, item, variant in [
         ("items-and-seeds", 0.02, 0.5, 0.2),
@@ -98,14 +98,14 @@ LINEAR = [
         ("seeds-only", 0.08, 0.9, 0.0),
         ("independent", 0.0, 0.0, 0.0),
     ]
-]
-AWAY = [
-    pytest.param(World((0.6, 0.65), seeds, TARGET, seed_sd=sd, variant=0.2, items=(253, 500, 77)), id=f"sd{sd}-{seeds}")
+}
+AWAY = {
+    f"sd{sd}-{seeds}": World((0.6, 0.65), seeds, TARGET, seed_sd=sd, variant=0.2, items=(253, 500, 77))
     for seeds in (2, 3, 5, 10)
     for sd in (0.0, 0.02)
-]
-NEAR = [
-    pytest.param(World(rates, seeds, TARGET, seed_sd=sd, item=item, variant=variant), id=f"{name}-{seeds}")
+}
+NEAR = {
+    f"{name}-{seeds}": World(rates, seeds, TARGET, seed_sd=sd, item=item, variant=variant)
     for seeds in (2, 5, 10)
     for name, rates, sd, item, variant in [
         ("child-at-target", (0.5, 0.6), 0.0, 0.5, 0.2),
@@ -114,64 +114,51 @@ NEAR = [
         ("both-near", (0.51, 0.51), 0.02, 0.5, 0.2),
         ("opposite-sides", (0.48, 0.52), 0.0, 0.9, 0.05),
     ]
+}
+WITHOUT_EFFECT: list[tuple[World, tuple[int, ...]]] = [
+    (World((0.7,) * 7, 2, seed_sd=0.05, item=0.9, variant=0.02), ()),
+    (World((0.7,) * 7, 3, seed_sd=0.02), ()),
+    (World((0.7,) * 7, 5), ()),
+    (World((0.6,) * 7, 5, TARGET, seed_sd=0.02, items=(150, 77)), ()),
+    (World((0.51,) * 7, 5, TARGET, seed_sd=0.02, items=(150, 77)), ()),
+    (World((0.52, 0.48, 0.48, 0.52, 0.52), 8, TARGET, item=0.9, variant=0.05), ()),
+    (World((0.7,) * 5, 8, seed_sd=0.03), (3, 5, 8)),
+    (World((0.6,) * 5, 8, TARGET, seed_sd=0.02), (3, 5, 8)),
 ]
 
 
-def test_coverage_fast():
-    world = World((0.7, 0.65), 3, seed_sd=0.02, variant=0.2)
-    assert abs(coverage(world, 300) - 0.95) <= 0.02 + error(0.95, 300)
-
-
-def test_false_verdicts_fast():
-    world = World((0.6,) * 4, 3, TARGET, seed_sd=0.02)
-    assert false_verdicts(world, 80) <= 0.05 + error(0.05, 80)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("world", [*LINEAR, *AWAY])
-def test_intervals_cover_93_to_97_percent(world):
+@sized(fast=12, slow=100, long=1000)
+def test_intervals_cover_93_to_97_percent(replicates):
     """With two seeds Cochran and Cox's rule covers up to 98%."""
-    found, replicates = coverage(world, 1000), 1000
-    upper = 0.98 if world.seeds == 2 else 0.97
-    assert 0.93 - error(0.93, replicates) <= found <= upper + error(upper, replicates)
+    for worlds in (LINEAR, AWAY):
+        two = {name: world for name, world in worlds.items() if world.seeds == 2}
+        assert_covered(two, replicates, 0.93, 0.98)
+        assert_covered({name: world for name, world in worlds.items() if name not in two}, replicates, 0.93, 0.97)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("world", NEAR)
-def test_intervals_near_the_target_cover_at_least_93_percent(world):
+@sized(slow=80, long=600)
+def test_intervals_near_the_target_cover_at_least_93_percent(replicates):
     """Where a distance may fold, no interval is exact; ours is wide rather than wrong."""
-    assert coverage(world, 600) >= 0.93 - error(0.93, 600)
+    assert_covered(NEAR, replicates, 0.93, 1.0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("world", "looks"),
-    [
-        (World((0.7,) * 7, 2, seed_sd=0.05, item=0.9, variant=0.02), ()),
-        (World((0.7,) * 7, 3, seed_sd=0.02), ()),
-        (World((0.7,) * 7, 5), ()),
-        (World((0.6,) * 7, 5, TARGET, seed_sd=0.02, items=(150, 77)), ()),
-        (World((0.51,) * 7, 5, TARGET, seed_sd=0.02, items=(150, 77)), ()),
-        (World((0.52, 0.48, 0.48, 0.52, 0.52), 8, TARGET, item=0.9, variant=0.05), ()),
-        (World((0.7,) * 5, 8, seed_sd=0.03), (3, 5, 8)),
-        (World((0.6,) * 5, 8, TARGET, seed_sd=0.02), (3, 5, 8)),
-    ],
-)
-def test_false_better_or_worse_at_most_alpha_per_study(world, looks):
-    replicates = 300
-    assert false_verdicts(world, replicates, looks) <= 0.05 + error(0.05, replicates)
+@sized(fast=6, slow=40, long=300)
+def test_false_better_or_worse_at_most_alpha_per_study(replicates):
+    found = {f"{n}": false_verdicts(world, replicates, looks, n) for n, (world, looks) in enumerate(WITHOUT_EFFECT)}
+    assert_shares(found, replicates, high=0.05)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("seeds", "sd", "item"), [(3, 0.02, 0.5), (5, 0.02, 0.5), (10, 0.02, 0.5), (5, 0.05, 0.8)])
-def test_power_at_the_minimal_detectable_effect(seeds, sd, item):
-    """The effect is the one reported at the mean of what 200 studies estimate as variances: at nearly the true ones."""
-    rng = np.random.default_rng(13)
-    null = World((0.6, 0.6), seeds, seed_sd=sd, item=item, items=(300,))
-    noises = [contrast(null.draw(rng), (1, -1), "max", replicates=200).noise for _ in range(200)]
-    by_seed = float(np.mean([noise.seed_variance for noise in noises]))
-    by_item = float(np.mean([noise.item_variance for noise in noises]))
-    effect = minimal_detectable_effect(Noise(by_seed, seeds - 1, by_item), 0.05)
-    world = World((0.6 + effect, 0.6), seeds, seed_sd=sd, item=item, items=(300,))
-    found = np.mean([_p(world.draw(rng), "max") <= 0.05 for _ in range(600)])
-    assert 0.74 <= found <= 0.86
+@sized(slow=150, long=600)
+def test_power_at_the_minimal_detectable_effect(replicates):
+    """The effect is the one reported at the mean of what many studies estimate as variances: nearly the true ones."""
+    shares = {}
+    for number, (seeds, sd, item) in enumerate([(3, 0.02, 0.5), (5, 0.02, 0.5), (10, 0.02, 0.5), (5, 0.05, 0.8)]):
+        rng = np.random.default_rng([13, number])
+        null = World((0.6, 0.6), seeds, seed_sd=sd, item=item, items=(300,))
+        noises = [contrast(null.draw(rng), (1, -1), "max", replicates=200).noise for _ in range(replicates // 3)]
+        by_seed = float(np.mean([noise.seed_variance for noise in noises]))
+        by_item = float(np.mean([noise.item_variance for noise in noises]))
+        effect = minimal_detectable_effect(Noise(by_seed, seeds - 1, by_item), 0.05)
+        world = World((0.6 + effect, 0.6), seeds, seed_sd=sd, item=item, items=(300,))
+        shares[f"{seeds}-{sd}"] = float(np.mean([_p(world.draw(rng), "max") <= 0.05 for _ in range(replicates)]))
+    assert_shares(shares, replicates, 0.79, 0.81)

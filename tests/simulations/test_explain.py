@@ -1,7 +1,6 @@
 """Effects with known truth: what `explain` names, of all combinations, a fraction and groups."""
 
 import re
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from ablation.judge.explain import explain, explain_groups, next_cuts
 from ablation.judge.factorial import design
 from tests.ablation.judge.studies import measurements
+from tests.simulations.sizes import assert_shares, sized
 
 SEED_SD, ITEM_SD, SHARED_SD = 0.02, 0.2, 0.02  # of a run; of a run's item; of what a variant does to an item
 
@@ -50,38 +50,40 @@ def named(found):
     return {factor for part in found.parts if part.shown and len(part.sets[0]) == 1 for factor in part.sets[0]}
 
 
-REPLICATES = 60
-
-
-@pytest.mark.parametrize("n", [3, 7])
-def test_factors_are_named_as_they_are(n):
-    rng, letters = np.random.default_rng(n), "abcdefg"[:n]
-    expected = {"none": set(), "sparse": {1}, "dense": set(range(n)), "interacting": {0, 2}}
-    right, false, covered, words = Counter(), Counter(), 0, {}
-    for name, truth in TRUTHS.items():
-        for _ in range(REPLICATES):
-            found = explained(rng, n, truth)
-            right[name] += named(found) == expected[name]
-            false[name] += bool(named(found) - expected[name])
-            false[f"{name}, joint"] += any(
-                part.shown and len(part.sets[0]) > 1 and frozenset({0, 2}) not in part.sets for part in found.joint
+@sized(fast=5, slow=15, long=60)
+def test_factors_are_named_as_they_are(replicates):
+    right, false, covered = {}, {}, {}
+    for n in (3, 7) if replicates > 5 else (3,):
+        rng, letters, words = np.random.default_rng(n), "abcdefg"[:n], {}
+        expected = {"none": set(), "sparse": {1}, "dense": set(range(n)), "interacting": {0, 2}}
+        for name, truth in TRUTHS.items():
+            every = [explained(rng, n, truth) for _ in range(replicates)]
+            right[f"{name} of {n}"] = np.mean([named(found) == expected[name] for found in every])
+            false[f"{name} of {n}"] = np.mean([bool(named(found) - expected[name]) for found in every])
+            false[f"{name} of {n}, joint"] = np.mean(
+                [
+                    any(p.shown and len(p.sets[0]) > 1 and frozenset({0, 2}) not in p.sets for p in found.joint)
+                    for found in every
+                ]
             )
             if name == "sparse":
-                covered += found.parts[1].low <= 0.08 <= found.parts[1].high
-            words[name] = found.in_words(letters)
-    assert max(false.values()) <= 0.13 * REPLICATES, false  # at most 5% by design; 13% is improbable then
-    assert min(right.values()) >= 0.75 * REPLICATES, right
-    assert covered >= 0.88 * REPLICATES
-    assert words["none"] == "no effect is shown, neither of all changes together nor of one of them"
-    assert words["sparse"].startswith("b (")
-    assert "carries the effect" in words["sparse"]
-    assert words["dense"].startswith("the effect is spread over ")
-    assert re.search("a and c( or [a-g] and [a-g])* do more together than apart", words["interacting"])
+                parts = [found.parts[1] for found in every]
+                covered[f"of {n}"] = np.mean([part.low <= 0.08 <= part.high for part in parts])
+            words[name] = every[-1].in_words(letters)
+        assert words["none"] == "no effect is shown, neither of all changes together nor of one of them"
+        assert words["sparse"].startswith("b (")
+        assert "carries the effect" in words["sparse"]
+        assert words["dense"].startswith("the effect is spread over ")
+        assert re.search("a and c( or [a-g] and [a-g])* do more together than apart", words["interacting"])
+    assert_shares(false, replicates, high=0.05)
+    assert_shares(right, replicates, low=0.85)
+    assert_shares(covered, replicates, low=0.95)
 
 
-def test_groups_find_the_few_of_many():
+@sized(slow=15, long=60)
+def test_groups_find_the_few_of_many(replicates):
     rng, right, false, spread, runs = np.random.default_rng(5), 0, 0, 0, []
-    for _ in range(REPLICATES):
+    for _ in range(replicates):
         found, count = by_groups(rng, 20, lambda run: 0.12 * (3 in run) + 0.12 * (16 in run))
         right += named(found) == {3, 16}
         false += bool(named(found) - {3, 16})
@@ -90,10 +92,9 @@ def test_groups_find_the_few_of_many():
         false += bool(named(nothing))
         dense, _ = by_groups(rng, 20, lambda run: 0.01 * len(run))
         spread += dense.in_words([*"abcdefghijklmnopqrst"]).startswith("the effect is spread")
-    assert right >= 0.75 * REPLICATES
-    assert false <= 0.13 * 2 * REPLICATES
+    assert_shares({"right": right / replicates, "spread": spread / replicates}, replicates, low=0.85)
+    assert_shares({"false": false / 2 / replicates}, 2 * replicates, high=0.05)
     assert np.mean(runs) <= 12  # of the 21 that one at a time takes
-    assert spread >= 0.75 * REPLICATES
 
 
 def test_shares_add_up_and_an_interaction_is_shared_equally():

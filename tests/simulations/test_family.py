@@ -13,7 +13,7 @@ import pytest
 from ablation.judge.edges import judge_edges
 from ablation.judge.measurements import Measurements
 from tests.ablation.judge.studies import measurements
-from tests.simulations.test_coverage import error
+from tests.simulations.sizes import assert_shares, error, sized
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class World:
         return measurements(values, parents, margin=1e-6, **analysis)
 
 
-def false_words(world: World, replicates: int, **analysis) -> float:
+def false_words(world: World, replicates: int, number: int, **analysis) -> float:
     """Share of false words among those found, mean over studies; without any effect, that of studies with a word.
 
     With an effect, only every third edge has one.
     """
-    rng, shares = np.random.default_rng(21), []
+    rng, shares = np.random.default_rng([21, number]), []
     for _ in range(replicates):
         edges = judge_edges(world.measure(world.draw(rng), **analysis))
         means = world.means()
@@ -128,19 +128,10 @@ SCENARIOS = [  # with those of tests/simulations/test_items.py, RARE
 ]
 
 
-def named(value) -> str:
-    return str(value).replace(" ", "") if isinstance(value, World) else "-".join(value)
-
-
-@pytest.mark.parametrize(("world", "analysis"), SCENARIOS, ids=named)
-def test_false_words_are_at_most_6_percent_fast(world, analysis):
-    assert false_words(world, 25, **analysis) <= 0.06 + error(0.06, 25)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("world", "analysis"), SCENARIOS, ids=named)
-def test_false_words_are_at_most_6_percent(world, analysis):
-    assert false_words(world, 300, **analysis) <= 0.06 + error(0.06, 300)
+@sized(fast=3, slow=15, long=300)
+def test_false_words_are_at_most_6_percent(replicates):
+    found = {f"{n}: {case}": false_words(case[0], replicates, n, **case[1]) for n, case in enumerate(SCENARIOS)}
+    assert_shares(found, replicates, high=0.06)
 
 
 @pytest.mark.slow

@@ -3,13 +3,12 @@
 from math import sqrt
 
 import numpy as np
-import pytest
 from scipy import stats
 
 from ablation.judge.edges import judge_edges
 from ablation.judge.gate import answers
 from tests.ablation.judge.studies import lineage, measurements
-from tests.simulations.test_coverage import error
+from tests.simulations.sizes import assert_shares, sized
 from tests.simulations.test_family import World
 
 EASE = 0.8
@@ -69,17 +68,10 @@ SCENARIOS = {
 }
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_change_that_is_worse_by_the_margin_passes_in_at_most_5_percent_fast(name):
-    make, world = SCENARIOS[name]
-    assert passed(make, 25, **world) <= 0.05 + error(0.05, 25)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_change_that_is_worse_by_the_margin_passes_in_at_most_5_percent(name):
-    make, world = SCENARIOS[name]
-    assert passed(make, 400, **world) <= 0.05 + error(0.05, 400)
+@sized(fast=8, slow=25, long=400)
+def test_a_change_that_is_worse_by_the_margin_passes_in_at_most_5_percent(replicates):
+    found = {name: passed(make, replicates, **world) for name, (make, world) in SCENARIOS.items()}
+    assert_shares(found, replicates, high=0.05)
 
 
 def test_a_change_without_effect_mostly_passes():

@@ -1,11 +1,10 @@
 """How often guardrails are said to hold that do not, and how often they are where nothing is lost."""
 
 import numpy as np
-import pytest
 
 from ablation.config.study_schema import Guardrail
 from ablation.judge.gate import as_guardrail, guard
-from tests.simulations.test_coverage import error
+from tests.simulations.sizes import assert_shares, sized
 from tests.simulations.test_gate import MARGIN, STAR, of_items, of_lost_items, of_seeds
 
 
@@ -35,17 +34,10 @@ SCENARIOS = {
 }
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_guardrail_that_is_broken_by_its_margin_holds_in_at_most_5_percent_fast(name):
-    make, world = SCENARIOS[name]
-    assert held(make, 25, **world) <= 0.05 + error(0.05, 25)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_guardrail_that_is_broken_by_its_margin_holds_in_at_most_5_percent(name):
-    make, world = SCENARIOS[name]
-    assert held(make, 400, **world) <= 0.05 + error(0.05, 400)
+@sized(fast=6, slow=25, long=400)
+def test_a_guardrail_that_is_broken_by_its_margin_holds_in_at_most_5_percent(replicates):
+    found = {name: held(make, replicates, **world) for name, (make, world) in SCENARIOS.items()}
+    assert_shares(found, replicates, high=0.05)
 
 
 def test_guardrails_of_a_change_without_effect_mostly_hold():

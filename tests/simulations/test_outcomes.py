@@ -5,7 +5,7 @@ import pytest
 
 import ablation
 from ablation.judge.outcomes import Outcome
-from tests.simulations.test_coverage import error
+from tests.simulations.sizes import assert_shares, sized
 
 SAMPLES, K = 4, 2
 
@@ -24,9 +24,11 @@ def words(replicates, items=300, **outcome):
     return found
 
 
-def test_the_same_pass_at_k_is_no_difference_where_the_means_differ():
-    assert words(3) == ["better"] * 3
-    assert np.mean([word in ("better", "worse") for word in words(25, pass_at=K)]) <= 0.05 + error(0.05, 25)
+@sized(fast=6, slow=25)
+def test_the_same_pass_at_k_is_no_difference_where_the_means_differ(replicates):
+    assert words(2) == ["better"] * 2
+    wrong = np.mean([word in ("better", "worse") for word in words(replicates, pass_at=K)])
+    assert_shares({"pass@2": wrong}, replicates, high=0.05)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from ablation.judge.edges import Correction, judge_edges
 from ablation.judge.planning import MOST_SEEDS, fewest_seeds, of_draws, split
 from tests.ablation.judge.studies import lineage, measurements
+from tests.simulations.sizes import assert_shares, sized
 
 SEED_SD, ITEM_SD, SHARED_SD = 0.02, 0.2, 0.05  # of a run; of a run's item; of what a variant does to an item
 
@@ -45,8 +45,8 @@ def deciding_with_more_samples(replicates, *, seeds, items, effect, samples, pla
 
 
 def deciding(replicates, *, pilot_seeds, pilot_items, items, effect, **world):
-    """Share of the plans whose study finds the effect, and the mean number of seeds that they asked for."""
-    rng, found, seeds = np.random.default_rng(41), [], []
+    """Share of the plans whose study finds the effect."""
+    rng, found = np.random.default_rng(41), []
     for _ in range(replicates):
         pilot = drawn(rng, seeds=pilot_seeds, items=pilot_items, effect=effect, **world)
         edges = judge_edges(pilot)
@@ -54,8 +54,7 @@ def deciding(replicates, *, pilot_seeds, pilot_items, items, effect, **world):
         planned = fewest_seeds(split(edges[0]), effect, items, lambda _, level=level: level, 0.8) or MOST_SEEDS
         study = drawn(rng, seeds=planned, items=items, effect=effect, **world)
         found.append(judge_edges(study)[0].detail == "better")
-        seeds.append(planned)
-    return float(np.mean(found)), float(np.mean(seeds))
+    return float(np.mean(found))
 
 
 SCENARIOS = {  # the share that decided, of 150 plans
@@ -66,13 +65,17 @@ SCENARIOS = {  # the share that decided, of 150 plans
 }
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_of_plans_that_promise_80_percent_75_to_88_decide(name):
-    found, _ = deciding(150, **({"pilot_items": 200, "items": 200} | SCENARIOS[name]))
-    assert 0.75 <= found <= 0.88
+SAMPLES = {
+    f"{samples} samples, then {planned}": {"samples": samples, "planned": planned}
+    for samples, planned in ((2, 8), (8, 2))
+}
 
 
-@pytest.mark.parametrize(("samples", "planned"), [(2, 8), (8, 2)])
-def test_of_plans_with_other_samples_than_the_pilot_75_to_88_percent_decide(samples, planned):
-    found = deciding_with_more_samples(150, seeds=5, items=100, effect=0.03, samples=samples, planned=planned)
-    assert 0.75 <= found <= 0.88
+@sized(slow=30, long=150)
+def test_of_plans_that_promise_80_percent_75_to_88_decide(replicates):
+    plain = {"pilot_items": 200, "items": 200}
+    found = {name: deciding(replicates, **(plain | world)) for name, world in SCENARIOS.items()}
+    more = {"seeds": 5, "items": 100, "effect": 0.03}
+    found |= {name: deciding_with_more_samples(replicates, **more, **world) for name, world in SAMPLES.items()}
+    assert 0.75 <= np.mean([*found.values()]) <= 0.88, found
+    assert_shares(found, replicates, 0.8, 0.83)

@@ -9,7 +9,8 @@ import pytest
 from ablation.config.study_schema import Analysis
 from ablation.judge.significance import enough, share_otherwise
 from ablation.judge.statistics import contrast
-from tests.simulations.test_coverage import TARGET, World, error
+from tests.simulations.sizes import assert_shares, error, sized
+from tests.simulations.test_coverage import TARGET, World
 
 MARGIN = 0.03
 PLAN = Analysis(value="hit", protocol="edited", subsets=["all"], direction="max", margin=MARGIN)
@@ -46,12 +47,11 @@ def test_five_seeds_call_idle_changes_equivalent():
     assert equivalent(0.0, 5, 100) >= 0.9
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seeds", [5, 10, 20])
-def test_what_is_said_of_the_seeds_is_wrong_in_5_percent(seeds):
+@sized(slow=100, long=300)
+def test_what_is_said_of_the_seeds_is_wrong_in_5_percent(replicates):
     """`in at least 55% of seeds`: of changes that act in 45% of them, 5% are called equivalent, and fewer of more."""
-    share = share_otherwise(seeds, PLAN.alpha)
-    assert equivalent(share, seeds, 300) <= 0.05 + error(0.05, 300)
+    shares = {str(seeds): equivalent(share_otherwise(seeds, PLAN.alpha), seeds, replicates) for seeds in (5, 10, 20)}
+    assert_shares(shares, replicates, high=0.05)
 
 
 def skewed(seeds, replicates):
@@ -64,19 +64,18 @@ def skewed(seeds, replicates):
     return worse / replicates, better / replicates
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
-def test_skewed_seeds_err_on_the_side_of_most_seeds(seeds):
+@sized(slow=100, long=400)
+def test_skewed_seeds_err_on_the_side_of_most_seeds(replicates):
     """A known limit, held where it is: Student's t of few skewed effects errs in up to 18%, on one side."""
-    worse, better = skewed(seeds, 400)
-    assert worse <= 0.15 + error(0.15, 400)
-    assert better <= 0.025 + error(0.025, 400)
+    found = {str(seeds): skewed(seeds, replicates) for seeds in (2, 3, 5, 10)}
+    assert_shares({seeds: worse for seeds, (worse, _) in found.items()}, replicates, high=0.15)
+    assert_shares({seeds: better for seeds, (_, better) in found.items()}, replicates, high=0.025)
 
 
-@pytest.mark.slow
-def test_opposite_sides_of_the_target_err_as_promised_at_small_levels():
-    """Both arms are 0.03 from the target; before, 1.1% erred at the level 0.005, five times the level at 0.001."""
-    world, replicates = World((0.47, 0.53), 8, TARGET, item=0.9, variant=0.02, items=(800,)), 800
+@sized(slow=250, long=800)
+def test_opposite_sides_of_the_target_err_as_promised_at_small_levels(replicates):
+    """Both arms are 0.03 from the target."""
+    world = World((0.47, 0.53), 8, TARGET, item=0.9, variant=0.02, items=(800,))
     rng = np.random.default_rng(4)
     p = np.array([contrast(world.draw(rng), (1, -1), TARGET, replicates=1000).p for _ in range(replicates)])
     for level in (0.05, 0.01, 0.005):
