@@ -95,7 +95,6 @@ DAPO = {
     "dynamic_sampling": {"max_rounds": 2},
     "overlong_penalty": {"share": 0.2},
 }
-BALANCED = {"ema_smoothing": {}, "gradient_adaptive": {}, "surrogate": {"kind": "asymmetric_clip"}}
 MODES = demonstrations.config(per_shot=["legacy", "hybrid", "separated"])  # three selectors, one after the other
 BATCHES = demonstrations.config(score_batch=7)
 
@@ -120,21 +119,19 @@ def choosing(name, settings, *earlier):
 
 # Name -> the case, and (checkpoint, metrics that are logged after it before the kill): right after it, or beyond it.
 KILLS = {
-    "grpo": (reinforce(), [(1, 1)]),
     "ppo": (reinforce(**PPO), [(1, 1)]),
     "dapo": (reinforce(**DAPO), [(1, 1)]),
-    "balanced": (reinforce(**BALANCED), [(1, 1)]),
-    "debias": (edit(), [(1, 0), (2, 1), (3, 0), (5, 1)]),
+    "debias": (edit(), [(1, 0), (5, 1)]),
     "debias, every four batches": (edit(checkpoint_every=4), [(1, 1)]),
     **{name: (adversarial(name, gad.config()), [(1, 1)]) for name in ("seqkd", "warmup", "gad")},
     "learner": (choosing("learner", demonstrations.config(learner={"steps": 25})), [(2, 0)]),
-    # In the first selector, between two of them, in the second and in the last.
-    "rce": (choosing("rce", MODES), [(1, 0), (4, 0), (5, 0), (8, 0)]),
-    "selectors": (choosing("grpo", MODES, "rce"), [(1, 0), (4, 0), (5, 0), (8, 0)]),
+    # In the first selector, between two of them, and in the second.
+    "rce": (choosing("rce", MODES), [(1, 0), (4, 0), (5, 0)]),
+    "selectors": (choosing("grpo", MODES, "rce"), [(4, 0), (5, 0)]),
     # Passes of the in-context model, which take days with a large one.
-    "embed": (choosing("embed", BATCHES), [(1, 0), (2, 0), (5, 0)]),
-    "candidates": (choosing("candidates", BATCHES), [(1, 0), (2, 0), (5, 0)]),
-    "evaluate": (choosing("evaluate", BATCHES, "rce", "grpo"), [(1, 0), (2, 0), (5, 0)]),
+    "embed": (choosing("embed", BATCHES), [(1, 0), (5, 0)]),
+    "candidates": (choosing("candidates", BATCHES), [(2, 0)]),
+    "evaluate": (choosing("evaluate", BATCHES, "rce", "grpo"), [(2, 0)]),
 }
 
 

@@ -1,7 +1,5 @@
 """What is checked before the first job: devices, machines and packages."""
 
-import shutil
-from importlib import util
 from pathlib import Path
 
 import pytest
@@ -90,15 +88,10 @@ def test_a_stage_that_uses_one_is_warned_of_once(toy):
 
 # Stages that need a package that is not installed: refused when they are to run, with the key that asks for it
 
-VARIANTS = {
-    "gspo": "extends: gspo\nwhy: another sampler\nrollout: {engine: vllm, vllm: {longest: 128}}\n",
-    "gad": "extends: d-final\nwhy: another sampler\nrollout: {engine: vllm}\n",
-}
-
 
 @pytest.fixture
 def plan(tmp_path):
-    """Of the study gspo with a variant that trains adapters."""
+    """Of the study gspo with a variant that trains adapters, and one that samples with vLLM."""
     configs = tmp_path / "configs"
     for name in ("published", "config.yaml"):
         (configs / name).parent.mkdir(exist_ok=True)
@@ -109,20 +102,30 @@ def plan(tmp_path):
     study.mkdir(parents=True)
     for name in ("policy.yaml", "gspo/_study.yaml", "gspo/gspo.yaml"):
         (study.parent / name).symlink_to(ROOT / "configs" / "studies" / name)
-    asked = {"extends": "gspo", "why": "less memory", "memory": {"lora": {"rank": 4}}}
-    (study / "lora.yaml").write_text(yaml.safe_dump(asked))
+    for name, asked in {"lora": {"memory": {"lora": {"rank": 4}}}, "sampled": {"rollout": {"engine": "vllm"}}}.items():
+        (study / f"{name}.yaml").write_text(yaml.safe_dump({"extends": "gspo", "why": "a test", **asked}))
     settings = load_settings({"scale": "small", "results": str(tmp_path / "results")}, configs=configs)
     return build_plan(settings, root=ROOT)
 
 
-def test_the_key_that_asks_and_the_remedy_are_named(plan, monkeypatch):
-    monkeypatch.setattr(checks, "find_spec", lambda name: None if name == "peft" else object())
+@pytest.mark.parametrize(
+    ("package", "said"),
+    [
+        (
+            "peft",
+            "lora.yaml: memory.lora = {'rank': 4, 'alpha': 32.0, 'targets': None}: gspo.reinforce needs peft: it is "
+            "not installed; pip install 'ablation-tracker[lora]', or set it to null",
+        ),
+        ("vllm", "sampled.yaml: rollout.engine = 'vllm': gspo.reinforce needs vllm: it is not installed; "),
+    ],
+)
+def test_the_key_that_asks_and_the_remedy_are_named(plan, monkeypatch, package, said):
+    monkeypatch.setattr(checks, "find_spec", lambda name: None if name == package else object())
     with pytest.raises(ConfigError) as error:
         checks.check_packages(plan, states_of(plan))
-    assert str(error.value).endswith(
-        "lora.yaml: memory.lora = {'rank': 4, 'alpha': 32.0, 'targets': None}: gspo.reinforce needs peft: it is not "
-        "installed; pip install 'ablation-tracker[lora]', or set it to null"
-    )
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+    checks.check_packages(plan, {address: StageState("ok") for address in states_of(plan)})
 
 
 def test_the_trainers_need_their_extra(plan, monkeypatch):
@@ -131,41 +134,8 @@ def test_the_trainers_need_their_extra(plan, monkeypatch):
         checks.check_packages(plan, states_of(plan))
 
 
-def test_nothing_is_said_where_it_is_installed_or_the_stage_has_ended(plan, monkeypatch):
+def test_nothing_is_said_where_it_is_installed(plan, monkeypatch):
     asked = []
     monkeypatch.setattr(checks, "find_spec", lambda name: asked.append(name) or object())
     checks.check_packages(plan, states_of(plan))
-    assert set(asked) == {"peft", "torch"}
-    monkeypatch.setattr(checks, "find_spec", lambda name: None)
-    monkeypatch.setattr(checks, "pending", lambda *_: [])
-    checks.check_packages(plan, states_of(plan))
-
-
-@pytest.fixture
-def pretend(monkeypatch):
-    original = util.find_spec
-    return lambda present: monkeypatch.setattr(
-        checks, "find_spec", lambda name: (object() if present else None) if name == "vllm" else original(name)
-    )
-
-
-def packages_plan(study, tmp_path, variant):
-    shutil.copytree(ROOT / "configs", tmp_path / "configs", dirs_exist_ok=True)
-    (tmp_path / "configs" / "studies" / study / "sampled.yaml").write_text(VARIANTS[study])
-    given = {"scale": "smoke", "studies": study, "variant": variant, "results": str(tmp_path / "results")}
-    return build_plan(load_settings(given, configs=tmp_path / "configs"), root=ROOT)
-
-
-@pytest.mark.parametrize("study", ["gspo", "gad"])
-def test_only_without_vllm_a_stage_that_samples_with_it_is_refused_in_one_line(study, tmp_path, pretend):
-    pretend(False)
-    plan = packages_plan(study, tmp_path, "sampled")
-    with pytest.raises(
-        ConfigError, match=r"sampled.yaml: rollout.engine = 'vllm': .* needs vllm: it is not installed"
-    ) as caught:
-        checks.check_packages(plan, states_of(plan))
-    checks.check_packages(plan, {address: StageState("ok") for address in states_of(plan)})
-    assert "make vllm" in str(caught.value)
-    assert "\n" not in str(caught.value)
-    pretend(True)
-    checks.check_packages(plan, states_of(plan))
+    assert set(asked) == {"peft", "vllm", "torch"}

@@ -95,17 +95,6 @@ def test_only_stages_whose_files_changed_are_read_again(results, monkeypatch):
     assert content(results) == changed
 
 
-def test_a_database_with_a_damaged_block_is_built_again(results):
-    simulate(results, [Study(steps=2000)])
-    collect(results)
-    whole = content(results)
-    damaged = bytearray((results / DATABASE).read_bytes())
-    damaged[len(damaged) // 2 :: 4096] = b"\xff" * len(damaged[len(damaged) // 2 :: 4096])
-    (results / DATABASE).write_bytes(damaged)
-    collect(results)
-    assert content(results) == whole
-
-
 def test_states_come_from_the_folders(results):
     states = {("v0", 0): "failed", ("v1", 0): "diverged", ("v2", 0): "missing", ("v3", 0): "running"}
     simulate(results, [Study(states=states)])

@@ -18,13 +18,6 @@ VARIANTS = {
         "amic": True,
         "surrogate": {"kind": "ptrw"},
     },
-    "2.5-temporal-sum": {"temporal_decay": {"normalize": "sum"}, "weight_on": "ratio"},
-    "gspo-source": {
-        "ratio": "product",
-        "advantage": {"kind": "batch_normalized"},
-        "kl": {"coef": 0.1, "adaptive": True, "estimator": "k1", "per": "response"},
-    },
-    "2.6-asymmetric-scripts": {"amic": True, "surrogate": {"kind": "asymmetric_clip", "pessimistic": False}},
 }
 
 

@@ -156,6 +156,8 @@ def test_only_variants_that_use_it_depend_on_its_code():
     assert part_names(other, "reinforce").keys() - part_names(own, "reinforce").keys() == {"engine"}
     assert part_names(other, "evaluate") == part_names(own, "evaluate")
     assert other.needed_packages("evaluate") == own.needed_packages("reinforce") == {}
+    for config, stage in ((other, "reinforce"), (GadConfig(rollout={"engine": "vllm"}), "warmup")):
+        assert list(config.needed_packages(stage)) == ["vllm"]
     assert own.without_effect()["rollout.vllm"] == "rollout.engine is own"
 
 
