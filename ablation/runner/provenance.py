@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ablation.contract.atomic import write_json, write_text
+from ablation.contract.reading import read_json
 from ablation.contract.status import read_state
 
-DIFF = "diff.patch"
+PROVENANCE, DIFF = "provenance.json", "diff.patch"
+_MAX_BYTES = 1 << 24
 _PACKAGES = Path(__file__).resolve().parents[2]
 _FIELD = re.compile(r"^(Name|Version):(.*)$", re.MULTILINE)
 
@@ -29,7 +31,7 @@ def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str],
     if diff:
         write_text(out / DIFF, diff)
     write_json(
-        out / "provenance.json",
+        out / PROVENANCE,
         {
             "git": {**git, "diff_file": DIFF if diff else None},
             "python": platform.python_version(),
@@ -42,6 +44,12 @@ def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str],
             },
         },
     )
+
+
+def add_chosen(out: Path, chosen: Mapping[str, str]) -> None:
+    """Add to `provenance.json` what the stage itself chose while it ran (`ablation.runner.stage.CHOSEN`)."""
+    if chosen:
+        write_json(out / PROVENANCE, read_json(out / PROVENANCE, _MAX_BYTES) | {"chosen": dict(chosen)})
 
 
 _ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG", "OMP_NUM_THREADS", "HF_ENDPOINT", "SLURM_JOB_ID")

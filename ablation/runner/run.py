@@ -149,8 +149,9 @@ def _is_whole(job: Job, name: str) -> bool:
 def _train(job: Job, start: "_Start", devices: Lease) -> int:
     """Import the trainer, run it, and write what it leaves. Raises ValueError or OSError for a fault of the machine."""
     # Late: Arrow and numpy count their threads when they are loaded. A fork has them already, with one.
-    from ablation.runner.provenance import write_provenance
+    from ablation.runner.provenance import add_chosen, write_provenance
     from ablation.runner.runlog import open_log, wandb_mode
+    from ablation.runner.stage import CHOSEN
 
     log = open_log(job.out / "log.txt", job.plan["stage"])
     log.info("attempt %d: %s", start.attempt, " ".join(sys.argv))
@@ -183,6 +184,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         return "ok", ""
 
     state, reason = outcome_of(work, log)
+    add_chosen(job.out, CHOSEN)
     for stage in begun:
         stage.metrics.close()
     if state != "failed":  # a failed stage that is retried goes on from where it was

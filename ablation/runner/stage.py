@@ -18,6 +18,8 @@ from ablation.runner.runlog import Metrics, Progress, items_table, write_table
 if TYPE_CHECKING:
     import pandas as pd  # imported by whoever makes a frame
 
+CHOSEN: dict[str, str] = {}  # what this process found out only while it ran, such as how it samples: for the provenance
+
 
 class Diverged(Exception):
     """The run has left the range in which its numbers mean something: NaN, collapse, an abort rule."""

@@ -7,18 +7,19 @@
 Refuses what CUDA refuses, with torch's words; counts what makes the host wait for the device, as
 `torch.cuda.set_sync_debug_mode` does, and what is put at places by number (`puts`); keeps the names of what torch warns
 of in its deterministic mode. Views share their storage, and with it the label. A copy to the host that does not block
-holds nonsense until the host waits.
+holds nonsense until the host waits. What is captured as a graph has no effect until it is replayed, and then repeats the
+same operators on the same memory with the same numbers of Python's; the host cannot wait meanwhile.
 """
 
 import sys
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
@@ -62,13 +63,53 @@ def label(tensor, on_device):
     setattr(tensor.untyped_storage(), "pretended", on_device)  # noqa: B010  # no attribute that mypy knows
 
 
-class Pretended(TorchDispatchMode):
-    """The device. waits: how often the host waited, by function and operator; alerts: what torch warned of."""
+class Graph:
+    """Operators with their arguments and what they returned. replays: how often they were repeated."""
 
     def __init__(self):
+        self.calls, self.changed, self.fresh, self.replays = [], {}, [], 0
+
+    def record(self, func, args, kwargs):
+        given = dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | kwargs
+        changed = [each.name for each in func._schema.arguments if each.alias_info and each.alias_info.is_write]
+        known = {each.untyped_storage()._cdata for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        with _disable_current_modes():
+            for storage in (given[name].untyped_storage() for name in changed):
+                self.changed.setdefault(storage._cdata, (storage, storage.clone()))
+            found = func(*args, **kwargs)
+        tensors = [each for each in tree_leaves(found) if isinstance(each, Tensor)]
+        self.fresh += [each for each in tensors if each.untyped_storage()._cdata not in known]
+        self.calls.append((func, args, kwargs, found))
+        return found
+
+    def undo(self):
+        """Nothing was computed: what was changed is as before, and what is new holds nonsense."""
+        with _disable_current_modes():
+            for storage, content in self.changed.values():
+                storage.copy_(content)
+            for each in self.fresh:
+                each.fill_(torch.nan if each.is_floating_point() else 1)
+
+    def replay(self):
+        self.replays += 1
+        with _disable_current_modes():
+            for func, args, kwargs, found in self.calls:
+                for place, new in zip(tree_leaves(found), tree_leaves(func(*args, **kwargs)), strict=True):
+                    if isinstance(new, Tensor) and new.untyped_storage()._cdata != place.untyped_storage()._cdata:
+                        place.copy_(new)
+
+
+class Pretended(TorchDispatchMode):
+    """The device. waits: how often the host waited, by function and operator; alerts: what torch warned of.
+
+    graphs: what was captured. captures: False where it cannot be.
+    """
+
+    def __init__(self, *, captures=True):
         super().__init__()
         self.waits, self.alerts, self.puts = Counter(), set(), 0
-        self._pending, self._target, self._backward = [], None, False
+        self.graphs, self.captures = [], captures
+        self._pending, self._target, self._backward, self._graph = [], None, False, None
 
     def __enter__(self):
         self._patches = ExitStack()
@@ -82,6 +123,8 @@ class Pretended(TorchDispatchMode):
 
     def wait(self, why):
         """The host waits: what was copied without blocking is there."""
+        if self._graph is not None:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         frame = sys._getframe()
         while frame.f_back and "/trainers/" not in frame.f_code.co_filename.removeprefix(TESTS):
             frame = frame.f_back
@@ -123,7 +166,7 @@ class Pretended(TorchDispatchMode):
             if generators:
                 raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
         known = {each.untyped_storage()._cdata for each in tensors}
-        found = func(*args, **kwargs)
+        found = func(*args, **kwargs) if self._graph is None else self._graph.record(func, args, kwargs)
         there = self._target == CUDA if self._target is not None else here or made
         if there:
             for each in tree_leaves(found):
@@ -255,7 +298,20 @@ class Pretended(TorchDispatchMode):
                 for key, value in own(*args).items()
             }
 
-        autocast, enabled = torch.autocast, torch.is_autocast_enabled
+        @contextmanager
+        def graph(made, *, capture_error_mode):
+            self.wait("capture")
+            self._graph = made
+            try:
+                if not self.captures:
+                    raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+                yield
+            finally:
+                made.undo()
+                self._graph = None
+            self.graphs.append(made)
+
+        autocast, enabled, dtype = torch.autocast, torch.is_autocast_enabled, torch.get_autocast_dtype
         numpy = TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
         pinned = RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
         return [
@@ -282,4 +338,9 @@ class Pretended(TorchDispatchMode):
             (torch.cuda, "synchronize", lambda *_: self.wait("synchronize")),
             (torch, "autocast", lambda device_type, *args, **kwargs: autocast("cpu", *args, **kwargs)),
             (torch, "is_autocast_enabled", lambda *_: enabled("cpu")),
+            (torch, "get_autocast_dtype", lambda *_: dtype("cpu")),
+            (torch.cuda, "CUDAGraph", Graph),
+            (torch.cuda, "graph", graph),
+            (torch.cuda, "current_stream", lambda: None),
+            (torch.cuda, "set_stream", lambda stream: None),
         ]

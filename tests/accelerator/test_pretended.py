@@ -8,7 +8,8 @@ from torch import nn
 
 from tests.accelerator.pretended import Pretended
 from tests.trainers.policy.helpers import EOS, PAD, TINY, uniforms
-from trainers.policy import rollout, spread
+from ablation.runner.stage import CHOSEN
+from trainers.policy import continuous, rollout, spread
 from trainers.policy.models import build_policy
 from trainers.policy.text import pad, word_tokenizer
 from trainers.tasks.knights_knaves import WORDS
@@ -135,44 +136,79 @@ def evenly(model, prompts, limit, eos=-1):
     numbers = uniforms(2 * 9, limit).view(2, 9, limit)
     found = spread.sample_evenly(model, *prompts, uniforms=numbers, eos=eos, pad=PAD)
     rows = zip(found.prompts.tolist(), found.sequences.response_ids.tolist(), found.shares.tolist(), strict=True)
-    return sorted(rows), found.sequences.mask.sum().item()
+    return sorted(rows)
 
 
-def drawn(model, prompts, limit, eos=-1):
-    numbers = uniforms(18, limit)
-    found = rollout.sample(model, *prompts, group_size=9, max_new_tokens=limit, eos=eos, pad=PAD, uniforms=numbers)
-    return found.response_ids.tolist(), found.mask.tolist(), found.logps.double().mean().item()
+def drawn(model, prompts, limit, eos=-1, batch_size=None):
+    settings = {"group_size": 9, "max_new_tokens": limit, "batch_size": batch_size, "uniforms": uniforms(18, limit)}
+    found = rollout.sample_all(model, *prompts, eos=eos, pad=PAD, **settings)
+    return found.response_ids.tolist(), found.mask.tolist()
 
 
-@pytest.mark.parametrize("plain", [True, False])
-@pytest.mark.parametrize("draw", [drawn, evenly])
-def test_a_token_makes_nobody_wait(draw, plain, model, prompts, monkeypatch):
-    """However long the responses are: one look at which rows have ended for each block of tokens.
-
-    What was drawn is put into its place once a block, too: at most four tensors of it.
-    """
-    if not plain:
-        monkeypatch.setattr("trainers.policy.decode.is_plain", lambda model: False)
-    found, puts = {}, {}
-    for limit in (rollout.BLOCK, 3 * rollout.BLOCK):
-        with Pretended() as device:
-            model.to("cuda:0")
-            draw(model, [each.to("cuda:0") for each in prompts], limit)
+def on_device(device, draw, model, prompts, *args, **kwargs):
+    with device:
+        model.to("cuda:0")
+        try:
+            return draw(model, [each.to("cuda:0") for each in prompts], *args, **kwargs)
+        finally:
             model.to("cpu")
-        found[limit], puts[limit] = sum(device.waits.values()), device.puts
-    assert found[3 * rollout.BLOCK] - found[rollout.BLOCK] == 2
-    assert 0 < puts[3 * rollout.BLOCK] - puts[rollout.BLOCK] <= 2 * 4
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    CHOSEN.clear()
+    yield CHOSEN
+    CHOSEN.clear()
 
 
 @pytest.mark.parametrize("draw", [drawn, evenly])
-def test_responses_do_not_depend_on_the_blocks_of_tokens(draw, model, prompts, monkeypatch):
+def test_a_token_makes_nobody_wait(draw, model, prompts):
+    """However long the responses are: one look at which rows have ended for each block of tokens."""
     found = {}
-    for blocks in ([range(t, t + 1) for t in range(20)], [range(7), range(7, 14), range(14, 20)]):
-        for module in (rollout, spread):
-            monkeypatch.setattr(module, "blocks", lambda limit, device, blocks=blocks: blocks)
-        monkeypatch.setattr(spread, "merges", lambda device, blocks=blocks: len(blocks) == 20)
-        *words, number = draw(model, prompts, 20, eos=7)
-        found[len(blocks)] = (words, pytest.approx(number))
-    assert found[20] == found[3]
-    rows = found[20][0][0]
-    assert any(7 in row for row in (rows if draw is drawn else [row[1] for row in rows]))
+    for blocks in (1, 3):
+        device = Pretended()
+        on_device(device, draw, model, prompts, blocks * continuous.BLOCK)
+        found[blocks] = sum(device.waits.values())
+    assert found[3] - found[1] == 2
+
+
+@pytest.mark.parametrize("draw", [drawn, evenly])
+def test_all_tokens_but_the_first_are_replays_of_one_graph(draw, model, prompts, chosen):
+    device, expected = Pretended(), draw(model, prompts, 40, eos=7)
+    assert on_device(device, draw, model, prompts, 40, eos=7) == expected
+    assert [each.replays for each in device.graphs] == [3 * continuous.BLOCK - 1]
+    assert chosen == {"sampling": "CUDA graph"}
+
+
+def test_a_graph_goes_on_when_other_prompts_take_the_place_of_those_that_ended(model, prompts):
+    device, expected = Pretended(), drawn(model, prompts, 40, eos=7)
+    assert on_device(device, drawn, model, prompts, 40, eos=7, batch_size=5) == expected
+    assert len(device.graphs) == 1
+
+
+def test_where_no_graph_can_be_captured_the_tokens_are_the_same(model, prompts, chosen, caplog):
+    device, expected = Pretended(captures=False), drawn(model, prompts, 20, eos=7)
+    for _ in range(2):
+        assert on_device(device, drawn, model, prompts, 20, eos=7) == expected
+    assert not device.graphs
+    assert len(caplog.messages) == 1  # tried once
+    assert "without a CUDA graph (CUDA error: operation failed" in caplog.messages[0]
+    assert chosen["sampling"].startswith("without a CUDA graph (CUDA error: operation failed")
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("self.position.add_(live)", "self.position = self.position + live"),  # another tensor each time
+        ("self.column.add_(1)", "self.column.fill_(self.steps + 1)"),  # a number of Python's
+        ("self.written.add_(live)", "self.written.add_(int(live.any()))"),  # the host waits
+    ],
+)
+def test_a_step_that_cannot_be_replayed_is_found(line, fault, model, prompts, monkeypatch, chosen):
+    source = inspect.getsource(continuous)
+    assert line in source
+    changed = dict(vars(continuous))
+    exec(compile(source.replace(line, fault), "changed", "exec"), changed)
+    expected = drawn(model, prompts, 20)
+    monkeypatch.setattr(continuous, "write", changed["write"])
+    assert on_device(Pretended(), drawn, model, prompts, 20) != expected or "not permitted" in chosen["sampling"]

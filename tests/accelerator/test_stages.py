@@ -18,7 +18,7 @@ from ablation.runner.stage import load_config
 from tests.accelerator.pretended import Pretended
 from tests.make_stage import make_stage
 from trainers.harness import fix_randomness
-from trainers.policy import plain, rollout, spread
+from trainers.policy import continuous, plain
 
 # How often the host may wait for the device in a stage at scale smoke. A change that makes it wait more often must
 # say so here; one per token of a response would be hundreds.
@@ -136,10 +136,8 @@ def assert_equal(one, other):
 @pytest.fixture
 def as_on_an_accelerator(monkeypatch):
     monkeypatch.setattr(plain, "is_plain", lambda model: False)  # rows are padded
-    monkeypatch.setattr(spread, "merges", lambda device: False)
-    blocks = rollout.blocks
-    for module in (rollout, spread):
-        monkeypatch.setattr(module, "blocks", lambda limit, device: blocks(limit, torch.device("cuda")))
+    applies = continuous.applies
+    monkeypatch.setattr(continuous, "applies", lambda model, device: applies(model, torch.device("cuda")))
 
 
 @pytest.mark.parametrize("study", VARIANTS)

@@ -92,7 +92,9 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
 
     import torch
 
+    from ablation.runner.provenance import add_chosen
     from ablation.runner.runlog import wandb_mode
+    from ablation.runner.stage import CHOSEN
 
     local, size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     device = f"cuda:{local}" if torch.cuda.device_count() >= size else "cpu"
@@ -103,6 +105,8 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     stage = build_stage(job, [device], log, None if rank else wandb_mode(), terminal, kind=Stage, ranks=group)
     begun.append(stage)
     entry.run(stage)
+    if rank == 0:
+        add_chosen(job.out, CHOSEN)
     check_modules(job, known)
     if halvings:
         last = stage.metrics.rows[-1][0] if stage.metrics.rows else 0

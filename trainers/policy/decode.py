@@ -1,4 +1,4 @@
-"""One token at a time: the forward passes of sampling, after the prompts were read.
+"""One token at a time: the forward passes of sampling, after the prompts were read. How a CPU does it.
 
 Small models are bound by what surrounds their arithmetic: per token and layer transformers makes masks, grows the cache
 by copying it and goes through a dozen Python layers. For the models that are trained from scratch here (Qwen2), and for
@@ -7,6 +7,7 @@ same numbers in about half the time. All other models, and those with hooks, sli
 they are.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +15,32 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import DynamicCache
 
-from trainers.policy.plain import Layer, is_plain, norm, rotations, sees_everything
+from trainers.policy.plain import Layer, is_plain, norm, rotations
+
+
+@dataclass(frozen=True)
+class Read:
+    """Prompts (B, P) that were read: logits (B, V) of the token after each, keys and values, last position (B,)."""
+
+    logits: Tensor
+    cache: DynamicCache
+    mask: Tensor
+    last: Tensor
+
+
+def read(model: Any, prompt_ids: Tensor, prompt_mask: Tensor) -> Read:
+    """Read prompts (B, P), padded on the left."""
+    cache = DynamicCache(config=model.config)
+    positions = (prompt_mask.cumsum(1) - 1).clamp(min=0)
+    logits = model(
+        input_ids=prompt_ids,
+        attention_mask=prompt_mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    ).logits[:, -1]
+    return Read(logits, cache, prompt_mask, positions[:, -1])
 
 
 def read_prompts(
@@ -26,20 +52,10 @@ def read_prompts(
     all of them. room: tokens to come at most.
     """
     longest = int(prompt_mask.sum(1).max())
-    prompt_ids, prompt_mask = prompt_ids[:, -longest:], prompt_mask[:, -longest:]
-    cache = DynamicCache(config=model.config)
-    positions = (prompt_mask.cumsum(1) - 1).clamp(min=0)
-    logits = model(
-        input_ids=prompt_ids,
-        attention_mask=prompt_mask,
-        position_ids=positions,
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    ).logits[:, -1]
+    found = read(model, prompt_ids[:, -longest:], prompt_mask[:, -longest:])
     decoder = ModuleDecoder if is_plain(model) else ModelDecoder
-    made = decoder(model, cache, prompt_mask, positions[:, -1], group_size=group_size, room=room)
-    return logits.repeat_interleave(group_size, 0), made
+    made = decoder(model, found.cache, found.mask, found.last, group_size=group_size, room=room)
+    return found.logits.repeat_interleave(group_size, 0), made
 
 
 class ModelDecoder:
@@ -52,9 +68,6 @@ class ModelDecoder:
         cache.batch_repeat_interleave(group_size)
         self.mask = mask.repeat_interleave(group_size, 0)
         self.position = last[:, None].repeat_interleave(group_size, 0)
-        # transformers looks at each mask of (R, P) whether it leaves anything out: an accelerator would be waited for.
-        sdpa = model.config._attn_implementation == "sdpa" and sees_everything(model.config)
-        self.whole = sdpa and mask.device.type != "cpu"
 
     def keep(self, rows: Tensor) -> None:
         """Go on with some of the rows only, by number."""
@@ -67,7 +80,7 @@ class ModelDecoder:
         self.position = self.position + 1
         return self.model(
             input_ids=tokens[:, None],
-            attention_mask=self.mask.bool()[:, None, None] if self.whole else self.mask,
+            attention_mask=self.mask,
             position_ids=self.position,
             past_key_values=self.cache,
             use_cache=True,

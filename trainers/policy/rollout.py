@@ -4,26 +4,16 @@ All responses of a group follow the same prompt, so the prompt is read once and 
 leaves the batch at its end-of-sequence token. Each response is drawn from its own row of uniform numbers by inverting
 the distribution function, so what is sampled depends neither on the batch around it nor on when other rows finish.
 
-To learn which rows have ended, the host waits for the device. On a CPU that is free; an accelerator is asked once per
-block of tokens, and rows that end within a block are computed to its end.
+To learn which rows have ended, the host waits for the device at each token. On a CPU that is free; an accelerator
+samples in another way (`trainers.policy.continuous`).
 """
-
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
+from trainers.policy import continuous
 from trainers.policy.batch import Sequences, concatenate
 from trainers.policy.decode import read_prompts
-
-BLOCK = 16  # tokens
-
-
-def blocks(limit: int, device: torch.device) -> Iterator[range]:
-    """Yield the numbers of the tokens of a response, in blocks after which a sampler looks for rows that have ended."""
-    size = 1 if device.type == "cpu" else BLOCK
-    for start in range(0, limit, size):
-        yield range(start, min(start + size, limit))
 
 
 @torch.no_grad()
@@ -59,20 +49,11 @@ def sample(
     logits, decoder = read_prompts(model, prompt_ids, prompt_mask, group_size=group_size, room=max_new_tokens)
     alive = torch.arange(rows, device=device)
     uniforms = None if uniforms is None else uniforms.to(device)  # a device's index cannot pick from the host's numbers
-    for block in blocks(max_new_tokens, device):
-        columns = []
-        for t in block:
-            tokens, logp = _choose(logits.float() / temperature, None if uniforms is None else uniforms[alive, t])
-            columns.append((tokens, logp))
-            if t + 1 < block.stop:
-                logits = decoder.next_logits(tokens)
-        written, chosen = (torch.stack(column, 1) for column in zip(*columns, strict=True))
-        end, place = written == eos, slice(block.start, block.stop)
-        within = end.cumsum(1) - end.long() == 0  # the end-of-sequence token belongs to the response
-        responses[alive, place] = torch.where(within, written, pad)
-        logps[alive, place], mask[alive, place] = torch.where(within, chosen, 0.0), within.long()
-        going = (~end.any(1)).nonzero()[:, 0]
-        if len(going) == 0 or block.stop == max_new_tokens:
+    for t in range(max_new_tokens):
+        tokens, logp = _choose(logits.float() / temperature, None if uniforms is None else uniforms[alive, t])
+        responses[alive, t], logps[alive, t], mask[alive, t] = tokens, logp, 1
+        going = (tokens != eos).nonzero()[:, 0]
+        if len(going) == 0 or t + 1 == max_new_tokens:
             break
         if len(going) < len(alive):
             alive, tokens = alive[going], tokens[going]
@@ -112,6 +93,8 @@ def sample_all(
     **settings: float,
 ) -> Sequences:
     """Return `sample`, at most `batch_size` responses at a time, whole groups where one fits; None: all at once."""
+    if continuous.applies(model, prompt_ids.device):
+        return _continuously(model, prompt_ids, prompt_mask, batch_size, group_size, uniforms, **settings)  # type: ignore[arg-type]
     if batch_size is not None and batch_size < group_size:  # each prompt is read once per response
         prompt_ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
         group_size = 1
@@ -123,3 +106,37 @@ def sample_all(
         ids, mask = prompt_ids[start : start + step], prompt_mask[start : start + step]
         parts.append(sample(model, ids, mask, group_size=group_size, uniforms=numbers, **settings))  # type: ignore[arg-type]
     return concatenate(parts, int(settings["pad"]))
+
+
+def _continuously(
+    model: nn.Module,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    batch_size: int | None,
+    group_size: int,
+    uniforms: Tensor | None,
+    *,
+    max_new_tokens: int,
+    eos: int,
+    pad: int,
+    temperature: float = 1.0,
+) -> Sequences:
+    """Return `sample_all` on an accelerator."""
+    found = continuous.write(
+        model,
+        prompt_ids,
+        prompt_mask,
+        samples=group_size,
+        limit=max_new_tokens,
+        uniforms=None if uniforms is None else uniforms.view(-1, group_size, max_new_tokens),
+        batch_size=batch_size,
+        eos=eos,
+        pad=pad,
+        temperature=temperature,
+    )
+    lengths = found.lengths.flatten()
+    width = int(lengths.max())
+    ids, mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
+    written = (torch.arange(width, device=lengths.device) < lengths[:, None]).long()
+    tokens, logps = (each.flatten(0, 1)[:, :width] for each in (found.tokens, found.logps))
+    return Sequences(ids, mask, tokens, written, logps)

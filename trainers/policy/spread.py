@@ -10,8 +10,8 @@ the same responses.
 Samples are one row of the batch until their tokens differ: many samples of a model that is sure cost little more
 than one.
 
-On an accelerator each sample is a row of its own from the beginning: to divide rows as tokens differ, the host would
-wait for the device ten times a token. The samples are the same but for rounding.
+On an accelerator each sample is a row of its own from the beginning (`trainers.policy.continuous`): to divide rows as
+tokens differ, the host would wait for the device ten times a token. The samples are the same but for rounding.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from trainers.policy import continuous
 from trainers.policy.batch import Sequences, concatenate
 from trainers.policy.decode import read_prompts
-from trainers.policy.rollout import blocks
 
 
 @dataclass(frozen=True)
@@ -98,21 +98,26 @@ def sample_evenly(
         batch_size: responses at once, even if all differ; None: all. What is sampled does not depend on it, unless it
             is below S: then the samples of a prompt are spread in parts of so many.
     """
-    samples = uniforms.shape[1]
-    rows = len(prompt_ids) * samples if batch_size is None else batch_size
-    step, together = max(1, rows // samples), min(rows, samples)
-    parts = []
-    for start in range(0, len(prompt_ids), step):
-        chosen = slice(start, start + step)
-        ids, mask = prompt_ids[chosen], prompt_mask[chosen]
-        for first in range(0, samples, together):
-            numbers = uniforms[chosen, first : first + together].to(ids.device)
-            grow = _grow if merges(ids.device) else _grow_apart
-            found = grow(model, (ids, mask), numbers, eos=eos, pad=pad, temperature=temperature)
-            parts.append((found.prompt + start, found.many, found.tokens, found.first))
-    prompt, many, tokens, length = (torch.cat(column) for column in zip(*parts, strict=True))
-    order = prompt.argsort(stable=True)
-    prompt, many, tokens, length = prompt[order], many[order], tokens[order], length[order]
+    samples, settings = uniforms.shape[1], {"eos": eos, "pad": pad, "temperature": temperature}
+    if continuous.applies(model, prompt_ids.device):
+        sizes = {"samples": samples, "limit": uniforms.shape[2], "batch_size": batch_size}
+        found = continuous.write(model, prompt_ids, prompt_mask, uniforms=uniforms, even=True, **sizes, **settings)
+        first = found.many.nonzero(as_tuple=True)  # the host waits for the device
+        prompt, many, tokens, length = (first[0], *(each[first] for each in (found.many, found.tokens, found.lengths)))
+    else:
+        rows = len(prompt_ids) * samples if batch_size is None else batch_size
+        step, together = max(1, rows // samples), min(rows, samples)
+        parts = []
+        for start in range(0, len(prompt_ids), step):
+            chosen = slice(start, start + step)
+            ids, mask = prompt_ids[chosen], prompt_mask[chosen]
+            for number in range(0, samples, together):
+                numbers = uniforms[chosen, number : number + together].to(ids.device)
+                grown = _grow(model, (ids, mask), numbers, **settings)
+                parts.append((grown.prompt + start, grown.many, grown.tokens, grown.first))
+        prompt, many, tokens, length = (torch.cat(column) for column in zip(*parts, strict=True))
+        order = prompt.argsort(stable=True)
+        prompt, many, tokens, length = prompt[order], many[order], tokens[order], length[order]
     width = int(length.max())
     mask = (torch.arange(width, device=length.device) < length[:, None]).long()
     sequences = Sequences(prompt_ids[prompt], prompt_mask[prompt], tokens[:, :width], mask)
@@ -148,50 +153,6 @@ def _grow(
             decoder.keep(parent)
         logits = decoder.next_logits(token)
     return _Rows(*(torch.cat(column) for column in zip(*(vars(rows).values() for rows in done), strict=True)))
-
-
-def merges(device: torch.device) -> bool:
-    """Tell whether samples with the same beginning are one row."""
-    return device.type == "cpu"
-
-
-def _grow_apart(
-    model: nn.Module, prompts: tuple[Tensor, Tensor], uniforms: Tensor, *, eos: int, pad: int, temperature: float
-) -> _Rows:
-    """Return what `_grow` does, from a row for each sample; samples with the same beginning stand side by side."""
-    count, samples, limit = uniforms.shape
-    logits, decoder = read_prompts(model, *prompts, group_size=samples, room=limit)
-    uniforms, number = uniforms.flatten(0, 1), torch.arange(count * samples, device=uniforms.device)
-    tokens = number.new_full((len(number), limit), pad)
-    # Of the samples that go on, by number: the first one with the same beginning, how many have it, the length if over.
-    alive, first, many = number, number // samples * samples, torch.full_like(number, samples)
-    length = torch.zeros_like(number)
-    firsts, counts, lengths = first.clone(), many.clone(), length.clone()
-    for block in blocks(limit, uniforms.device):
-        written = []
-        for t in block:
-            cumulative = (logits / temperature).double().softmax(-1).cumsum(-1)
-            points = (alive - first + uniforms[first, t]) / many * cumulative[:, -1]
-            token = torch.searchsorted(cumulative, points[:, None], right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
-            token = torch.where(length == 0, token, pad)
-            length = torch.where((length == 0) & ((token == eos) | (t + 1 == limit)), t + 1, length)
-            apart = (token != token.roll(1)) | (alive == first)
-            first = torch.where(apart, alive, 0).cummax(0).values
-            many = torch.zeros_like(number).index_add_(0, first, torch.ones_like(first))[first]
-            written.append(token)
-            if t + 1 < block.stop:
-                logits = decoder.next_logits(token)
-        tokens[alive, block.start : block.stop] = torch.stack(written, 1)
-        firsts[alive], counts[alive], lengths[alive] = first, many, length
-        rows = (length == 0).nonzero()[:, 0]
-        if len(rows) == 0:  # so it is after the last token
-            break
-        if len(rows) < len(alive):
-            alive, first, many, length, token = (each[rows] for each in (alive, first, many, length, token))
-            decoder.keep(rows)
-        logits = decoder.next_logits(token)
-    one = (firsts == number).nonzero()[:, 0]
-    return _Rows(one // samples, lengths[one], counts[one], tokens[one])
 
 
 def _divide(logits: Tensor, offsets: Tensor, many: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
