@@ -133,6 +133,20 @@ class Pretended(TorchDispatchMode):
             shown, real = self._pending.pop()
             OWN.copy_(shown, real)
 
+    @contextmanager
+    def capture(self, graph, *, capture_error_mode):
+        """In place of torch.cuda.graph."""
+        self.wait("capture")
+        self._graph = graph
+        try:
+            if not self.captures:
+                raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+            yield
+        finally:
+            graph.undo()
+            self._graph = None
+        self.graphs.append(graph)
+
     def move(self, tensor, target, dtype=None, *, blocking=True):
         """A copy on the other side."""
         outer, self._target = self._target, target
@@ -298,19 +312,6 @@ class Pretended(TorchDispatchMode):
                 for key, value in own(*args).items()
             }
 
-        @contextmanager
-        def graph(made, *, capture_error_mode):
-            self.wait("capture")
-            self._graph = made
-            try:
-                if not self.captures:
-                    raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
-                yield
-            finally:
-                made.undo()
-                self._graph = None
-            self.graphs.append(made)
-
         autocast, enabled, dtype = torch.autocast, torch.is_autocast_enabled, torch.get_autocast_dtype
         numpy = TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
         pinned = RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
@@ -340,7 +341,7 @@ class Pretended(TorchDispatchMode):
             (torch, "is_autocast_enabled", lambda *_: enabled("cpu")),
             (torch, "get_autocast_dtype", lambda *_: dtype("cpu")),
             (torch.cuda, "CUDAGraph", Graph),
-            (torch.cuda, "graph", graph),
+            (torch.cuda, "graph", self.capture),
             (torch.cuda, "current_stream", lambda: None),
             (torch.cuda, "set_stream", lambda stream: None),
         ]

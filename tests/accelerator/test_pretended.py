@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from ablation.runner.stage import CHOSEN
 from tests.accelerator.pretended import Pretended
 from tests.trainers.policy.helpers import EOS, PAD, TINY, uniforms
-from ablation.runner.stage import CHOSEN
 from trainers.policy import continuous, rollout, spread
 from trainers.policy.models import build_policy
 from trainers.policy.text import pad, word_tokenizer
@@ -204,11 +204,12 @@ def test_where_no_graph_can_be_captured_the_tokens_are_the_same(model, prompts, 
         ("self.written.add_(live)", "self.written.add_(int(live.any()))"),  # the host waits
     ],
 )
-def test_a_step_that_cannot_be_replayed_is_found(line, fault, model, prompts, monkeypatch, chosen):
+@pytest.mark.usefixtures("chosen")
+def test_a_step_that_cannot_be_replayed_is_found(line, fault, model, prompts, monkeypatch):
     source = inspect.getsource(continuous)
     assert line in source
     changed = dict(vars(continuous))
     exec(compile(source.replace(line, fault), "changed", "exec"), changed)
     expected = drawn(model, prompts, 20)
     monkeypatch.setattr(continuous, "write", changed["write"])
-    assert on_device(Pretended(), drawn, model, prompts, 20) != expected or "not permitted" in chosen["sampling"]
+    assert on_device(Pretended(), drawn, model, prompts, 20) != expected or "not permitted" in CHOSEN["sampling"]

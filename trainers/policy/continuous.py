@@ -12,13 +12,12 @@ column, and a mask says which columns belong to a row; a new prompt goes into th
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad as padded
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache, StaticLayer
 
 from ablation.runner.stage import CHOSEN
 from trainers.policy.decode import Read, read
@@ -29,11 +28,10 @@ _NO_GRAPH = "without a CUDA graph"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Written:
-    """S responses to each of B prompts: tokens (B, S, T), their log-probabilities (B, S, T), and lengths (B, S).
+class Written(NamedTuple):
+    """S responses to each of B prompts: tokens and log-probabilities (B, S, T), padded on the right, lengths (B, S).
 
-    many: (B, S), of even samples: how many are this response, at the first of them, and 0 at the others.
+    many: (B, S); of even samples that are the same response, at the first how many they are, and 0 at the others.
     """
 
     tokens: Tensor
@@ -55,7 +53,7 @@ def write(
     prompt_mask: Tensor,
     *,
     samples: int,
-    limit: int,
+    max_new_tokens: int,
     uniforms: Tensor | None,
     eos: int,
     pad: int,
@@ -63,23 +61,25 @@ def write(
     batch_size: int | None = None,
     even: bool = False,
 ) -> Written:
-    """Return `samples` responses of at most `limit` tokens to each prompt (B, P), padded on the left.
+    """Return `samples` responses of at most `max_new_tokens` to each prompt (B, P), padded on the left.
 
-    uniforms: (B, samples, limit) in [0, 1), float64; None: the most likely tokens. batch_size: rows at once; None: all.
-    even: systematic samples (`trainers.policy.spread`), those of a prompt together, or `batch_size` of them.
+    uniforms: (B * samples, max_new_tokens) in [0, 1), float64; None: the most likely tokens. batch_size: rows at once;
+    None: all. even: systematic samples (`trainers.policy.spread`), those of a prompt together, or `batch_size` of them.
     """
-    device, prompts, size = prompt_ids.device, len(prompt_ids), min(samples, batch_size or samples)
+    device, prompts, limit = prompt_ids.device, len(prompt_ids), max_new_tokens
+    size = min(samples, batch_size or samples)
     parts = -(-samples // size)  # groups of a prompt
     count, surplus = prompts * parts, parts * size - samples
     at_once = count if batch_size is None else min(count, batch_size // size)
     if uniforms is not None:
-        uniforms = padded(uniforms.to(device), (0, 1, 0, surplus)).view(count, size, limit + 1)
+        uniforms = padded(uniforms.to(device).view(prompts, samples, limit), (0, 1, 0, surplus))
+        uniforms = uniforms.view(count, size, limit + 1)
     exists = padded(torch.ones(prompts, samples, dtype=torch.bool, device=device), (0, surplus)).view(count, size)
     ids, mask = (each.repeat_interleave(parts, 0) for each in (prompt_ids, prompt_mask))
     lengths = prompt_mask.sum(1).tolist()
 
     rows: _Rows | None = None
-    done: dict[str, Tensor] = {}
+    done: list[Tensor] = []
     waiting, places = list(range(count)), [-1] * at_once  # groups by number; -1: nobody
     while waiting or max(places) >= 0:
         free = [place for place, group in enumerate(places) if group < 0][: len(waiting)]
@@ -89,9 +89,10 @@ def write(
             at, groups = torch.tensor([free, fresh], device=device)
             found = read(model, ids[groups, -width:], mask[groups, -width:])
             if rows is None:
-                rows = _Rows(model, found, at_once, size, limit, max(lengths), eos, pad, temperature)
+                rows = _Rows(model, found, (at_once, size), max(lengths) + limit, limit)
+                rows.eos, rows.pad, rows.temperature = eos, pad, temperature
                 rows.uniforms = None if uniforms is None else uniforms.new_zeros(at_once * size, limit + 1)
-                done = {name: value.new_zeros(count, *value.shape[1:]) for name, value in rows.results().items()}
+                done = [value.new_zeros(count, *value.shape[1:]) for value in rows.results()]
             rows.begin(at, found, exists[groups], None if uniforms is None else uniforms[groups], even=even)
             del found  # its cache
             for place, group in zip(free, fresh, strict=True):
@@ -102,12 +103,11 @@ def write(
         ended = rows.grouped(rows.length).all(1).tolist()  # the host waits for the device
         if over := [place for place, group in enumerate(places) if group >= 0 and ended[place]]:
             at, groups = torch.tensor([over, [places[place] for place in over]], device=device)
-            for name, value in rows.results().items():
-                done[name][groups] = value[at]
+            for kept, value in zip(done, rows.results(), strict=True):
+                kept[groups] = value[at]
             for place in over:
                 places[place] = -1
-    whole = {name: value.view(prompts, parts * size, *value.shape[2:])[:, :samples] for name, value in done.items()}
-    return Written(whole["tokens"][..., :limit], whole["logps"][..., :limit], whole["length"], whole["many"])
+    return Written(*(value.view(prompts, parts * size, *value.shape[2:])[:, :samples] for value in done))
 
 
 class _Rows:
@@ -117,43 +117,34 @@ class _Rows:
     first, many: (R,), the first of the rows with the same beginning and their number, if samples are even.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        found: Read,
-        groups: int,
-        size: int,
-        limit: int,
-        longest: int,
-        eos: int,
-        pad: int,
-        temperature: float,
-    ) -> None:
-        rows, device = groups * size, found.logits.device
-        self.model, self.groups, self.size = model, groups, size
-        self.limit, self.eos, self.pad, self.temperature = limit, eos, pad, temperature
+    eos: int
+    pad: int
+    temperature: float
+    uniforms: Tensor | None
+
+    def __init__(self, model: Any, found: Read, shape: tuple[int, int], columns: int, limit: int) -> None:
+        rows, device = shape[0] * shape[1], found.logits.device
+        self.model, self.shape, self.limit = model, shape, limit
         self.number = torch.arange(rows, device=device)
         self.first, self.many = self.number.clone(), torch.ones_like(self.number)
         self.length, self.written = torch.ones_like(self.number), torch.zeros_like(self.number)
-        self.tokens = self.number.new_full((rows, limit + 1), pad)  # the last column takes what follows an end
+        self.tokens = self.number.new_zeros(rows, limit + 1)  # the last column takes what follows an end
         self.logps = torch.zeros(rows, limit + 1, device=device)
         self.logits = torch.zeros(rows, found.logits.shape[1], device=device)
-        self.uniforms: Tensor | None = None
         self.position = torch.zeros_like(self.number)
-        self.mask = torch.zeros(rows, longest + limit, dtype=torch.bool, device=device)
+        self.mask = torch.zeros(rows, columns, dtype=torch.bool, device=device)
         self.column = torch.zeros(1, dtype=torch.long, device=device)  # the next one to be written
         self.steps, self.run = 0, self.step
-        self.cache = Cache(layers=[_Ring(layer, rows, longest + limit, self.column) for layer in found.cache.layers])
+        self.cache = Cache(layers=[_Ring(layer, rows, columns, self.column) for layer in found.cache.layers])
 
     def grouped(self, tensor: Tensor) -> Tensor:
         """Return rows (R, ...) as (groups, size, ...)."""
-        return tensor.view(self.groups, self.size, *tensor.shape[1:])
+        return tensor.unflatten(0, self.shape)
 
-    def results(self) -> dict[str, Tensor]:
-        """Return what was written, by group."""
+    def results(self) -> list[Tensor]:
+        """Return the fields of `Written`, by group."""
         many = torch.where(self.first == self.number, self.many, 0)
-        made = {"tokens": self.tokens, "logps": self.logps, "length": self.length, "many": many}
-        return {name: self.grouped(value) for name, value in made.items()}
+        return [self.grouped(each) for each in (self.tokens[:, :-1], self.logps[:, :-1], self.length, many)]
 
     def begin(self, at: Tensor, found: Read, exists: Tensor, uniforms: Tensor | None, *, even: bool) -> None:
         """Begin groups at the places (G,) after prompts that were read; exists: (G, size), which rows there are."""
@@ -236,13 +227,11 @@ class _Rows:
         return token, logits.gather(1, token[:, None])[:, 0] - logits.logsumexp(-1)
 
 
-class _Ring(CacheLayerMixin):
+class _Ring(StaticLayer):
     """Keys and values (R, heads, columns, D) of one layer, in the precision of attention."""
 
-    is_sliding = False
-
     def __init__(self, like: Any, rows: int, columns: int, column: Tensor) -> None:
-        super().__init__()
+        super().__init__(columns)
         device, dtype = like.keys.device, like.keys.dtype
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
@@ -250,7 +239,7 @@ class _Ring(CacheLayerMixin):
             torch.zeros(rows, each.shape[1], columns, each.shape[3], device=device, dtype=dtype)
             for each in (like.keys, like.values)
         )
-        self.column, self.columns, self.is_initialized = column, columns, True
+        self.column, self.is_initialized = column, True
 
     def put(self, grouped: Callable[[Tensor], Tensor], at: Tensor, written: Tensor, found: Any) -> None:
         """Write the keys and values of prompts (G, heads, W, D) into W columns of all rows of groups."""
@@ -262,21 +251,6 @@ class _Ring(CacheLayerMixin):
         for own, new in ((self.keys, keys), (self.values, values)):
             own.index_copy_(2, self.column, new.to(own.dtype))
         return self.keys, self.values
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Do nothing: the tensors are there."""
-
-    def get_seq_length(self) -> int:
-        """Return the columns; nothing asks how many are written, as positions are given."""
-        return self.columns
-
-    def get_max_length(self) -> int:
-        """Return the columns."""
-        return self.columns
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the columns and the first one."""
-        return self.columns, 0
 
 
 def _captured(step: Callable[[], None], device: torch.device) -> Callable[[], None]:

@@ -94,7 +94,14 @@ def sample_all(
 ) -> Sequences:
     """Return `sample`, at most `batch_size` responses at a time, whole groups where one fits; None: all at once."""
     if continuous.applies(model, prompt_ids.device):
-        return _continuously(model, prompt_ids, prompt_mask, batch_size, group_size, uniforms, **settings)  # type: ignore[arg-type]
+        sizes = {"samples": group_size, "batch_size": batch_size, "uniforms": uniforms}
+        found = continuous.write(model, prompt_ids, prompt_mask, **sizes, **settings)  # type: ignore[arg-type]
+        lengths = found.lengths.flatten()
+        width = int(lengths.max())
+        mask = (torch.arange(width, device=lengths.device) < lengths[:, None]).long()
+        tokens, logps = (each.flatten(0, 1)[:, :width] for each in (found.tokens, found.logps))
+        ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
+        return Sequences(ids, prompt_mask, tokens, mask, logps)
     if batch_size is not None and batch_size < group_size:  # each prompt is read once per response
         prompt_ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
         group_size = 1
@@ -106,37 +113,3 @@ def sample_all(
         ids, mask = prompt_ids[start : start + step], prompt_mask[start : start + step]
         parts.append(sample(model, ids, mask, group_size=group_size, uniforms=numbers, **settings))  # type: ignore[arg-type]
     return concatenate(parts, int(settings["pad"]))
-
-
-def _continuously(
-    model: nn.Module,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
-    batch_size: int | None,
-    group_size: int,
-    uniforms: Tensor | None,
-    *,
-    max_new_tokens: int,
-    eos: int,
-    pad: int,
-    temperature: float = 1.0,
-) -> Sequences:
-    """Return `sample_all` on an accelerator."""
-    found = continuous.write(
-        model,
-        prompt_ids,
-        prompt_mask,
-        samples=group_size,
-        limit=max_new_tokens,
-        uniforms=None if uniforms is None else uniforms.view(-1, group_size, max_new_tokens),
-        batch_size=batch_size,
-        eos=eos,
-        pad=pad,
-        temperature=temperature,
-    )
-    lengths = found.lengths.flatten()
-    width = int(lengths.max())
-    ids, mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
-    written = (torch.arange(width, device=lengths.device) < lengths[:, None]).long()
-    tokens, logps = (each.flatten(0, 1)[:, :width] for each in (found.tokens, found.logps))
-    return Sequences(ids, mask, tokens, written, logps)

@@ -16,6 +16,7 @@ tokens differ, the host would wait for the device ten times a token. The samples
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -98,10 +99,11 @@ def sample_evenly(
         batch_size: responses at once, even if all differ; None: all. What is sampled does not depend on it, unless it
             is below S: then the samples of a prompt are spread in parts of so many.
     """
-    samples, settings = uniforms.shape[1], {"eos": eos, "pad": pad, "temperature": temperature}
+    samples = uniforms.shape[1]
+    settings: Any = {"eos": eos, "pad": pad, "temperature": temperature}
     if continuous.applies(model, prompt_ids.device):
-        sizes = {"samples": samples, "limit": uniforms.shape[2], "batch_size": batch_size}
-        found = continuous.write(model, prompt_ids, prompt_mask, uniforms=uniforms, even=True, **sizes, **settings)
+        settings |= {"samples": samples, "max_new_tokens": uniforms.shape[2], "batch_size": batch_size, "even": True}
+        found = continuous.write(model, prompt_ids, prompt_mask, uniforms=uniforms, **settings)
         first = found.many.nonzero(as_tuple=True)  # the host waits for the device
         prompt, many, tokens, length = (first[0], *(each[first] for each in (found.many, found.tokens, found.lengths)))
     else:
