@@ -1,4 +1,4 @@
-"""The command `fit`: memory that every stage needs, next to declared sizes and measured use."""
+"""The command `fit`: memory that every stage needs, next to declared sizes and measured use, and its hours."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from ablation.cli.common import aligned, print_json
 from ablation.cli.configs import settings_of
 from ablation.contract.reading import read_json
 from ablation.plan.build import build_plan
-from ablation.plan.fit import MB, Need, fullest, gib, needs_of, problem_of
+from ablation.plan.fit import KINDS, MB, Need, fullest, gib, needs_of, problem_of
 from ablation.plan.plan_file import Plan
 
 _MAX_STATUS = 1 << 20
@@ -26,9 +26,11 @@ def run_fit(arguments: argparse.Namespace) -> int:
     found: list[Need] = []
     for name, study in plan.studies.items():
         stages = [stage for stage in plan.content.stages if stage.study == name]
-        worst = fullest(needs_of(plan, stages, device_memory=memory))
+        needs = needs_of(plan, stages, device_memory=memory)
+        worst = fullest(needs)
         found += worst
         lines = [*aligned([_HEAD, *(_row(plan, need) for need in worst)], [False] * len(_HEAD)), *notes(worst)]
+        lines = list(hours(needs)) if arguments.hours else lines
         if study.written.footprint is None:
             lines = ["nothing is known: _study.yaml names no `footprint`"]
         if not arguments.json:
@@ -64,6 +66,19 @@ def _row(plan: Plan, need: Need) -> tuple[str, ...]:
     known = sizes if made.held else "?" * len(sizes)
     name = (need.stage.stage, need.variant.name, str(need.devices))
     return (*name, *known, gib(need.stage.resources.mem_mb * MB), measured(plan, need))
+
+
+def hours(needs: Sequence[Need]) -> Iterator[str]:
+    """Yield a row for each kind of stage that is estimated, with its longest variant: seconds a step, then hours."""
+    head = ("stage", "longest with", "devices", *(f"s a step, {kind}" for kind in KINDS), *KINDS, "runtime")
+    rows = [head]
+    for need in fullest(needs, lambda need: need.step_seconds("H100") * (need.footprint.steps or 1)):
+        if any(seconds := [need.step_seconds(kind) for kind in KINDS]):
+            whole = ["?" if (found := need.hours(kind)) is None else f"{found:.1f}" for kind in KINDS]
+            name = (need.stage.stage, need.variant.name, str(need.devices))
+            declared = f"{need.stage.resources.runtime / 60:.1f}"
+            rows.append((*name, *(f"{each:.2g}" for each in seconds), *whole, declared))
+    yield from aligned(rows, [False] * len(head)) if len(rows) > 1 else ["not estimated"]
 
 
 def notes(needs: Sequence[Need]) -> Iterator[str]:

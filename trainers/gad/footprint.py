@@ -67,12 +67,13 @@ def _tokens(config: GadConfig) -> tuple[_Tokens, tuple[str, ...]]:
 
 
 def _supervised(stage: str, config: GadConfig, student: Shape, tokens: _Tokens, devices: int) -> Footprint:
-    rows, memory = share(config.base.batch_size, None, devices), None
+    batch, at_once, memory = config.base.batch_size, None, None
     if stage == "seqkd":
-        rows, memory = share(config.seqkd.batch_size, config.seqkd.micro_batch, devices), config.seqkd.memory
+        batch, at_once, memory = config.seqkd.batch_size, config.seqkd.micro_batch, config.seqkd.memory
     model = Model("student", student, config.precision, devices, memory=memory)
-    work = model.update("training", rows, tokens.prompt + tokens.teacher, predicted=tokens.teacher)
-    return training([model], [work])
+    rows, length = share(batch, at_once, devices), tokens.prompt + tokens.teacher
+    work = model.update("training", rows, length, predicted=tokens.teacher)
+    return training([model], [work.over(batch / devices)])
 
 
 def _adversarial(stage: str, config: GadConfig, student: Model, critic: Shape, tokens: _Tokens) -> Footprint:
@@ -85,7 +86,9 @@ def _adversarial(stage: str, config: GadConfig, student: Model, critic: Shape, t
     works = [
         *reinforcing(config, student, reference, responses, **sizes),
         # A row is a prompt: the teacher's response and those of the group go through in one graph.
-        scores.update("update of the critic (rows are prompts)", prompts, (1 + group) * both),
-        scores.forward("scores", share(responses, rollout.batch_size, devices), both),
+        scores.update("update of the critic (rows are prompts)", prompts, (1 + group) * both).over(
+            rollout.prompts / devices
+        ),
+        scores.forward("scores", share(responses, rollout.batch_size, devices), both).over(responses / devices),
     ]
     return training([student, scores], works, reference)

@@ -10,11 +10,11 @@ from tests.trainers.footprint.live_memory import LiveMemory
 from trainers.footprint import Model, of_config
 from trainers.gad.critic import pair_scores
 from trainers.objectives.aggregation import aggregate
-from trainers.policy import batch, decode, value_model
+from trainers.policy import batch, continuous, value_model
 from trainers.policy.batch import Sequences, batched_logps, token_logps
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
-from trainers.policy.rollout import sample
+from trainers.policy.rollout import sample_all
 from trainers.policy.value_model import ValueModel
 from trainers.state import pack
 
@@ -27,7 +27,7 @@ def as_on_an_accelerator(monkeypatch):
     """On a CPU small models go another way, without padding."""
     for module in (batch, value_model):
         monkeypatch.setattr(module, "packs", lambda model: False)
-    monkeypatch.setattr(decode, "is_plain", lambda model: False)
+    monkeypatch.setattr(continuous, "applies", lambda model, device: True)
 
 
 def made(kind):
@@ -134,13 +134,13 @@ def test_sampling_needs_what_is_estimated(kind, compute, frozen):
     model = made(kind).eval()
     if frozen:
         model = model.requires_grad_(False).to(torch.bfloat16)
-    rows = sequences(4, 60, 1)
-    uniforms = torch.rand(8, 60, dtype=torch.float64)
+    rows = sequences(8, 60, 1)  # of which four are read while the first four are in memory
+    uniforms = torch.rand(16, 60, dtype=torch.float64)
     with LiveMemory() as memory, autocast(compute):
         settings = {"group_size": 2, "max_new_tokens": 60, "eos": WORDS + 1, "pad": 0, "uniforms": uniforms}
-        sample(model, rows.prompt_ids, rows.prompt_mask, **settings)
+        sample_all(model, rows.prompt_ids, rows.prompt_mask, batch_size=8, **settings)
     known = Model("", shape(model), precision(compute), frozen=frozen)
-    assert known.sampling("", 8, group=2, prompt=60, response=60).of_rows(8) == pytest.approx(memory.peak, rel=0.06)
+    assert known.sampling("", 8, group=2, prompt=60, response=60).of_rows(8) == pytest.approx(memory.peak, rel=0.15)
 
 
 @pytest.mark.parametrize(("compute", "frozen"), [("float32", False), ("bfloat16", False), ("bfloat16", True)])
