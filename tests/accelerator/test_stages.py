@@ -29,32 +29,32 @@ WAITS = {
         "evaluate v10": 382,
     },
     "innovations": {
-        "warm_start grpo": 593,
+        "warm_start grpo": 599,
         "reward_model grpo": 0,
-        "evaluate_warm grpo": 99,
-        "reinforce all-innovations": 381,
-        "evaluate all-innovations": 99,
+        "evaluate_warm grpo": 104,
+        "reinforce all-innovations": 397,
+        "evaluate all-innovations": 104,
     },
     "gspo": {
-        "warm_start gspo": 548,
+        "warm_start gspo": 554,
         "reward_model gspo": 0,
-        "reward_model gspo-learnt-reward": 202,
-        "evaluate_warm gspo": 99,
-        "evaluate_warm gspo-token-reward": 148,
-        "reinforce dapo": 493,
-        "reinforce ppo": 609,
-        "reinforce gspo-token-reward": 428,
-        "evaluate dapo": 99,
-        "evaluate ppo": 99,
-        "evaluate gspo-token-reward": 148,
+        "reward_model gspo-learnt-reward": 210,
+        "evaluate_warm gspo": 104,
+        "evaluate_warm gspo-token-reward": 153,
+        "reinforce dapo": 533,
+        "reinforce ppo": 625,
+        "reinforce gspo-token-reward": 444,
+        "evaluate dapo": 104,
+        "evaluate ppo": 104,
+        "evaluate gspo-token-reward": 153,
     },
     "gad": {
         "base seqkd": 4479,
         "seqkd seqkd": 326,
-        "evaluate_start seqkd": 104,
-        "warmup d-final": 784,
-        "gad d-final": 585,
-        "evaluate d-final": 187,
+        "evaluate_start seqkd": 114,
+        "warmup d-final": 814,
+        "gad d-final": 615,
+        "evaluate d-final": 197,
     },
     "demonstrations": {
         "learner legacy": 176,
@@ -72,8 +72,6 @@ VARIANTS = {
     "gad": ["d-final"],
     "demonstrations": ["separated"],
 }
-# Sampling inverts a distribution function: torch warns of sums of floats along one dimension, whatever the shape.
-ALERTS = {"cumsum"}
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +152,6 @@ def test_a_stage_on_a_device_computes_what_the_cpu_does(plan, study, tmp_path, a
         waits[name] = sum(device.waits.values())
         alerts |= device.alerts
         print(name, *device.waits.most_common(), sep="\n  ")  # where, for whom a number rose
-    assert alerts <= ALERTS
+    assert not alerts
     assert waits.keys() == WAITS[study].keys()
     assert {name: count for name, count in waits.items() if count > WAITS[study][name]} == {}

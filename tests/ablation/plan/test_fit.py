@@ -110,7 +110,7 @@ def test_what_has_ended_or_is_not_selected_is_not_refused(tmp_path):
     for name in ("seqkd", "warmup", "gad"):
         end(plan, name)
     (line,) = check_fit(plan, states_of(plan))
-    assert line.startswith("gad.evaluate (d-original) will halve its batches: 91.5 GiB as configured")
+    assert line.startswith("gad.evaluate (d-original) will halve its batches: 96.6 GiB as configured")
     for other in (planned("gspo"), planned("gad,gspo", study="gspo")):
         assert check_fit(other, states_of(other)) == []
 
