@@ -5,8 +5,7 @@
     device.waits, device.alerts
 
 Refuses what CUDA refuses, with torch's words; counts what makes the host wait for the device, as
-`torch.cuda.set_sync_debug_mode` does, and what is put at places by number (`puts`); keeps the names of what torch warns
-of in its deterministic mode. Views share their storage, and with it the label. A copy to the host that does not block
+`torch.cuda.set_sync_debug_mode` does; keeps the names of what torch warns of in its deterministic mode. Views share their storage, and with it the label. A copy to the host that does not block
 holds nonsense until the host waits. What is captured as a graph has no effect until it is replayed, and then repeats
 the same operators on the same memory with the same numbers of Python's; the host cannot wait meanwhile.
 """
@@ -107,8 +106,7 @@ class Pretended(TorchDispatchMode):
 
     def __init__(self, *, captures=True):
         super().__init__()
-        self.waits, self.alerts, self.puts = Counter(), set(), 0
-        self.graphs, self.captures = [], captures
+        self.waits, self.alerts, self.graphs, self.captures = Counter(), set(), [], captures
         self._pending, self._target, self._backward, self._graph = [], None, False, None
 
     def __enter__(self):
@@ -215,7 +213,6 @@ class Pretended(TorchDispatchMode):
         across = packet is aten.copy_ and is_on_device(args[0]) != is_on_device(args[1])
         if across and not (kwargs.get("non_blocking") or args[2:] == (True,)):
             self.wait("copy_")
-        self.puts += packet in PUT
         if packet is aten.index or packet in PUT:
             indices = [each for each in args[1] if each is not None]
             masks = any(each.dtype in (torch.bool, torch.uint8) for each in indices)

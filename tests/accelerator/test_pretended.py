@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from ablation.runner.stage import CHOSEN
-from tests.accelerator.pretended import Pretended
+from tests.accelerator.pretended import PUT, Pretended
 from tests.trainers.policy.helpers import EOS, PAD, TINY, uniforms
 from trainers.policy import continuous, rollout, spread
 from trainers.policy.models import build_policy
@@ -178,6 +178,7 @@ def test_all_tokens_but_the_first_are_replays_of_one_graph(draw, model, prompts,
     assert on_device(device, draw, model, prompts, 40, eos=7) == expected
     assert [each.replays for each in device.graphs] == [3 * continuous.BLOCK - 1]
     assert chosen == {"sampling": "CUDA graph"}
+    assert not any(func.overloadpacket in PUT for func, *_ in device.graphs[0].calls)  # these sort their places
 
 
 def test_a_graph_goes_on_when_other_prompts_take_the_place_of_those_that_ended(model, prompts):
