@@ -5,9 +5,10 @@
     device.waits, device.alerts
 
 Refuses what CUDA refuses, with torch's words; counts what makes the host wait for the device, as
-`torch.cuda.set_sync_debug_mode` does; keeps the names of what torch warns of in its deterministic mode. Views share their storage, and with it the label. A copy to the host that does not block
-holds nonsense until the host waits. What is captured as a graph has no effect until it is replayed, and then repeats
-the same operators on the same memory with the same numbers of Python's; the host cannot wait meanwhile.
+`torch.cuda.set_sync_debug_mode` does; keeps the names of what torch warns of in its deterministic mode. Views share
+their storage, and with it the label. A copy to the host that does not block holds nonsense until the host waits. What
+is captured as a graph has no effect until it is replayed, and then repeats the same operators on the same memory with
+the same numbers of Python's; the host cannot wait meanwhile.
 """
 
 import sys
