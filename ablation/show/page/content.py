@@ -13,7 +13,7 @@ from ablation.audit import audit
 from ablation.audit.measured import measured, published_value
 from ablation.audit.table import Finding
 from ablation.config import dotted
-from ablation.contract.status import TO_COME
+from ablation.contract.status import FAILED, TO_COME
 from ablation.judge.certificate.certify import digest_of, known
 from ablation.judge.certificate.tally import Certificates, StudyCertificate
 from ablation.judge.edges import judge_all_pairs
@@ -102,8 +102,8 @@ def study_page(
         definition=definition,
         analysis=analysis,
         confidence=f"{100 * (1 - analysis.alpha):g}%",
-        # 0 where a change is better or worse, 2 where none is judged yet, else 1: the place on the page
-        stir=0 if words & {"better", "worse"} else 1 if words - {"not run"} else 2,
+        # The place on the page: a change is better or worse, one is judged, a run has started, nothing has.
+        stir=0 if words & {"better", "worse"} else 1 if words - {"not run"} else 2 if set(counts) - {"missing"} else 3,
         edges=edges,
         edge_of={row.variant.name: row for row in edges.rows},
         number_of={row.variant.name: number for number, row in enumerate(edges.rows, 1)},  # the tail of a row's id
@@ -115,7 +115,7 @@ def study_page(
         pairs=study_pairs(variants, edges, pairs, bound),
         interactions=clean_records(interaction_table([judged])),
         states=states,
-        state_counts=dict(sorted(counts.items())),
+        state_counts={state: counts[state] for state in (*ENDED_WELL, *FAILED, *TO_COME) if counts[state]},
         planned=counts.total(),
         ended_well=sum(counts[state] for state in ENDED_WELL),
         seeds=sorted({seed for row in states.values() for seed in row}),

@@ -11,7 +11,7 @@
   const { element, drawn, label, save, saveSvg, csv } = window.ablation;
   const dark = window.matchMedia("screen and (prefers-color-scheme: dark)");
 
-  // How to write the numbers of one row: with the same decimals, four digits of the largest and two of the smallest.
+  // How to write the numbers of one table: with the same decimals, four digits of the largest and two of the smallest.
   function writer(values) {
     const sizes = values.filter((value) => value).map(Math.abs);
     const places = (size, digits) => digits - 1 - Math.floor(Math.log10(size));
@@ -331,7 +331,9 @@
       range.setAttribute("aria-valuetext", `step ${step}`);
       const table = this.find(".readout");
       table.caption.textContent = `${this.metric.label} at step ${step}${index === this.metric.steps.length - 1 ? ", the last" : ""}`;
-      table.tBodies[0].replaceChildren(...this.parts.map((part) => {
+      const ends = this.parts.map((part) => extremes(part.mean));
+      const show = writer(this.parts.flatMap((part, at) => [part.mean[index], part.low[index], part.high[index], ...Object.values(ends[at] || {}).map((end) => end[0])]));
+      table.tBodies[0].replaceChildren(...this.parts.map((part, nth) => {
         const row = element("tr");
         const ok = part.seeds.filter((seed) => seed.ok);
         const name = element("th", undefined);
@@ -340,11 +342,9 @@
         const bad = part.seeds.reduce((sum, seed) => sum + seed.bad, 0);
         const lost = part.seeds.length - ok.length;
         const notes = [`${ok.length}`, lost ? `${lost} not ended well (dotted)` : "", bad ? `${bad} values not finite` : ""].filter(Boolean);
-        const ends = extremes(part.mean);
-        const show = writer([part.mean[index], part.low[index], part.high[index], ...Object.values(ends || {}).map((end) => end[0])]);
         const spread = part.low[index] === null || ok.length < 2 ? "–" : `${show(part.low[index])} to ${show(part.high[index])}`;
         const at = (point) => (point ? `${show(point[0])} at ${this.metric.steps[point[1]]}` : "–");
-        const along = ["min", "max", "last"].map((name) => element("td", at(ends && ends[name]), "n"));
+        const along = ["min", "max", "last"].map((name) => element("td", at(ends[nth] && ends[nth][name]), "n"));
         row.append(name, element("td", show(part.mean[index]), "n"), element("td", spread, "n"), ...along, element("td", notes.join(", ")));
         return row;
       }));

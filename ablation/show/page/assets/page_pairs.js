@@ -109,7 +109,7 @@
           outcome.append(verdict(row.word), this.forest(row));
           notes.push(`${row.p === null ? "" : `${pValue(row.p)}, not corrected; `}${this.root.dataset.confidence} interval; ${row.seeds} ${row.seeds === 1 ? "seed" : "seeds"}, ${row.items.toLocaleString("en")} items.`);
         }
-        if (row.edge && row.effect !== null) notes.push(`The study’s own verdict on this change, corrected, is ${row.edge}.`);
+        if (row.edge && row.effect !== null) notes.push(row.edge === "not run" ? "The study has no verdict on this change yet." : `The study’s own verdict on this change, corrected, is ${row.edge}.`);
         if (this.factors.length > 1 && row.effect !== null) notes.push(`${this.factors.length} factors differ (${this.factors.join(", ")}): the effect is that of all of them together.`);
         if (row.why) notes.push(`${row.why}.`);
       }
@@ -124,12 +124,13 @@
       svg.append(drawn("line", { class: "zero", x1: x(0), x2: x(0), y1: 0, y2: 24 }));
       if (row.low !== null) {
         svg.append(drawn("line", { class: "whisker", x1: x(row.low), x2: x(row.high), y1: 12, y2: 12 }));
-        [row.low, row.high].forEach((end) => {
+        [row.low, row.high].forEach((end, which) => {
+          if (Math.abs(end) > limit && end > 0 !== which > 0) return; // the whole interval is off the axis
           const arrow = `M${x(end) - 4 * Math.sign(end)} 8 ${x(end)} 12 ${x(end) - 4 * Math.sign(end)} 16`;
           svg.append(Math.abs(end) > limit ? drawn("path", { class: "stroke", d: arrow }) : drawn("line", { class: "whisker", x1: x(end), x2: x(end), y1: 8.5, y2: 15.5 }));
         });
       }
-      svg.append(drawn("circle", { class: "point", cx: x(row.effect), cy: 12, r: 4 }));
+      svg.append(drawn("circle", { class: "point", cx: x(row.effect) - (Math.abs(row.effect) > limit ? 8 * Math.sign(row.effect) : 0), cy: 12, r: 4 }));
       return svg;
     }
 
