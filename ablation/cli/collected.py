@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ablation.contract.atomic import replacing
-from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.errors import ConfigError, Mistakes, TrackerError
 from ablation.contract.reading import read_json
 from ablation.readers.run import (
     A_STEP,
@@ -55,7 +55,8 @@ def main(arguments: Sequence[str]) -> int:
             with replacing(place / f"{name}.parquet") as aside:
                 pq.write_table(table, aside, compression="zstd")
     except (TrackerError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        said = "; and ".join(map(str, (error, *getattr(error, "others", ()))))  # the runner takes the last line
+        print(f"error: {said}", file=sys.stderr)
         return 2
     return 0
 
@@ -73,7 +74,13 @@ def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[st
     metrics: Metrics = {}
     items: list[pa.Table] = []
     old = frozenset(output / name for name in left)
-    for run in (run for entry in wanted for run in _runs(output, entry, old)):
+    found: list[ImportedRun] = []
+    mistakes = Mistakes()
+    for entry in wanted:
+        with mistakes:
+            found += _runs(output, entry, old)
+    mistakes.refuse()
+    for run in found:
         columns = (run.metrics.column(name).to_pylist() for name in METRIC_ROWS.names)
         metrics.update({(step, name): value for step, name, value in zip(*columns, strict=True)})
         if run.items is not None:

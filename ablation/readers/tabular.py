@@ -28,6 +28,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.ASCII | re.IGNORECASE)
 _WHOLE = "write it again, whole; a program that was killed may have left half a line"
+_LIKELY = {"items": ("pred", "eval", "sample", "score", "answer"), "metrics": ("log", "train", "loss", "hist")}
 _LONGEST = 64 << 20  # characters of a line
 
 Row = tuple[int, dict[str, Any]]
@@ -45,6 +46,7 @@ def file_at(path: Path, stem: str) -> Path:
             names = ", ".join(f"{stem}{suffix}" for suffix in SUFFIXES)
             problem = "is there more than once" if found else "is not there"
             others = sorted(other.name for other in path.iterdir() if other.suffix in SUFFIXES)
+            others.sort(key=lambda name: not any(word in name.lower() for word in _LIKELY.get(stem, ())))
             others.sort(key=lambda name: name.startswith(("metrics.", "items.")))  # which another reader takes
             told = "" if found or not others else f"; or name what is there: `{{{stem}: {others[0]}}}`"
             raise ConfigError(path, "", stem, problem, f"let the program write one of {names}{told}")

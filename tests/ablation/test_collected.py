@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ablation.cli.collected import collect
+from ablation.cli.collected import collect, main
 from ablation.contract.errors import ConfigError, TrackerError
 
 
@@ -108,6 +108,19 @@ def test_a_table_that_calls_its_columns_otherwise(tmp_path, capsys):
     ):
         with pytest.raises(ConfigError, match=problem):
             collected(tmp_path, {"reader": "items", **wrong})
+
+
+def test_everything_that_does_not_fit_is_said_at_once(tmp_path, capsys):
+    output, place = tmp_path / "output", tmp_path / "place"
+    for folder in (output, place):
+        folder.mkdir()
+    (output / "history.csv").write_text("step,loss\n1,2\n")
+    (output / "predictions.csv").write_text(PREDICTIONS)
+    (place / "left.json").write_text("[]")
+    wanted = [{"reader": name, "place": "."} for name in ("metrics", "items")]
+    assert main([str(output), str(place), json.dumps(wanted)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.index("`{metrics: history.csv}`; and ") < line.index("`{items: predictions.csv}`")
 
 
 def test_plain_items_in_all_their_forms(tmp_path):

@@ -63,7 +63,10 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
         kinds = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
         shown = f"logged: {_some(metrics)}" + (f"; items: {_some(kinds)}" if kinds else "")
         remedy = f"pass {'; '.join(asked)}; or write it in a study.yaml ({shown})"
-        raise ConfigError(where, "analysis", None, "the metric that decides is not stated", remedy)
+        missing = (
+            f"{' and '.join(lacking)} {'are' if len(lacking) > 1 else 'is'}" if primary else "metric that decides is"
+        )
+        raise ConfigError(where, "analysis", None, f"the {missing} not stated", remedy)
     analysis = analysis_of(values, where)
     if analysis.protocol == LOGGED:
         for name in analysis.subsets:

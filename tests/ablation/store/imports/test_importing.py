@@ -68,6 +68,8 @@ def test_the_default_shows_the_lineage_and_writes_nothing(capsys):
     assert "runs end at different steps: most at 4, fast seed 1 at 6" in out
     assert "the metric that decides is not stated; pass --metric NAME" in out
     assert "nothing has been written: pass --yes" in out
+    assert run(*HF, "--metric", "eval_loss", "--direction", "min") == 0
+    assert "the margin is not stated; pass --margin M, a difference" in capsys.readouterr().out
     assert list(Path().iterdir()) == []
 
 
