@@ -478,3 +478,15 @@ def test_the_rows_of_many_variants_are_packed_and_say_the_same(tmp_path, monkeyp
     for row in ('id="study-toy-v3"', 'id="study-toy-cmp"', 'class="curves"', 'class="compare"'):
         assert (row in few, row in many, row in unfolded(many)) == (True, False, True)
     assert text_of(unfolded(many)) == text_of(unfolded(few))
+
+
+def test_a_study_of_which_a_run_has_ended_stands_before_one_of_which_none_has_started(tmp_path):
+    names = ("v0", "v1")
+    none = Study("later", variants=2, seeds=1, states={(name, 0): "missing" for name in names})
+    some = Study("begun", variants=2, seeds=2, states={(name, 1): "missing" for name in names}, items={"all": 50})
+    seen = text_of(page(build(tmp_path, [none, some])))
+    assert seen.index("Simulated study begun") < seen.index("Simulated study later")
+    assert "1 change still has to run. 2 seeds per variant, 50 evaluation items; 2 of 4 runs ended well" in seen
+    assert re.search(r"\[[−+]0\.\d+, [−+]0\.\d+\] 1 of 2 seeds not run", seen)
+    assert "2 ok, 2 not run" in seen
+    assert "none of 2 runs has started" in seen
