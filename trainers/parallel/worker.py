@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ablation.contract.process import end_with_parent
 from ablation.runner.job import Job, check_modules, hold_code, known_modules, read_job
 from ablation.runner.lifetime import end_on_signals, keep_freed_memory, prepare_process
+from ablation.runner.provenance import add_chosen
 from ablation.runner.run import build_stage, outcome_of
 from trainers.parallel.launch import LESS_MEMORY, STACK, write_outcome
 
@@ -92,7 +93,6 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
 
     import torch
 
-    from ablation.runner.provenance import add_chosen
     from ablation.runner.runlog import wandb_mode
     from ablation.runner.stage import CHOSEN
 
