@@ -16,6 +16,8 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 def study_json_schema(study: Study) -> dict[str, Any]:
     """Return the schema of a variant file: the config model with every key optional, and the keys of our own."""
     schema = study.config_model.model_json_schema()
+    # A part of a tagged union without its tag, which the parent gives, fits several kinds.
+    schema = json.loads(json.dumps(schema).replace('"oneOf":', '"anyOf":'))
     definitions = schema.get("$defs", {})
     # A variant states only what it changes, so nothing is required; but lists replace, so their items are complete.
     whole = _in_lists(schema)
