@@ -9,8 +9,12 @@ moves less than wall time, and their ratios; the order of the three alternates f
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes `trainers` importable
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import Any
 
 import yaml
 
-from ablation.config.formats import FORMATS
-from ablation.config.schema import study_json_schema
-from ablation.config.settings import load_settings
-from ablation.config.variants import load_studies
-from trainers.assets_config import Asset
-
 DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent))  # so that `python docs/make_reference.py` finds the trainers
+
+from ablation.config.formats import FORMATS  # noqa: E402
+from ablation.config.schema import study_json_schema  # noqa: E402
+from ablation.config.settings import load_settings  # noqa: E402
+from ablation.config.variants import load_studies  # noqa: E402
+from trainers.assets_config import Asset  # noqa: E402
+
 CONFIGS = DOCS.parent / "configs"
 BOUNDS = {"minimum": "≥{}", "exclusiveMinimum": ">{}", "maximum": "≤{}", "exclusiveMaximum": "<{}"}
 PLAIN = ("≥0", ">0", "≥1")  # bounds that go without saying
@@ -88,9 +91,7 @@ def _entries(
     for name, field in properties.items():
         default = given.get(name, field.get("default", ...))
         maps, comment = _maps(field), field.get("description", "")
-        listed = any(
-            "$ref" in option.get("items", ()) or "oneOf" in option.get("items", ()) for option in _inner(field)
-        )
+        listed = any({"$ref", "anyOf", "oneOf"}.intersection(option.get("items", ())) for option in _inner(field))
         if "Asset" in maps:
             yield from _line(depth, name, default, f"{comment} ({_type(field, definitions, default)})")
             continue

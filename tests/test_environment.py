@@ -1,8 +1,13 @@
-"""environment.yml (conda) and pyproject.toml (pip) ask for the same packages."""
+"""What is installed: environment.yml (conda) and pyproject.toml (pip) agree, and scripts find what pip leaves out."""
 
+import os
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -45,3 +50,20 @@ def test_lock_file_holds_every_dependency():
         versions = locked.get(canonicalize_name(wanted.name), [])
         assert versions, f"{wanted.name} is not in requirements.lock: run `make lock`"
         assert all(wanted.specifier.contains(version, prereleases=True) for version in versions), (text, versions)
+
+
+OUTSIDE = re.compile(r"^(from|import) (trainers|tests|benchmarks)\b", re.MULTILINE)
+SCRIPTS = [
+    path
+    for path in sorted([*ROOT.glob("benchmarks/*.py"), *ROOT.glob("docs/*.py")])
+    if OUTSIDE.search(path.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_finds_what_pip_does_not_install(script, tmp_path):
+    words = [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])", script]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
