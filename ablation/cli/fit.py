@@ -29,12 +29,12 @@ def run_fit(arguments: argparse.Namespace) -> int:
         needs = needs_of(plan, stages, device_memory=memory)
         worst = fullest(needs)
         found += worst
-        lines = [*aligned([_HEAD, *(_row(plan, need) for need in worst)], [False] * len(_HEAD)), *notes(worst)]
-        lines = list(hours(needs)) if arguments.hours else lines
+        if arguments.json:
+            continue
+        lines = list(hours(needs) if arguments.hours else memory_of(plan, worst))
         if study.written.footprint is None:
             lines = ["nothing is known: _study.yaml names no `footprint`"]
-        if not arguments.json:
-            print(f"{name} at scale {settings.scale}{of_device}", *lines, sep="\n    ")
+        print(f"{name} at scale {settings.scale}{of_device}", *lines, sep="\n    ")
     if arguments.json:
         print_json("fit", list(map(as_row, found)))
     return int(any(problem_of(need) is not None for need in found))
@@ -57,6 +57,12 @@ def as_row(need: Need) -> dict[str, Any]:
     }
 
 
+def memory_of(plan: Plan, needs: Sequence[Need]) -> Iterator[str]:
+    """Yield a row for each kind of stage, then notes."""
+    yield from aligned([_HEAD, *(_row(plan, need) for need in needs)], [False] * len(_HEAD))
+    yield from notes(needs)
+
+
 def _row(plan: Plan, need: Need) -> tuple[str, ...]:
     """Return the cells of one kind of stage: GiB on its fullest device and on the machine."""
     made, fits = need.footprint, "-"
@@ -77,7 +83,7 @@ def hours(needs: Sequence[Need]) -> Iterator[str]:
             whole = ["?" if (found := need.hours(kind)) is None else f"{found:.1f}" for kind in KINDS]
             name = (need.stage.stage, need.variant.name, str(need.devices))
             declared = f"{need.stage.resources.runtime / 60:.1f}"
-            rows.append((*name, *(f"{each:.2g}" for each in seconds), *whole, declared))
+            rows.append((*name, *(f"{each:.2g}" if each < 10 else f"{each:.0f}" for each in seconds), *whole, declared))
     yield from aligned(rows, [False] * len(head)) if len(rows) > 1 else ["not estimated"]
 
 

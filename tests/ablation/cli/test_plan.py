@@ -35,7 +35,7 @@ def test_hours_count_what_is_shared_once_and_what_has_run_not_again(results, cap
     assert [(row[0], row[1], *row[-2:]) for row in rows] == [
         ("5", "400", "4 min", "0 s"),  # 2 variants x 2 stages of 12.5 s
         ("10", "400", "8 min", "4 min"),
-        ("5", "800", "6 min", "4 min"),  # the evaluations anew, of twice the length
+        ("5", "800", "6 min", "4 min"),  # the evaluations again, of twice the length
         ("10", "800", "12 min", "10 min"),
     ]
     assert "of device time to run; no cheaper plan does" in printed

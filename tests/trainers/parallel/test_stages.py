@@ -221,13 +221,16 @@ def test_a_killed_stage_takes_its_ranks_along_and_goes_on_with_another_number_of
     assert len(steps) == 2  # each went further than the one before it
 
 
+def impatient(folder, **settings):
+    """A stage whose ranks wait for each other 20 seconds in a step, and its code."""
+    out, code = write(folder, **settings), folder / "toy_trainer.py"
+    shorter = "from datetime import timedelta\nfrom trainers.parallel import group\n"
+    code.write_text(f"{shorter}group.TOGETHER = timedelta(seconds=20)\n{code.read_text()}")
+    return out, code
+
+
 def test_a_rank_that_hangs_ends_all_and_the_log_says_where_each_was(tmp_path):
-    out = write(tmp_path, mode="hang")
-    code = tmp_path / "toy_trainer.py"
-    shorter = (
-        "from datetime import timedelta\nfrom trainers.parallel import group\ngroup.TOGETHER = timedelta(seconds=20)\n"
-    )
-    code.write_text(shorter + code.read_text())
+    out, code = impatient(tmp_path, mode="hang")
     began = time.monotonic()
     done = run(out)
     log = (out / "log.txt").read_text()
@@ -246,11 +249,6 @@ def test_a_rank_that_hangs_ends_all_and_the_log_says_where_each_was(tmp_path):
 @pytest.mark.parallel
 def test_a_rank_that_has_work_of_its_own_is_waited_for(tmp_path):
     """The first one saves a model, or comes late to what all load: longer than ranks wait for each other in a step."""
-    out = write(tmp_path, mode="slow")
-    code = tmp_path / "toy_trainer.py"
-    shorter = (
-        "from datetime import timedelta\nfrom trainers.parallel import group\ngroup.TOGETHER = timedelta(seconds=20)\n"
-    )
-    code.write_text(shorter + code.read_text())
+    out, _ = impatient(tmp_path, mode="slow")
     run(out)
     assert status(out)["state"] == "ok", (out / "log.txt").read_text()
