@@ -182,6 +182,8 @@ def _type(field: Mapping[str, Any], definitions: Mapping[str, Any], default: obj
         inside = field.get("items") or (field.get("prefixItems") or [{}])[0]
         return f"list of {_type(inside, definitions, ...)}" if default in (None, ...) or "enum" in inside else ""
     bounds = " ".join(text.format(field[name]) for name, text in BOUNDS.items() if name in field)
+    if "minimum" in field and "maximum" in field:
+        bounds = f"{field['minimum']}–{field['maximum']}"
     bounds = "" if bounds in PLAIN else bounds
     words = {"integer": "int", "number": "float", "string": "str", "boolean": "bool"}
     return f"{words.get(kind, kind)} {bounds}".strip() if default in (None, ...) else bounds
