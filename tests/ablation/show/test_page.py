@@ -487,6 +487,7 @@ def test_a_study_of_which_a_run_has_ended_stands_before_one_of_which_none_has_st
     seen = text_of(page(build(tmp_path, [none, some])))
     assert seen.index("Simulated study begun") < seen.index("Simulated study later")
     assert "1 change still has to run. 2 seeds per variant, 50 evaluation items; 2 of 4 runs ended well" in seen
+    assert "1 seed per variant, too few for a verdict; none of 2 runs has started" in seen
     assert re.search(r"\[[−+]0\.\d+, [−+]0\.\d+\] 1 of 2 seeds not run", seen)
     assert "2 ok, 2 not run" in seen
     assert "none of 2 runs has started" in seen
