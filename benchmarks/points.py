@@ -2,6 +2,7 @@
 
     python benchmarks/points.py ours
     .venv-peers/trackio/bin/python benchmarks/points.py trackio        # after `make peers`; also wandb, mlflow
+    python benchmarks/points.py aim                                    # in an environment that has it
 
 Each logs to a folder of its own, offline, and ends its run as its documentation says; children count. `mlflow` gets a
 batch of a hundred steps a call, which is its fastest way.
@@ -79,7 +80,17 @@ def mlflow(folder: Path) -> None:
     client.set_terminated(run)
 
 
-TRACKERS: dict[str, Callable[[Path], None]] = {of.__name__: of for of in (ours, trackio, wandb, mlflow)}
+def aim(folder: Path) -> None:
+    """Log to its local repository, system metrics off."""
+    import aim as peer
+
+    run = peer.Run(repo=str(folder), experiment="points", system_tracking_interval=None)
+    for step, values in points():
+        run.track(values, step=step)
+    run.close()
+
+
+TRACKERS: dict[str, Callable[[Path], None]] = {of.__name__: of for of in (ours, trackio, wandb, mlflow, aim)}
 
 
 def main() -> None:
