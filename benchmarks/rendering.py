@@ -1,4 +1,4 @@
-"""CPU seconds of `tracker tables`, `figures` and `report` over a database of the demo's size.
+"""CPU seconds of `ablation tables`, `figures` and `report` over a database of the demo's size.
 
     python benchmarks/rendering.py                    # 2 seeds, in a folder that is removed
     python benchmarks/rendering.py --seeds 5 --keep DIR --commands tables figures report figures
