@@ -3,17 +3,13 @@
     python benchmarks/rendering.py                    # 2 seeds, in a folder that is removed
     python benchmarks/rendering.py --seeds 5 --keep DIR --commands tables figures report figures
 
-The plan is that of the demo: 5 studies and their figures. Nothing is trained: the learning curves are those of
-`docs/sample/report.html` (further seeds lie between its first and last), the evaluation items are drawn at random. A
-command may be named twice, to see what drawing again costs when nothing has changed.
+The plan is that of the demo: 5 studies and their figures. Nothing is trained: learning curves and evaluation items are
+drawn at random. A command may be named twice, to see what drawing again costs when nothing has changed.
 """
 
 import argparse
-import base64
-import gzip
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -32,29 +28,9 @@ from ablation.config.settings import load_settings  # noqa: E402
 from ablation.plan.build import build_plan  # noqa: E402
 from ablation.store.collect import collect  # noqa: E402
 
-SAMPLE = ROOT / "docs" / "sample" / "report.html"
 ITEMS = 300  # in each subset of an evaluation
 DATA_ITEMS = 2000  # behind each box of a distribution
-
-Curves = dict[tuple[str, str], list[tuple[str, np.ndarray, dict[tuple[str, int], np.ndarray]]]]
-
-
-def sample_curves() -> Curves:
-    """{(study, stage): [(metric, steps, {(variant, seed): values})]} of the sample page."""
-    text = SAMPLE.read_text(encoding="utf-8")
-    curves: Curves = {}
-    packed = re.search(r'id="packed">(.*?)</script>', text)
-    data = json.loads(gzip.decompress(base64.b64decode(packed[1])))["data"] if packed else {}
-    for name, content in data.items():
-        study = name.removeprefix("study-").removesuffix("-data")
-        for metric in content.get("metrics", ()):
-            series = {
-                (content["variants"][variant], seed): np.array(values, dtype=float)
-                for variant, seed, _, _, values in metric["series"]
-            }
-            found = (metric["name"], np.array(metric["steps"], dtype=int), series)
-            curves.setdefault((study, metric["stage"]), []).append(found)
-    return curves
+METRICS, STEPS = 30, 100  # learning curves of a run, the declared ones among them, and their points
 
 
 def fill(results: Path, seeds: int) -> None:
@@ -62,14 +38,14 @@ def fill(results: Path, seeds: int) -> None:
     settings = load_settings({"scale": "demo", "seeds": str(seeds), "results": str(results)})
     build_plan(settings).write()
     plan = json.loads((results / "plan.json").read_text(encoding="utf-8"))
-    curves, places = sample_curves(), {stage["key"]: results_dir(stage) for stage in plan["stages"]}
+    places = {stage["key"]: results_dir(stage) for stage in plan["stages"]}
     for stage in plan["stages"]:
         write_status(places[stage["key"]], stage)
     for study in plan["studies"]:
         for run in study["runs"]:
             rng = np.random.default_rng([len(run["variant"]), *run["variant"].encode(), run["seed"]])
             for stage, key in run["stages"].items():
-                rows = list(curve_rows(curves.get((study["name"], stage), []), run["variant"], run["seed"], rng))
+                rows = [curves(study, rng)] if stage == list(run["stages"])[-2] else []
                 if stage == study["last_stage"]:
                     items, finals = evaluation(study, rng)
                     items.to_parquet(places[key] / "items.parquet", index=False)
@@ -96,15 +72,13 @@ def write_status(folder: Path, stage: Mapping[str, Any]) -> None:
     (folder / "provenance.json").write_text(json.dumps({"git": {"commit": "c0ffee"}, "python": sys.version}))
 
 
-def curve_rows(found: list, variant: str, seed: int, rng: np.random.Generator) -> Iterator[pd.DataFrame]:
-    """The curves of one run; a seed that the sample does not have lies between its first and last."""
-    for name, steps, series in found:
-        ours = [values for (of, _), values in sorted(series.items(), key=lambda pair: pair[0]) if of == variant]
-        if not ours:
-            continue
-        values = ours[seed] if seed < len(ours) else ours[0] + rng.normal(0.5, 0.5) * (ours[-1] - ours[0])
-        rows = pd.DataFrame({"step": steps, "name": name, "value": values})
-        yield rows[np.isfinite(rows["value"])]
+def curves(study: Mapping[str, Any], rng: np.random.Generator) -> pd.DataFrame:
+    """Random walks under the names that the study declares, and others."""
+    names = [curve["metric"] for curve in study["curves"]]
+    names += [f"train/other-{number}" for number in range(METRICS - len(names))]
+    values = rng.normal(0, 0.1, (len(names), STEPS)).cumsum(axis=1)
+    columns = {"step": np.tile(np.arange(STEPS), len(names)), "name": np.repeat(names, STEPS), "value": values.ravel()}
+    return pd.DataFrame(columns)
 
 
 def evaluation(study: Mapping[str, Any], rng: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
