@@ -1,13 +1,10 @@
 """Knights and Knaves: on an island knights always tell the truth and knaves always lie; who is what?
 
 Generator and checker of this project; the puzzles of Xie et al. (arXiv 2410.23123) and the prompts of Logic-RL (arXiv
-2502.14768) are the model of the textual form. Train, dev and test are split by *structure* (the statements up to the
-people's names and order, and up to the order of what and, or, iff join), so that a test puzzle is never a renamed or
-reshuffled training puzzle; `held_out: puzzles` splits single puzzles instead. Where structures are held out, those of a
-split are a sample of all, and puzzles of one structure a cluster; single puzzles are drawn one by one, and are none.
+2502.14768) are the model of the textual form. As in Logic-RL, no puzzle stands in two splits. Puzzles are drawn one by
+one, so they have no clusters.
 """
 
-import functools
 import itertools
 import random
 import re
@@ -33,8 +30,7 @@ INSTRUCTION = (
     "answer states for every person who is a knight and who is a knave, for example: "
     "<answer> Zoey is a knight, Ethan is a knave </answer>"
 )
-_PATIENCE = 5_000  # random puzzles in a row of which none is new and wanted, before there are taken to be no more
-_BUCKETS, _TEST, _DEV = 10, (0, 1), (2,)  # of the structures: one fifth for test, one tenth for dev
+_PATIENCE = 5_000  # random puzzles in a row of which none is new, before there are taken to be no more
 
 
 @dataclass(frozen=True)
@@ -85,21 +81,6 @@ def _verdicts(structure: Structure, knights: Sequence[bool]) -> list[bool]:
     return [holds(statement, knights) == knights[speaker] for speaker, statement in enumerate(structure)]
 
 
-@functools.lru_cache(maxsize=100_000)
-def canonical(structure: Structure) -> str:
-    """Return the same text for all structures that differ in the people's order or in the order of symmetric parts."""
-
-    def renamed(statement: Statement, places: Sequence[int]) -> str:
-        atoms = [(places[a.person], a.knight) for a in (statement.left, statement.right) if a is not None]
-        return f"{statement.connective} {atoms if statement.connective == 'if' else sorted(atoms)}"
-
-    texts = []
-    for order in itertools.permutations(range(len(structure))):  # order[i]: who comes i-th
-        places = [order.index(person) for person in range(len(structure))]
-        texts.append(" ; ".join(renamed(structure[person], places) for person in order))
-    return min(texts)
-
-
 def _random_structure(people: int, rng: random.Random) -> Structure:
     statements = []
     for _ in range(people):
@@ -129,10 +110,7 @@ class Puzzles:
         return None if self.settings.form == "compact" else INSTRUCTION
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return distinct puzzles with one solution.
-
-        Warm and train share structures; dev and test have their own, unless only puzzles are held out.
-        """
+        """Return distinct puzzles with one solution."""
         rng = random.Random(f"knights-knaves-{seed}")
         splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
         seen: set[str] = set()
@@ -143,10 +121,9 @@ class Puzzles:
             if not missing:
                 return splits
             structure = _random_structure(self.settings.people, rng)
-            candidates = [split for split in self._splits_of(structure) if split in missing]
-            if not candidates or len(solutions(structure)) != 1:
+            if len(solutions(structure)) != 1:
                 continue
-            split = rng.choice(candidates)
+            split = rng.choice(missing)
             problem = self._problem(structure, split, rng)
             if problem.prompt not in seen:
                 idle = 0
@@ -156,13 +133,6 @@ class Puzzles:
             f"data: too few distinct puzzles with {self.settings.people} people for {dict(sizes)}; "
             "ask for fewer, or for more people"
         )
-
-    def _splits_of(self, structure: Structure) -> Sequence[str]:
-        """Return the splits in which puzzles of a structure may stand."""
-        if self.settings.held_out == "puzzles":
-            return SPLITS
-        place = bucket(canonical(structure), _BUCKETS)
-        return ("test",) if place in _TEST else ("dev",) if place in _DEV else ("warm", "train")
 
     def _problem(self, structure: Structure, split: str, rng: random.Random) -> Problem:
         names = rng.sample(LETTERS if self.settings.form == "compact" else NAMES, len(structure))
@@ -174,9 +144,7 @@ class Puzzles:
             )
         prompt = _compact(structure, names) if self.settings.form == "compact" else _textual(structure, names)
         answer = " ".join(f"{name} {_role(knight)}" for name, knight in zip(names, solution, strict=True))
-        apart = self.settings.held_out == "structures"
-        cluster = f"structure-{bucket(canonical(structure), 16**8):08x}" if apart else None
-        return Problem(f"kk-{bucket(prompt, 16**12):012x}", prompt, answer, demonstration, cluster)
+        return Problem(f"kk-{bucket(prompt, 16**12):012x}", prompt, answer, demonstration)
 
     def _demonstration(
         self,

@@ -35,10 +35,6 @@ class KnightsKnaves(TaskBase):
         default="compact", description="compact: 25 words, for small models; textual: English, as in Logic-RL."
     )
     people: int = Field(default=2, ge=2, le=5, description="People per puzzle.")
-    held_out: Literal["structures", "puzzles"] = Field(
-        default="puzzles",
-        description="What training never sees: the dev and test puzzles (Logic-RL), or their statement structures too.",
-    )
     sloppy: float = Field(
         default=0.6,
         ge=0,

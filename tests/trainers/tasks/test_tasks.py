@@ -8,7 +8,7 @@ import pytest
 
 from trainers.tasks import arithmetic, knights_knaves, question_answer
 from trainers.tasks.interface import read_problems, tagged_answer, write_problems
-from trainers.tasks.knights_knaves import Atom, Statement, canonical, solutions
+from trainers.tasks.knights_knaves import Atom, Statement, solutions
 from trainers.tasks.settings import Arithmetic, KnightsKnaves, QuestionAnswer
 
 SIZES = {"warm": 60, "train": 60, "dev": 20, "test": 40}
@@ -60,66 +60,12 @@ def test_every_puzzle_has_exactly_one_solution_and_that_is_its_answer(people, fo
         assert problem.answer == expected
 
 
-def test_splits_are_disjoint_in_structure_not_only_in_text():
-    """A test puzzle is not a training puzzle with other names: renaming by order of appearance would show it."""
-    splits = knights_knaves.create(KnightsKnaves(held_out="structures")).splits(SIZES, seed=0)
-
-    def renamed(problem):
-        order = {}
-        words = [order.setdefault(w, f"p{len(order)}") if w in "ABCDEFGH" else w for w in problem.prompt.split()]
-        return " ".join(words)
-
-    learnt = {renamed(p) for p in splits["warm"] + splits["train"]}
-    for held_out in ("dev", "test"):
-        assert not learnt & {renamed(p) for p in splits[held_out]}
-    assert not {renamed(p) for p in splits["dev"]} & {renamed(p) for p in splits["test"]}
-    prompts = [p.prompt for split in splits.values() for p in split]
-    assert len(prompts) == len(set(prompts))
+def test_no_puzzle_stands_twice_and_none_has_a_cluster():
+    splits = knights_knaves.create(KnightsKnaves()).splits(SIZES, seed=0)
+    problems = [problem for split in splits.values() for problem in split]
     assert {name: len(split) for name, split in splits.items()} == SIZES
-
-
-def structure_of(problem):
-    """The statements up to people's names and order, and up to the order of what and, or, iff join: by sorting."""
-    forms = []
-    names = list(dict.fromkeys(word for word in problem.prompt.split() if word in "ABCDEFGH"))
-    for order in itertools.permutations(range(len(names))):
-        place = {name: str(index) for name, index in zip(names, order, strict=True)}
-        statements = []
-        for statement in problem.prompt.rstrip(" ?").split(" ; "):
-            speaker, words = statement.split(" : ")
-            words = [place.get(word, word) for word in words.split()]
-            joint = words.pop(0) if len(words) == 5 else ""
-            parts = [words[:2], words[2:]]
-            statements.append((place[speaker], joint, parts if joint == "if" else sorted(parts)))
-        forms.append(str(sorted(statements)))
-    return min(forms)
-
-
-def test_puzzles_of_a_structure_are_a_cluster_where_structures_are_held_out():
-    """Single puzzles are drawn one by one, from nearly all structures that there are: none of them is a cluster."""
-    sizes = {"warm": 600, "train": 600, "dev": 200, "test": 300}
-    splits = knights_knaves.create(KnightsKnaves(held_out="puzzles")).splits(sizes, seed=0)
-    prompts = [p.prompt for split in splits.values() for p in split]
-    assert len(prompts) == len(set(prompts)) == sum(sizes.values())
-    structures = {name: {structure_of(p) for p in split} for name, split in splits.items()}
-    assert len(structures["test"]) > 80  # of 132 structures
-    assert structures["test"] <= structures["train"] | structures["warm"]
-    assert {p.cluster for split in splits.values() for p in split} == {None}
-    apart = knights_knaves.create(KnightsKnaves(held_out="structures")).splits(SIZES, seed=0)
-    assert not {p.cluster for p in apart["test"]} & {p.cluster for p in apart["warm"] + apart["train"] + apart["dev"]}
-    assert 1 < len({p.cluster for p in apart["test"]}) <= 22
-    pairs = {(p.cluster, structure_of(p)) for split in apart.values() for p in split}
-    assert len(pairs) == len({cluster for cluster, _ in pairs}) == len({structure for _, structure in pairs})
-
-
-def test_canonical_structure_ignores_order_where_it_means_nothing():
-    a, b = Atom(0, True), Atom(1, False)
-    claim, other = Statement("and", a, b), Statement(None, Atom(0, False))
-    assert canonical((claim, other)) == canonical((Statement("and", b, a), other))
-    # Exchange the two people: who speaks first and who is spoken of.
-    swapped = (Statement(None, Atom(1, False)), Statement("and", Atom(1, True), Atom(0, False)))
-    assert canonical((claim, other)) == canonical(swapped)
-    assert canonical((Statement("if", a, b), other)) != canonical((Statement("if", b, a), other))
+    assert len({problem.prompt for problem in problems}) == len(problems)
+    assert {problem.cluster for problem in problems} == {None}
 
 
 def test_the_same_seed_gives_the_same_puzzles():
@@ -128,10 +74,10 @@ def test_the_same_seed_gives_the_same_puzzles():
     assert task.splits(SIZES, 3)["test"] != task.splits(SIZES, 4)["test"]
 
 
-@pytest.mark.slow
-def test_too_many_puzzles_is_an_error_that_says_so():
+def test_too_many_puzzles_is_an_error_that_says_so(monkeypatch):
+    monkeypatch.setattr(knights_knaves, "_PATIENCE", 20)
     with pytest.raises(ValueError, match="too few distinct puzzles"):
-        knights_knaves.create(KnightsKnaves(held_out="structures")).splits({**SIZES, "dev": 10**4}, 0)
+        knights_knaves.create(KnightsKnaves()).splits({**SIZES, "dev": 10**6}, 0)
 
 
 def test_careful_demonstrations_are_right_and_sloppy_ones_often_are_not():
