@@ -63,7 +63,7 @@ def run(stage: Stage) -> None:
     trainer = Trainer(stage)
     dev = read_rows(stage.inputs["data"] / "dev.jsonl")
     first, every = trainer.restore(), stage.config.keep_checkpoints
-    measured = measured_steps(trainer.steps, stage.config.evaluate)[:-1] if name == "gad" else []
+    measured = measured_steps(trainer.steps, stage.config.evaluate.checkpoints)[:-1] if name == "gad" else []
     if any(number < 1 for number in measured):
         raise ValueError(f"evaluate.checkpoints: {len(measured) + 1} students, but the stage has {trainer.steps} steps")
     if first == 0:

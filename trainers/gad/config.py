@@ -15,7 +15,6 @@ from trainers.assets_config import Asset
 from trainers.policy.config import (
     COLDEST,
     ClipRange,
-    LastSteps,
     Memory,
     Precision,
     Sampled,
@@ -192,9 +191,10 @@ class Balanced(_Strict):
 Discriminator = Annotated[Original | LowerHinge | TwoHinges | Balanced, Field(discriminator="kind")]
 
 
-class Evaluate(LastSteps):
+class Evaluate(_Strict):
     """How a student is measured: alike for all variants, whatever they sample with in training."""
 
+    checkpoints: int = Field(default=1, ge=1, description="Number of last models to average over.")
     samples: int = Field(default=4, ge=1, description="Sampled responses per prompt.")
     temperature: float = Field(default=0.8, gt=0, description="Sampling temperature.")
     length_factor: float = Field(default=1.5, gt=0, description="Response limit, times the teacher's 99th percentile.")
@@ -288,9 +288,8 @@ class GadConfig(_Strict):
                 "reward_model is not used: set critic.init to reward_model",
             ),
             (
-                self.gad.enabled and self.evaluate._reach >= (self.gad.max_steps or math.inf),
-                f"evaluate.checkpoints {self.evaluate.checkpoints}, {self.evaluate.apart} steps apart, need a "
-                f"gad.max_steps above {self.evaluate._reach}; it is {self.gad.max_steps}",
+                self.gad.enabled and self.evaluate.checkpoints > (self.gad.max_steps or math.inf),
+                f"evaluate.checkpoints {self.evaluate.checkpoints} are more than gad.max_steps {self.gad.max_steps}",
             ),
         ]
         for wrong, problem in problems:
@@ -301,8 +300,6 @@ class GadConfig(_Strict):
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
         keys: dict[str, str] = {}
-        if self.evaluate.checkpoints == 1:
-            keys["evaluate.apart"] = "evaluate.checkpoints is 1"
         for name in ("seqkd", "warmup", "gad"):
             part = getattr(self, name)
             if not part.enabled:

@@ -66,7 +66,7 @@ def measured_models(stage: Stage) -> list[Path]:
     folder = stage.inputs.get("gad")
     if folder is None or not (folder / STUDENT).is_dir():  # before it, or switched off
         return []
-    return earlier_models(folder / MEASURED, stage.config.evaluate)
+    return earlier_models(folder / MEASURED, stage.config.evaluate.checkpoints)
 
 
 def latest_critic(stage: Stage, earlier: Sequence[str]) -> Path | None:

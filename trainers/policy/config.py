@@ -357,21 +357,10 @@ class Precision(_Strict):
     activation_checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass.")
 
 
-class LastSteps(_Strict):
-    """Which models of a training its evaluation averages over."""
-
-    checkpoints: int = Field(default=1, ge=1, description="Number of last models to average over.")
-    apart: int = Field(default=1, ge=1, description="Steps between these models.")
-
-    @property
-    def _reach(self) -> int:
-        """Steps from the first of these models to the last."""
-        return (self.checkpoints - 1) * self.apart
-
-
-class Evaluate(LastSteps):
+class Evaluate(_Strict):
     """Evaluation."""
 
+    checkpoints: int = Field(default=1, ge=1, description="Number of last models to average over.")
     samples: int = Field(default=4, ge=1, description="Sampled responses per problem.")
     batch_size: int = Field(default=512, ge=1, description="Responses per batch.")
     seed: int = Field(default=0, ge=0, description="Sampling seed, shared by all variants and training seeds.")
@@ -458,7 +447,7 @@ class PolicyConfig(_Strict):
 
     def _of_models(self) -> Iterator[str]:
         """Yield what is missing of models and data, and what asks for more models than there will be."""
-        task, reach = self.task, self.evaluate._reach
+        task, checkpoints = self.task, self.evaluate.checkpoints
         if self.reward.model > 0 and self.reward_model is None and not self.reward_training.enabled:
             yield "reward.model > 0 needs a reward_model, or reward_training.enabled"
         if self.reward_model is not None and self.reward_training.enabled:
@@ -469,9 +458,8 @@ class PolicyConfig(_Strict):
             yield f"task.name {task.name} needs a data_source"
         if self.model is None and getattr(task, "form", "textual") == "textual":
             yield "a textual task needs a pretrained `model`; form compact can be learnt from scratch"
-        if reach >= self.steps:
-            asked = f"evaluate.checkpoints {self.evaluate.checkpoints}, {self.evaluate.apart} steps apart"
-            yield f"{asked}, need more than {reach} steps; there are {self.steps}"
+        if checkpoints > self.steps:
+            yield f"evaluate.checkpoints {checkpoints} need as many steps; there are {self.steps}"
 
     def _unanswered(self) -> Iterator[str]:
         """Yield what prompts without answers do not allow."""
@@ -510,8 +498,6 @@ class PolicyConfig(_Strict):
             keys["update.drop_zero_advantage"] = reason
         if self.temporal_decay is not None and self.temporal_decay.lspd is not None:
             keys["temporal_decay.gamma"] = "temporal_decay.lspd takes the place of gamma^(t-1)"
-        if self.evaluate.checkpoints == 1:
-            keys["evaluate.apart"] = "evaluate.checkpoints is 1"
         if self.model is not None:
             keys["scratch"] = "the policy is `model`"
         if self.warm_start.steps == 0:

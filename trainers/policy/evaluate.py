@@ -33,7 +33,9 @@ def run(stage: Stage) -> None:
     problems = read_problems(stage.inputs["task_data"] / "test.jsonl")
     memory = stage.micro_batch(config.evaluate.batch_size)
     others = {name: path for name, path in stage.inputs.items() if name not in ("policy", "warm", "model")}
-    earlier = earlier_models(stage.inputs["policy"] / KEPT, config.evaluate) if "warm" in stage.inputs else []
+    earlier = (
+        earlier_models(stage.inputs["policy"] / KEPT, config.evaluate.checkpoints) if "warm" in stage.inputs else []
+    )
     tokenizer, task = load_tokenizer(folder), load_task(stage)
     reward_model = load_reward_model(stage, config.reward, placement)
     asked = [{"item": each.id, "prompt": each.prompt, "reference": each.answer} for each in problems]

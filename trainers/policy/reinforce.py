@@ -47,7 +47,7 @@ def run(stage: Stage) -> None:
             with keeping(stage.out / KEPT, number + 1) as folder:
                 save_policy(folder, trainer.policy, trainer.tokenizer, stage.ranks)
 
-    kept = measured_steps(config.steps, config.evaluate)[:-1]
+    kept = measured_steps(config.steps, config.evaluate.checkpoints)[:-1]
     first, state = trainer.state.restore(stage), trainer.state
     if first == 0:
         stage.log_metrics(0, trainer.measure(dev))

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainers.assets import files
-from trainers.policy.config import LastSteps
 from trainers.policy.models import POLICY
 from trainers.stage import Stage
 from trainers.tasks.interface import Task
@@ -61,9 +60,9 @@ KEPT = "steps"  # subfolder with one folder per kept step, named by its number
 
 # A policy's accuracy moves up and down from step to step, and where it ends is chance. The mean over some of the last
 # steps varies less (Machado et al. 2018, arXiv 1709.06009, section 4.3), so an evaluation can average over them.
-def measured_steps(steps: int, settings: LastSteps) -> list[int]:
+def measured_steps(steps: int, checkpoints: int) -> list[int]:
     """Return the steps after which a policy is measured, the last one last."""
-    return [steps - number * settings.apart for number in reversed(range(settings.checkpoints))]
+    return list(range(steps - checkpoints + 1, steps + 1))
 
 
 @contextmanager
@@ -77,20 +76,18 @@ def keeping(folder: Path, step: int) -> Iterator[Path]:
     os.replace(partial, target)
 
 
-def earlier_models(folder: Path, settings: LastSteps) -> list[Path]:
+def earlier_models(folder: Path, checkpoints: int) -> list[Path]:
     """Return the earlier models that a training kept for its evaluation, the latest first.
 
     folder: holds a folder per kept step, named by its number.
 
     Raises:
-        ValueError: these are not as many as the settings ask for, or not as far apart.
+        ValueError: these are not the ones that `checkpoints` asks for.
     """
     found = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
-    last = found[-1] + settings.apart if found else 0
-    if found != measured_steps(last, settings)[:-1]:
+    if found != measured_steps(found[-1] + 1 if found else 0, checkpoints)[:-1]:
         raise ValueError(
             f"{folder} has models of the steps {', '.join(map(str, found)) or 'none'}: evaluate.checkpoints = "
-            f"{settings.checkpoints} asks for {settings.checkpoints - 1}, evaluate.apart = {settings.apart} apart, "
-            f"beside the last; delete {folder.parent}, and it is trained again"
+            f"{checkpoints} asks for {checkpoints - 1} beside the last; delete {folder.parent}, and it is trained again"
         )
     return [folder / str(step) for step in reversed(found)]

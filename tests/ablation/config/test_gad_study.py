@@ -65,7 +65,6 @@ def test_what_nothing_reads_is_known_to_have_no_effect(values, idle):
 def test_what_is_read_is_not_idle():
     with_all = GadConfig(warmup={"kl_coef": 0.0}, evaluate={"checkpoints": 2}, rollout={"engine": "vllm"})
     assert not with_all.without_effect()
-    assert "evaluate.apart" in GadConfig().without_effect()
     assert "seqkd.enabled" not in GadConfig(seqkd={"enabled": False}).without_effect()
 
 

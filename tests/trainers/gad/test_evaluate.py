@@ -105,7 +105,7 @@ def test_values_are_means_over_the_last_students_of_gad(root):
         table = pd.read_parquet(folder / "items.parquet")
         return table[~table["protocol"].str.startswith("start")].set_index(["protocol", "name", "item"])["value"]
 
-    settings = config(evaluate={"samples": 2, "checkpoints": 2, "apart": 1, "seed": 3})
+    settings = config(evaluate={"samples": 2, "checkpoints": 2, "seed": 3})
     run_stage(root, "warmup", settings)
     run_stage(root, "gad", settings)
     (kept,) = (root / "gad" / "measured").iterdir()

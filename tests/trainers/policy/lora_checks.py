@@ -275,7 +275,7 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_killed_run_goes_on_bit_identically_and_is_evaluated(prepared, tmp_path, monkeypatch, name):
     memory = Memory(lora=SETTINGS)
-    settings = {**SMALL, **VARIANTS[name], "memory": memory, "evaluate": Evaluate(samples=2, checkpoints=2, apart=1)}
+    settings = {**SMALL, **VARIANTS[name], "memory": memory, "evaluate": Evaluate(samples=2, checkpoints=2)}
     config = PolicyConfig(**settings)
     expected, weights = train(tmp_path / "whole", prepared, config)
     assert sorted(path.name for path in (tmp_path / "whole" / "steps").iterdir()) == ["3"]

@@ -24,21 +24,21 @@ def items(folder, config, inputs):
 
 
 def test_the_last_step_comes_last():
-    assert measured_steps(12, Evaluate(checkpoints=3, apart=2)) == [8, 10, 12]
-    assert measured_steps(12, Evaluate()) == [12]
+    assert measured_steps(12, 3) == [10, 11, 12]
+    assert measured_steps(12, 1) == [12]
 
 
 def test_values_are_means_over_the_last_policies(prepared, tmp_path):
     """Each of them measured on its own, the one of n steps before the last with a seed of n more."""
-    config = PolicyConfig(**(SMALL | {"steps": 3, "evaluate": Evaluate(samples=2, checkpoints=2, apart=2, seed=5)}))
+    config = PolicyConfig(**(SMALL | {"steps": 3, "evaluate": Evaluate(samples=2, checkpoints=2, seed=5)}))
     train(tmp_path / "run", prepared, config)
-    assert list(kept(tmp_path / "run")) == ["1"]
+    assert list(kept(tmp_path / "run")) == ["2"]
     before = {"task_data": prepared["task_data"], "policy": prepared["warm_start"]}
     items(tmp_path / "warm", config, before)  # of one policy, whatever is asked of those that were trained
     inputs = {"task_data": prepared["task_data"], "policy": tmp_path / "run", "warm": tmp_path / "warm"}
     found = items(tmp_path / "both", config, inputs)
     alone = []
-    for number, folder in enumerate((tmp_path / "run" / "policy", tmp_path / "run" / "steps" / "1")):
+    for number, folder in enumerate((tmp_path / "run" / "policy", tmp_path / "run" / "steps" / "2")):
         (tmp_path / f"only-{number}").mkdir()
         (tmp_path / f"only-{number}" / "policy").symlink_to(folder)
         single = PolicyConfig(**(SMALL | {"evaluate": Evaluate(samples=2, seed=5 + number)}))
@@ -48,7 +48,7 @@ def test_values_are_means_over_the_last_policies(prepared, tmp_path):
     pd.testing.assert_series_equal(found["sampled"], ((alone[0] + alone[1]) / 2)["sampled"])
     pd.testing.assert_series_equal(found["greedy"], alone[0]["greedy"])
     shutil.rmtree(tmp_path / "run" / KEPT)
-    with pytest.raises(ValueError, match=r"run/steps has models of the steps none: .* asks for 1, .* 2 apart"):
+    with pytest.raises(ValueError, match=r"run/steps has models of the steps none: .* asks for 1"):
         items(tmp_path / "lost", config, inputs)
 
 
@@ -90,34 +90,32 @@ def test_a_model_is_kept_whole_and_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("there", "settings", "right"),
+    ("there", "checkpoints", "right"),
     [
-        (["8", "10"], {"checkpoints": 3, "apart": 2}, True),
-        ([".10.partial", "8"], {"checkpoints": 2}, True),
-        ([], {}, True),
-        (["8"], {"checkpoints": 3, "apart": 2}, False),
-        (["10"], {"checkpoints": 3, "apart": 2}, False),
-        (["6", "10"], {"checkpoints": 3, "apart": 2}, False),
-        (["6", "8", "10"], {"checkpoints": 3, "apart": 2}, False),
-        ([".8.partial"], {"checkpoints": 2}, False),
-        (["8"], {}, False),
+        (["8", "9"], 3, True),
+        ([".10.partial", "8"], 2, True),
+        ([], 1, True),
+        (["8"], 3, False),
+        (["8", "10"], 3, False),
+        (["8", "9", "10"], 3, False),
+        ([".8.partial"], 2, False),
+        (["8"], 1, False),
     ],
 )
-def test_the_earlier_models_are_those_that_the_settings_ask_for(tmp_path, there, settings, right):
+def test_the_earlier_models_are_those_that_the_settings_ask_for(tmp_path, there, checkpoints, right):
     for name in there:
         (tmp_path / name).mkdir()
     if right:
-        found = earlier_models(tmp_path, Evaluate(**settings))
+        found = earlier_models(tmp_path, checkpoints)
         assert found == [tmp_path / name for name in reversed(there) if name.isdigit()]
     else:
         with pytest.raises(
             ValueError, match=rf"models of the steps .*evaluate\.checkpoints = .*delete {tmp_path.parent},"
         ):
-            earlier_models(tmp_path, Evaluate(**settings))
+            earlier_models(tmp_path, checkpoints)
 
 
 def test_more_policies_than_steps_are_refused():
-    with pytest.raises(ValidationError, match=r"evaluate.checkpoints 3, 2 steps apart, need more than 4 steps"):
-        PolicyConfig(steps=4, evaluate=Evaluate(checkpoints=3, apart=2))
-    assert PolicyConfig(steps=5, evaluate=Evaluate(checkpoints=3, apart=2)).evaluate.checkpoints == 3
-    assert "evaluate.apart" in PolicyConfig().without_effect()
+    with pytest.raises(ValidationError, match=r"evaluate.checkpoints 3 need as many steps; there are 2"):
+        PolicyConfig(steps=2, evaluate=Evaluate(checkpoints=3))
+    assert PolicyConfig(steps=3, evaluate=Evaluate(checkpoints=3)).evaluate.checkpoints == 3
