@@ -130,10 +130,6 @@ class Update(UpdateOf):
     """How a batch of responses changes the student."""
 
     epochs: int = Field(default=1, ge=1, description="Passes over a step's responses.")
-    drop_zero_advantage: bool = Field(
-        default=False,
-        description="Skip the backward pass of responses that add nothing to the loss.",
-    )
 
 
 class Critic(_Strict):
@@ -311,11 +307,8 @@ class GadConfig(_Strict):
             keys["rollout.vllm"] = f"rollout.engine is {self.rollout.engine}"
         if self.model is not None:
             keys |= dict.fromkeys(("scratch", "base"), "the student is `model`")
-        stages = [part for part in (self.warmup, self.gad) if part.enabled]
-        if not stages:
+        if not (self.warmup.enabled or self.gad.enabled):
             keys |= dict.fromkeys(ADVERSARIAL, "warmup.enabled and gad.enabled are false")
-        if self.update.entropy_coef > 0 or all(part._has_reference for part in stages):
-            keys["update.drop_zero_advantage"] = "the KL and the entropy bonus need every response"
         return keys
 
     def needed_packages(self, stage: str) -> dict[str, tuple[str, str]]:

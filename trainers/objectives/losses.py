@@ -135,15 +135,14 @@ def k1(logps: Tensor, reference_logps: Tensor) -> Tensor:
 ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k3": k3}
 
 
-def adapt_coefficient(
-    coefficient: float, mean_kl: float, *, target: float, low: float = 0.01, high: float = 1.0
-) -> float:
-    """Return the next coefficient: times 1.5 above 2 target, times 0.5 below target / 2, kept within [low, high].
+def adapt_coefficient(coefficient: float, mean_kl: float, *, target: float) -> float:
+    """Return the next coefficient: times 1.5 above 2 target, times 0.5 below target / 2, kept within [0.01, 1].
 
-    The three-band rule of PPO's adaptive penalty (arXiv 1707.06347, section 4) with GSPO's factors (the GSPO notes).
+    The three-band rule of PPO's adaptive penalty (arXiv 1707.06347, section 4) with GSPO's factors and bounds (the GSPO
+    notes).
     """
     if mean_kl > 2 * target:
         coefficient *= 1.5
     elif mean_kl < 0.5 * target:
         coefficient *= 0.5
-    return min(max(coefficient, low), high)
+    return min(max(coefficient, 0.01), 1.0)

@@ -5,13 +5,13 @@ from torch import Tensor
 
 
 # DAPO's soft overlong punishment (arXiv 2503.14476, equation 13).
-def overlong_penalty(lengths: Tensor, *, max_length: int, buffer: int, factor: float = 1.0) -> Tensor:
-    """Return a penalty in [-factor, 0] per response of `lengths` (B,) tokens.
+def overlong_penalty(lengths: Tensor, *, max_length: int, buffer: int) -> Tensor:
+    """Return a penalty in [-1, 0] per response of `lengths` (B,) tokens.
 
-    0 up to max_length - buffer, then linear down to -factor at max_length and beyond.
+    0 up to max_length - buffer, then linear down to -1 at max_length and beyond.
     """
     excess = lengths.float() - (max_length - buffer)
-    return -factor * (excess / buffer).clamp(0.0, 1.0)
+    return -(excess / buffer).clamp(0.0, 1.0)
 
 
 # Rewards of tokens instead of responses: the GSPO notes' `USE_SEQUENCE_LEVEL_REWARD = False`, "one reward per token".

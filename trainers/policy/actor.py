@@ -93,10 +93,10 @@ class Actor:
         """Return what the update needs of all responses, with advantages (N,) or (N, T).
 
         A response without advantage has no policy term, but its KL and its entropy count (GSPO notes): only where there
-        is neither can `drop_zero_advantage` leave it out.
+        is neither is it left out.
         """
         needed = None
-        if self.update.drop_zero_advantage and self.reference is None and self.update.entropy_coef == 0:
+        if self.reference is None and self.update.entropy_coef == 0:
             needed = with_advantage(advantages).to(sequences.mask.device)
         old_logps = sequences.logps
         if self.recompute_logps or old_logps is None:

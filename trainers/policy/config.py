@@ -204,10 +204,6 @@ class UpdateOf(_Strict):
         default="sequence_mean", description="Average over responses (GRPO) or tokens (DAPO)."
     )
     entropy_coef: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
-    drop_zero_advantage: bool = Field(
-        default=True,
-        description="Skip the backward pass of responses that add nothing to the loss.",
-    )
 
 
 class Update(UpdateOf):
@@ -227,15 +223,13 @@ class Kl(_Strict):
         default="token", description="Mean over tokens, or sum over a response; also for `target`."
     )
     coef: float = Field(default=0.2, ge=0, description="(Initial) coefficient; 0: no KL.")
-    adaptive: bool = Field(default=False, description="After each step x1.5 above 2 target, x0.5 below target / 2.")
+    adaptive: bool = Field(
+        default=False, description="After each step x1.5 above 2 target, x0.5 below target / 2, within [0.01, 1]."
+    )
     target: float = Field(default=0.01, gt=0, description="Target KL, nats.")
-    low: float = Field(default=0.01, ge=0, description="Smallest adaptive coefficient.")
-    high: float = Field(default=1.0, gt=0, description="Largest adaptive coefficient.")
 
     @model_validator(mode="after")
     def _can_adapt(self) -> Self:
-        if self.low >= self.high:
-            raise ValueError(f"low = {self.low:g} must be below high = {self.high:g}")
         if self.adaptive and self.coef == 0:
             raise ValueError("adaptive has no effect at coef 0, where there is no KL: set adaptive to false")
         return self
@@ -248,7 +242,6 @@ class Critic(_Strict):
     gamma: float = Field(default=1.0, gt=0, le=1, description="Discount per token.")
     lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda.")
     clip: float = Field(default=0.5, gt=0, description="Clip range of value changes.")
-    whiten: bool = Field(default=True, description="Normalise advantages over the batch.")
 
 
 class GroupAdvantage(_Strict):
@@ -339,12 +332,11 @@ class DynamicSampling(_Strict):
 
 
 class OverlongPenalty(_Strict):
-    """DAPO: reward minus up to `factor` over the last tokens before max_new_tokens."""
+    """DAPO: reward minus up to 1 over the last tokens before max_new_tokens."""
 
     share: float = Field(
         default=0.2, gt=0, lt=1, description="Penalised share of max_new_tokens (DAPO: 4,096 of 20,480)."
     )
-    factor: Annotated[float, Absent(1.0)] = Field(default=1.0, gt=0, description="Largest penalty.")
 
 
 class Precision(_Strict):
@@ -490,12 +482,9 @@ class PolicyConfig(_Strict):
         keys: dict[str, str] = {}
         if self.kl.coef == 0 or not self.kl.adaptive:
             reason = "there is no KL at kl.coef 0" if self.kl.coef == 0 else "kl.adaptive is false"
-            keys |= dict.fromkeys(("kl.target", "kl.low", "kl.high"), reason)
+            keys["kl.target"] = reason
         if self.kl.coef == 0:
             keys |= dict.fromkeys(("kl.estimator", "kl.per"), "there is no KL at kl.coef 0")
-        if self.kl.coef > 0 or self.update.entropy_coef > 0:
-            reason = "the KL and the entropy bonus need every response (kl.coef, update.entropy_coef)"
-            keys["update.drop_zero_advantage"] = reason
         if self.temporal_decay is not None and self.temporal_decay.lspd is not None:
             keys["temporal_decay.gamma"] = "temporal_decay.lspd takes the place of gamma^(t-1)"
         if self.model is not None:

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences, concatenate
-from trainers.policy.config import OverlongPenalty, Reward, Rollout, Sampling
+from trainers.policy.config import Reward, Rollout, Sampling
 from trainers.policy.models import Placement
 from trainers.policy.responses import Responder, Responds
 from trainers.policy.rewards import RewardModel, add_at_the_end, by_function, score
@@ -43,7 +43,8 @@ class Experience:
 class Sampler:
     """Samples responses to problems with a policy and scores them; `memory`: how many are drawn at once.
 
-    engine: samples what is learnt from, instead of the policy itself.
+    engine: samples what is learnt from, instead of the policy itself. penalty: of length, with the share of the longest
+    response that it covers.
     """
 
     model: PreTrainedModel
@@ -56,7 +57,7 @@ class Sampler:
     reward_model: RewardModel | None = None
     token_rewards: TokenRewards | None = None
     reward_function: Callable[..., Sequence[float]] | None = None
-    penalty: tuple[LengthPenalty, OverlongPenalty] | None = None
+    penalty: tuple[LengthPenalty, float] | None = None
     memory: MicroBatch = field(default_factory=MicroBatch)
     engine: Responds | None = None
     _prompts: dict[str, list[int]] = field(default_factory=dict)
@@ -110,10 +111,9 @@ class Sampler:
         rewards, metrics = scored.rewards, dict(scored.parts)
         lengths = sequences.mask.sum(1).cpu()
         if self.penalty is not None:
-            function, settings = self.penalty
+            function, share = self.penalty
             longest = self.sampling.max_new_tokens
-            buffer = max(1, round(settings.share * longest))
-            penalty = function(lengths, max_length=longest, buffer=buffer, factor=settings.factor)
+            penalty = function(lengths, max_length=longest, buffer=max(1, round(share * longest)))
             rewards = rewards + penalty
             metrics["reward/overlong_penalty"] = penalty.mean().item()
         metrics |= _summary(rewards, group, sequences, end)

@@ -135,8 +135,7 @@ class Trainer:
         metrics["kl/coef"] = kl_coef
         divergence = metrics.get("kl/response" if self.config.kl.per == "response" else "kl/divergence")
         if self.config.kl.adaptive and divergence is not None:
-            bounds = self.config.kl.model_dump(include={"target", "low", "high"})
-            self.state.values["kl_coef"] = adapt_coefficient(kl_coef, divergence, **bounds)
+            self.state.values["kl_coef"] = adapt_coefficient(kl_coef, divergence, target=self.config.kl.target)
         now = time.monotonic()
         self.state.values["elapsed"] += now - started
         return metrics | {
@@ -197,10 +196,10 @@ class Trainer:
         start = self.stage.parts["reward_model"]
         return {"token_rewards": start(reward_model_folder(self.stage), placement, policy)}
 
-    def _penalty(self) -> tuple[Any, Any] | None:
+    def _penalty(self) -> tuple[Any, float] | None:
         if self.config.overlong_penalty is None:
             return None
-        return self.stage.parts["penalty"], self.config.overlong_penalty
+        return self.stage.parts["penalty"], self.config.overlong_penalty.share
 
 
 def in_passes(problems: int, start: int, count: int, seed: int | None) -> list[int]:

@@ -191,7 +191,7 @@ class Critic:
         rewards = rewards.to(values)
         tokens = terminal_rewards(rewards, sequences.mask) if rewards.dim() == 1 else rewards
         advantages, returns = gae(tokens, values, sequences.mask, gamma=settings.gamma, lam=settings.lam)
-        return Estimate(whiten(advantages, sequences.mask) if settings.whiten else advantages, returns, values)
+        return Estimate(whiten(advantages, sequences.mask), returns, values)
 
     def learn(
         self, sequences: Sequences, estimate: Estimate, *, passes: UpdateOf, generator: torch.Generator

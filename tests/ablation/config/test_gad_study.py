@@ -55,7 +55,6 @@ def test_a_variant_uses_exactly_the_modules_of_its_objective():
         ({"gad": {"enabled": False}}, "gad.kl_coef"),
         ({"warmup": {"enabled": False}, "gad": {"enabled": False}}, "discriminator"),
         ({"warmup": {"student": "cross_entropy"}}, "warmup.kl_coef"),
-        ({}, "update.drop_zero_advantage"),
     ],
 )
 def test_what_nothing_reads_is_known_to_have_no_effect(values, idle):

@@ -1,5 +1,7 @@
 """Updates in double precision: accumulation, dropped responses, checkpointed activations, averages."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -50,7 +52,7 @@ def test_activation_checkpointing_does_not_change_the_gradient(tokenizer, prompt
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-7)
 
 
-def updated(tokenizer, prompts, advantages, *, update, kl_coef, steps=3):
+def updated(tokenizer, prompts, advantages, *, update, kl_coef, steps=3, drop=True):
     """Parameters and metrics of a policy that has left its reference, after `steps` updates on the same responses."""
     reference = build_policy(TINY, tokenizer, seed=0).double().eval()
     model = build_policy(TINY, tokenizer, seed=0).double().eval()
@@ -63,10 +65,11 @@ def updated(tokenizer, prompts, advantages, *, update, kl_coef, steps=3):
     known = reference if kl_coef > 0 else None
     learning = actor(model, update, lr=1e-3, weight_decay=0.01, reference=known, recompute_logps=True)
     generator = torch.Generator().manual_seed(0)
-    metrics = [
-        learning.learn(learning.batch(sequences, advantages), kl_coef=kl_coef, generator=generator)
-        for _ in range(steps)
-    ]
+    metrics = []
+    for _ in range(steps):
+        batch = learning.batch(sequences, advantages)
+        batch = batch if drop else replace(batch, needed=None)
+        metrics.append(learning.learn(batch, kl_coef=kl_coef, generator=generator))
     moved = max((p - q).abs().max().item() for p, q in zip(model.parameters(), before, strict=True))
     return torch.cat([p.detach().flatten() for p in model.parameters()]), metrics, moved
 
@@ -86,8 +89,9 @@ def test_dropping_changes_no_figure_and_no_parameter(tokenizer, prompts, aggrega
             tokenizer,
             prompts,
             advantages,
-            update=Update(**common, drop_zero_advantage=drop, micro_batch=3 if drop else None),
+            update=Update(**common, micro_batch=3 if drop else None),
             kl_coef=kl_coef,
+            drop=drop,
         )
         for drop in (True, False)
     ]
@@ -108,16 +112,12 @@ def test_where_all_groups_tie_the_kl_still_pulls_the_policy_to_its_reference(tok
 
 
 def test_what_adds_nothing_to_the_loss_has_no_backward_pass(tokenizer, model, prompts):
-    """What `drop_zero_advantage` saves, and its limit: a KL or an entropy bonus needs every response."""
+    """A KL or an entropy bonus needs every response."""
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
     advantages = torch.tensor(SOME)
     alone = actor(model, Update(), lr=0.0).batch(sequences, advantages)
     assert alone.needed.nonzero()[:, 0].tolist() == [4, 5, 6]
-    for reference, update in (
-        (model, Update()),
-        (None, Update(entropy_coef=0.01)),
-        (None, Update(drop_zero_advantage=False)),
-    ):
+    for reference, update in ((model, Update()), (None, Update(entropy_coef=0.01))):
         assert actor(model, update, lr=0.0, reference=reference).batch(sequences, advantages).needed is None
 
 
