@@ -176,10 +176,10 @@ class Rce(_Strict):
     epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
     lr: float = Field(default=2e-3, gt=0, le=1, description="Learning rate.")
-    weights: Literal["reward", "rank", "position", "best"] = Field(
+    weights: Literal["reward", "position", "best"] = Field(
         default="reward",
-        description="Weights by reward; by rank in the query, ties shared (rank) or broken by place "
-        "(position); best: the best sequence only, without tau.",
+        description="Weights by reward; position: by rank in the query, ties broken by place; best: the best sequence "
+        "only, without tau.",
     )
     best_epochs: Annotated[int, Absent(0)] = Field(
         default=0, ge=0, description="Earlier epochs that imitate only the best sequence."

@@ -54,7 +54,7 @@ class ImageTextModel:
         """Return the tokens that end an answer: the model's own, and the template's special token after an answer."""
         ends = self.model.generation_config.eos_token_id
         found = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
-        _, rest = self._gold("?", "answer")
+        _, rest = self._gold("answer")
         after = self.tokenizer(rest.lstrip(), add_special_tokens=False)["input_ids"][:1]
         found |= set(after) & set(self.tokenizer.all_special_ids)
         return sorted(number for number in found if number is not None)
@@ -83,11 +83,11 @@ class ImageTextModel:
             messages, chat_template=template, add_generation_prompt=open_answer, tokenize=False
         )
 
-    def _gold(self, question: str, answer: str) -> tuple[str, str]:
+    def _gold(self, answer: str) -> tuple[str, str]:
         """Return an answer as the template writes it after the prompt (with its space, if any), and what follows it."""
-        messages = self._messages([(question, answer)], system_turn=self.system_turn)
+        messages = self._messages([("?", answer)], system_turn=self.system_turn)
         whole = self._rendered(messages, open_answer=False)
-        start = self.prompt([(question, "")])
+        start = self.prompt([("?", "")])
         if not whole.startswith(start) or answer not in whole[len(start) :]:
             return answer, ""
         rest = whole[len(start) :]
@@ -123,7 +123,7 @@ class ImageTextModel:
     @torch.no_grad()
     def gold_logps(self, inputs: Mapping[str, Tensor], answers: Sequence[str]) -> Tensor:
         """Return the mean log-probability per token of each right answer after its prompt, (B,), nats."""
-        rows = [self.tokenizer(self._gold("?", text)[0], add_special_tokens=False)["input_ids"] for text in answers]
+        rows = [self.tokenizer(self._gold(text)[0], add_special_tokens=False)["input_ids"] for text in answers]
         longest = max(map(len, rows))
         device, pad = self.model.device, self.tokenizer.pad_token_id
         tokens = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows], device=device)

@@ -14,10 +14,9 @@ def parts(config: "DemonstrationsConfig", stage: str) -> Parts:
     from trainers.objectives import selection
 
     if stage == "rce" and config.selector.kind == "pointer":
-        ranks = {"rank": selection.rank_normalised, "position": selection.position_normalised}
         found = _rewards(config)
-        if config.rce.weights in ranks:
-            found["normalised"] = ranks[config.rce.weights]
+        if config.rce.weights == "position":
+            found["normalised"] = selection.position_normalised
         return found
     if stage == "grpo" and config.selector.kind == "pointer" and config.grpo.enabled:
         advantages = getattr(selection, f"{config.grpo.advantage}_advantages")

@@ -16,16 +16,6 @@ def positions(values: Tensor, *, descending: bool) -> Tensor:
     return order.argsort(dim=-1).to(values.dtype)
 
 
-def midranks(values: Tensor) -> Tensor:
-    """Return how many values of the row are higher, (Q, N); equal values share the mean of their ranks.
-
-    The highest value has rank 0.
-    """
-    better = (values[..., None, :] > values[..., :, None]).sum(-1)
-    ties = (values[..., None, :] == values[..., :, None]).sum(-1) - 1
-    return better.to(values.dtype) + 0.5 * ties
-
-
 # Reward modes. Each function takes, (Q, N): `correct`, 1 where the query was answered right after the sequence, else 0;
 # `acc_score`, soft accuracy in [0, 1]; `info_score`, the gain over zero-shot in the unit of `reward.gain`; and
 # `settings`, the `reward` of the configuration.
@@ -115,23 +105,12 @@ def rce_loss(weights: Tensor, losses: Tensor) -> Tensor:
     return (weights * losses).sum(-1).mean()
 
 
-# Rank-normalised rewards for the weights of RCE (the notes, cause 3), where equal rewards share their rank.
-def rank_normalised(rewards: Tensor) -> Tensor:
-    """Return 1 for the best of a query's n sequences, 0 for the worst, (n - 1 - rank) / (n - 1), (Q, N) of (Q, N).
-
-    So all queries without ties get the same weights, which is what the notes criticise. Equal rewards share the mean of
-    their ranks; the seed ranks them by position (`rce_position`).
-    """
-    last = rewards.shape[-1] - 1
-    return (last - midranks(rewards)) / last
-
-
 # Ranks as rewards, ties by position: `compute_rce_loss` of `pointer_selector_v3.py` (the notes, cause 3).
 def position_normalised(rewards: Tensor) -> Tensor:
     """Return 0 for the worst of a query's n sequences, 1 for the best, rank / (n - 1), (Q, N) of (Q, N).
 
-    The seed sorts in ascending order here, so that the last of equal rewards has the highest rank, where in its
-    advantages the first has.
+    So all queries get the same weights, which is what the notes criticise. The seed sorts in ascending order here, so
+    that the last of equal rewards has the highest rank, where in its advantages the first has.
     """
     return positions(rewards, descending=False) / (rewards.shape[-1] - 1)
 
@@ -143,7 +122,10 @@ def rank_advantages(rewards: Tensor) -> Tensor:
     Equal rewards share the mean of their ranks (midranks), so a query whose rewards are all equal gets exactly 0. The
     seed ranks ties by position (`advantage_position`).
     """
-    return 1.0 - 2.0 * midranks(rewards) / (rewards.shape[-1] - 1)
+    others, own = rewards[..., None, :], rewards[..., :, None]
+    better, ties = (others > own).sum(-1), (others == own).sum(-1) - 1
+    ranks = better.to(rewards.dtype) + 0.5 * ties
+    return 1.0 - 2.0 * ranks / (rewards.shape[-1] - 1)
 
 
 # Rank advantages with ties by position: `compute_advantage` of `pointer_selector_v3.py` (the notes, cause 2).

@@ -18,7 +18,6 @@ from trainers.objectives.selection import (
     position_normalised,
     positives,
     rank_advantages,
-    rank_normalised,
     rce_loss,
     rce_weights,
     smoothed_cross_entropy,
@@ -139,16 +138,6 @@ def test_zscores_by_hand():
     found = zscore_advantages(torch.tensor([[0.0, 1.0, 2.0], [0.0, 0.01, 0.02]]))
     assert found[0].tolist() == pytest.approx([-1.0, 0.0, 1.0])  # sample standard deviation 1
     assert found[1].tolist() == pytest.approx([-0.1, 0.0, 0.1], abs=1e-6)  # 0.01 is below the floor of 0.1
-
-
-def test_rank_normalised_rewards_by_hand():
-    """The source's weights: softmax((n - 1 - rank) / (n - 1) / tau), the same for any distances."""
-    assert rank_normalised(torch.tensor([[0.3, 9.0, -1.0]]))[0].tolist() == pytest.approx([0.5, 1.0, 0.0])
-    near = rank_normalised(torch.tensor([[0.030, 0.031, 0.029]]))
-    weights = rce_weights(near, 0.5)[0].tolist()
-    hand = [math.exp(value / 0.5) for value in (0.5, 1.0, 0.0)]
-    assert weights == pytest.approx([value / sum(hand) for value in hand])
-    assert rank_normalised(torch.tensor([[5.0, 5.0, 1.0]]))[0].tolist() == pytest.approx([0.75, 0.75, 0.0])  # midranks
 
 
 def test_conditional_drops_exactly_the_queries_below_the_ratio():
