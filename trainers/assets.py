@@ -43,12 +43,12 @@ def files(folder: Path) -> Path:
     return folder / FILES
 
 
-def only_file(folder: Path, suffixes: tuple[str, ...] = DATA_SUFFIXES) -> Path:
-    """Return the only file in `folder` with one of the suffixes; ValueError if there is none or several."""
-    found = sorted(path for path in folder.iterdir() if path.suffix in suffixes)
+def only_file(folder: Path) -> Path:
+    """Return the only data file in `folder`; ValueError if there is none or several."""
+    found = sorted(path for path in folder.iterdir() if path.suffix in DATA_SUFFIXES)
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
-        raise ValueError(f"{folder}: expected one {' or '.join(suffixes)} file, found {names}")
+        raise ValueError(f"{folder}: expected one {' or '.join(DATA_SUFFIXES)} file, found {names}")
     return found[0]
 
 

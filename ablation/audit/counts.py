@@ -177,18 +177,18 @@ class Evaluation:
         return {False: Sums(self.plain), True: Sums(self.batched)}
 
     @cached_property
-    def _rate_sums(self) -> dict[bool, Sums]:
-        return {batched: Sums(attainable(self.items, self.batches if batched else ())) for batched in (False, True)}
+    def _rate_sums(self) -> Sums:
+        return Sums(attainable(self.items))
 
     def can_be_mean(self, number: Printed, runs: int, *, batched: bool = False) -> bool:
         """Whether a mean of per-run values prints as `number`."""
         return self._sums[batched].can_be(number.low, number.high, runs)
 
-    def can_be_of_mean(self, number: Printed, runs: int, *, batched: bool = False) -> bool:
+    def can_be_of_mean(self, number: Printed, runs: int) -> bool:
         """Whether the distance of the mean rate of the runs prints as `number`; the same as above without target."""
         if self.target is None:
-            return self.can_be_mean(number, runs, batched=batched)
-        sums, low, high = self._rate_sums[batched], max(number.low, Fraction(0)), number.high
+            return self.can_be_mean(number, runs)
+        sums, low, high = self._rate_sums, max(number.low, Fraction(0)), number.high
         return any(
             sums.can_be(a, b, runs)
             for a, b in ((self.target + low, self.target + high), (self.target - high, self.target - low))
@@ -198,12 +198,9 @@ class Evaluation:
         """The smallest number of runs whose values can have the mean `number`."""
         return self._sums[batched].fewest_runs(number.low, number.high)
 
-    def fewest_runs_of_mean(self, number: Printed, *, batched: bool = False) -> int | None:
+    def fewest_runs_of_mean(self, number: Printed) -> int | None:
         """The smallest number of runs whose mean rate can have the distance `number`."""
-        for runs in range(1, MOST_RUNS + 1):
-            if self.can_be_of_mean(number, runs, batched=batched):
-                return runs
-        return None
+        return next((runs for runs in range(1, MOST_RUNS + 1) if self.can_be_of_mean(number, runs)), None)
 
     def share(self, like: Printed) -> tuple[int, int]:
         """How many printed values, with the digits of `like`, one run can give, and of how many."""

@@ -46,18 +46,16 @@ def published_value(store: Store, study: str, published: PublishedFile) -> str |
     return name if store.rows(query, [study, name])[1] else None
 
 
-def prediction_half_width(noise: Noise, *, seeds: int, runs: int, same_items: bool, alpha: float) -> float:
+def prediction_half_width(noise: Noise, *, seeds: int, runs: int, alpha: float) -> float:
     """Half width of the interval that a new mean over `runs` runs falls into; NaN with one seed.
 
     Our mean over `seeds` runs and the new one differ by the variance of one run times (1 / seeds + 1 / runs), known to
-    seeds - 1 degrees of freedom, and on as many other items by twice the variance of the items. `noise` belongs to our
-    mean.
+    seeds - 1 degrees of freedom, and by twice the variance of the items, since it may be on as many others. `noise`
+    belongs to our mean.
     """
     if not noise.seeds_known:
         return nan
     of_seeds = noise.seed_variance * seeds * (1 / seeds + 1 / runs)
-    if same_items:
-        return half_width(Noise(of_seeds, noise.seed_df, 0.0), alpha)
     of_items, residual = 2 * noise.item_variance, 2 * noise.residual
     return half_width(replace(noise, seed_variance=of_seeds, item_variance=of_items, residual=residual), alpha)
 
@@ -112,9 +110,7 @@ def _cell(
     alpha, (values, clusters) = study.analysis.alpha, part
     numbers = contrast(values, weights, direction, confidence=1 - alpha, clusters=clusters)
     value = numbers.effect if target is None else -numbers.effect  # a gain is minus the distance
-    half = prediction_half_width(
-        numbers.noise, seeds=numbers.seeds, runs=published.runs or 1, same_items=published.same_items, alpha=alpha
-    )
+    half = prediction_half_width(numbers.noise, seeds=numbers.seeds, runs=published.runs or 1, alpha=alpha)
     low = value - half
     if target is not None and len(weights) == 1:
         low = float(np.maximum(low, 0.0))  # keeps NaN

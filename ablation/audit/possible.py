@@ -152,13 +152,10 @@ class Step:
     most: int | None = None
 
 
-def is_possible(
-    mean: Printed, spread: Printed, runs: int, step: Step, *, population: bool = False, of_mean: bool = False
-) -> bool:
+def is_possible(mean: Printed, spread: Printed, runs: int, step: Step, *, population: bool = False) -> bool:
     """Whether `runs` values can have this mean and this standard deviation, each as printed.
 
-    `population`: the deviation divides by the number of runs, not by one less. `of_mean`: the spread is the standard
-    error, the deviation over the root of the number of runs.
+    `population`: the deviation divides by the number of runs, not by one less.
     """
     first = ceil((mean.low - step.offset) * runs / step.unit)
     last = floor((mean.high - step.offset) * runs / step.unit)
@@ -166,7 +163,7 @@ def is_possible(
         first, last = max(first, 0), min(last, runs * step.most)
     if last - first >= MOST_SUMS:
         return True
-    divisor = (runs if population else runs - 1) * (runs if of_mean else 1)
+    divisor = runs if population else runs - 1
     low, high = (max(bound, Fraction(0)) ** 2 * divisor / step.unit**2 for bound in (spread.low, spread.high))
     return any(_has_squares(total, runs, low, high, step.most) for total in range(first, last + 1))
 
@@ -191,20 +188,19 @@ def grimmer_findings(table: Table) -> Iterator[Finding]:
             step = None if cell.spread is None or column not in table.items else _step(table, table.items[column])
             if step is None or cell.spread is None or table.runs is None or table.runs < 2:
                 continue
-            of_mean, name = table.spread == "se", "standard error" if table.spread == "se" else "standard deviation"
             start = f"{row}, {column}: {cell}"
-            if is_possible(cell.number, cell.spread, table.runs, step, of_mean=of_mean):
+            if is_possible(cell.number, cell.spread, table.runs, step):
                 continue
-            if is_possible(cell.number, cell.spread, table.runs, step, population=True, of_mean=of_mean):
-                text = f"{start} is possible only if the {name} divides by {table.runs}, not by {table.runs - 1}."
-                yield Finding("grimmer", row, column, "note", text)
+            if is_possible(cell.number, cell.spread, table.runs, step, population=True):
+                why = f"only if the standard deviation divides by {table.runs}, not by {table.runs - 1}"
+                yield Finding("grimmer", row, column, "note", f"{start} is possible {why}.")
                 continue
             largest = sqrt(table.runs / (table.runs - 1)) * float(step.unit * (step.most or 0)) / 2
-            over = cell.spread.low > Fraction(largest) * Fraction(1001, 1000) and not of_mean
+            over = cell.spread.low > Fraction(largest) * Fraction(1001, 1000)
             why = f"; it is at most {cell.number.show(largest)}" if over else ""
             text = (
-                f"{start} is the mean and {name} of no {table.runs} values of {table.formula(table.items[column])}"
-                f", dividing by {table.runs - 1} or by {table.runs}{why}."
+                f"{start} is the mean and standard deviation of no {table.runs} values of "
+                f"{table.formula(table.items[column])}, dividing by {table.runs - 1} or by {table.runs}{why}."
             )
             yield Finding("grimmer", row, column, "warn" if table.batches else "error", text)
 

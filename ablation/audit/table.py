@@ -18,11 +18,9 @@ class Table:
     batches: tuple[int, ...]  # sizes of the batches that the source averages, the outer first; none: over items
     target: Fraction | None  # the numbers are distances from it; None: they are rates
     runs: int | None  # that a number is the mean of; None: the source does not say
-    spread: str
     mean: str
     claims: Sequence[Claim]
     standings: Sequence[Standing]
-    least_is_best: bool
 
     @classmethod
     def of(cls, published: PublishedFile) -> "Table":
@@ -38,12 +36,15 @@ class Table:
             else tuple(published.batch_size or ()),
             target=None if published.target is None else published.target.exact,
             runs=published.runs,
-            spread=published.spread,
             mean=published.mean,
             claims=published.claims,
             standings=published.standings,
-            least_is_best=(published.best or ("max" if published.target is None else "min")) == "min",
         )
+
+    @property
+    def least_is_best(self) -> bool:
+        """Whether the smallest number is the best: of distances."""
+        return self.target is not None
 
     def number(self, row: str, column: str) -> Printed | None:
         """The number of a cell, without its spread."""

@@ -129,13 +129,6 @@ class PublishedFile(Strict):
     runs: int | None = Field(
         default=None, ge=1, description="Number of training runs that a number is the mean of; null: not stated."
     )
-    same_items: bool = Field(default=False, description="Whether the source evaluated on the very items of this study.")
-    spread: Literal["sd", "se"] = Field(
-        default="sd", description="What stands behind ±: the standard deviation of the runs, or of their mean."
-    )
-    best: Literal["max", "min"] | None = Field(
-        default=None, description="Which number is best; null: the smallest distance, the largest rate."
-    )
     columns: list[Text] = Field(default=[])
     mean: Text = Field(default="mean", description="The column that is the mean of those with items.")
     rows: dict[str, list[Cell | None]] = Field(default={}, description="Variant: one number per column.")

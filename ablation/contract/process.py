@@ -64,16 +64,16 @@ def _taken(lock: Path) -> int | None:
     return handle if held else None
 
 
-def end_with_parent(parent: int | None = None, by: int = signal.SIGKILL) -> None:
+def end_with_parent(parent: int | None = None) -> None:
     """Ask the kernel to kill this process when its parent ends, so that a killed Snakemake leaves no orphan.
 
-    parent: its process id as the caller knew it; if it is gone already, this process ends at once. by: the signal; a
-    program that replaces this one (exec) gets it too. Linux only; elsewhere nothing happens and the folder lock still
+    parent: its process id as the caller knew it; if it is gone already, this process ends at once. A
+    program that replaces this one (exec) ends too. Linux only; elsewhere nothing happens and the folder lock still
     keeps a second process out.
     """
     if not sys.platform.startswith("linux"):
         return
     expected = parent or os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != expected:
-        os.kill(os.getpid(), by)
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -134,33 +134,33 @@ def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_rati
     return seen + noise.allowance(alpha, sides)
 
 
-def sign_flip(differences: Sequence[float], *, draws: int = 1 << EXACT_FLIPS, seed: int = 0) -> tuple[float, float]:
+def sign_flip(differences: Sequence[float], *, draws: int = 1 << EXACT_FLIPS) -> tuple[float, float]:
     """Two-sided paired sign-flip test of the mean over seeds; return (p, smallest p possible with so many seeds).
 
     All 2^n flips up to 16 seeds, else `draws` random ones and the observed one. Seeds are random here and the items
     are fixed.
     """
     count = len(differences)
-    [p] = sign_flips([differences], draws=draws, seed=seed)
+    [p] = sign_flips([differences], draws=draws)
     return float(p), max(2.0 ** (1 - count), 0.5**count if count <= EXACT_FLIPS else 1 / draws)
 
 
-def sign_flips(differences: Sequence[Sequence[float]], *, draws: int = 1 << EXACT_FLIPS, seed: int = 0) -> Array:
+def sign_flips(differences: Sequence[Sequence[float]], *, draws: int = 1 << EXACT_FLIPS) -> Array:
     """The p of several such tests [tests] at once, with as many seeds each, from the same flips."""
     observed = np.asarray(differences, dtype=float)
     if not observed.size:
         raise ValueError("sign_flip: no differences")
     least = np.abs(observed.sum(axis=1)) - 1e-12 * np.abs(observed).sum(axis=1)
     count, flips, reached = observed.shape[1], 0, np.zeros(len(observed))
-    for signs in _signs(count, draws, seed, max(1, _MOST_SIGNS // max(observed.shape))):
+    for signs in _signs(count, draws, max(1, _MOST_SIGNS // max(observed.shape))):
         reached += (np.abs(signs @ observed.T) >= least).sum(axis=0)
         flips += len(signs)
     return reached / flips
 
 
-def _signs(count: int, draws: int, seed: int, rows: int) -> Iterator[Array]:
+def _signs(count: int, draws: int, rows: int) -> Iterator[Array]:
     """Blocks [at most `rows`, count] of flips."""
-    exact, generator = count <= EXACT_FLIPS, np.random.default_rng(seed)
+    exact, generator = count <= EXACT_FLIPS, np.random.default_rng(0)
     total = 2**count if exact else draws
     for start in range(0, total, rows):
         numbers = np.arange(start, min(start + rows, total))

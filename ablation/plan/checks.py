@@ -36,20 +36,20 @@ def pool_problems(plan: Plan, stages: Iterable[PlannedStage]) -> Iterator[Config
         seen.add((stage.id, gpu))
         problem = f"{stage.id} asks for more devices than the pool of {pool}"
         others = "leave the study out (--config studies=...)"
-        yield ConfigError(*source_of(plan, stage, "gpu"), gpu, problem, f"run with --resources gpu={gpu}, or {others}")
+        yield ConfigError(*source_of_gpu(plan, stage), gpu, problem, f"run with --resources gpu={gpu}, or {others}")
 
 
-def source_of(plan: Plan, stage: PlannedStage, resource: str) -> tuple[Path, str]:
-    """Return the file and the key that ask for a stage's resource: a variant's (`gpu`), the scale's or the study's."""
+def source_of_gpu(plan: Plan, stage: PlannedStage) -> tuple[Path, str]:
+    """Return the file and the key that ask for a stage's devices: a variant's, the scale's or the study's."""
     study = plan.studies[stage.study]
     for variant in (study.variants[name] for name in stage.variants):
-        if resource == "gpu" and variant.gpu == stage.resources.gpu:
+        if variant.gpu == stage.resources.gpu:
             return variant.file, "gpu"
     scale = load_scale(plan.settings.configs, plan.settings.scale).study(study.name)
     override = scale.definition.resources.get(stage.stage)
-    if override is not None and getattr(override, resource) is not None:
-        return scale.file, f"{scale.prefix}resources.{stage.stage}.{resource}"
-    return study.file, f"stages.{stage.stage}.resources.{resource}"
+    if override is not None and override.gpu is not None:
+        return scale.file, f"{scale.prefix}resources.{stage.stage}.gpu"
+    return study.file, f"stages.{stage.stage}.resources.gpu"
 
 
 def check_packages(plan: Plan, states: States) -> None:

@@ -27,7 +27,7 @@ def answer(verdicts: pd.DataFrame, margin: float) -> str:
     rows = clean_records(verdicts)
     of_word = {word: [row for row in rows if row["verdict"] == word] for word in {row["verdict"] for row in rows}}
     known = [row for row in rows if is_number(row.get("low")) and is_number(row.get("high"))]
-    decimals = decimals_for([(row["high"] - row["low"]) / 2 for row in known] or [margin], least=3)
+    decimals = decimals_for([(row["high"] - row["low"]) / 2 for row in known] or [margin])
     parts = [part for word in ("better", "worse") for part in _moved(word, of_word.get(word, ()), decimals)]
     if same := of_word.get("equivalent"):
         parts.append(

@@ -126,17 +126,17 @@ def p_value(value: Any) -> str:
     return "< 0.0001" if value < 1e-4 else f"{value:.4f}" if value < 0.01 else f"{value:.3f}"
 
 
-def decimals_for(spreads: Iterable[float], least: int = 2, most: int = 5) -> int:
-    """Decimals that show two significant digits of a typical spread (a margin, an sd, half an interval)."""
+def decimals_for(spreads: Iterable[float]) -> int:
+    """Decimals, 3 to 5, that show two significant digits of a typical spread (a margin, an sd, half an interval)."""
     known = sorted(abs(s) for s in spreads if is_number(s) and s != 0)
     if not known:
         return 4
-    return min(max(1 - math.floor(math.log10(known[len(known) // 2])), least), most)
+    return min(max(1 - math.floor(math.log10(known[len(known) // 2])), 3), 5)
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
+def plural(count: int, one: str) -> str:
     """`1 run`, `2 runs`, `no runs`."""
-    return f"{f'{count:,}' if count else 'no'} {one if count == 1 else many or one + 's'}"
+    return f"{f'{count:,}' if count else 'no'} {one}{'' if count == 1 else 's'}"
 
 
 def day(moments: Iterable[Any]) -> str | None:

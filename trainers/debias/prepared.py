@@ -91,9 +91,9 @@ class Prepared:
             i for i, item in enumerate(self.items) if item.split == split and (domain is None or item.domain == domain)
         ]
 
-    def tokens(self, indices: Sequence[int], kinds: Sequence[str] = KINDS) -> list[list[int]]:
+    def tokens(self, indices: Sequence[int]) -> list[list[int]]:
         """Token ids of the sentences, item by item."""
-        return [self.items[i].tokens[kind] for i in indices for kind in kinds]
+        return [self.items[i].tokens[kind] for i in indices for kind in KINDS]
 
     def hidden(self, indices: Sequence[int]) -> list[Tensor]:
         """Per sentence (item by item: anti, stereo, unrelated) the states [L, d] that enter the first edited block."""

@@ -70,25 +70,24 @@ class PrefixTree:
         return type(self)(*(tensor.to(device) for tensor in (self.rows, self.inverse, self.depth, self.seen)))
 
 
-def last_hidden(
-    model: SuffixModel, states: Sequence[Tensor], tokens: Sequence[Sequence[int]], *, group: int = GROUP
-) -> Tensor:
+def last_hidden(model: SuffixModel, states: Sequence[Tensor], tokens: Sequence[Sequence[int]]) -> Tensor:
     """Run the suffix and return the hidden states of all predicting positions, sentence by sentence.
+
+    The distinct prefixes of a group of sentences are one row of tokens, without padding.
 
     Args:
         model: the partial model.
         states: per sentence [L_i, d], what enters the first edited block.
         tokens: per sentence its L_i token ids, BOS first.
-        group: at most so many sentences in one pass: their distinct prefixes are one row of tokens, without padding.
 
     Returns:
         [sum(L_i - 1), d].
     """
     parts = []
-    for begin in range(0, len(tokens), group):
-        chosen = [sentence[:-1] for sentence in tokens[begin : begin + group]]
+    for begin in range(0, len(tokens), GROUP):
+        chosen = [sentence[:-1] for sentence in tokens[begin : begin + GROUP]]
         tree = PrefixTree.of(chosen).to(model.device)
-        entering = torch.cat([state[:-1] for state in states[begin : begin + group]])
+        entering = torch.cat([state[:-1] for state in states[begin : begin + GROUP]])
         hidden = model.forward(entering[tree.rows].unsqueeze(0), tree.seen, tree.depth)
         parts.append(hidden[0].index_select(0, tree.inverse))
     return torch.cat(parts)

@@ -68,9 +68,9 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: flo
     return advantages, (advantages + values) * mask
 
 
-def whiten(values: Tensor, mask: Tensor, epsilon: float = 1e-8) -> Tensor:
+def whiten(values: Tensor, mask: Tensor) -> Tensor:
     """Return `values` (B, T) with mean 0, sample variance 1 over the tokens of `mask`, 0 elsewhere (as verl does)."""
     count = mask.sum().to(values.dtype)
     centred = values - masked_mean(values, mask)
     variance = masked_mean(centred**2, mask) * count / (count - 1).clamp(min=1.0)
-    return centred * torch.rsqrt(variance + epsilon) * mask.to(values.dtype)
+    return centred * torch.rsqrt(variance + 1e-8) * mask.to(values.dtype)

@@ -88,7 +88,6 @@ def value_loss(
     mask: Tensor,
     *,
     clip: float,
-    aggregation: Aggregation = "token_mean",
     units: float | None = None,
 ) -> tuple[Tensor, Diagnostics]:
     """Return 0.5 mean max((v - R)^2, (clip(v, v_old - clip, v_old + clip) - R)^2); all tensors (B, T).
@@ -98,7 +97,7 @@ def value_loss(
     """
     bounded = torch.minimum(torch.maximum(values, old_values - clip), old_values + clip)
     plain, clipped = (values - returns) ** 2, (bounded - returns) ** 2
-    loss = 0.5 * aggregate(torch.maximum(plain, clipped), mask, aggregation, units=units)
+    loss = 0.5 * aggregate(torch.maximum(plain, clipped), mask, "token_mean", units=units)
     diagnostics: Diagnostics = {
         "value/clip_fraction": Mean.of(clipped > plain, mask),
         "value/explained_variance": Reduction.of(returns, returns - values, mask),

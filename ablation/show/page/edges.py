@@ -184,7 +184,7 @@ def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, marg
     comparisons = [edge for row in rows for edge in row.comparisons]
     found = [edge.verdict for edge in comparisons]
     counts = [(word, found.count(word)) for word in WORDS if word in found]
-    decimals = decimals_for(halves or [margin], least=3)
+    decimals = decimals_for(halves or [margin])
     return Edges(rows, forest_axis(bounds, margin), decimals, comparisons, counts, picture(graphs, parents))
 
 
