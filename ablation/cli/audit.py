@@ -12,7 +12,7 @@ from ablation.config.names import suggest
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.errors import ConfigError
 
-OF_A_TABLE = ("items", "target", "batch_size", "runs", "spread", "best", "percent", "columns")
+OF_A_TABLE = ("items", "target", "runs", "percent", "columns")
 
 
 def run_audit(arguments: argparse.Namespace) -> int:
@@ -23,8 +23,9 @@ def run_audit(arguments: argparse.Namespace) -> int:
     if arguments.table is not None:
         return _audit_table(arguments)
     if given := [name for name in OF_A_TABLE if getattr(arguments, name) not in (None, False)]:
-        option = f"--{given[0].replace('_', '-')}"
-        raise ConfigError("audit", option, None, "belongs to --table", "write it into configs/published/<name>.yaml")
+        raise ConfigError(
+            "audit", f"--{given[0]}", None, "belongs to --table", "write it into configs/published/<name>.yaml"
+        )
     file, published = _published(arguments.study)
     return _print(arguments, str(file), published, _ours(arguments, published))
 
@@ -35,18 +36,12 @@ def _audit_table(arguments: argparse.Namespace) -> int:
     options = TableOptions(
         items=arguments.items,
         target=arguments.target,
-        batch_size=arguments.batch_size,
         runs=arguments.runs,
-        spread=arguments.spread or "sd",
-        best=arguments.best,
         percent=arguments.percent,
         columns=tuple(name.strip() for name in (arguments.columns or "").split(",") if name.strip()),
     )
-    for option in ("batch_size", "runs"):
-        if (number := getattr(arguments, option)) is not None and number < 1:
-            raise ConfigError(
-                "audit", f"--{option.replace('_', '-')}", number, "is below 1", "write a number from 1 up"
-            )
+    if arguments.runs is not None and arguments.runs < 1:
+        raise ConfigError("audit", "--runs", arguments.runs, "is below 1", "write a number from 1 up")
     return _print(arguments, str(arguments.table), read_table(arguments.table, options), None)
 
 

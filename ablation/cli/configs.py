@@ -26,6 +26,7 @@ from ablation.contract.stage_folder import CHECKS, DATABASE
 if TYPE_CHECKING:
     from ablation.plan.plan_file import Plan, PlannedVariant
 
+_CONFIGS = Path("configs")
 _TEMPLATE = Path(__file__).with_name("new_project")
 _PROFILES = "profiles"
 
@@ -76,7 +77,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         overrides[key] = value.strip()
     if arguments.scale:
         overrides["scale"] = arguments.scale
-    return load_settings(overrides, configs=arguments.configs)
+    return load_settings(overrides)
 
 
 def run_validate(arguments: argparse.Namespace) -> int:
@@ -147,8 +148,8 @@ def _stored(arguments: argparse.Namespace, study: str) -> tuple[str, list["Plann
 
     Raises ConfigError where there is no project and the results lack the study.
     """
-    project = arguments.configs.exists()
-    if project and (arguments.configs / "studies" / study / "_study.yaml").is_file():
+    project = _CONFIGS.exists()
+    if project and (_CONFIGS / "studies" / study / "_study.yaml").is_file():
         return None
     results = settings_of(arguments).results if project else Path("results")  # where `import` puts them
     if not (results / DATABASE).exists():
@@ -229,7 +230,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
     Variants that no configuration declares, such as imported runs, are looked for in the results.
     """
     only, wanted = named_pair("diff", arguments)
-    imported = None if arguments.configs.exists() else results_folder(arguments)  # no project, but runs of others
+    imported = None if _CONFIGS.exists() else results_folder(arguments)  # no project, but runs of others
     if imported is not None and (imported / DATABASE).exists():
         if _print_stored(imported, only, wanted, arguments):
             return 0
@@ -295,7 +296,7 @@ def _declared(settings: Settings, study: str | None, variants: Sequence[str]) ->
 def _study(settings: Settings, name: str, arguments: argparse.Namespace) -> Study:
     """Return one study, whether the settings list it or not, and read no other."""
     overrides = dict(pair.partition("=")[::2] for pair in arguments.config) | {"studies": name, "scale": settings.scale}
-    return load_studies(load_settings(overrides, configs=settings.configs))[name]
+    return load_studies(load_settings(overrides))[name]
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -132,13 +132,11 @@ def _results(commands: _Commands) -> None:
     def add(name: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
         parser = _add(commands, name, "results", text, epilog)
         _add_results(parser)
-        parser.add_argument("--reports", type=Path, help="folder of tables and figures (default: likewise)")
         return parser
 
     status = add("status", "Progress of each study, what runs, what failed, and the time left.")
     _add_json(status)
     status.add_argument("--watch", action="store_true", help="again and again until all is done; stop with Ctrl-C")
-    status.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="of --watch (default: 5)")
     add("collect", "Bring the DuckDB file up to date with the stage folders; it is replaced when the new one is done.")
     merge = add(
         "merge",
@@ -157,6 +155,8 @@ def _results(commands: _Commands) -> None:
     )
     tables.add_argument("--macros", action="store_true", help="a LaTeX macro for each number, defined in numbers.tex")
     figures = add("figures", "Draw each study's learning curves, primary metric and lineage.")
+    for command in (tables, figures):
+        command.add_argument("--reports", type=Path, help="folder that they go into (default: likewise)")
     kinds = ("svg", "pdf", "png")
     figures.add_argument("--format", nargs="+", choices=kinds, default=["svg"], help="of the files (default: svg)")
     sql = add(
@@ -184,7 +184,6 @@ def _results(commands: _Commands) -> None:
     board = add("tensorboard", "Write the metrics as event files, and start TensorBoard on them.")
     _add_study(board)
     board.add_argument("--to", type=Path, metavar="FOLDER", help="of the event files (default: RESULTS/tensorboard)")
-    board.add_argument("--write-only", action="store_true", help="write the event files and start nothing")
     board.add_argument("--port", type=int, default=6006, help="default: 6006; 0 takes a free one")
 
 
@@ -215,9 +214,7 @@ def _imports(commands: _Commands) -> None:
     bring.add_argument("--items", nargs="+", metavar="P/S/N", help="the items that decide: protocol/subset/name")
     bring.add_argument("--direction", metavar="D", help="max, min or target=0.5")
     bring.add_argument("--margin", type=float, metavar="M", help="a smaller difference does not matter")
-    shown = bring.add_mutually_exclusive_group()
-    shown.add_argument("--dry-run", action="store_true", help="show what would be imported (the default)")
-    shown.add_argument("--yes", action="store_true", help="import it")
+    bring.add_argument("--yes", action="store_true", help="import it")
 
 
 def _models(commands: _Commands) -> None:
@@ -411,10 +408,7 @@ def _audit(check: argparse.ArgumentParser) -> None:
         "--items", metavar="N,N,...", help="evaluation items behind each column but the mean; one for all, or NAME=N"
     )
     check.add_argument("--target", metavar="RATE", help="the numbers are distances of a rate from it, as 0.5")
-    check.add_argument("--batch-size", type=int, metavar="N", help="the source averages the means of batches")
     check.add_argument("--runs", type=int, metavar="N", help="number of training runs that a number is the mean of")
-    check.add_argument("--spread", choices=("sd", "se"), help="what stands behind ± (default: sd)")
-    check.add_argument("--best", choices=("max", "min"), help="default: the smallest distance, the largest rate")
     check.add_argument("--percent", action="store_true", help="the numbers are percentages without their sign")
     _add_json(check)
     check.add_argument("--columns", metavar="NAME,...", help="only these columns (default: all)")
@@ -432,7 +426,6 @@ def _add_configs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="as for snakemake"
     )
-    parser.add_argument("--configs", type=Path, default=Path("configs"), help="folder of the configurations")
 
 
 def _add_study(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,6 @@ import csv
 import fcntl
 import math
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -42,7 +41,7 @@ def run_status(arguments: argparse.Namespace) -> int:
         return 0
     clear = "\x1b[2J\x1b[H" if sys.stdout.isatty() else ""
     try:
-        for text in watch(results, arguments.interval):
+        for text in watch(results):
             obeyed(clear)
             print(text, end="", flush=True)
     except KeyboardInterrupt:
@@ -150,9 +149,6 @@ def run_tensorboard(arguments: argparse.Namespace) -> int:
     results = results_folder(arguments)
     folder = arguments.to or results / "tensorboard"
     count = write_events(results, folder, arguments.study)
-    if arguments.write_only:
-        print(f"{folder}: events of {count} stages; to look at them: tensorboard --logdir {shlex.quote(str(folder))}")
-        return 0
     program = Path(sys.executable).with_name("tensorboard")
     found = str(program) if program.exists() else shutil.which("tensorboard")
     if found is None:

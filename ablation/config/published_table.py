@@ -29,10 +29,7 @@ class TableOptions:
 
     items: str | None = None
     target: str | None = None
-    batch_size: int | None = None
     runs: int | None = None
-    spread: str = "sd"
-    best: str | None = None
     percent: bool = False
     columns: tuple[str, ...] = ()  # empty: all
 
@@ -83,10 +80,7 @@ def read_table(file: Path, options: TableOptions) -> PublishedFile:
             "metric": "rate" if target is None else "distance",
             "target": target,
             "items": items,
-            "batch_size": options.batch_size,
             "runs": options.runs,
-            "spread": options.spread,
-            "best": options.best,
             "columns": kept,
             "mean": mean,
             "rows": {name: [row.get(column) for column in kept] for name, row in rows.items()},

@@ -15,6 +15,7 @@ from ablation.plan.collected import PLAN_FILE
 from ablation.plan.plan_file import PlannedStage, read_plan
 
 BAR = 24
+WATCH_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,13 @@ def as_rows(results: Path) -> list[dict[str, Any]]:
     ]
 
 
-def watch(results: Path, interval: float = 5.0) -> Iterator[str]:
-    """Yield the status text every `interval` seconds until nothing is left to run."""
+def watch(results: Path) -> Iterator[str]:
+    """Yield the status text again and again until nothing is left to run."""
     while True:
         yield describe(results)
         if all(view.state.state not in TO_COME for view in look(results, time.time())):
             return
-        time.sleep(interval)
+        time.sleep(WATCH_SECONDS)
 
 
 def _studies(views: list[StageView]) -> list[str]:

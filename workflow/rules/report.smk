@@ -21,7 +21,7 @@ rule collect:
     message:
         "collect the results of the stages in {output}"
     shell:
-        f"{TRACKER} collect {FOLDERS} {LOGGED}"
+        f"{TRACKER} collect --results {shlex.quote(RESULTS)} {LOGGED}"
 
 
 rule tables:

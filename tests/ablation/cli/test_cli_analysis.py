@@ -66,7 +66,6 @@ def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkey
         (["audit", "debias", "--table", str(file)], "a study and a table are given"),
         (["audit", "debias", "--items", "3"], "--items: belongs to --table"),
         (["audit", "debias", "--percent"], "--percent: belongs to --table"),
-        (["audit", "debias", "--spread", "se"], "--spread: belongs to --table"),
         ([*options, "--runs", "0"], "--runs = 0: is below 1"),
         (["audit", "--table", str(file), "--items", "1,2"], "has 2 numbers for 3 columns (gender, race, religion)"),
     ):

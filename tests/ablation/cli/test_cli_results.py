@@ -8,6 +8,7 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
 import pandas as pd
@@ -180,15 +181,17 @@ def test_sql_reads_stdin_and_refuses_to_write(results, capsys, monkeypatch):
     assert "read-only" in err
 
 
-def test_tensorboard_writes_event_files_and_says_how_to_look_at_them(results, capsys, tmp_path):
+def test_tensorboard_is_started_on_event_files(results, capsys, tmp_path, monkeypatch):
     simulate(results, [Study(seeds=1, variants=1)])
-    status, out, _ = run(capsys, "tensorboard", "toy", "--write-only", "--results", results, "--to", tmp_path / "board")
+    started = []
+    board = SimpleNamespace(wait=lambda seconds=None: 0, terminate=lambda: None)
+    monkeypatch.setattr("subprocess.Popen", lambda command: started.append(command) or board)
+    status, out, _ = run(capsys, "tensorboard", "toy", "--results", results, "--to", tmp_path / "board")
     assert status == 0
-    assert (
-        out.strip() == f"{tmp_path}/board: events of 2 stages; to look at them: tensorboard --logdir {tmp_path}/board"
-    )
+    assert out.strip() == "2 stages; stop with Ctrl-C"
+    assert started[0][1:3] == ["--logdir", f"{tmp_path}/board/toy"]
     assert len(list((tmp_path / "board").glob("toy/v0/seed 0/*/events.out.tfevents.*"))) == 2
-    status, _, err = run(capsys, "tensorboard", "tyo", "--write-only", "--results", results)
+    status, _, err = run(capsys, "tensorboard", "tyo", "--results", results)
     assert status == 2
     assert "it is not in the plan" in err
 

@@ -160,7 +160,7 @@ def test_a_module_that_is_not_there_is_one_line(tmp_path, toy):
 
 
 def fit(capsys, *words):
-    status = main(["fit", *words, "--configs", str(ROOT / "configs"), "--config", "results=nowhere"])
+    status = main(["fit", *words, "--config", "results=nowhere"])
     return status, capsys.readouterr().out
 
 
@@ -169,7 +169,7 @@ def test_the_command_shows_needs_and_measured_peaks(tmp_path, capsys):
     stage = next(stage for stage in plan.content.stages if stage.stage == "reinforce" and stage.seed == 1)
     stage.dir.mkdir(parents=True)
     stage.status.write_text(json.dumps({"memory_mb": 13312, "device_memory_mb": 20480}))
-    words = ["fit", "gspo", "--scale", "paper", "--configs", str(ROOT / "configs")]
+    words = ["fit", "gspo", "--scale", "paper"]
     folders = [f"results={tmp_path / 'results'}", f"reports={tmp_path / 'reports'}"]
     assert main([*words, "--config", *folders]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "reinforce " in line)
@@ -203,13 +203,13 @@ def test_the_commands_exit_status_says_whether_all_fits(capsys):
     ],
 )
 def test_what_the_command_refuses(words, said, capsys):
-    assert main(["fit", *words, "--configs", str(ROOT / "configs")]) == 2
+    assert main(["fit", *words]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_validate_says_what_will_be_refused(capsys):
     given = ["--config", "studies=gad", "device_memory=48"]
-    assert main(["validate", "--scale", "paper", "--configs", str(ROOT / "configs"), *given]) == 0
+    assert main(["validate", "--scale", "paper", *given]) == 0
     assert "will be refused: gad.seqkd (seqkd) needs" in capsys.readouterr().out
 
 

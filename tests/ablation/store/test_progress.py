@@ -91,5 +91,5 @@ def test_an_idle_grid_says_that_nothing_runs(results):
 
 def test_watch_ends_when_nothing_is_left(results):
     simulate(results)
-    [text] = list(watch(results, interval=0))
+    [text] = list(watch(results))
     assert "nothing is left to run" in text
