@@ -35,7 +35,7 @@ def attainability_findings(table: Table) -> Iterator[Finding]:
                 yield finding
                 if not evaluation.can_be_mean(number, table.runs or 1, batched=True):
                     missed.add(row)
-        worth.append(_worth(evaluation, table, column, list(numbers.values()), len(missed)))
+        worth.append(_worth(evaluation, column, list(numbers.values()), len(missed)))
     yield from worth
     yield from _together(table, missing)
 
@@ -99,7 +99,7 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
     return ", ".join(said), possible
 
 
-def _worth(evaluation: Evaluation, table: Table, column: str, numbers: list[Printed], missed: int) -> Finding:
+def _worth(evaluation: Evaluation, column: str, numbers: list[Printed], missed: int) -> Finding:
     """How many printed values one run can give at all: if all are possible, passing says nothing."""
     finest = max(numbers, key=lambda number: -number.exact_half)
     reached, of = evaluation.share(finest)

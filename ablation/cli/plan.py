@@ -26,7 +26,6 @@ from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
 SEEDS = (3, 5, 8, 12, 20)
-_PARTS = ("seed", "item", "sample", "checkpoint")  # of a noise that may be stated
 _EVALUATED = ("items", "samples", "checkpoints")
 _Source = tuple[Measurements, Callable[[Sequence[Edge], Evaluated], Cost | None], int]  # with averaged checkpoints
 

@@ -148,7 +148,7 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
                 ended = [key for key, state in read.items() if state.state not in TO_COME and key not in same]
                 insert(connection, "loaded", ((key, signatures[key], read[key].state) for key in ended))
                 insert(connection, "health", find_events(connection, plan))
-                _write_stages(connection, plan, places, states)
+                _write_stages(connection, plan, states)
                 _write_imports(connection, results, imports, record=not apart)
                 connection.execute("CHECKPOINT")
         except _DISK_FAULTS as error:  # a full disk, then, in a commit or at the checkpoint
@@ -268,9 +268,7 @@ def _published(study: str, published: PublishedFile | None) -> Iterable[tuple[An
                 yield study, variant, column, cell.number.value, published.source
 
 
-def _write_stages(
-    connection: duckdb.DuckDBPyConnection, plan: PlanFile, places: dict[str, Path], states: dict[str, StageState]
-) -> None:
+def _write_stages(connection: duckdb.DuckDBPyConnection, plan: PlanFile, states: dict[str, StageState]) -> None:
     keys = {stage.dir: stage.key for stage in plan.stages}
     rows = []
     for stage in plan.stages:

@@ -49,10 +49,10 @@ def run(stage: Stage) -> None:
     if len(selectors) > 1:
         write_json(stage.out / CHOICES, {"chosen": chosen, "validation": accuracy})
         stage.log.info("chosen on validation: %s", chosen)
-    _report(stage, prepared, {k: validation[chosen[k]][k] for k in shots}, "validation")
+    _report(stage, {k: validation[chosen[k]][k] for k in shots}, "validation")
     choices = {mode: select(stage, prepared, mode, "test") for mode in dict.fromkeys(chosen.values())}
     test = {k: measure(choices[chosen[k]][:, :k], "test", f"test {k}") for k in shots}
-    _report(stage, prepared, test, "test")
+    _report(stage, test, "test")
     _save_items(stage, prepared, test, model.clusters)
     save_samples(stage, _samples(model, prepared, test, {k: choices[chosen[k]][:, :k] for k in shots}))
 
@@ -101,7 +101,7 @@ def select(stage: Stage, prepared: Prepared, mode: str, split: str) -> Tensor:
     return selector.select(query.to(device), candidates.to(device), config.shots).cpu()
 
 
-def _report(stage: Stage, prepared: Prepared, scores: dict[int, Scores], split: str) -> None:
+def _report(stage: Stage, scores: dict[int, Scores], split: str) -> None:
     protocol = PROTOCOL if split == "test" else split
     figures: dict[str, float] = {}
     for name in ("accuracy", "acc_score", "gold_logp"):
