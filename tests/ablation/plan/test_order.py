@@ -2,15 +2,20 @@
 
 import subprocess
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 import pytest
 
+from ablation.config.settings import load_settings
 from ablation.plan import start
+from ablation.plan.build import build_plan
 from ablation.plan.order import groups_of, priorities, request_of
 from ablation.plan.retry import states_of
 from ablation.plan.start import follow, parts
 from tests.ablation.plan.commands import build
 from tests.ablation.toy_study import STUDY
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def plan_of(toy, **overrides):
@@ -33,6 +38,13 @@ def test_seeds_come_one_after_the_other_and_long_lines_first(toy):
         assert all(number[each] > number[address] for each in above)
     kinds = [stage.stage for stage in order if stage.seed == 1]
     assert kinds == sorted(kinds, key=["train", "evaluate"].index)  # nothing waits for an evaluation
+
+
+@pytest.mark.parametrize("scale", ["demo", "laptop"])
+def test_no_stage_of_a_small_scale_asks_for_two_cores_of_two(scale):
+    """It would wait until a core is idle beside another, which on two cores is the end of the last seed."""
+    plan = build_plan(load_settings({"scale": scale, "seeds": 1}, configs=ROOT / "configs"), root=ROOT)
+    assert {stage.resources.threads for stage in plan.stages.values()} == {1}
 
 
 def test_a_page_after_each_seed_but_the_last_and_first_of_all_after_the_largest_study(toy):
