@@ -5,8 +5,8 @@ tag. A file that was begun after another had ended and logs the same tags is a r
 replaces what was logged before. Files that were open at the same time are two writers of one run, and both count.
 
 The Trainer of Hugging Face opens a folder `runs/<date>_<host>` at each start, and `add_hparams` one called by a time
-stamp: both belong to the run above them. Settings come from the hparams plugin, the Trainer's text `args`, or a table
-`|param|value|`, as CleanRL writes it.
+stamp: both belong to the run above them, but time stamps with different settings are a run each. Settings come from the
+hparams plugin, the Trainer's text `args`, or a table `|param|value|`, as CleanRL writes it.
 """
 
 import json
@@ -45,27 +45,39 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             problem(f"{folder}: its event files hold no event")
             continue
         parts.sort(key=lambda part: (part.first, part.last, part.file.name))
-        began = datetime.fromtimestamp(parts[0].first or 0.0, UTC).isoformat(timespec="seconds")
-        config: dict[str, Any] = {}
-        for part in parts:
-            config |= part.config
-        yield ImportedRun(
-            source=folder,
-            id="events",
-            name=name_below(root, folder),
-            config=config,
-            started=began,
-            metrics=metric_table(_joined(parts)),
-        )
+        trials = [part for part in parts if _TIME_STAMP.fullmatch(part.file.parent.name)]
+        several = len({str(part.config) for part in trials}) > 1
+        if several and any(part.values for part in parts if part not in trials):
+            problem(f"{folder}: scalars of {len(trials)} trials of add_hparams in one log are left out")
+        for place, own in [(part.file.parent, [part]) for part in trials] if several else [(folder, parts)]:
+            config: dict[str, Any] = {}
+            for part in own:
+                config |= part.config
+            yield ImportedRun(
+                source=place,
+                id="events",
+                name=name_below(root, place),
+                config=config,
+                started=datetime.fromtimestamp(own[0].first or 0.0, UTC).isoformat(timespec="seconds"),
+                metrics=metric_table(_joined(own)),
+            )
 
 
 def _folder_of_run(file: Path, root: Path) -> Path:
     folder = file.parent
     if _TIME_STAMP.fullmatch(folder.name) and folder != root:
         folder = folder.parent
-    if _START_OF_TRAINER.fullmatch(folder.name) and folder.parent.name == "runs" and folder != root:
-        folder = folder.parent.parent
-    return folder
+    named = _START_OF_TRAINER.fullmatch(folder.name) and folder.parent.name == "runs" and folder != root
+    return folder.parent.parent if named and _is_of_trainer(folder) else folder
+
+
+def _is_of_trainer(folder: Path) -> bool:
+    """Whether a log there begins with the Trainer's settings: torch's SummaryWriter calls its folders the same."""
+    for file in filter(Path.is_file, folder.glob(_PATTERN)):
+        with file.open("rb") as log:
+            if b"args/text_summary" in log.read(1000):
+                return True
+    return False
 
 
 @dataclass

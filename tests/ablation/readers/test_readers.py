@@ -288,6 +288,41 @@ def test_the_trainers_event_files_belong_to_its_output_folder_with_its_settings(
         assert dict(course(run, ours)) == pytest.approx(dict(course(state, theirs)))
 
 
+def test_runs_in_the_folders_that_summary_writer_names_itself_are_runs_each(tmp_path):
+    for name, rate in (("Nov26_02-42-50_host_s0", 0.1), ("Nov26_02-42-51_host_s1", 0.2)):
+        shutil.copytree(WRITTEN / f"tensorboard/lr_{rate}/seed_0", tmp_path / "runs" / name)
+    for place, above in ((tmp_path, "runs/"), (tmp_path / "runs", "")):
+        runs, problems = read(tensorboard, place)
+        assert problems == []
+        assert {name: run.config["lr"] for name, run in runs.items()} == {
+            f"{above}Nov26_02-42-50_host_s0": 0.1,
+            f"{above}Nov26_02-42-51_host_s1": 0.2,
+        }
+
+
+@pytest.mark.parametrize("seeds", [(0, 1), (3, 3)])
+def test_hparams_of_several_trials_in_one_folder_are_runs_each_and_of_a_restart_one(seeds, tmp_path):
+    """`add_hparams` in a loop with one writer, as PyTorch's page has it, writes a folder for each call."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    for at, seed in enumerate(seeds):
+        writer = EventFileWriter(str(tmp_path / f"study/1795660970.{at + 1}"))
+        value = Summary(value=[Summary.Value(tag="hparam/loss", simple_value=at + 0.5)])
+        for summary in (hparams_pb({"seed": seed, "lr": 0.5}), value):
+            writer.add_event(Event(wall_time=1795660970 + at, summary=summary))
+        writer.close()
+    runs, problems = read(tensorboard, tmp_path)
+    assert problems == []
+    found = {name: (run.config["seed"], course(run, "hparam/loss")) for name, run in runs.items()}
+    if seeds == (3, 3):
+        assert found == {"study": (3, [(0, 1.5)])}
+    else:
+        assert found == {"study/1795660970.1": (0, [(0, 0.5)]), "study/1795660970.2": (1, [(0, 1.5)])}
+
+
 def test_a_torn_and_a_flipped_event_file(tmp_path):
     shutil.copytree(WRITTEN / "tensorboard/lr_0.1/seed_0", tmp_path / "torn")
     [file, again] = sorted((tmp_path / "torn").iterdir())
