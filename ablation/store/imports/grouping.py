@@ -33,6 +33,7 @@ _NO_CHANGE |= {
     "trackio_space_id",
 }
 _SEED_IN_NAME = re.compile(r"(?:(?<=[-_./ ])|^)(?:seed|s)[-_=]?(\d+)(?=$|[-_./ ])", re.IGNORECASE)
+_START_IN_NAME = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_[^_/]+_(?=.)")  # date and host, of torch's SummaryWriter
 _LONGEST = 60
 
 
@@ -169,9 +170,10 @@ def _by_rule(run: Record, rule: str, where: str) -> str:
 
 
 def _stem(run: Record, seed: int | None) -> str:
-    """Return the name of a run without its seed."""
-    tokens = [match for match in _SEED_IN_NAME.finditer(run.name) if seed is not None and int(match[1]) == seed]
-    name = run.name[: tokens[-1].start()] + run.name[tokens[-1].end() :] if tokens else run.name
+    """Return the name of a run without its seed and start."""
+    name = _START_IN_NAME.sub("", run.name)
+    tokens = [match for match in _SEED_IN_NAME.finditer(name) if seed is not None and int(match[1]) == seed]
+    name = name[: tokens[-1].start()] + name[tokens[-1].end() :] if tokens else name
     if not tokens and seed is not None:
         name = re.sub(rf"[-_./ ]{seed}$", "", name)
     return re.sub(r"[-_./ ]{2,}", "-", name).strip("-_./ ")
@@ -184,7 +186,7 @@ def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], 
     name of one of its runs is the same run.
     """
     leaves = _of_one_format(runs, leaves)
-    systematic = all(stem and stem != run.name for stem, run in zip(stems, runs, strict=True))
+    systematic = all(stem and stem != _stem(run, None) for stem, run in zip(stems, runs, strict=True))
     keys = [
         (json.dumps(leaf, sort_keys=True), stem if systematic or not leaf else "")
         for leaf, stem in zip(leaves, stems, strict=True)
