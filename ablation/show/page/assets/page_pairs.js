@@ -107,7 +107,7 @@
           outcome.append(element("span", signed(row.effect, this.decimals), "num"), " ");
           if (row.low !== null) outcome.append(element("span", `[${signed(row.low, this.decimals)}, ${signed(row.high, this.decimals)}]`, "num range"), " ");
           outcome.append(verdict(row.word), this.forest(row));
-          notes.push(`${row.p === null ? "" : `${pValue(row.p)}, not corrected; `}${this.root.dataset.confidence} interval; ${row.seeds} ${row.seeds === 1 ? "seed" : "seeds"}, ${row.items.toLocaleString("en")} items.`);
+          notes.push(`${row.p === null ? "" : `${pValue(row.p)}, not corrected; `}${this.root.dataset.confidence} interval; ${row.seeds} ${row.seeds === 1 ? "seed" : "seeds"}, ${row.items.toLocaleString("en")} ${row.items === 1 ? "item" : "items"}.`);
         }
         if (row.edge && row.effect !== null) notes.push(row.edge === "not run" ? "The study has no verdict on this change yet." : `The study’s own verdict on this change, corrected, is ${row.edge}.`);
         if (this.factors.length > 1 && row.effect !== null) notes.push(`${this.factors.length} factors differ (${this.factors.join(", ")}): the effect is that of all of them together.`);
