@@ -113,7 +113,7 @@ FORMATS = {
     "trackio": Format(
         ("import", "collect"),
         "SQLite files",
-        "a project's `.db`, or the folder of them",
+        "a project's `.db`, or their folder, `~/.cache/huggingface/trackio`",
         "numeric metrics, configuration",
     ),
     "neptune": Format(
