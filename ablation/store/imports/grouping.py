@@ -32,6 +32,11 @@ _NO_CHANGE |= {
     "resume_from_checkpoint",
     "trackio_space_id",
 }
+_COMPUTED_FROM = {  # by the Trainer and TRL
+    "train_batch_size": "per_device_train_batch_size",
+    "eval_batch_size": "per_device_eval_batch_size",
+    "generation_batch_size": "steps_per_generation",
+}
 _SEED_IN_NAME = re.compile(r"(?:(?<=[-_./ ])|^)(?:seed|s)[-_=]?(\d+)(?=$|[-_./ ])", re.IGNORECASE)
 _START_IN_NAME = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_[^_/]+_(?=.)")  # date and host, of torch's SummaryWriter
 _LONGEST = 60
@@ -109,10 +114,13 @@ def _group_in_name(run: Record, rule: str, where: str) -> str | None:
 
 def _leaves(run: Record, study: ImportFile) -> dict[str, Any]:
     ignored, seed = study.runs.ignore, study.runs.seed
+    leaves = dict(dotted.leaves(run.config))
     return {
         key: value
-        for key, value in dotted.leaves(run.config)
-        if key.rpartition(".")[2].lower() not in _NO_CHANGE
+        for key, value in leaves.items()
+        if _COMPUTED_FROM.get(key) not in leaves
+        and (key != "steps_per_generation" or value != leaves.get("gradient_accumulation_steps"))  # the default
+        and key.rpartition(".")[2].lower() not in _NO_CHANGE
         and key != seed
         and not any(dotted.covers(i, key) for i in ignored)
     }

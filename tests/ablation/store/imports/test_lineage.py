@@ -43,6 +43,22 @@ def test_runs_with_names_that_say_nothing_are_grouped_by_configuration_without_t
     assert variants["beta-1"].factors == ("beta",)
 
 
+def test_what_the_trainer_and_trl_compute_from_a_setting_is_no_change_of_its_own():
+    def settings(**changed):
+        given = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, **changed}
+        steps = given.setdefault("steps_per_generation", given["gradient_accumulation_steps"])
+        batch = given["per_device_train_batch_size"]
+        return given | {"train_batch_size": batch, "generation_batch_size": batch * steps}
+
+    changes = [{}, {"per_device_train_batch_size": 16}, {"gradient_accumulation_steps": 2}, {"steps_per_generation": 4}]
+    names = ["base", "batch", "accumulated", "generated"]
+    runs = [record(f"{name}-s0", settings(**change)) for name, change in zip(names, changes, strict=True)]
+    variants, _ = place(runs, *(f"parents.{name}=base" for name in names[1:]))
+    assert [variants[name].factors for name in names] == [tuple(change) for change in changes]
+    [run] = place([record("a-s0", {"train_batch_size": 8})])[0].values()
+    assert run.resolved == {"train_batch_size": 8}
+
+
 def test_systematic_names_tell_variants_apart_that_no_configuration_does():
     variants, placed = place([record(f"{name}/seed_{s}") for name in ("new", "base") for s in (3, 4)])
     assert placed == [("new", 3), ("new", 4), ("base", 3), ("base", 4)]
