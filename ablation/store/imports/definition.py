@@ -20,6 +20,7 @@ from ablation.store.imports.stored import Record
 from ablation.store.imports.study_file import ImportFile, analysis_of
 
 _MOST_CURVES = 6
+_FIRST = ("reward", "loss", "kl", "entropy", "accuracy", "length", "score")  # of the names to show or draw
 
 
 @dataclass
@@ -61,7 +62,7 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
             options[name] for name in lacking
         ]
         kinds = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
-        shown = f"logged: {_some(metrics)}" + (f"; items: {_some(kinds)}" if kinds else "")
+        shown = f"logged: {_some(sorted(metrics, key=_rank))}" + (f"; items: {_some(kinds)}" if kinds else "")
         remedy = f"pass {'; '.join(asked)}; or write it in a study.yaml ({shown})"
         missing = (
             f"{' and '.join(lacking)} {'are' if len(lacking) > 1 else 'is'}" if primary else "metric that decides is"
@@ -84,6 +85,10 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") or "nothing"
+
+
+def _rank(name: str) -> int:
+    return next((place for place, word in enumerate(_FIRST) if word in name.lower()), len(_FIRST))
 
 
 def describe_study(
@@ -127,7 +132,6 @@ def _curves(primary: Sequence[str], runs: Sequence[KnownRun]) -> list[CurveDefin
     """Return the primary metric and the rewards, losses, divergences, entropies and lengths that all runs logged."""
     logged = [run.curves for run in runs if run.curves]
     common = sorted(set.intersection(*logged)) if logged else []
-    words = ("reward", "loss", "kl", "entropy", "accuracy", "length", "score")
     chosen = [name for name in primary if name in common]
-    chosen += [name for word in words for name in common if word in name.lower()]
+    chosen += sorted((name for name in common if _rank(name) < len(_FIRST)), key=_rank)
     return [CurveDefinition(metric=name, label=name) for name in list(dict.fromkeys(chosen))[:_MOST_CURVES]]

@@ -73,6 +73,13 @@ def test_the_default_shows_the_lineage_and_writes_nothing(capsys):
     assert list(Path().iterdir()) == []
 
 
+def test_of_the_many_metrics_of_trl_rewards_and_losses_are_shown_first(capsys):
+    assert run("trainer_state", WRITTEN / "trl", "--study", "grpo") == 0
+    shown = capsys.readouterr().out.partition("(logged: ")[2].partition(" and ")[0].split(", ")
+    assert len(shown) == 12
+    assert {"reward", "loss", "rewards/length/mean"} <= set(shown)
+
+
 @pytest.mark.parametrize("yes", [[], ["--yes"]])
 def test_paths_that_overlap_are_read_once(capsys, yes):
     place = WRITTEN / "trainer"
