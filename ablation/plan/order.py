@@ -49,8 +49,7 @@ def priorities(plan: Plan) -> dict[Address, int]:
 class Group:
     """Stages that are submitted together, in their order.
 
-    Groups of other runs may have the same name: Snakemake tells them apart, since nothing in one reads from another. So
-    `--group-components NAME=8` submits the groups of eight runs together.
+    Groups of other runs may have the same name: Snakemake tells them apart, since nothing in one reads from another.
     """
 
     name: str
