@@ -36,7 +36,7 @@ FORMATS = {
         ("collect",),
         "metrics of any program",
         "`metrics.csv`, `.jsonl`, `.parquet`",
-        "`step,name,value`, or `step` and a column for each metric",
+        "`step,name,value`, or `step` and a column for each metric; no step: final values",
     ),
     "lm_eval": Format(
         ("compare", "collect"),

@@ -1,7 +1,7 @@
 """The format `metrics`, for any program: `step,name,value`, or `step` and a column for each metric.
 
-Empty cells and nulls are skipped. A table may use other names, {"step": "iteration"}; if `values` is given, only these
-columns hold metrics.
+Empty cells and nulls are skipped. A table without steps has one value of each metric, at step 0. A table may use other
+names, {"step": "iteration"}; if `values` is given, only these columns hold metrics.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +28,8 @@ def read(
         raise ConfigError(file, f"line {line}: {as_text(names[column])}", cell, "is not a number", remedy)
 
     rows = list(renamed(file, columns, values))
+    if stepless := not any("step" in row for _, row in rows):
+        rows = [(line, {"step": 0} | row) for line, row in rows]
     numbers = {name for _, row in rows for name, cell in row.items() if number(cell) is not None} - {"step", ""}
     words = sorted({as_text(name) for _, row in rows for name in row} - numbers - {"step", "name", "value", ""})
     if words and not values:
@@ -37,4 +39,7 @@ def read(
     for line, row in rows:
         names = {"value": str(row["name"])} if "name" in row and "value" in row and not values else wide
         found += points([(line, row)], "step", names, partial(refuse, names))
+    if stepless and len({name for _, name, _ in found}) < len(found):
+        said = "is missing, and a metric has several values"
+        raise ConfigError(file, "step", None, said, "write one in each row")
     yield ImportedRun(source=file, id=file.name, name=file.stem, metrics=metric_table(found))

@@ -151,6 +151,14 @@ def test_what_a_command_logged_is_not_replaced_by_a_mean(tmp_path):
     assert collected(tmp_path, {"reader": "metrics"}, {"reader": "items"})[0] == {(7, "test/all/value"): 0.9}
 
 
+@pytest.mark.parametrize(
+    "text", ["name,value\ntest/all/value,0.9\ntest/all/f1,0.8\n", "test/all/value,test/all/f1\n0.9,0.8\n"]
+)
+def test_final_metrics_need_no_step(tmp_path, text):
+    (tmp_path / "metrics.csv").write_text(text)
+    assert collected(tmp_path, {"reader": "metrics"})[0] == {(0, "test/all/value"): 0.9, (0, "test/all/f1"): 0.8}
+
+
 def test_the_last_evaluation_of_a_training(tmp_path):
     write(tmp_path / "log.jsonl", [{"step": step, "data": {"reward": step}} for step in (5, 10)])
     for step in (5, 10):
@@ -195,7 +203,8 @@ def test_several_runs_are_no_stage(tmp_path):
         ("items.jsonl", '{"item": "a", "acc": 1}\n{"item": "b", "ac\n', "line 2"),
         ("items.jsonl", "[" * 100_000 + "\n", "line 1"),
         ("items.parquet", "no parquet", "cannot be read"),
-        ("metrics.csv", "loss\n1\n", "line 2: step: is not a whole number"),
+        ("metrics.csv", "loss\n1\n2\n", "step: is missing, and a metric has several values"),
+        ("metrics.jsonl", '{"step": 1, "loss": 1}\n{"loss": 2}\n', "line 2: step: is not a whole number"),
         ("metrics.csv", "step,loss\n1.5,1\n", "line 2: step = '1.5': is not a whole number"),
         ("metrics.csv", f"step,loss\n{2**63},1\n", "is not a whole number of 64 bits"),
         ("metrics.csv", "step,loss\n1,1\n2,n/a\n", "line 3: loss = 'n/a': is not a number"),
