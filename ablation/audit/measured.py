@@ -50,8 +50,8 @@ def prediction_half_width(noise: Noise, *, seeds: int, runs: int, alpha: float) 
     """Half width of the interval that a new mean over `runs` runs falls into; NaN with one seed.
 
     Our mean over `seeds` runs and the new one differ by the variance of one run times (1 / seeds + 1 / runs), known to
-    seeds - 1 degrees of freedom, and by twice the variance of the items, since it may be on as many others. `noise`
-    belongs to our mean.
+    seeds - 1 degrees of freedom, and by twice the variance of the items, because the new mean may come from different
+    items. `noise` belongs to our mean.
     """
     if not noise.seeds_known:
         return nan

@@ -67,9 +67,9 @@ def _taken(lock: Path) -> int | None:
 def end_with_parent(parent: int | None = None) -> None:
     """Ask the kernel to kill this process when its parent ends, so that a killed Snakemake leaves no orphan.
 
-    parent: its process id as the caller knew it; if it is gone already, this process ends at once. A
-    program that replaces this one (exec) ends too. Linux only; elsewhere nothing happens and the folder lock still
-    keeps a second process out.
+    parent: its process id as the caller knew it; if it is gone already, this process ends at once. A program that
+    replaces this one (exec) ends too. Linux only; elsewhere nothing happens and the folder lock still keeps a second
+    process out.
     """
     if not sys.platform.startswith("linux"):
         return

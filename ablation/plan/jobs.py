@@ -117,15 +117,16 @@ class Jobs:
         return [stage.status for stage in to_do(self.plan, self.states)]
 
     def render_what_is_there(self) -> None:
-        """Render after an error that stopped the rules: a stage that left no status.
+        """Collect and render after an error that stopped the rules: a stage that left no status.
 
         What is said of the error is said at the very end, after Snakemake's own words.
         """
         atexit.register(say_what_failed, self.plan, sys.argv)
         if all(status.exists() for status in self.plan.statuses()):
             return
-        for command in ("tables", "figures", "report"):
-            subprocess.run(shlex.split(f"{self.python} -m ablation {command} {self.folders}"), check=False)
+        collect = f"collect --results {shlex.quote(str(self.plan.settings.results))}"
+        for command in (collect, *(f"{each} {self.folders}" for each in ("tables", "figures", "report"))):
+            subprocess.run(shlex.split(f"{self.python} -m ablation {command}"), check=False)
 
     # What the job of one stage is: functions that Snakemake calls with its wildcards. `id` is as `debias.train`
 

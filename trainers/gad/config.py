@@ -285,7 +285,7 @@ class GadConfig(_Strict):
             ),
             (
                 self.gad.enabled and self.evaluate.checkpoints > (self.gad.max_steps or math.inf),
-                f"evaluate.checkpoints {self.evaluate.checkpoints} are more than gad.max_steps {self.gad.max_steps}",
+                f"evaluate.checkpoints is {self.evaluate.checkpoints}, but gad.max_steps is {self.gad.max_steps}",
             ),
         ]
         for wrong, problem in problems:

@@ -451,7 +451,7 @@ class PolicyConfig(_Strict):
         if self.model is None and getattr(task, "form", "textual") == "textual":
             yield "a textual task needs a pretrained `model`; form compact can be learnt from scratch"
         if checkpoints > self.steps:
-            yield f"evaluate.checkpoints {checkpoints} need as many steps; there are {self.steps}"
+            yield f"evaluate.checkpoints is {checkpoints}, but steps is {self.steps}"
 
     def _unanswered(self) -> Iterator[str]:
         """Yield what prompts without answers do not allow."""

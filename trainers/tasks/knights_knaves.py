@@ -1,7 +1,7 @@
 """Knights and Knaves: on an island knights always tell the truth and knaves always lie; who is what?
 
 Generator and checker of this project; the puzzles of Xie et al. (arXiv 2410.23123) and the prompts of Logic-RL (arXiv
-2502.14768) are the model of the textual form. As in Logic-RL, no puzzle stands in two splits. Puzzles are drawn one by
+2502.14768) are the model of the textual form. As in Logic-RL, no puzzle is in two splits. Puzzles are drawn one by
 one, so they have no clusters.
 """
 

@@ -9,7 +9,7 @@ import torch
 
 from tests.trainers.policy.helpers import CPU, SMALL, sampled_batch, stage, train
 from trainers.objectives.advantages import terminal_rewards
-from trainers.policy import evaluate, reinforce
+from trainers.policy import evaluate, reinforce, task_data
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
 from trainers.policy.config import (
@@ -24,6 +24,7 @@ from trainers.policy.config import (
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.tasks.interface import read_problems
+from trainers.tasks.settings import TemplatedLists
 
 
 def test_seeds_differ_and_the_same_seed_repeats(prepared, tmp_path):
@@ -148,6 +149,17 @@ def test_evaluation_gives_one_row_per_puzzle_and_keeps_the_warm_starts(prepared,
     pd.testing.assert_series_equal(greedy.sort_index(), accuracy["greedy"].sort_index(), check_names=False)
     one = samples[(samples["protocol"] == "sampled") & samples["share of the samples"].isna()].set_index("item")
     assert (one["accuracy"] == accuracy["sampled"][one.index]).all()  # where all samples were the same
+
+
+def test_evaluation_saves_the_clusters_of_a_task(prepared, tmp_path):
+    config = PolicyConfig(**(SMALL | {"task": TemplatedLists()}))
+    task_data.run(stage(tmp_path / "task", config, {}))
+    inputs = {"task_data": tmp_path / "task", "policy": prepared["warm_start"]}
+    evaluate.run(stage(tmp_path / "final", config, inputs))
+    items = pd.read_parquet(tmp_path / "final" / "items.parquet")
+    clusters = {problem.id: problem.cluster for problem in read_problems(tmp_path / "task" / "test.jsonl")}
+    assert len(set(clusters.values())) > 1
+    assert (items["cluster"] == items["item"].map(clusters)).all()
 
 
 def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompts):
