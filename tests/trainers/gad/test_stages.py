@@ -196,5 +196,5 @@ def test_configurations_that_cannot_work_are_refused(values, problem):
 
 
 def test_more_students_than_steps_are_refused():
-    with pytest.raises(ValidationError, match=r"evaluate.checkpoints 3 are more than gad.max_steps 2"):
+    with pytest.raises(ValidationError, match=r"evaluate.checkpoints is 3, but gad.max_steps is 2"):
         GadConfig(evaluate={"checkpoints": 3}, gad={"max_steps": 2})

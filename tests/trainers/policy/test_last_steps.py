@@ -116,6 +116,6 @@ def test_the_earlier_models_are_those_that_the_settings_ask_for(tmp_path, there,
 
 
 def test_more_policies_than_steps_are_refused():
-    with pytest.raises(ValidationError, match=r"evaluate.checkpoints 3 need as many steps; there are 2"):
+    with pytest.raises(ValidationError, match=r"evaluate.checkpoints is 3, but steps is 2"):
         PolicyConfig(steps=2, evaluate=Evaluate(checkpoints=3))
     assert PolicyConfig(steps=3, evaluate=Evaluate(checkpoints=3)).evaluate.checkpoints == 3
