@@ -1,9 +1,10 @@
 """The metrics that the pages define, and which of them a grid at scale smoke cannot log."""
 
 import re
-from pathlib import Path
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+from tests.repository import ROOT
+
+DOCS = ROOT / "docs"
 PAGES = {
     "metrics.md": ("debias",),
     "metrics-policy.md": ("innovations", "gspo"),

@@ -129,6 +129,14 @@ def write_status(folder: Path, stage: Mapping[str, Any], state: str, reason: str
 
 
 @contextmanager
+def editing(file: Path) -> Iterator[Any]:
+    """The content of a JSON file, which is written back."""
+    content = json.loads(file.read_text())
+    yield content
+    file.write_text(json.dumps(content))
+
+
+@contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """A runner of the stage in this folder."""
     with (folder / ".lock").open("w") as lock:

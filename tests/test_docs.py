@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import textwrap
-from pathlib import Path
 
 import pytest
 import yaml
@@ -18,9 +17,9 @@ from ablation.config.settings import SettingsFile
 from ablation.config.study_schema import Analysis, StudyFile
 from tests.documented_metrics import NOT_AT_SCALE_SMOKE, differences, documented, fits
 from tests.documented_metrics import PAGES as METRIC_PAGES
+from tests.repository import ROOT
 from tests.test_imports import ROOMS
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("examples/**/*.md"))]
 PAGES += sorted(ROOT.glob("docs/**/*.md"))
 FOLLOWED = ("add-a-trainer.md", "add-a-task.md", "add-a-loss.md", "explain.md", "check.md", "trace.md")

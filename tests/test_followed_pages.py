@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from tests import warm
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("ablation", "trainers", "workflow", "configs", "Snakefile", "environment.yml", "docs")
 
 pytestmark = pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -10,16 +9,16 @@ from ablation.cli.parser import build_parser
 from ablation.config.settings import load_settings
 from ablation.config.validation import known_keys
 from ablation.config.variants import load_studies
+from tests.repository import ROOT
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-PAGE = REPOSITORY / "docs" / "from-the-sources.md"
-STUDIES = sorted(path.parent.name for path in REPOSITORY.glob("configs/studies/*/_study.yaml"))
+PAGE = ROOT / "docs" / "from-the-sources.md"
+STUDIES = sorted(path.parent.name for path in ROOT.glob("configs/studies/*/_study.yaml"))
 SNAKEMAKE = {"--cores": 1, "--resources": 1, "--config": None}  # options that the page may use, and how many values
 
 
 @cache
 def studies():
-    return load_studies(load_settings({"studies": STUDIES}, configs=REPOSITORY / "configs"))
+    return load_studies(load_settings({"studies": STUDIES}, configs=ROOT / "configs"))
 
 
 @cache
@@ -29,7 +28,7 @@ def metrics():
     After `a/b` in one cell, `c` is `a/c` and `_c` is `a/b_c`.
     """
     found = set()
-    for line in (line for page in REPOSITORY.glob("docs/metrics*.md") for line in page.read_text().splitlines()):
+    for line in (line for page in ROOT.glob("docs/metrics*.md") for line in page.read_text().splitlines()):
         names = spans(line.split(" | ")[0])
         full = [name for name in names if "/" in name]
         found |= {*names} if line.startswith("| ") else {*full}
@@ -80,11 +79,11 @@ def is_figure(_, name):
 
 
 def is_variable(_, name):
-    return any(name in path.read_text() for path in (REPOSITORY / "trainers").rglob("*.py"))
+    return any(name in path.read_text() for path in (ROOT / "trainers").rglob("*.py"))
 
 
 def is_path(name):
-    return (REPOSITORY / name).exists()
+    return (ROOT / name).exists()
 
 
 def is_tracker_command(_, command):
@@ -101,7 +100,7 @@ def is_tracker_command(_, command):
 
 def is_make_command(_, command):
     words = command.split()
-    makefile = (REPOSITORY / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     targets, variables = [w for w in words if "=" not in w], [w.partition("=")[0] for w in words if "=" in w]
     known = all(re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE) for target in targets)
     return bool(targets) and known and all(f"$({name})" in makefile for name in variables)
@@ -122,7 +121,7 @@ def is_snakemake_command(_, command):
     study, variant = settings.get("study"), settings.get("variant")
     if study not in (None, *STUDIES) or (variant is not None and variant not in studies()[study].variants):
         return False
-    load_settings(settings, configs=REPOSITORY / "configs")  # refuses what is not a setting
+    load_settings(settings, configs=ROOT / "configs")  # refuses what is not a setting
     return True
 
 
@@ -191,4 +190,4 @@ def test_a_name_that_does_not_exist_is_found(name):
 
 def test_no_page_without_a_link_to_it():
     for page in ("README.md", "docs/index.md"):
-        assert "from-the-sources.md" in (REPOSITORY / page).read_text()
+        assert "from-the-sources.md" in (ROOT / page).read_text()

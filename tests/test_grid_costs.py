@@ -2,12 +2,12 @@
 
 import importlib.util
 import json
-from pathlib import Path
 
 from ablation.plan.plan_file import read_plan
+from tests.repository import ROOT
 from tests.simulate import Study, simulate, stage_dir
 
-FILE = Path(__file__).resolve().parents[1] / "benchmarks" / "grid.py"
+FILE = ROOT / "benchmarks" / "grid.py"
 
 
 def load():

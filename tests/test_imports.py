@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.repository import ROOT
+
 NAMED = [
     yaml.safe_load(path.read_text())["config"].split(".")[1] for path in ROOT.glob("configs/studies/*/_study.yaml")
 ]

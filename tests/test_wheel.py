@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.repository import ROOT
 
 pytestmark = pytest.mark.slow
 

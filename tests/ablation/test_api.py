@@ -6,7 +6,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import nbformat
 import numpy as np
@@ -17,9 +16,8 @@ import pytest
 import ablation
 from ablation.cli.main import main
 from tests.ablation.readers.samples import arm
+from tests.repository import ROOT
 from tests.simulate import DEBIAS, Study, simulate
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,7 @@ import pytest
 
 from ablation.cli.main import main
 from ablation.plan.start import WORKFLOW, build_plan, load_settings
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.repository import ROOT
 
 
 def test_a_new_project_can_be_planned(tmp_path, monkeypatch, capsys):

@@ -8,7 +8,6 @@ import sys
 import time
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -18,6 +17,7 @@ from ablation.contract.fingerprint import code_of, of_entry
 from ablation.plan.keys import config_modules
 from tests import warm
 from tests.make_stage import make_stage, part_names
+from tests.repository import ROOT
 from tests.trainers.debias import helpers as debias
 from tests.trainers.demonstrations import helpers as demonstrations
 from tests.trainers.gad import helpers as gad
@@ -28,7 +28,6 @@ from trainers.stage import Stage
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 PATIENCE = 600  # seconds; a loaded machine is slow
 ITS_OWN = {

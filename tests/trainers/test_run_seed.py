@@ -1,7 +1,5 @@
 """What the variants of a seed share is drawn again for every seed; the items of the test set are not."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 import torch
@@ -9,6 +7,7 @@ from safetensors.torch import load_file
 
 from ablation.config.settings import load_settings
 from ablation.plan.build import build_plan
+from tests.repository import ROOT
 from tests.trainers.demonstrations import helpers as demonstrations
 from tests.trainers.gad import helpers as gad
 from tests.trainers.policy.helpers import SMALL, stage
@@ -17,7 +16,7 @@ from trainers.policy import task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart
 from trainers.stage import with_run_seed
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS = ROOT / "configs"
 POLICY_STAGES = ("warm_start", "reward_model", "evaluate_warm")
 SHARED = {  # study: stages that the variants of a seed share, two variants, the stage whose results all seeds share
     "innovations": (POLICY_STAGES, ("grpo", "2.3-amic"), "task_data"),

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,13 +14,12 @@ from ablation.contract import samples as limits
 from ablation.contract.fingerprint import code_of, of_entry
 from ablation.contract.samples import FILE, NOTE, Cut, cut
 from tests.make_stage import make_stage
+from tests.repository import ROOT
 from trainers import samples
 from trainers.policy.batch import Sequences
 from trainers.policy.evaluation import Quotes, telling
 from trainers.policy.spread import Distinct
 from trainers.samples import save_samples, some_items
-
-ROOT = Path(__file__).parents[2]
 
 
 def place(item="1", subset="race", protocol="edited"):

@@ -16,6 +16,7 @@ import pytest
 from ablation.contract.fingerprint import code_of, definitions, of_entry
 from ablation.plan.keys import config_modules
 from tests.make_stage import part_names
+from tests.repository import ROOT
 from tests.trainers.debias import helpers as debias
 from tests.trainers.demonstrations import helpers as demonstrations
 from tests.trainers.gad import helpers as gad
@@ -23,7 +24,6 @@ from tests.trainers.policy import helpers as policy
 from trainers.policy import reinforce
 from trainers.policy.config import GradientAdaptive, PolicyConfig, Rollout, WarmStart
 
-ROOT = Path(__file__).resolve().parents[2]
 ENTRIES = {
     "policy": ("task_data", "warm_start", "reward_model", "reinforce", "evaluate"),
     "gad": ("data", "base", "seqkd", "adversarial", "evaluate"),

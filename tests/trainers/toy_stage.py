@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ablation.contract.fingerprint import HARNESS, code_of
 from tests import warm
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.repository import ROOT
 
 CONFIG = """
 from pydantic import BaseModel, ConfigDict, model_validator

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -14,6 +13,7 @@ import yaml
 
 from ablation.contract.health import Monitor, parse_rules
 from tests.make_stage import make_stage
+from tests.repository import ROOT
 from tests.trainers.gad import helpers as gad_helpers
 from tests.trainers.policy.helpers import SMALL
 from trainers.gad import adversarial
@@ -23,7 +23,6 @@ from trainers.stage import Diverged
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[2]
 HEADS_OF_32 = Scratch(hidden=32, heads=1, feed_forward=48)
 
 

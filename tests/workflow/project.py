@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests import warm
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.repository import ROOT
 
 CONFIG = """
 scale: smoke

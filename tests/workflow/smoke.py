@@ -3,12 +3,11 @@
 A variant that only combines others, or sets another number where one of them does, is left to `make smoke`.
 """
 
-from pathlib import Path
-
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
+from tests.repository import ROOT
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+CONFIGS = ROOT / "configs"
 
 
 def choices(variant):

@@ -2,11 +2,12 @@
 
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "workflow" / "profiles" / "slurm" / "bin"
+from tests.repository import ROOT
+
+FOLDER = ROOT / "workflow" / "profiles" / "slurm" / "bin"
 QUESTION = ["-X", "--parsable2", "--noheader", "--format=JobIdRaw,State", "--name", "run-1"]
 
 

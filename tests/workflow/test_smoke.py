@@ -3,16 +3,14 @@
 import math
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from ablation.store.database import Store
 from tests.documented_metrics import differences
+from tests.repository import ROOT
 from tests.workflow.smoke import chosen_variants, one_argument
-
-ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.slow
 

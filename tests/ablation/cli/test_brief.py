@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +12,8 @@ from ablation.cli import brief
 from ablation.cli.main import main
 from ablation.judge import verdicts
 from ablation.store.collect import collect
+from tests.repository import ROOT
 from tests.simulate import Study, simulate
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def run_grid(results, **words):

@@ -3,13 +3,11 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 from ablation.cli.main import main
 from ablation.store.collect import collect
+from tests.repository import ROOT
 from tests.simulate import Study, simulate
-
-REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def test_verdicts_prints_every_edge_and_only_the_study_asked_for(tmp_path, capsys):
@@ -41,7 +39,7 @@ def test_verdicts_gives_each_edge_its_reason_and_each_broken_rule_its_meaning_on
 
 
 def test_audit_prints_its_findings_and_fails_on_errors(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.chdir(ROOT)
     assert main(["audit", "debias", "--results", str(tmp_path)]) == 1
     out = capsys.readouterr().out
     assert "(0.0170 + 0.0410 + 0.0200) / 3 = 0.0260" in out
@@ -79,7 +77,7 @@ def test_a_table_is_audited_without_the_database(tmp_path):
     file.write_text("row,a\nv,0.70\n")
     code = "import sys; from ablation.cli.main import main; main(sys.argv[1:]); print(*sorted(sys.modules))"
     command = [sys.executable, "-c", code, "audit", "--table", str(file), "--items", "10"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert not {"duckdb", "pandas", "pyarrow", "scipy.stats", "torch"} & set(done.stdout.split())
 
 
@@ -94,7 +92,7 @@ def test_a_published_file_that_is_wrong_is_one_line(tmp_path, capsys, monkeypatc
 
 
 def test_audit_sets_measured_numbers_beside_the_published(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.chdir(ROOT)
     lineage = {"baseline": (None, {}), "v1": ("baseline", {"lr": (1, 2)})}
     simulate(tmp_path, [Study("debias", lineage=lineage, items={"gender": 30, "race": 30, "religion": 30})])
     main(["audit", "debias", "--results", str(tmp_path)])

@@ -7,13 +7,13 @@ import shutil
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 
 import duckdb
 import pandas as pd
 import pytest
 import yaml
+from tests.repository import ROOT
 
 import ablation
 from ablation.cli.main import main
@@ -215,7 +215,7 @@ def test_tensorboard_is_started_on_event_files(results, capsys, tmp_path, monkey
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_json_has_one_form(results, capsys, monkeypatch, words, more):
-    monkeypatch.chdir(Path(__file__).parents[3])
+    monkeypatch.chdir(ROOT)
     if words[0] not in ("variants", "fit", "audit"):
         simulate(results)
         collect(results)

@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,8 @@ from ablation.judge.planning import Pilot, detectable, fewest_seeds
 from ablation.judge.power import minimal_detectable_effect
 from ablation.store.collect import collect
 from tests.ablation.readers.samples import arm
-from tests.simulate import Study, simulate
+from tests.repository import ROOT
+from tests.simulate import Study, editing, simulate
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_a_stated_noise_is_that_of_the_power_analysis(capsys):
 
 
 def test_the_example_of_the_page(capsys):
-    page = (Path(__file__).parents[3] / "docs/plan.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/plan.md").read_text(encoding="utf-8")
     command, shown = re.search(r"has run:\n\n    ablation (.*)\n\nsays\n\n((?:    .*\n|\n)+)", page).groups()
     assert main(shlex.split(command)) == 0
     assert textwrap.dedent(shown).strip() == capsys.readouterr().out.strip()
@@ -104,12 +104,11 @@ def test_the_samples_of_another_tools_items_tell_their_noise(tmp_path, capsys):
 
 def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
     plan = simulate(tmp_path, [Study("one", seeds=5, variants=2, seed_sd=0.02, items={"a": 400})])
-    content = json.loads(plan.read_text())
-    content["studies"][0]["table"]["means_over"] = {"key": "averaged", "protocols": ["edited"]}
-    content["studies"][0]["analysis"]["samples"] = 6
-    for variant in content["studies"][0]["variants"]:
-        variant["resolved"]["averaged"] = 3
-    plan.write_text(json.dumps(content))
+    with editing(plan) as content:
+        content["studies"][0]["table"]["means_over"] = {"key": "averaged", "protocols": ["edited"]}
+        content["studies"][0]["analysis"]["samples"] = 6
+        for variant in content["studies"][0]["variants"]:
+            variant["resolved"]["averaged"] = 3
     collect(tmp_path)
     words = ["one", "--effect", "0.05", "--seeds", "5", "--items", "400", "--results", str(tmp_path)]
     found, _ = rows_of(capsys, *words, "--samples", "2", "4", "--checkpoints", "3", "6")

@@ -9,7 +9,7 @@ import pytest
 
 from ablation.cli.main import main
 from ablation.store.collect import collect
-from tests.simulate import Study, simulate, stage_dir
+from tests.simulate import Study, editing, simulate, stage_dir
 
 
 @pytest.fixture
@@ -17,9 +17,8 @@ def results(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     plan = simulate(tmp_path / "results", [Study("toy", seeds=2)])
     folder = stage_dir(plan, "toy", "v1", 0, "train")
-    provenance = json.loads((folder / "provenance.json").read_text())
-    provenance["git"] |= {"dirty": True, "diff_file": "diff.patch"}
-    (folder / "provenance.json").write_text(json.dumps(provenance))
+    with editing(folder / "provenance.json") as provenance:
+        provenance["git"] |= {"dirty": True, "diff_file": "diff.patch"}
     (folder / "diff.patch").write_text("diff --git a/train.py b/train.py\n+x\n")
     collect(tmp_path / "results")
     return tmp_path / "results"

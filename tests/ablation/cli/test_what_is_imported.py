@@ -6,15 +6,14 @@ Half of the three seconds that any command once took was pandas and statsmodels,
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from ablation.cli.brief import digest_of, keep_answers
 from ablation.store.collect import collect
+from tests.repository import ROOT
 from tests.simulate import Study, simulate
 
-ROOT = Path(__file__).resolve().parents[3]
 CODE = """
 import sys
 from ablation.cli.main import main

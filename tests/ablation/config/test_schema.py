@@ -1,6 +1,5 @@
 import difflib
 import json
-from pathlib import Path
 
 import jsonschema
 import pytest
@@ -10,8 +9,9 @@ from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
 from ablation.config.yaml_io import load_yaml
 from tests.ablation.toy_study import Toy
+from tests.repository import ROOT
 
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+CONFIGS = ROOT / "configs"
 STUDIES = sorted(path.parent.name for path in CONFIGS.glob("studies/*/_study.yaml"))
 
 

@@ -2,7 +2,6 @@
 
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +13,9 @@ from ablation.audit.noise import best_case_p, noise_of_difference
 from ablation.config.published_schema import load_published
 from ablation.contract.errors import ConfigError
 from tests.ablation.judge.published import claim, of_kind, published
+from tests.repository import ROOT
 
-DEBIAS = Path(__file__).parents[3] / "configs" / "published" / "debias.yaml"
+DEBIAS = ROOT / "configs" / "published" / "debias.yaml"
 
 
 def unattainable(findings):

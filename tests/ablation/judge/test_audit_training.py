@@ -1,7 +1,5 @@
 """Training figures that a source states, against themselves and our curves; the published files of gad and gspo."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,8 +12,6 @@ from ablation.judge.measurements import read_measurements
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests.simulate import Study, simulate
-
-REPOSITORY = Path(__file__).parents[3]
 
 
 def reading(kind, values, variant="v1", **more):

@@ -13,7 +13,7 @@ from ablation.plan.build import build_plan
 from ablation.plan.plan_file import extended, load_extra_seeds, save_extra_seeds
 from ablation.store.collect import collect
 from tests.ablation import toy_study
-from tests.simulate import Study, simulate
+from tests.simulate import Study, editing, simulate
 
 ITEMS = {"gender": 400, "race": 400}
 FAN = {"v0": (None, {}), "far": ("v0", {"lr": (1, 2)}), "same": ("v0", {"beta": (1, 2)})}
@@ -32,13 +32,12 @@ class Grid:
         self.calls += 1
         extra = load_extra_seeds(self.results).get("toy", {}) if self.obedient else {}
         plan = simulate(self.results, [Study("toy", seeds=max([3, *extra.values()]), **self.arguments)])
-        content = json.loads(plan.read_text())
-        [study] = content["studies"]
-        study["analysis"] |= {"looks": self.looks, "margin": 0.001}
-        study["runs"] = [run for run in study["runs"] if run["seed"] < extra.get(run["variant"], 3)]
-        used = {key for run in study["runs"] for key in run["stages"].values()}
-        content["stages"] = [s for s in content["stages"] if s["key"] in used or s["study"] == "assets"]
-        plan.write_text(json.dumps(content))
+        with editing(plan) as content:
+            [study] = content["studies"]
+            study["analysis"] |= {"looks": self.looks, "margin": 0.001}
+            study["runs"] = [run for run in study["runs"] if run["seed"] < extra.get(run["variant"], 3)]
+            used = {key for run in study["runs"] for key in run["stages"].values()}
+            content["stages"] = [s for s in content["stages"] if s["key"] in used or s["study"] == "assets"]
         collect(self.results)
         return 0
 

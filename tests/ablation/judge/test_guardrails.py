@@ -18,7 +18,7 @@ from ablation.show.page.render import draw
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
 from tests.ablation.judge.studies import lineage, measurements
-from tests.simulate import Study, simulate, stage_dir
+from tests.simulate import Study, editing, simulate, stage_dir
 
 LENGTH = Guardrail(metric="length", direction="min", margin=5)
 
@@ -71,10 +71,9 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("guarded") / "results"
     rates = {"v0": 0.3, "v1": 0.02, "v2": 0.02, "v3": 0.3}
     plan = simulate(folder, [Study("toy", seeds=6, items={"all": 300}, rho=0.9, distances=rates)])
-    content = json.loads(plan.read_text())
-    analysis = content["studies"][0]["analysis"]
-    analysis["guardrails"] = [LENGTH.model_dump()]
-    plan.write_text(json.dumps(content))
+    with editing(plan) as content:
+        analysis = content["studies"][0]["analysis"]
+        analysis["guardrails"] = [LENGTH.model_dump()]
     rng = np.random.default_rng(0)
     for variant in rates:
         for seed in range(6):

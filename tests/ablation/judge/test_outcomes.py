@@ -1,6 +1,5 @@
 """pass@k and cons@k as the outcome of a study: the verdict is that of the samples behind its items."""
 
-import json
 import re
 from itertools import combinations
 
@@ -19,7 +18,7 @@ from ablation.show.page.content import read_page
 from ablation.show.page.render import draw
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
-from tests.simulate import Study, simulate, stage_dir
+from tests.simulate import Study, editing, simulate, stage_dir
 
 SEEDS, ITEMS, SAMPLES = 5, 60, 6
 PLAN = {"value": "hit", "protocol": "edited", "subsets": ["all"], "direction": "max", "margin": 0.02}
@@ -36,9 +35,8 @@ def drawn():
 def judged(folder, outcome, change=lambda value: value):
     """The study's only edge, judged from the shares of right samples, and what its report says."""
     plan = simulate(folder, [Study("toy", variants=2, seeds=SEEDS, items={"all": ITEMS})])
-    content = json.loads(plan.read_text())
-    content["studies"][0]["analysis"] = Analysis(**PLAN | outcome).model_dump()
-    plan.write_text(json.dumps(content))
+    with editing(plan) as content:
+        content["studies"][0]["analysis"] = Analysis(**PLAN | outcome).model_dump()
     for variant, samples in drawn().items():
         for seed in range(SEEDS):
             file = stage_dir(plan, "toy", variant, seed, "evaluate") / "items.parquet"

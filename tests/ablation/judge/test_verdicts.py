@@ -17,7 +17,7 @@ from ablation.judge.verdicts import EDGE_COLUMNS, edge_table, interaction_table,
 from ablation.show.methods import could_help
 from ablation.store.collect import collect
 from ablation.store.database import Store
-from tests.simulate import Study, simulate, stage_dir
+from tests.simulate import Study, editing, simulate, stage_dir
 
 ITEMS = {"gender": 400, "race": 400}
 
@@ -38,10 +38,9 @@ def run(tmp_path, change=None, **arguments):
 
 def edit_analysis(**values):
     def change(plan):
-        content = json.loads(plan.read_text())
-        for study in content["studies"]:
-            study["analysis"] |= values
-        plan.write_text(json.dumps(content))
+        with editing(plan) as content:
+            for study in content["studies"]:
+                study["analysis"] |= values
 
     return change
 
@@ -230,11 +229,10 @@ def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path):
                     made = {"packages": packages, "hardware": {"processor": processor, "gpus": []}}
                     folder = stage_dir(plan, "toy", variant, seed, stage)
                     (folder / "provenance.json").write_text(json.dumps(made))
-                    status = json.loads((folder / "status.json").read_text())
-                    status["devices"] = 1
-                    if variant == "v2" and stage == "train":
-                        status |= {"device": f"{seed + 1} x H100", "devices": seed + 1}
-                    (folder / "status.json").write_text(json.dumps(status))
+                    with editing(folder / "status.json") as status:
+                        status["devices"] = 1
+                        if variant == "v2" and stage == "train":
+                            status |= {"device": f"{seed + 1} x H100", "devices": seed + 1}
 
     lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v0", {"lr": (1, 3)})}
     edges, _ = run(tmp_path, change, lineage=lineage)
@@ -250,11 +248,10 @@ def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path):
 
 def test_a_change_that_cannot_have_an_effect_is_said_in_its_edge(tmp_path):
     def note(plan):
-        content = json.loads(plan.read_text())
-        child = next(variant for variant in content["studies"][0]["variants"] if variant["name"] == "v1")
-        [change] = child["changes"]
-        change["no_effect"] = "both act as 3"
-        plan.write_text(json.dumps(content))
+        with editing(plan) as content:
+            child = next(variant for variant in content["studies"][0]["variants"] if variant["name"] == "v1")
+            [change] = child["changes"]
+            change["no_effect"] = "both act as 3"
 
     edges, _ = run(tmp_path, note)
     assert "lr can have no effect: both act as 3; nothing that this edge changes can have an effect" in (
@@ -411,9 +408,8 @@ def test_looks_spend_alpha(tmp_path):
 
 def test_seeds_are_read_in_the_order_of_the_plan(tmp_path):
     def last_first(plan):
-        content = json.loads(plan.read_text())
-        content["studies"][0]["runs"].sort(key=lambda run: (run["variant"], (run["seed"] + 2) % 4))
-        plan.write_text(json.dumps(content))
+        with editing(plan) as content:
+            content["studies"][0]["runs"].sort(key=lambda run: (run["variant"], (run["seed"] + 2) % 4))
 
     _, results = run(tmp_path, last_first)
     with Store(results / "tracker.duckdb") as store:
@@ -473,11 +469,10 @@ def test_an_edge_that_is_gone_after_results_is_a_changed_plan(tmp_path):
 
     def keep(*names):
         def change(plan):
-            content = json.loads(plan.read_text())
-            [study] = content["studies"]
-            for key in ("variants", "runs"):
-                study[key] = [e for e in study[key] if e.get("variant", e.get("name")) in names]
-            plan.write_text(json.dumps(content))
+            with editing(plan) as content:
+                [study] = content["studies"]
+                for key in ("variants", "runs"):
+                    study[key] = [e for e in study[key] if e.get("variant", e.get("name")) in names]
 
         return change
 
@@ -501,9 +496,8 @@ def test_an_edge_that_is_gone_after_results_is_a_changed_plan(tmp_path):
 def test_changing_the_analysis_after_results_is_remembered(tmp_path):
     def digest(text):
         def change(plan):
-            content = json.loads(plan.read_text())
-            content["studies"][0]["analysis_digest"] = text
-            plan.write_text(json.dumps(content))
+            with editing(plan) as content:
+                content["studies"][0]["analysis_digest"] = text
 
         return change
 

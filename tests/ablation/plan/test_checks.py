@@ -1,7 +1,5 @@
 """What is checked before the first job: devices, machines and packages."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -16,8 +14,7 @@ from ablation.plan.retry import states_of
 from ablation.plan.start import prepare
 from tests.ablation.plan.commands import build, finish
 from tests.ablation.toy_study import STUDY
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.repository import ROOT
 
 # Stages that ask for more accelerators than there are: refused when they are to run, named by `validate`
 

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import textwrap
-from pathlib import Path
 
 import pytest
 import yaml
@@ -13,6 +12,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import CHECKS
 from ablation.plan.retry import pending, release, reread, states_of, waits_of
 from tests.ablation.plan.commands import BASE, STAGES, build, changed
+from tests.repository import ROOT
 
 
 def keys(toy):
@@ -163,7 +163,7 @@ def test_an_asset_may_be_an_input(commands):
 
 
 def test_the_study_of_the_page_can_be_planned(commands):
-    page = (Path(__file__).resolve().parents[3] / "docs" / "any-program.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "any-program.md").read_text(encoding="utf-8")
     blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^ {4}.*\n)+", page, flags=re.MULTILINE)]
     [study] = [yaml.safe_load(block) for block in blocks if "\nstages:" in block]
     assert set(study) >= {"title", "question", "stages", "base", "table", "analysis"}

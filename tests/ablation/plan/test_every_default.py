@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from ablation.contract.absent import Absent
 from ablation.plan.keys import config_modules, key_values
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = [yaml.safe_load(path.read_text()) for path in ROOT.glob("configs/studies/*/_study.yaml")]
 
 

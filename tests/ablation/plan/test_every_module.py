@@ -3,15 +3,14 @@
 import ast
 import random
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from ablation.config.settings import load_settings
 from ablation.contract import fingerprint
 from ablation.plan.build import build_plan
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 NEIGHBOURS = b"""
 import json as _other_name
 NEIGHBOUR = 3

@@ -15,8 +15,8 @@ from ablation.plan.build import build_plan
 from ablation.plan.fit import USABLE, check_fit, fullest, needs_of, problem_of
 from ablation.plan.retry import states_of
 from ablation.plan.start import prepare
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 # Of Qwen2.5-7B: queries and outputs, keys and values, three matrices of the MLP.
 QWEN_BLOCK = 2 * 3_584 * 3_584 + 2 * 3_584 * 512 + 3 * 3_584 * 18_944
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import shutil
-from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -16,8 +15,7 @@ from ablation.plan.build import build_plan
 from tests.ablation import toy_study
 from tests.ablation.plan.commands import build
 from tests.ablation.toy_study import VARIANTS
-
-REPOSITORY = Path(__file__).resolve().parents[3]
+from tests.repository import ROOT
 
 
 def keys_of(plan):
@@ -209,7 +207,7 @@ def test_the_stage_of_a_path_is_told_the_digests_that_are_in_its_key(toy):
 
 def test_editing_the_adaptive_curriculum_rekeys_v8_and_its_family_only(tmp_path):
     for name in ("configs", "trainers", "ablation"):
-        shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     overrides = {"scale": "smoke", "studies": ["debias"], "seeds": 2}
 
     def plan():

@@ -1,7 +1,5 @@
 """plan.json is written from classes and read into them, and a study's definition reaches every reader by itself."""
 
-import json
-
 import pytest
 
 from ablation.config.settings import load_settings
@@ -12,7 +10,7 @@ from ablation.plan.plan_file import read_plan
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests.ablation.toy_study import STUDY, Toy
-from tests.simulate import simulate
+from tests.simulate import editing, simulate
 
 
 @pytest.fixture
@@ -61,8 +59,7 @@ def test_a_key_of_the_definition_reaches_plan_and_database_without_being_named_t
 
 def test_a_key_that_is_not_known_is_one_line(tmp_path):
     file = simulate(tmp_path / "results")
-    content = json.loads(file.read_text())
-    content["studies"][0]["analysis"]["margins"] = 1
-    file.write_text(json.dumps(content))
+    with editing(file) as content:
+        content["studies"][0]["analysis"]["margins"] = 1
     with pytest.raises(ConfigError, match=r"plan\.json: studies\.0\.analysis\.margins: not a plan .*; delete it"):
         read_plan(file)

@@ -2,25 +2,17 @@
 
 import json
 
-from ablation.cli.main import main
+from tests.ablation import typed
 
 
 def told(capsys, *words):
     """Status 0 and what was printed."""
-    status = main(["compare", *map(str, words)])
-    captured = capsys.readouterr()
-    assert status == 0, captured.err
-    return captured.out
+    return typed.printed(capsys, "compare", *words)
 
 
 def refused(capsys, *words):
     """Status 2, nothing printed, and one line."""
-    status = main(["compare", *map(str, words)])
-    captured = capsys.readouterr()
-    assert (status, captured.out) == (2, "")
-    assert captured.err.count("\n") == 1
-    assert captured.err.startswith("error: ")
-    return captured.err
+    return typed.refused(capsys, "compare", *words)
 
 
 def read(capsys, *words):

@@ -68,3 +68,11 @@ def arm(folder, gain=0.0, seeds=3, **options):
     for seed in range(seeds):
         write_samples(folder / f"seed{seed}", [row(i, v, **options) for i, v in enumerate(hits(seed, gain))])
     return str(folder)
+
+
+def two_arms(folder, rows, *, seeds=1, gain=0.2, **options):
+    """Both sides of a comparison as words of the command; rows: from the values of a run."""
+    for side, of in (("base", 0.0), ("new", gain)):
+        for seed in range(seeds):
+            write_samples(folder / side / f"seed{seed}", rows(hits(seed, of)), **options)
+    return folder / "base", "--with", folder / "new"

@@ -18,11 +18,11 @@ from ablation.contract.code_files import code_files
 from ablation.contract.process import is_locked
 from ablation.contract.status import read_state
 from ablation.runner import command_guard
+from tests.repository import ROOT
 from tests.workflow.project import wait_for
 
 pytestmark = pytest.mark.slow  # each test starts processes
 
-ROOT = Path(__file__).resolve().parents[3]
 KEY = "0123456789abcdef"
 WRITE = """
 import csv, json, pathlib, sys, yaml

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from ablation.runner.fork_client import socket_of
+from tests.simulate import editing
 from tests.trainers.toy_stage import CONFIG, ROOT, TRAINER, command, environment, status, write_stage
 from tests.workflow.project import wait_for
 
@@ -193,9 +194,8 @@ def test_code_is_loaded_anew_in_each_fork(toys, stage):
     losses = [metrics(o).query("name == 'train/loss'").value.tolist() for o in (out, edited)]
     assert losses[1] == pytest.approx([4 * loss for loss in losses[0]])
     refused = stage("refused")
-    plan = json.loads((refused / "config.json").read_text())
-    plan["code"]["text"], plan["code"]["modules"]["ablation.runner.stage"] = "other", "other"
-    (refused / "config.json").write_text(json.dumps(plan))
+    with editing(refused / "config.json") as plan:
+        plan["code"]["text"], plan["code"]["modules"]["ablation.runner.stage"] = "other", "other"
     assert forked(refused, toys).returncode == 78
 
 

@@ -21,6 +21,7 @@ from ablation.contract.fingerprint import code_of
 from ablation.contract.status import read_state
 from ablation.runner.job import hold_code
 from ablation.runner.run import _used
+from tests.simulate import editing
 from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
 from tests.workflow.project import wait_for
 
@@ -230,9 +231,10 @@ def test_a_broken_plan_of_a_stage_is_one_line_and_no_result(tmp_path):
 
 def edited_plan(out, **code):
     """Make the plan's config.json one of another state of the code."""
-    plan = json.loads((out / "config.json").read_text())
-    plan["code"] |= {name: plan["code"][name] | value if name == "modules" else value for name, value in code.items()}
-    (out / "config.json").write_text(json.dumps(plan))
+    with editing(out / "config.json") as plan:
+        plan["code"] |= {
+            name: plan["code"][name] | value if name == "modules" else value for name, value in code.items()
+        }
 
 
 def test_code_that_is_not_the_plans_is_refused(tmp_path):

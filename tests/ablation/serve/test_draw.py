@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 
@@ -19,9 +18,8 @@ from ablation.store.collect import collect, collect_apart
 from ablation.store.database import Store
 from tests.ablation.serve.asking import TOY, fail_the_last, progress
 from tests.ablation.show.elements import unfolded
+from tests.repository import ROOT
 from tests.simulate import Study, locked, simulate, stage_dir
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def tree(folder):

@@ -1,7 +1,5 @@
 """Declared figures: every variant is drawn, the horizontal metric is used, missing data does not hide the rest."""
 
-import json
-
 import matplotlib as mpl
 import pytest
 
@@ -11,6 +9,7 @@ from ablation.show.figure_style import RC, look
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests import simulate as simulated
+from tests.simulate import editing
 
 M0, M1 = ({"metric": f"train/m0{i}", "label": f"metric {i}"} for i in (0, 1))
 
@@ -36,9 +35,8 @@ FIGURES = [
 def store(tmp_path_factory):
     results = tmp_path_factory.mktemp("figures") / "results"
     plan = simulated.simulate(results, [simulated.Study("s", variants=9, seeds=2, metrics=3)])
-    content = json.loads(plan.read_text())
-    content["studies"][0]["figures"] = FIGURES
-    plan.write_text(json.dumps(content))
+    with editing(plan) as content:
+        content["studies"][0]["figures"] = FIGURES
     collect(results)
     with Store(results / "tracker.duckdb") as opened:
         yield opened

@@ -1,6 +1,5 @@
 """The paragraph on methods says what the plan and the database say, and cites what it lists."""
 
-import json
 import re
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from ablation.show.methods import REFERENCES, methods
 from ablation.store.collect import collect
 from ablation.store.database import Store
-from tests.simulate import Study, simulate
+from tests.simulate import Study, editing, simulate
 
 LINEAGE = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"lr": (2, 3)})}
 
@@ -16,11 +15,10 @@ LINEAGE = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"lr": (
 def text_of(folder, measured=({}, {}, {}), **analysis):
     states = {("v1", 1): "failed"}
     path = simulate(folder, [Study("s", lineage=LINEAGE, seeds=4, states=states)])
-    plan = json.loads(path.read_text())
-    plan["studies"][0]["analysis"] |= analysis
-    for variant, settings in zip(plan["studies"][0]["variants"], measured, strict=True):
-        variant["resolved"] |= settings
-    path.write_text(json.dumps(plan))
+    with editing(path) as plan:
+        plan["studies"][0]["analysis"] |= analysis
+        for variant, settings in zip(plan["studies"][0]["variants"], measured, strict=True):
+            variant["resolved"] |= settings
     with Store(collect(folder).database) as store:
         return methods(store, "s")
 

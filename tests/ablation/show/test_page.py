@@ -27,7 +27,7 @@ from ablation.store import analysis_history
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests.ablation.show.elements import Elements, packed, unfolded, write_report
-from tests.simulate import DEBIAS, Study, simulate, stage_dir
+from tests.simulate import DEBIAS, Study, editing, simulate, stage_dir
 
 ATTACK = "<script>alert(1)</script>"
 TREE = {"v1": (None, {}), ATTACK: ("v1", {"a<b": ("</script>", "<!--")}), "v2": ("v1", {"lr": (1, 2)})}
@@ -37,9 +37,8 @@ def build(folder, studies=(), scale="simulated", edit=None):
     """Simulate, let `edit` change the plan, collect; return the database."""
     path = simulate(folder / "results", [Study()] if studies == () else studies, scale=scale)
     if edit:
-        plan = json.loads(path.read_text())
-        edit(plan)
-        path.write_text(json.dumps(plan))
+        with editing(path) as plan:
+            edit(plan)
     return collect(folder / "results").database
 
 

@@ -2,7 +2,6 @@
 bytes, and that what has changed is drawn again, nothing else.
 """
 
-import json
 import shutil
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -19,7 +18,7 @@ from ablation.show.tables import build_table
 from ablation.show.text import describe_change, describe_value, lineage
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
-from tests.simulate import DEBIAS, Study, default_lineage, simulate
+from tests.simulate import DEBIAS, Study, default_lineage, editing, simulate
 
 
 def nodes_of(tree):
@@ -164,9 +163,8 @@ def test_a_study_is_drawn_again_only_where_something_changed(tmp_path, saved):
     assert saved == ALL * 2
     collect(plan.parent)  # a new database of the same results
     assert drawn() == []
-    content = json.loads(plan.read_text())
-    content["studies"][0]["curves"][0]["label"] = "another"
-    plan.write_text(json.dumps(content))
+    with editing(plan) as content:
+        content["studies"][0]["curves"][0]["label"] = "another"
     collect(plan.parent)
     assert drawn() == ALL  # of that study alone
     (reports / "toy" / "metric.svg").write_bytes((reports / "toy" / "curves.svg").read_bytes())

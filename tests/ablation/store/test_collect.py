@@ -21,7 +21,7 @@ from ablation.store import collect as collect_module
 from ablation.store import shards
 from ablation.store.collect import collect, collect_apart
 from ablation.store.database import DATABASE, Store
-from tests.simulate import Study, locked, simulate, stage_dir, write_status
+from tests.simulate import Study, editing, locked, simulate, stage_dir, write_status
 
 
 def stage_state(results, study, variant, seed, stage):
@@ -82,10 +82,9 @@ def test_only_stages_whose_files_changed_are_read_again(results, monkeypatch):
     ended = stage_dir(plan, "toy", "v3", 1, "train")
     shutil.copytree(stage_dir(plan, "toy", "v3", 0, "train"), ended, dirs_exist_ok=True)
     write_status(ended, {"id": "toy.train", "key": ended.name, "seed": 1}, "ok")
-    edited = json.loads(plan.read_text())
-    edited["studies"] = edited["studies"][:1]
-    edited["stages"] = [stage for stage in edited["stages"] if stage["study"] != "other"]
-    plan.write_text(json.dumps(edited))
+    with editing(plan) as edited:
+        edited["studies"] = edited["studies"][:1]
+        edited["stages"] = [stage for stage in edited["stages"] if stage["study"] != "other"]
     second = collect(results)
     assert sorted(set(read)) == sorted({longer, damaged, ended})
     assert second.states == {"corrupt": 1, "missing": 2, "ok": 15} != first.states
@@ -231,11 +230,10 @@ def test_a_stage_without_status_is_running_only_while_its_lock_is_held(results):
 
 def test_a_hundred_thousand_points_arrive_in_five_seconds(results):
     plan = simulate(results, [Study(variants=5, seeds=4, steps=500, metrics=10)])
-    content = json.loads(plan.read_text())
-    rule = {"id": "r", "stage": "train", "metric": "train/m0[0-4]", "range": {"max": 0.01}, "window": 3}
-    for study in content["studies"]:
-        study["health"] = [rule | {"severity": "warn", "diagnosis": "d", "remedy": "r"}]
-    plan.write_text(json.dumps(content))
+    with editing(plan) as content:
+        rule = {"id": "r", "stage": "train", "metric": "train/m0[0-4]", "range": {"max": 0.01}, "window": 3}
+        for study in content["studies"]:
+            study["health"] = [rule | {"severity": "warn", "diagnosis": "d", "remedy": "r"}]
     start = time.process_time()
     collected = collect(results)
     assert collected.rows["metrics"] > 100_000

@@ -11,7 +11,7 @@ import pytest
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, SCHEMA, Store
-from tests.simulate import Study, simulate, stage_dir, write_status
+from tests.simulate import Study, editing, simulate, stage_dir, write_status
 
 
 def opened(results, *studies):
@@ -65,10 +65,9 @@ def test_figures_of_a_run_that_is_not_ok_are_no_results(results):
 @pytest.mark.parametrize("unseeded", [["evaluate"], ["prepare", "train", "evaluate"]])
 def test_a_last_stage_without_a_seed_says_how_its_runs_ended(results, unseeded):
     path = simulate(results)
-    plan = json.loads(path.read_text())
-    for stage in plan["stages"]:
-        stage["seed"] = None if stage["stage"] in unseeded else stage["seed"]
-    path.write_text(json.dumps(plan))
+    with editing(path) as plan:
+        for stage in plan["stages"]:
+            stage["seed"] = None if stage["stage"] in unseeded else stage["seed"]
     folder = stage_dir(path, "toy", "v1", 1, "evaluate")
     write_status(folder, {"id": "toy.evaluate", "seed": None, "key": folder.name}, "failed", "broken")
     collect(results)

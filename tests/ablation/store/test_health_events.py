@@ -1,14 +1,12 @@
 """The plan's rules on the collected metrics: which series are judged, and that rules may change afterwards."""
 
-import json
-
 import numpy as np
 import pandas as pd
 
 from ablation.contract.health import evaluate, parse_rules
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
-from tests.simulate import METRICS_DTYPES, Study, simulate, stage_dir
+from tests.simulate import METRICS_DTYPES, Study, editing, simulate, stage_dir
 
 WORDS = {"severity": "warn", "diagnosis": "too high", "remedy": "lower lr"}
 KEPT = ["rule", "metric", "severity", "first_step", "last_step", "value"]
@@ -16,9 +14,8 @@ KEPT = ["rule", "metric", "severity", "first_step", "last_step", "value"]
 
 def declare(results, *rules):
     path = results / "plan.json"
-    plan = json.loads(path.read_text())
-    plan["studies"][0]["health"] = list(rules)
-    path.write_text(json.dumps(plan))
+    with editing(path) as plan:
+        plan["studies"][0]["health"] = list(rules)
 
 
 def log(plan, run, series, stage="train"):

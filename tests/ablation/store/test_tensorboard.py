@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from ablation.contract.errors import ConfigError
 from ablation.store import tensorboard
 from ablation.store.tensorboard import NOTE, encode_points, write_events
-from tests.simulate import Study, simulate, stage_dir
+from tests.simulate import Study, editing, simulate, stage_dir
 
 
 def shown(folder):
@@ -107,9 +107,8 @@ def test_damaged_metrics_and_variants_that_went_are_left_out(results, train, tmp
     (other / "status.json").write_text(json.dumps(before | {"sha256": {"metrics.parquet": "of another content"}}))
     write_events(results, tmp_path)
     (train / "metrics.parquet").write_bytes(b"PAR1 no")
-    plan = json.loads((results / "plan.json").read_text())
-    plan["studies"][0]["runs"] = [run for run in plan["studies"][0]["runs"] if run["variant"] != "v0"]
-    (results / "plan.json").write_text(json.dumps(plan))
+    with editing(results / "plan.json") as plan:
+        plan["studies"][0]["runs"] = [run for run in plan["studies"][0]["runs"] if run["variant"] != "v0"]
     write_events(results, tmp_path)
     places = {str(path.parent.relative_to(tmp_path)) for path in tmp_path.glob(f"*/*/*/*/{NOTE}")}
     assert places == {"toy/v1/seed 0/evaluate", "toy/v1/seed 1/evaluate"} | {

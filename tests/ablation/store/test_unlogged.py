@@ -1,25 +1,22 @@
 """A misspelt name is told once the grid has run, and nothing is said before that."""
 
-import json
-
 import pytest
 
 from ablation.show.tables import build_table
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
 from ablation.store.unlogged import find_unlogged
-from tests.simulate import Study, simulate
+from tests.simulate import Study, editing, simulate
 
 RULE = {"stage": "train", "severity": "warn", "range": {"max": 1e9}, "diagnosis": "d", "remedy": "r"}
 
 
 def found(results, states=(), **changes):
     path = simulate(results, [Study(items={"gender": 4, "race": 4}, states=dict(states), steps=3, metrics=1)])
-    plan = json.loads(path.read_text())
-    study = plan["studies"][0]
-    study["analysis"] |= changes.pop("analysis", {})
-    plan["studies"][0] = study | changes
-    path.write_text(json.dumps(plan))
+    with editing(path) as plan:
+        study = plan["studies"][0]
+        study["analysis"] |= changes.pop("analysis", {})
+        plan["studies"][0] = study | changes
     collect(results)
     with Store(results / DATABASE) as store:
         unlogged = find_unlogged(store, "toy")

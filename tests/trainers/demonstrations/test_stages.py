@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from scipy.stats import rankdata
 
+from tests.repository import ROOT
 from tests.trainers.demonstrations.helpers import (
     ENTRIES,
     assert_equal_weights,
@@ -28,8 +28,6 @@ from trainers.demonstrations.learner import build as build_learner
 from trainers.demonstrations.prepared import load_prepared, read_candidates, write_candidates
 from trainers.demonstrations.selector import build_selector
 from trainers.stage import with_run_seed
-
-ROOT = Path(__file__).parents[3]
 
 
 def test_candidates_hold_what_the_model_says(folders):

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -10,8 +9,9 @@ from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
 from ablation.plan.build import build_plan
+from tests.repository import ROOT
 
-CONFIGS = Path(__file__).parents[3] / "configs"
+CONFIGS = ROOT / "configs"
 
 
 def load(configs=CONFIGS, **overrides):

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 
 from ablation.contract.fingerprint import code_of
 from ablation.contract.footprint import GIB, ModelAsset, UnknownSize
+from tests.repository import ROOT
 from trainers.assets_config import Asset
 from trainers.debias.config import DebiasConfig
 from trainers.debias.footprint import _edited, _editor
@@ -34,7 +34,6 @@ from trainers.tasks.interface import SPLITS
 from trainers.tasks.knights_knaves import create
 from trainers.tasks.settings import Arithmetic, KnightsKnaves, QuestionAnswer
 
-ROOT = Path(__file__).resolve().parents[3]
 FLOAT32 = Precision()
 QWEN_7B = LISTED["Qwen/Qwen2.5-7B"]
 WRITTEN = {  # what the config.json of a repository says

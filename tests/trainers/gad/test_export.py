@@ -1,7 +1,6 @@
 """`python -m ablation export`: the model of a run as a folder that plain transformers loads, with the same logits."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +20,6 @@ from trainers.policy.sources import keeping
 from trainers.policy.text import word_tokenizer
 from trainers.policy.value_model import ValueModel
 
-ROOT = Path(__file__).resolve().parents[3]
 IDS = torch.tensor([[3, 4, 5, 6]])
 
 

@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests import warm
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.repository import ROOT
 
 
 def launch(module: str, *arguments: object, count: int, python: str | Path = sys.executable) -> None:

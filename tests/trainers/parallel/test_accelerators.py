@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
+from tests.repository import ROOT
+
 pytestmark = pytest.mark.slow  # processes that import torch and transformers
-SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "several_devices.py"
+SCRIPT = ROOT / "benchmarks" / "several_devices.py"
 
 
 def run(*words):

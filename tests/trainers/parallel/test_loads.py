@@ -17,11 +17,10 @@ from torch.distributed import checkpoint as torch_checkpoint
 from transformers import AutoModelForCausalLM
 
 from ablation.runner.ranks import ALONE, Ranks
+from tests.repository import ROOT
 from tests.trainers.parallel import loads
 from trainers import checkpoint
 from trainers.export import export
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")

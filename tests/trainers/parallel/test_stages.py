@@ -11,6 +11,7 @@ from functools import partial
 import pandas as pd
 import pytest
 
+from tests.simulate import editing
 from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
 from tests.workflow.project import wait_for
 
@@ -184,9 +185,8 @@ def test_a_killed_rank_or_launcher_leaves_no_status_and_the_stage_goes_on(tmp_pa
     assert process.returncode == 74, words
     assert not (out / "status.json").exists()
     wait_for(lambda: not of_stage(out, "trainers.parallel"), 10)
-    plan = json.loads((out / "config.json").read_text())
-    plan["config"]["pause"] = 0.0
-    (out / "config.json").write_text(json.dumps(plan))
+    with editing(out / "config.json") as plan:
+        plan["config"]["pause"] = 0.0
     run(out)
     assert status(out)["state"] == "ok"
     assert metrics(out) == pytest.approx(alone, abs=1e-5)
@@ -211,9 +211,8 @@ def test_a_killed_stage_takes_its_ranks_along_and_goes_on_with_another_number_of
         wait_for(lambda: not of_stage(out, "(trainers|ablation)"), 10)
         files = [path.name for path in (out / "checkpoint").glob("*.safetensors")]
         assert len([name for name in files if name.startswith("shard-" if count == 2 else "tensors-")]) >= count
-    plan = json.loads((out / "config.json").read_text())
-    plan["config"]["pause"] = 0.0
-    (out / "config.json").write_text(json.dumps(plan))
+    with editing(out / "config.json") as plan:
+        plan["config"]["pause"] = 0.0
     run(out)
     assert status(out)["state"] == "ok"
     assert metrics(out) == pytest.approx(alone, abs=1e-5)

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,13 +12,13 @@ from safetensors.torch import load_file
 
 from ablation.contract.fingerprint import code_of, of_entry
 from tests.peers.environment import python_of
+from tests.repository import ROOT
 from tests.trainers.parallel.launch import launch
 from tests.trainers.parallel.updates import CASES, WITH_PEFT
 from trainers.parallel.group import Group
 
 pytestmark = pytest.mark.slow  # processes that import torch and transformers
 ROUNDING = {"rewards": 1e-5, "bfloat16": 1e-6, "bfloat16, gpt2": 1e-6}  # in float32, and the first beside other rows
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(folder, count, python=sys.executable, cases=()):

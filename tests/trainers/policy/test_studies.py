@@ -2,7 +2,6 @@
 
 import shutil
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +10,10 @@ from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
 from ablation.plan.build import build_plan
 from ablation.runner.stage import load_config
+from tests.repository import ROOT
 from trainers.policy.config import Ptrw
 
-CONFIGS = Path(__file__).parents[3] / "configs"
+CONFIGS = ROOT / "configs"
 
 
 def load(configs=CONFIGS, **overrides):

@@ -3,7 +3,6 @@
 import shutil
 from functools import cache
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,13 +11,14 @@ from ablation.config import dotted
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
+from tests.repository import ROOT
 from tests.trainers.policy.helpers import SMALL, objective_of, stage
 from trainers.objectives.losses import adapt_coefficient
 from trainers.policy import config as settings
 from trainers.policy import evaluate, reinforce, reward_model, task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart
 
-CONFIGS = Path(__file__).parents[3] / "configs"
+CONFIGS = ROOT / "configs"
 
 # Another value for every key that decides the loss; those of a part are given with the part.
 CHANGES = {

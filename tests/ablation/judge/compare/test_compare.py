@@ -5,7 +5,6 @@ import io
 import json
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,8 +16,9 @@ from ablation.judge.compare.comparison import most_changed
 from ablation.judge.statistics import contrast
 from ablation.readers.sheet import ItemText
 from tests.ablation.readers.command import read, refused, told
-from tests.ablation.readers.samples import ITEMS, arm, hits, row, write_samples
+from tests.ablation.readers.samples import ITEMS, arm, hits, row, two_arms, write_samples
 from tests.ablation.show.elements import unfolded
+from tests.repository import ROOT
 
 
 def test_the_numbers_are_those_of_the_judge(arms, capsys):
@@ -81,14 +81,11 @@ def test_seeds_without_a_partner_are_left_out_and_named(tmp_path, capsys):
 
 
 def test_the_first_filter_is_taken_unless_another_is_named(tmp_path, capsys):
-    for side, gain in (("base", 0), ("new", 0.2)):
-        for seed in range(2):
-            values = hits(seed, gain)
-            rows = [row(i, v, name="strict") for i, v in enumerate(values)] + [
-                row(i, 1.0, name="loose") for i in range(ITEMS)
-            ]
-            write_samples(tmp_path / side / f"seed{seed}", rows)
-    sides = tmp_path / "base", "--with", tmp_path / "new"
+    def rows(values):
+        strict = [row(i, v, name="strict") for i, v in enumerate(values)]
+        return strict + [row(i, 1.0, name="loose") for i in range(ITEMS)]
+
+    sides = two_arms(tmp_path, rows, seeds=2)
     found = read(capsys, *sides)
     assert found["effect"] > 0
     assert any("filter strict; also there: loose (--filter)" in note for note in found["notes"])
@@ -105,11 +102,8 @@ def test_rows_of_an_item_that_was_asked_several_times_are_averaged(tmp_path, cap
 
 
 def test_documents_that_the_data_hold_twice_are_items_of_one_cluster(tmp_path, capsys):
-    for side, gain in (("base", 0), ("new", 0.2)):
-        values = hits(0, gain)
-        rows = [row(i, v, question=f"question {i // 2}") for i, v in enumerate(values)]
-        write_samples(tmp_path / side / "seed0", rows)
-    found = read(capsys, tmp_path / "base", "--with", tmp_path / "new")
+    sides = two_arms(tmp_path, lambda values: [row(i, v, question=f"question {i // 2}") for i, v in enumerate(values)])
+    found = read(capsys, *sides)
     alone = contrast([np.array([[hits(0, 0.2)], [hits(0)]])], (1, -1), "max", clusters=[np.arange(ITEMS) // 2])
     assert (found["low"], found["high"]) == pytest.approx((alone.low, alone.high))
 
@@ -131,12 +125,9 @@ def test_items_that_share_a_passage_are_one_cluster_where_it_is_named_and_a_note
 
 
 def test_smaller_is_better_where_the_results_say_so(tmp_path, capsys):
-    for side, gain in (("base", 0), ("new", 0.25)):
-        for seed in range(3):
-            write_samples(
-                tmp_path / side / f"seed{seed}", [row(i, v) for i, v in enumerate(hits(seed, gain))], larger=False
-            )
-    sides = tmp_path / "base", "--with", tmp_path / "new"
+    sides = two_arms(
+        tmp_path, lambda values: [row(i, v) for i, v in enumerate(values)], seeds=3, gain=0.25, larger=False
+    )
     assert read(capsys, *sides)["verdict"] == "worse"
     assert read(capsys, *sides, "--direction", "max")["verdict"] == "better"
     assert read(capsys, *sides, "--direction", "target=0.5")["direction"] == {"target": 0.5}
@@ -193,25 +184,15 @@ def test_two_times_five_seeds_of_ten_thousand_items_cost_little(tmp_path):
             drawn = values.integers(0, 2, len(lines))
             text = "\n".join(f"{line[:-4]}{value}.0}}" for line, value in zip(lines, drawn, strict=True))
             (folder / "samples_toy_2026-01-02T03-04-05.jsonl").write_text(text)
-    command = [
-        sys.executable,
-        "-m",
-        "ablation",
-        "compare",
-        str(tmp_path / "base"),
-        "--with",
-        str(tmp_path / "new"),
-        "--json",
-    ]
+    words = ["compare", str(tmp_path / "base"), "--with", str(tmp_path / "new"), "--json"]
     code = (
         "import json, resource, subprocess, sys; done = subprocess.run(sys.argv[1:], capture_output=True, text=True);"
         "used = resource.getrusage(resource.RUSAGE_CHILDREN);"
         "print(json.dumps([done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss, done.stdout, done.stderr]))"
     )
-    root = Path(__file__).resolve().parents[4]
-    measured = subprocess.run(
-        [sys.executable, "-c", code, *command], cwd=root, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", code, sys.executable, "-m", "ablation", *words]
+    root = ROOT
+    measured = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     status, seconds, kilobytes, out, error = json.loads(measured.stdout)
     assert status == 0, error
     (found,) = json.loads(out)["rows"]

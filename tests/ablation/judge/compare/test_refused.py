@@ -9,6 +9,19 @@ import pytest
 from tests.ablation.readers.command import read, refused
 from tests.ablation.readers.samples import ITEMS, arm, hits, row, write_samples
 
+ROWS = [row(i, v) for i, v in enumerate(hits(0))]
+
+
+def beside(folder, rows, **options):
+    """A run, and one of other rows."""
+    sides = [write_samples(folder / name / "seed0", of, **options) for name, of in (("base", ROWS), ("new", rows))]
+    return sides[0], "--with", sides[1]
+
+
+def changed(at, **more):
+    return [*ROWS[:at], ROWS[at] | more, *ROWS[at + 1 :]]
+
+
 # What was asked differently is not paired.
 
 
@@ -22,18 +35,25 @@ def test_another_prompt_is_refused_with_the_items_and_may_be_allowed(tmp_path, c
     assert any("as --allow prompt permits" in note for note in found["notes"])
 
 
-def test_one_item_of_another_target_is_named(tmp_path, capsys):
-    base = write_samples(tmp_path / "base" / "seed0", [row(i, v) for i, v in enumerate(hits(0))])
-    rows = [row(i, v, target="no" if i == 7 else "yes") for i, v in enumerate(hits(0))]
-    new = write_samples(tmp_path / "new" / "seed0", rows)
-    said = refused(capsys, base, "--with", new)
-    assert "the target of 1 of 60 items" in said
-    assert rows[7]["doc_hash"][:12] in said
+@pytest.mark.parametrize(
+    ("rows", "words", "item"),
+    [
+        (changed(7, target_hash="f" * 64), "the target of 1 of 60 items", 7),
+        ([*ROWS, ROWS[3]], "stands 2 times, others 1", 3),
+        (changed(5, acc=float("nan")), "no finite value", 5),
+        (changed(5, acc=None), "no finite value", 5),
+        (changed(5, acc=[1, 2]), "all items at once", 5),
+    ],
+)
+def test_an_item_that_is_another_or_has_no_value_is_named(rows, words, item, tmp_path, capsys):
+    said = refused(capsys, *beside(tmp_path, rows, results=False))
+    assert words in said
+    assert ROWS[item]["doc_hash"][:12] in said
 
 
 def test_another_version_of_the_task_is_refused(tmp_path, capsys):
     base, new = (
-        write_samples(tmp_path / name / "seed0", [row(i, v) for i, v in enumerate(hits(0))], version=version)
+        write_samples(tmp_path / name / "seed0", ROWS, version=version)
         for name, version in (("base", 1.0), ("new", 2.0))
     )
     assert "version 2.0, and 1.0" in refused(capsys, base, "--with", new)
@@ -104,7 +124,7 @@ def test_half_a_line_is_no_evaluation(arms, capsys):
 
 
 def test_an_arm_without_seeds_is_refused(arms, tmp_path, capsys):
-    alone = write_samples(tmp_path / "alone", [row(i, v) for i, v in enumerate(hits(0))])
+    alone = write_samples(tmp_path / "alone", ROWS)
     assert "alone is one run without a seed, base has seeds 0, 1, 2" in refused(
         capsys, arms[0], "--with", alone, "--names", "base", "alone"
     )
@@ -112,10 +132,10 @@ def test_an_arm_without_seeds_is_refused(arms, tmp_path, capsys):
 
 def test_seeds_that_no_run_shares_and_seeds_that_cannot_be_told(arms, tmp_path, capsys):
     for name in ("seed7", "seed8"):
-        write_samples(tmp_path / "far" / name, [row(i, v) for i, v in enumerate(hits(0))])
+        write_samples(tmp_path / "far" / name, ROWS)
     assert "none in common" in refused(capsys, arms[0], "--with", tmp_path / "far")
     for name in ("x", "y"):
-        write_samples(tmp_path / "nameless" / name, [row(i, v) for i, v in enumerate(hits(0))])
+        write_samples(tmp_path / "nameless" / name, ROWS)
     assert "--seed-from" in refused(capsys, arms[0], "--with", tmp_path / "nameless")
     assert "finds no number" in refused(capsys, arms[0], "--with", arms[1], "--seed-from", r"run(\d+)")
     assert "is not a valid regular expression" in refused(capsys, arms[0], "--with", arms[1], "--seed-from", "(")
@@ -129,24 +149,3 @@ def test_a_run_evaluated_twice_is_refused_unless_the_latest_is_asked_for(arms, c
     assert read(capsys, arms[0], "--with", arms[1], "--latest")["tasks"][0]["after"] == pytest.approx(
         (1 + hits(1, 0.25).mean() + hits(2, 0.25).mean()) / 3
     )
-
-
-def test_rows_that_stand_twice_are_refused(tmp_path, capsys):
-    base = write_samples(tmp_path / "base" / "seed0", [row(i, v) for i, v in enumerate(hits(0))])
-    rows = [row(i, v) for i, v in enumerate(hits(0))]
-    new = write_samples(tmp_path / "new" / "seed0", [*rows, rows[3]])
-    said = refused(capsys, base, "--with", new)
-    assert "stands 2 times, others 1" in said
-    assert rows[3]["doc_hash"][:12] in said
-
-
-@pytest.mark.parametrize(
-    ("value", "words"), [(float("nan"), "no finite value"), (None, "no finite value"), ([1, 2], "all items at once")]
-)
-def test_a_value_that_is_no_number_is_refused_with_its_item(value, words, tmp_path, capsys):
-    base = write_samples(tmp_path / "base" / "seed0", [row(i, v) for i, v in enumerate(hits(0))])
-    rows = [row(i, value if i == 5 else v) for i, v in enumerate(hits(0))]
-    new = write_samples(tmp_path / "new" / "seed0", rows, results=False)
-    said = refused(capsys, base, "--with", new)
-    assert words in said
-    assert rows[5]["doc_hash"][:12] in said

@@ -14,6 +14,7 @@ from ablation.judge.verdicts import judge_study
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from ablation.store.imports import importing
+from tests.repository import ROOT
 from tests.simulate import Study, simulate
 
 WRITTEN = Path(__file__).parents[2] / "readers/written"
@@ -402,7 +403,7 @@ def test_bad_input_is_one_line(arguments, words, capsys):
 
 
 def test_a_study_of_the_plan_cannot_be_imported_into(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(Path(__file__).parents[4])
+    monkeypatch.chdir(ROOT)
     assert main(["import", *HF[:2], "--study", "debias", "--results", str(tmp_path)]) == 2
     assert "is a study of the plan: runs of other code; choose another name" in capsys.readouterr().err
 
