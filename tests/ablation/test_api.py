@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import ablation
-from ablation.cli.main import main
 from tests.ablation.readers.samples import arm
+from tests.ablation.typed import output
 from tests.repository import ROOT
 from tests.simulate import DEBIAS, Study, simulate
 
@@ -74,8 +74,7 @@ def test_frames_are_those_of_the_commands(capsys):
         for mistake in (lambda: results.diff("v4", "v8"), lambda: results.verdicts("no"), lambda: results.sql("selec")):
             with pytest.raises(ablation.TrackerError):
                 mistake()
-    assert main(["verdicts", "debias", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    rows = json.loads(output(capsys, "verdicts", "debias", "--json"))["rows"]
     assert frame["effect"].tolist() == [row["effect"] for row in rows]
     assert (len(metrics), arrow.num_rows) == (len(DEBIAS) * 3 * 10, len(DEBIAS) * 5 * 10)
     assert {change["key"] for change in found.changes} == {"rcs.mode", "rcs.alphas"}
@@ -108,8 +107,7 @@ def test_paths_frames_and_arrays_are_one_comparison(tmp_path):
 def test_a_verdict_is_a_record(capsys, tmp_path):
     sides = arm(tmp_path / "base"), arm(tmp_path / "new", gain=0.25)
     verdict = ablation.compare(*sides)
-    assert main(["compare", sides[0], "--with", sides[1], "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json.loads(output(capsys, "compare", sides[0], "--with", sides[1], "--json"))
     assert (printed["schema"], printed["rows"][0]) == (1, {n: v for n, v in verdict.row.items() if n != "notes"})
     assert str(verdict).startswith("new against base: better")
     with pytest.raises(AttributeError, match="has no 'word'"):

@@ -7,13 +7,13 @@ import pytest
 
 from ablation.cli.main import main
 from ablation.plan.start import WORKFLOW, build_plan, load_settings
+from tests.ablation.typed import output, refused
 from tests.repository import ROOT
 
 
 def test_a_new_project_can_be_planned(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["init", "a b/my"]) == 0
-    assert "`cd 'a b/my' && snakemake --cores 2`" in capsys.readouterr().out
+    assert "`cd 'a b/my' && snakemake --cores 2`" in output(capsys, "init", "a b/my")
     monkeypatch.chdir(tmp_path / "a b" / "my")
     assert len(build_plan(load_settings()).runs) == 20
     assert (Path(".gitignore")).read_text().startswith("/results/")
@@ -40,15 +40,13 @@ def test_nothing_is_written_where_something_is_in_the_way(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my" / there).parent.mkdir(parents=True)
     (tmp_path / "my" / there).touch()
-    assert main(["init", "my"]) == 2
-    assert problem in capsys.readouterr().err
+    assert problem in refused(capsys, "init", "my")
     assert not (tmp_path / "my" / "Snakefile").exists()
     assert main(["init", f"my/{there}"]) == 2
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(capsys):
-    assert main(["init", "/dev/null/my"]) == 2
-    assert "error: /dev/null/my: cannot be written" in capsys.readouterr().err
+    assert "error: /dev/null/my: cannot be written" in refused(capsys, "init", "/dev/null/my")
 
 
 def test_its_snakefile_is_ours_but_for_the_place_of_the_rules():

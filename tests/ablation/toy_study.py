@@ -35,6 +35,13 @@ def parts(config: ToyConfig, stage: str) -> Parts:
     return {"reward": {"a": a, "b": b}[config.reward.kind]} if stage == "train" else {}
 
 
+LOSS = {"id": "loss", "stage": "train", "metric": "train/loss", "range": {"max": 5.0}, "severity": "abort"}
+STAGES: dict[str, dict[str, Any]] = {
+    "prepare": {"entry": "trainers.toy.prepare", "inputs": {"data": "asset:data"}, "reads": ["size"], "seeded": False},
+    "train": {"entry": "trainers.toy.train", "inputs": {"prepare": "prepare"}, "seeded": True, "resources": {"gpu": 1}},
+    "evaluate": {"entry": "trainers.toy.evaluate", "inputs": {"train": "train", "data": "asset:data"}, "seeded": True},
+}
+STAGES["train"]["reads"] = ["lr", "reward", "bold", "patience"]
 STUDY: dict[str, Any] = {
     "title": "Toy",
     "question": "Does it work?",
@@ -43,41 +50,12 @@ STUDY: dict[str, Any] = {
     "parts": "tests.ablation.toy_study:parts",
     "factors": {"reward": ["reward"]},
     "exclusions": [{"if": {"bold": True}, "forbid": {"reward.kind": "b"}, "because": "b is never bold"}],
-    "stages": {
-        "prepare": {
-            "entry": "trainers.toy.prepare",
-            "inputs": {"data": "asset:data"},
-            "reads": ["size"],
-            "seeded": False,
-        },
-        "train": {
-            "entry": "trainers.toy.train",
-            "inputs": {"prepare": "prepare"},
-            "reads": ["lr", "reward", "bold", "patience"],
-            "seeded": True,
-            "resources": {"gpu": 1},
-        },
-        "evaluate": {
-            "entry": "trainers.toy.evaluate",
-            "inputs": {"train": "train", "data": "asset:data"},
-            "seeded": True,
-        },
-    },
+    "stages": STAGES,
     "table": {"columns": [{"metric": "test/all/accuracy", "label": "accuracy", "published": "accuracy"}]},
     "curves": [{"metric": "train/loss", "label": "loss"}],
     "analysis": {"value": "correct", "protocol": "test", "subsets": ["all"], "direction": "max", "margin": 0.02},
     "published": "toy",
-    "health": [
-        {
-            "id": "loss",
-            "stage": "train",
-            "metric": "train/loss",
-            "range": {"max": 5.0},
-            "severity": "abort",
-            "diagnosis": "too large",
-            "remedy": "lower lr",
-        }
-    ],
+    "health": [LOSS | {"diagnosis": "too large", "remedy": "lower lr"}],
 }
 
 VARIANTS: dict[str, dict[str, Any]] = {

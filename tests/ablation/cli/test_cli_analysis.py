@@ -6,6 +6,7 @@ import sys
 
 from ablation.cli.main import main
 from ablation.store.collect import collect
+from tests.ablation.typed import output, refused
 from tests.repository import ROOT
 from tests.simulate import Study, simulate
 
@@ -13,16 +14,13 @@ from tests.simulate import Study, simulate
 def test_verdicts_prints_every_edge_and_only_the_study_asked_for(tmp_path, capsys):
     simulate(tmp_path, [Study("one", seeds=2), Study("two", seeds=2)])
     collect(tmp_path)
-    assert main(["verdicts", "--results", str(tmp_path)]) == 0
-    both = capsys.readouterr().out
-    assert main(["verdicts", "two", "--results", str(tmp_path)]) == 0
-    second = capsys.readouterr().out
+    both = output(capsys, "verdicts", "--results", tmp_path)
+    second = output(capsys, "verdicts", "two", "--results", tmp_path)
     assert both.startswith("one\n")
     assert second.startswith("two\n")
     assert second in both
     assert sum(line.split()[1:2] in (["v1"], ["v2"], ["v3"]) for line in second.splitlines()) == 3
-    assert main(["verdicts", "--csv", "--results", str(tmp_path)]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 7
+    assert len(output(capsys, "verdicts", "--csv", "--results", tmp_path).splitlines()) == 7
 
 
 def test_verdicts_gives_each_edge_its_reason_and_each_broken_rule_its_meaning_once(tmp_path, capsys):
@@ -30,8 +28,7 @@ def test_verdicts_gives_each_edge_its_reason_and_each_broken_rule_its_meaning_on
     event |= {"diagnosis": "words are lost", "remedy": "lower lr"}
     simulate(tmp_path, [Study("one", seeds=2, health={("v1", 0): [event], ("v2", 1): [event]})])
     collect(tmp_path)
-    assert main(["verdicts", "--results", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "verdicts", "--results", tmp_path)
     lines = out.splitlines()
     assert re.search(r"v1 after v0: p = [^:]*; unhealthy: lms-low v2 after", " ".join(out.split()))
     assert lines.count("lms-low: words are lost") == 1
@@ -40,12 +37,10 @@ def test_verdicts_gives_each_edge_its_reason_and_each_broken_rule_its_meaning_on
 
 def test_audit_prints_its_findings_and_fails_on_errors(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert main(["audit", "debias", "--results", str(tmp_path)]) == 1
-    out = capsys.readouterr().out
+    out = output(capsys, "audit", "debias", "--results", tmp_path, status=1)
     assert "(0.0170 + 0.0410 + 0.0200) / 3 = 0.0260" in out
     assert "reproduction" not in out
-    assert main(["audit", "nothing", "--results", str(tmp_path)]) == 2
-    assert "has no published numbers" in capsys.readouterr().err
+    assert "has no published numbers" in refused(capsys, "audit", "nothing", "--results", tmp_path)
 
 
 def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkeypatch):
@@ -53,8 +48,7 @@ def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkey
     file = tmp_path / "t.csv"
     file.write_text("row,gender,race,religion,mean\nbase,0.0170,0.0410,0.0200,0.0277\nv8,0.0088,0.0260,0.0024,0.0124\n")
     options = ["audit", "--table", str(file), "--items", "253,962,77", "--target", "0.5"]
-    assert main(options) == 1
-    out = capsys.readouterr().out
+    out = output(capsys, *options, status=1)
     assert "(0.0170 + 0.0410 + 0.0200) / 3 = 0.0260" in out
     assert "v8, religion: 0.0024 is not |k/77 - 0.5| for any integer k" in out
     assert "no mean of per-run distances can, whatever the number of runs" in out
@@ -67,8 +61,7 @@ def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkey
         ([*options, "--runs", "0"], "--runs = 0: is below 1"),
         (["audit", "--table", str(file), "--items", "1,2"], "has 2 numbers for 3 columns (gender, race, religion)"),
     ):
-        assert main(wrong) == 2
-        [line] = capsys.readouterr().err.splitlines()
+        line = refused(capsys, *wrong)
         assert said in line
 
 
@@ -86,8 +79,7 @@ def test_a_published_file_that_is_wrong_is_one_line(tmp_path, capsys, monkeypatc
     file = tmp_path / "configs/published/odd.yaml"
     file.parent.mkdir(parents=True)
     file.write_text("source: a paper\nmetric: rate\ncolumns: [a]\nrows: {v: 3}\n")
-    assert main(["audit", "odd", "--results", str(tmp_path)]) == 2
-    [line] = capsys.readouterr().err.splitlines()
+    line = refused(capsys, "audit", "odd", "--results", tmp_path)
     assert "configs/published/odd.yaml: rows.v = 3" in line
 
 

@@ -13,55 +13,44 @@ import duckdb
 import pandas as pd
 import pytest
 import yaml
-from tests.repository import ROOT
 
 import ablation
 from ablation.cli.main import main
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
+from tests.ablation.typed import output, refused, typed
+from tests.repository import ROOT
 from tests.simulate import Study, simulate, stage_dir
-
-
-def run(capsys, *words):
-    status = main([str(word) for word in words])
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
 
 
 def test_collect_says_what_it_collected(results, capsys):
     simulate(results)
-    status, out, _ = run(capsys, "collect", "--results", results)
-    assert status == 0
-    assert "stages: 18 ok" in out
+    assert "stages: 18 ok" in output(capsys, "collect", "--results", results)
     assert (results / DATABASE).exists()
 
 
 def test_without_a_plan_every_command_says_so_in_one_line(results, capsys):
-    for words in (["collect"], ["status"], ["tables"], ["gate"], ["sql", "select 1"], ["tensorboard"]):
-        status, _, err = run(capsys, *words, "--results", results)
-        assert status == 2
-        assert err.startswith("error: ")
-        assert err.count("\n") == 1
+    for words in (["collect"], ["status"], ["tables"], ["gate"], ["sql", "select 1"], ["tensorboard"], ["report"]):
+        assert refused(capsys, *words, "--results", results)
 
 
 def test_tables_and_figures_list_what_they_wrote(results, tmp_path, capsys):
     simulate(results, [Study(seeds=1, variants=2)])
     for command, files in (("tables", 8), ("figures", 3)):
-        status, out, _ = run(capsys, command, "--results", results, "--reports", tmp_path / "reports")
-        assert status == 0
+        out = output(capsys, command, "--results", results, "--reports", tmp_path / "reports")
         assert len(out.splitlines()) == files
         assert all((tmp_path / "reports") in path.parents for path in map(type(tmp_path), out.splitlines()))
 
 
 def test_the_gate_fails_only_for_failures(results, capsys):
     simulate(results, [Study(states={("v1", 0): "missing"})])
-    run(capsys, "collect", "--results", results)
-    status, out, _ = run(capsys, "gate", "--results", results)
+    typed(capsys, "collect", "--results", results)
+    status, out, _ = typed(capsys, "gate", "--results", results)
     assert (status, out) == (0, "16 stages ok, 0 not, 2 not run\n")
     plan = simulate(results, [Study(states={("v1", 0): "failed", ("v2", 1): "diverged"})])
     (stage_dir(plan, "toy", "v3", 0, "evaluate") / "status.json").write_text("{")
-    run(capsys, "collect", "--results", results)
-    status, out, err = run(capsys, "gate", "--results", results)
+    typed(capsys, "collect", "--results", results)
+    status, out, err = typed(capsys, "gate", "--results", results)
     assert (status, out) == (1, "")
     lines = err.splitlines()
     assert [line.split(":")[0] for line in lines[:5]] == ["failed", "diverged", "blocked", "blocked", "corrupt"]
@@ -76,7 +65,7 @@ def test_the_page_so_far_takes_the_place_of_an_older_one_only_while_something_is
     page = tmp_path / "reports" / "index.html"
     words = ["report", "--so-far", "--results", results, "--reports", page.parent]
     simulate(results, [Study(states={("v1", 0): "missing"})])
-    status, out, _ = run(capsys, *words)
+    status, out, _ = typed(capsys, *words)
     assert (status, out.startswith(f"{page}: as far as the grid is; 2 stages to go")) == (0, True)
     assert "v1" in page.read_text()
     assert not (results / DATABASE).exists()
@@ -87,10 +76,10 @@ def test_the_page_so_far_takes_the_place_of_an_older_one_only_while_something_is
 
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr("ablation.cli.report.draw", grid)
-        assert run(capsys, *words) == (0, "", "")
+        assert typed(capsys, *words) == (0, "", "")
     assert page.read_text() == "the grid's own"
     simulate(results, [Study()])
-    assert run(capsys, *words) == (0, "", "")
+    assert typed(capsys, *words) == (0, "", "")
     assert page.read_text() == "the grid's own"
 
 
@@ -107,12 +96,12 @@ def ended(results):
 def test_no_command_shows_a_database_of_another_plan_or_of_fewer_stages(results, tmp_path, capsys, words):
     def show():
         reports = ["--reports", tmp_path] if words.split()[0] in ("tables", "figures", "report") else []
-        status, _, err = run(capsys, *(w.replace(".", " ") for w in words.split()), "--results", results, *reports)
+        status, _, err = typed(capsys, *(w.replace(".", " ") for w in words.split()), "--results", results, *reports)
         assert (status, "note" in err) == (0, False), err
 
     few = Study(seeds=1, variants=2, states={("v1", 0): "missing"})
     simulate(results, [few])
-    run(capsys, "report", "--results", results, "--reports", tmp_path)  # which keeps its answers for --brief
+    typed(capsys, "report", "--results", results, "--reports", tmp_path)  # which keeps its answers for --brief
     assert ended(results) == (4, 2)
     simulate(results, [replace(few, states={})])  # the same plan; its stages have ended
     show()
@@ -124,9 +113,9 @@ def test_no_command_shows_a_database_of_another_plan_or_of_fewer_stages(results,
 
 def test_a_database_that_is_not_the_present_one_is_said_to_be(results, capsys, monkeypatch):
     plan = simulate(results, [Study(seeds=1, variants=2)])
-    run(capsys, "collect", "--results", results)
+    typed(capsys, "collect", "--results", results)
     (stage_dir(plan, "toy", "v1", 0, "evaluate") / "status.json").unlink()  # to run again
-    status, out, err = run(capsys, "sql", "from runs", "--results", results)
+    status, out, err = typed(capsys, "sql", "from runs", "--results", results)
     assert status == 0
     assert "(2 rows)" in out
     assert err.startswith(f"note: {results / DATABASE} is out of date: ")
@@ -137,7 +126,7 @@ def test_a_database_that_is_not_the_present_one_is_said_to_be(results, capsys, m
 
     simulate(results, [Study(seeds=1, variants=3)])
     monkeypatch.setattr("ablation.store.collect.collect", refuse)
-    _, out, err = run(capsys, "sql", "from runs", "--results", results)
+    _, out, err = typed(capsys, "sql", "from runs", "--results", results)
     assert "(2 rows)" in out
     assert err.startswith(f"note: {results / DATABASE} is out of date: ")
     assert err.endswith(": Read-only file system\n")
@@ -145,26 +134,24 @@ def test_a_database_that_is_not_the_present_one_is_said_to_be(results, capsys, m
 
 def test_a_copy_of_the_database_alone_is_shown_as_it_is(results, tmp_path, capsys):
     simulate(results, [Study(seeds=1, variants=2)])
-    run(capsys, "collect", "--results", results)
+    typed(capsys, "collect", "--results", results)
     for name in (DATABASE, "plan.json"):
         (tmp_path / "copy" / name).parent.mkdir(exist_ok=True)
         shutil.copy(results / name, tmp_path / "copy")
-    assert run(capsys, "sql", "from runs", "--results", tmp_path / "copy")[2] == ""
+    assert typed(capsys, "sql", "from runs", "--results", tmp_path / "copy")[2] == ""
     assert ended(tmp_path / "copy") == (6, 2)
 
 
 def test_sql_prints_a_table_csv_or_json(results, capsys):
     simulate(results)
     query = "select variant, seed, 1/3 as third, null as nothing from runs where variant = 'v1' order by seed"
-    status, out, _ = run(capsys, "sql", query, "--results", results)
-    assert status == 0
-    lines = out.splitlines()
+    lines = output(capsys, "sql", query, "--results", results).splitlines()
     assert lines[0].split() == ["variant", "seed", "third", "nothing"]
     assert lines[2].split() == ["v1", "0", "0.333333"]
     assert lines[-1] == "(2 rows)"
-    rows = list(csv.DictReader(io.StringIO(run(capsys, "sql", "--csv", query, "--results", results)[1])))
+    rows = list(csv.DictReader(io.StringIO(typed(capsys, "sql", "--csv", query, "--results", results)[1])))
     assert [float(row["third"]) for row in rows] == [1 / 3, 1 / 3]
-    assert json.loads(run(capsys, "sql", "--json", query, "--results", results)[1])["rows"][1] == {
+    assert json.loads(typed(capsys, "sql", "--json", query, "--results", results)[1])["rows"][1] == {
         "variant": "v1",
         "seed": 1,
         "third": pytest.approx(1 / 3),
@@ -175,10 +162,8 @@ def test_sql_prints_a_table_csv_or_json(results, capsys):
 def test_sql_reads_stdin_and_refuses_to_write(results, capsys, monkeypatch):
     simulate(results)
     monkeypatch.setattr("sys.stdin", io.StringIO("select count(*) as n from runs"))
-    assert run(capsys, "sql", "-", "--results", results)[1].split()[:3] == ["n", "-", "8"]
-    status, _, err = run(capsys, "sql", "delete from metrics", "--results", results)
-    assert status == 2
-    assert "read-only" in err
+    assert typed(capsys, "sql", "-", "--results", results)[1].split()[:3] == ["n", "-", "8"]
+    assert "read-only" in refused(capsys, "sql", "delete from metrics", "--results", results)
 
 
 def test_tensorboard_is_started_on_event_files(results, capsys, tmp_path, monkeypatch):
@@ -186,14 +171,11 @@ def test_tensorboard_is_started_on_event_files(results, capsys, tmp_path, monkey
     started = []
     board = SimpleNamespace(wait=lambda seconds=None: 0, terminate=lambda: None)
     monkeypatch.setattr("subprocess.Popen", lambda command: started.append(command) or board)
-    status, out, _ = run(capsys, "tensorboard", "toy", "--results", results, "--to", tmp_path / "board")
-    assert status == 0
+    out = output(capsys, "tensorboard", "toy", "--results", results, "--to", tmp_path / "board")
     assert out.strip() == "2 stages; stop with Ctrl-C"
     assert started[0][1:3] == ["--logdir", f"{tmp_path}/board/toy"]
     assert len(list((tmp_path / "board").glob("toy/v0/seed 0/*/events.out.tfevents.*"))) == 2
-    status, _, err = run(capsys, "tensorboard", "tyo", "--results", results)
-    assert status == 2
-    assert "it is not in the plan" in err
+    assert "it is not in the plan" in refused(capsys, "tensorboard", "tyo", "--results", results)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +202,7 @@ def test_json_has_one_form(results, capsys, monkeypatch, words, more):
         simulate(results)
         collect(results)
         words = [*words, "--results", results]
-    status, out, _ = run(capsys, *words, "--json")
+    status, out, _ = typed(capsys, *words, "--json")
     printed = json.loads(out)
     assert status in (0, 1, 11)
     assert printed.keys() == {"schema", "command", "rows"} | more
@@ -255,12 +237,11 @@ def test_export_tables_is_read_by_other_programs(tmp_path):
 def test_publish_writes_a_static_space_and_keeps_its_readme(tmp_path, capsys):
     results, folder = tmp_path / "results", tmp_path / "space"
     simulate(results)
-    publish = ["publish", "--results", str(results), str(folder)]
-    assert main(publish) == 0
+    said = output(capsys, "publish", "--results", results, folder)
     front = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
     assert (front["sdk"], front["app_file"], front["title"]) == ("static", "index.html", "toy")
     assert "<html" in (folder / "index.html").read_text()
-    assert f"hf upload USER/SPACE {folder} . --repo-type space" in capsys.readouterr().out
+    assert f"hf upload USER/SPACE {folder} . --repo-type space" in said
     (folder / "README.md").write_text("mine")
-    assert main(publish) == 0
+    output(capsys, "publish", "--results", results, folder)
     assert (folder / "README.md").read_text() == "mine"

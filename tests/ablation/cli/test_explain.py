@@ -5,8 +5,8 @@ import json
 import pytest
 import yaml
 
-from ablation.cli.main import main
 from ablation.plan import build
+from tests.ablation import typed
 from tests.ablation.config.loading import load, refused
 from tests.ablation.toy_study import Toy
 
@@ -27,13 +27,11 @@ def toy(tmp_path, monkeypatch):
 
 
 def explained(capsys, *words):
-    assert main(["explain", *words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    return json.loads(typed.output(capsys, "explain", *words, "--json"))
 
 
 def test_all_combinations_are_written_and_lead_to_no_edge(toy, capsys):
-    assert main(["explain", "v2", "far"]) == 0
-    out = capsys.readouterr().out
+    out = typed.output(capsys, "explain", "v2", "far")
     assert "8 configurations (all combinations): 6 new" in out
     assert "    reward.weight: 0.5 -> 0.2" in out
     assert "--yes writes the new ones" in out
@@ -79,11 +77,7 @@ def test_a_variant_that_exists_is_used(toy, capsys):
 )
 def test_refusals_are_one_line_and_write_nothing(toy, capsys, words, problem):
     before = sorted(toy.folder.iterdir())
-    assert main(["explain", *words, "--yes"]) == 2
-    said = capsys.readouterr()
-    assert problem in said.err
-    assert said.err.count("\n") == 1
-    assert said.out == ""
+    assert problem in typed.refused(capsys, "explain", *words, "--yes")
     assert sorted(toy.folder.iterdir()) == before
 
 
@@ -91,8 +85,7 @@ def test_a_combination_that_cannot_be_is_refused_by_name(toy, capsys):
     without_end = {"if": {"lr": 0.03}, "forbid": {"patience": None}, "because": "it would not end"}
     toy.study(exclusions=[without_end], factors={})
     toy.variant("far", {"extends": "v2", "why": "much", "lr": 0.03, "patience": 3, "reward": {"weight": 0.2}})
-    assert main(["explain", "v2", "far", "--yes"]) == 2
-    error = capsys.readouterr().err
+    error = typed.refused(capsys, "explain", "v2", "far", "--yes")
     assert "v2 with lr of far cannot be: patience excluded by lr = 0.03 (it would not end)" in error
     assert "let what belongs together be one factor" in error
     assert not list(toy.folder.glob("v2.*.yaml"))
@@ -100,8 +93,7 @@ def test_a_combination_that_cannot_be_is_refused_by_name(toy, capsys):
 
 def test_a_file_in_the_way_is_not_taken_for_another(toy, capsys):
     toy.variant("v2.lr", {"extends": "v2", "why": "another", "lr": 0.02})
-    assert main(["explain", "v2", "far", "--yes"]) == 2
-    assert "v2.lr.yaml: is not v2 with lr of far" in capsys.readouterr().err
+    assert "v2.lr.yaml: is not v2 with lr of far" in typed.refused(capsys, "explain", "v2", "far", "--yes")
 
 
 @pytest.mark.parametrize("between", ["v2", ["v2"], ["v2", 3], ["v2", "far", "base"]])

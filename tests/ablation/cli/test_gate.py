@@ -2,8 +2,8 @@
 
 import pytest
 
-from ablation.cli.main import main
 from ablation.store.collect import collect
+from tests.ablation.typed import output, refused
 from tests.simulate import Study, simulate
 
 SEEDS = range(5)
@@ -40,8 +40,7 @@ def results(tmp_path_factory):
     ],
 )
 def test_answers(results, capsys, words, status, said):
-    assert main(["gate", *words, "--results", str(results)]) == status
-    assert said in capsys.readouterr().out
+    assert said in output(capsys, "gate", *words, "--results", results, status=status)
 
 
 @pytest.mark.parametrize(
@@ -55,11 +54,7 @@ def test_answers(results, capsys, words, status, said):
     ],
 )
 def test_bad_input_is_one_line(results, capsys, words, said):
-    assert main(["gate", *words, "--results", str(results)]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    [line] = captured.err.splitlines()
-    assert said in line
+    assert said in refused(capsys, "gate", *words, "--results", results)
 
 
 def test_a_comment_has_what_a_reviewer_asks(results, capsys, monkeypatch, tmp_path):
@@ -72,12 +67,11 @@ def test_a_comment_has_what_a_reviewer_asks(results, capsys, monkeypatch, tmp_pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     (tmp_path / "summary.md").write_text("before\n")
-    assert main(["gate", "known", "v2", "--markdown", "--results", str(results)]) == 10
-    text = capsys.readouterr().out
+    text = output(capsys, "gate", "known", "v2", "--markdown", "--results", results, status=10)
     assert (tmp_path / "summary.md").read_text() == f"before\n{text}"
     (row,) = [line for line in text.splitlines() if line.startswith("| v0 -> v2 | worse | worse | -0.2")]
     assert row.endswith("| 0.02 | 2 min of device time (3.47) |")  # two stages of 12.5 s, five seeds
     assert len([line for line in text.splitlines() if line.startswith("  - ")]) == 3
     (tmp_path / "configs/config.yaml").write_text("cost_per_device_hour: much\n")
-    assert main(["gate", "known", "--results", str(results)]) == 2
-    assert "cost_per_device_hour = 'much': input should be a valid number" in capsys.readouterr().err
+    said = refused(capsys, "gate", "known", "--results", results)
+    assert "cost_per_device_hour = 'much': input should be a valid number" in said

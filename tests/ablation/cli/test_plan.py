@@ -14,6 +14,7 @@ from ablation.judge.planning import Pilot, detectable, fewest_seeds
 from ablation.judge.power import minimal_detectable_effect
 from ablation.store.collect import collect
 from tests.ablation.readers.samples import arm
+from tests.ablation.typed import output, refused
 from tests.repository import ROOT
 from tests.simulate import Study, editing, simulate
 
@@ -28,8 +29,7 @@ def results(tmp_path_factory):
 
 def test_hours_count_what_is_shared_once_and_what_has_run_not_again(results, capsys):
     words = ["plan", "one", "v1", "--effect", "0.03", "--seeds", "5", "10", "--items", "400", "800"]
-    assert main([*words, "--results", str(results)]) == 0
-    printed = capsys.readouterr().out
+    printed = output(capsys, *words, "--results", results)
     lines = [re.split(" {2,}", line.strip()) for line in printed.splitlines()]
     rows = [line for line in lines if line[1:2] in (["400"], ["800"])]
     assert [(row[0], row[1], *row[-2:]) for row in rows] == [
@@ -51,20 +51,18 @@ def test_a_stated_noise_is_that_of_the_power_analysis(capsys):
 def test_the_example_of_the_page(capsys):
     page = (ROOT / "docs/plan.md").read_text(encoding="utf-8")
     command, shown = re.search(r"has run:\n\n    ablation (.*)\n\nsays\n\n((?:    .*\n|\n)+)", page).groups()
-    assert main(shlex.split(command)) == 0
-    assert textwrap.dedent(shown).strip() == capsys.readouterr().out.strip()
+    assert textwrap.dedent(shown).strip() == output(capsys, *shlex.split(command)).strip()
 
 
 def test_two_sides_of_another_tool_are_a_pilot(tmp_path, capsys):
     sides = arm(tmp_path / "base"), arm(tmp_path / "new", gain=0.1)
-    assert main(["plan", "--effect", "0.1", "--seeds", "5", "--pilot", *sides]) == 0
-    assert "from the noise of 1 edge, 3 seeds of 60 items" in capsys.readouterr().out
+    said = output(capsys, "plan", "--effect", "0.1", "--seeds", "5", "--pilot", *sides)
+    assert "from the noise of 1 edge, 3 seeds of 60 items" in said
 
 
 def rows_of(capsys, *words):
     """{(samples, checkpoints): row} of `--json`, and what the notes say."""
-    assert main(["plan", *words, "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json.loads(output(capsys, "plan", *words, "--json"))
     return {(row["samples"], row["checkpoints"]): row for row in printed["rows"]}, " ".join(printed["notes"])
 
 
@@ -79,8 +77,7 @@ def test_samples_and_checkpoints_lower_their_own_part_of_a_stated_noise(capsys):
         assert row["effect"] == pytest.approx(minimal_detectable_effect(noise, 0.05))
     assert found.keys() == {(2, 1), (2, 3), (8, 1), (8, 3)}
     assert "7 seeds of 100 items with 2 samples each at 1 checkpoint find" in said
-    assert main(["plan", *words]) == 0
-    assert capsys.readouterr().out.splitlines()[2].split()[:4] == ["seeds", "items", "samples", "checkpoints"]
+    assert output(capsys, "plan", *words).splitlines()[2].split()[:4] == ["seeds", "items", "samples", "checkpoints"]
 
 
 def test_the_samples_of_another_tools_items_tell_their_noise(tmp_path, capsys):
@@ -98,8 +95,7 @@ def test_the_samples_of_another_tools_items_tell_their_noise(tmp_path, capsys):
     same, _ = rows_of(capsys, *words, "--samples", "4", "64", "--sample-sd", "0")
     assert same[64, 1]["effect"] == pytest.approx(same[4, 1]["effect"])
     assert rows_of(capsys, *words)[0].keys() == {(4, 1)}
-    assert main(["plan", *words, "--checkpoints", "2"]) == 0  # at least as much as twice the samples
-    assert "with 4 samples each at 2 checkpoints" in capsys.readouterr().out
+    assert "with 4 samples each at 2 checkpoints" in output(capsys, "plan", *words, "--checkpoints", "2")
 
 
 def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
@@ -120,8 +116,9 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
         (4, 6): pytest.approx(5),
     }
     assert found[2, 3]["hours_to_run"] == 0
-    assert main(["plan", *words, "--checkpoints", "2"]) == 2
-    assert "--checkpoints: nothing tells what averaging over checkpoints takes" in capsys.readouterr().err
+    assert "--checkpoints: nothing tells what averaging over checkpoints takes" in refused(
+        capsys, "plan", *words, "--checkpoints", "2"
+    )
 
 
 def test_a_plan_pays_for_not_knowing_the_noise():
@@ -151,8 +148,4 @@ def test_a_plan_pays_for_not_knowing_the_noise():
     ],
 )
 def test_bad_input_is_one_line(results, capsys, words, said):
-    assert main(["plan", *words, "--results", str(results)]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    [line] = captured.err.splitlines()
-    assert said in line
+    assert said in refused(capsys, "plan", *words, "--results", results)

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from ablation.cli.main import main
 from ablation.store.collect import collect
+from tests.ablation.typed import typed
 from tests.simulate import Study, editing, simulate, stage_dir
 
 
@@ -24,14 +24,8 @@ def results(tmp_path, monkeypatch):
     return tmp_path / "results"
 
 
-def run(capsys, *words):
-    status = main(list(words))
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
 def test_a_cell_leads_to_its_runs_and_their_code(results, capsys):
-    status, out, _ = run(capsys, "trace", "toy", "v1", "mean", "--results", "results", "--json")
+    status, out, _ = typed(capsys, "trace", "toy", "v1", "mean", "--results", "results", "--json")
     printed = json.loads(out)
     assert (status, printed["metric"]) == (0, "edited/mean/distance")
     assert [(row["seed"], row["stage"]) for row in printed["rows"]] == [
@@ -39,7 +33,7 @@ def test_a_cell_leads_to_its_runs_and_their_code(results, capsys):
     ]
     values = {row["seed"]: row["value"] for row in printed["rows"]}
     assert printed["shown"].startswith(f"{sum(values.values()) / 2:.3f} ± ")
-    text = run(capsys, "trace", "reports/toy/table.tex", "v1", "edited/mean/distance", "--results", "results")[1]
+    text = typed(capsys, "trace", "reports/toy/table.tex", "v1", "edited/mean/distance", "--results", "results")[1]
     assert "not committed: train.py (" in text
     commands = text.split("to run it again:\n")[1].split("\n")
     assert [command.split()[:2] for command in commands[:3]] == [
@@ -48,7 +42,7 @@ def test_a_cell_leads_to_its_runs_and_their_code(results, capsys):
         ["snakemake", "--cores"],
     ]
     assert "study=toy variant=v1 'seeds=[0, 1]' results=again" in commands[2]
-    reference = json.loads(run(capsys, "trace", "toy", "unedited", "mean", "--results", "results", "--json")[1])
+    reference = json.loads(typed(capsys, "trace", "toy", "unedited", "mean", "--results", "results", "--json")[1])
     assert {row["variant"] for row in reference["rows"]} == {"v0", "v1", "v2", "v3"}
 
 
@@ -61,21 +55,21 @@ def test_a_cell_leads_to_its_runs_and_their_code(results, capsys):
     ],
 )
 def test_what_is_not_there_is_one_line(results, capsys, words, said):
-    status, out, err = run(capsys, "trace", *words, "--results", "results")
+    status, out, err = typed(capsys, "trace", *words, "--results", "results")
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert said in err
 
 
 def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
     paper, numbers = tmp_path / "paper.tex", tmp_path / "reports/toy/numbers.tex"
-    assert run(capsys, "tables", "--macros", "--results", "results", "--reports", "reports")[0] == 0
+    assert typed(capsys, "tables", "--macros", "--results", "results", "--reports", "reports")[0] == 0
     paper.write_text(
         "\\documentclass{article}\n\\usepackage[T1]{fontenc}\\usepackage{booktabs,graphicx,textcomp}\n\\begin{document}\n"
         "\\input{reports/toy/numbers}\n\\input{reports/toy/table.tex}\n\\include{gone}"
         "It is \\ablation{toy/v1/mean}. % \\ablation{toy/v7/mean}\n\\end{document}\n"
     )
     check = ("check", "paper.tex", "--results", "results")
-    assert run(capsys, *check) == (0, "paper.tex: 15 of 15 numbers match the results\n", "")
+    assert typed(capsys, *check) == (0, "paper.tex: 15 of 15 numbers match the results\n", "")
     if shutil.which("pdflatex"):
         subprocess.run(["pdflatex", "-interaction=batchmode", "-halt-on-error", "paper.tex"], check=True, timeout=60)
     defined = re.search(r"toy/v1/mean.endcsname\{(.*)\}", numbers.read_text())[1]
@@ -83,7 +77,7 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
         numbers.read_text().replace(f"toy/v1/mean\\endcsname{{{defined}}}", "toy/v1/mean\\endcsname{0.9}")
     )
     paper.write_text(paper.read_text() + "\\ablation{toy/v8/mean}")
-    status, out, _ = run(capsys, *check)
+    status, out, _ = typed(capsys, *check)
     assert status == 1
     assert out.splitlines() == [
         f"toy/v1/mean: the paper has 0.9, the results have {defined}",
@@ -91,6 +85,8 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
         "paper.tex: 14 of 16 numbers match the results",
     ]
     paper.write_text("nothing")
-    assert "has no number of a table" in run(capsys, *check)[2]
-    assert "cannot be read" in run(capsys, "check", "gone.tex", "--results", "results")[2]
-    assert "cannot be combined with --by" in run(capsys, "tables", "--macros", "--by", "lr", "--results", "results")[2]
+    assert "has no number of a table" in typed(capsys, *check)[2]
+    assert "cannot be read" in typed(capsys, "check", "gone.tex", "--results", "results")[2]
+    assert (
+        "cannot be combined with --by" in typed(capsys, "tables", "--macros", "--by", "lr", "--results", "results")[2]
+    )

@@ -86,49 +86,34 @@ def test_diff_of_any_two_is_antisymmetric(toy):
         diff(study, "v3", "v100")
 
 
+def child(**values):
+    """A variant of base."""
+    return {"extends": "base", "why": "x", **values}
+
+
 REFUSALS = {
-    "unknown key": ({"extends": "base", "why": "x", "rewrd": {"kind": "b"}}, "rewrd", "did you mean 'reward'"),
-    "unknown nested key": (
-        {"extends": "base", "why": "x", "reward": {"wight": 1}},
-        "reward.wight = 1",
-        "'reward.weight'",
-    ),
-    "key at the wrong level": (
-        {"extends": "base", "why": "x", "weight": 0.5},
-        "weight = 0.5",
-        "did you mean 'reward.weight'",
-    ),
-    "unknown parent": ({"extends": "bas", "why": "x"}, "extends = 'bas'", "did you mean 'base'"),
-    "two parents": ({"extends": ["base", "v2"], "why": "x"}, "extends", "one variant"),
+    "unknown key": (child(rewrd={"kind": "b"}), "rewrd", "did you mean 'reward'"),
+    "unknown nested key": (child(reward={"wight": 1}), "reward.wight = 1", "'reward.weight'"),
+    "key at the wrong level": (child(weight=0.5), "weight = 0.5", "did you mean 'reward.weight'"),
+    "unknown parent": (child(extends="bas"), "extends = 'bas'", "did you mean 'base'"),
+    "two parents": (child(extends=["base", "v2"]), "extends", "one variant"),
     "missing why": ({"extends": "base", "lr": 0.5}, "why", "say in a sentence"),
-    "same as the parent": (
-        {"extends": "v2", "why": "x", "reward": {"weight": 0.5}},
-        "reward.weight = 0.5",
-        "v2 has this",
-    ),
-    "same as the default": ({"extends": "base", "why": "x", "size": 100}, "size = 100", "has this value already"),
-    "same in other type": ({"extends": "v2", "why": "x", "lr": 0.001, "bold": True}, "lr = 0.001"),
+    "same as the parent": (child(extends="v2", reward={"weight": 0.5}), "reward.weight = 0.5", "v2 has this"),
+    "same as the default": (child(size=100), "size = 100", "has this value already"),
+    "same in other type": (child(extends="v2", lr=0.001, bold=True), "lr = 0.001"),
     "same in a root": ({"why": "x", "size": 100}, "the base has this"),
-    "empty map": ({"extends": "v2", "why": "x", "reward": {}}, "reward", "has this value already"),
-    "wrong type": ({"extends": "base", "why": "x", "size": "many"}, "size = 'many'", "integer"),
-    "number for bool": ({"extends": "base", "why": "x", "bold": 1}, "bold = 1", "boolean"),
-    "out of range": (
-        {"extends": "base", "why": "x", "reward": {"weight": 2}},
-        "reward.weight = 2",
-        "Share of the reward",
-    ),
-    "not an option": ({"extends": "base", "why": "x", "reward": {"kind": "c"}}, "reward.kind = 'c'"),
-    "exclusion": ({"extends": "v10", "why": "x", "bold": True}, "reward.kind = 'b'", "b is never bold"),
-    "gpu zero": ({"extends": "base", "why": "x", "gpu": 0, "lr": 0.5}, "gpu = 0"),
+    "empty map": (child(extends="v2", reward={}), "reward", "has this value already"),
+    "wrong type": (child(size="many"), "size = 'many'", "integer"),
+    "number for bool": (child(bold=1), "bold = 1", "boolean"),
+    "out of range": (child(reward={"weight": 2}), "reward.weight = 2", "Share of the reward"),
+    "not an option": (child(reward={"kind": "c"}), "reward.kind = 'c'"),
+    "exclusion": (child(extends="v10", bold=True), "reward.kind = 'b'", "b is never bold"),
+    "gpu zero": (child(gpu=0, lr=0.5), "gpu = 0"),
     "inside an asset": (
-        {"extends": "base", "why": "x", "data": {"sources": [{"source": "hub", "repo": "a", "branch": "b"}]}},
+        child(data={"sources": [{"source": "hub", "repo": "a", "branch": "b"}]}),
         "data.sources.0.branch = 'b'",
     ),
-    "unknown source": (
-        {"extends": "base", "why": "x", "data": {"sources": [{"source": "ftp"}]}},
-        "data.sources.0",
-        "ftp",
-    ),
+    "unknown source": (child(data={"sources": [{"source": "ftp"}]}), "data.sources.0", "ftp"),
 }
 
 
@@ -184,49 +169,47 @@ def test_what_a_study_file_may_leave_out(toy):
     assert written.table.columns[0].label == "test/all/correct"
 
 
+def train(**changes):
+    return {"train": {**STUDY["stages"]["train"], **changes}}
+
+
+def analysis(**changes):
+    return {"analysis": {**STUDY["analysis"], **changes}}
+
+
+WITHOUT_INPUTS = {name: STUDY["stages"][name] | {"inputs": {}} for name in ("prepare", "train")}
+ALONE = {"entry": "trainers.toy.evaluate", "inputs": {"data": "asset:data"}, "seeded": True}
 STUDY_REFUSALS = {
     "unknown key": ({"colums": 1}, "colums", "config"),
     "config missing": ({"config": "tests.ablation.toy_study:Nothing"}, "cannot be imported"),
     "config not strict": ({"config": "pydantic:BaseModel"}, "strict"),
-    "reads": ({"stages": {"train": {**STUDY["stages"]["train"], "inputs": {}, "reads": ["lrr"]}}}, "lrr", "'lr'"),
-    "input": (
-        {"stages": {"train": {**STUDY["stages"]["train"], "inputs": {"x": "prepar"}}}},
-        "prepar",
-        "earlier stage",
-    ),
+    "reads": ({"stages": train(inputs={}, reads=["lrr"])}, "lrr", "'lr'"),
+    "input": ({"stages": train(inputs={"x": "prepar"})}, "prepar", "earlier stage"),
     "factor": ({"factors": {"x": ["reward.king"]}}, "reward.king", "'reward.kind'"),
     "exclusion": ({"exclusions": [{"if": {"bol": 1}, "forbid": {"lr": 1}, "because": "x"}]}, "bol", "'bold'"),
     "base": ({"base": {"size": 0}}, "base.size = 0"),
     "base unknown": ({"base": {"sise": 1}}, "base.sise", "'size'"),
-    "margin": ({"analysis": {**STUDY["analysis"], "margin": 0}}, "analysis.margin = 0"),
-    "direction": ({"analysis": {**STUDY["analysis"], "direction": "up"}}, "analysis.direction"),
-    "edges": (
-        {"analysis": {**STUDY["analysis"], "edges": [["v2", "base"], ["v10", "v20"]]}},
-        "analysis.edges = 'v20': there is no such variant",
-    ),
+    "margin": (analysis(margin=0), "analysis.margin = 0"),
+    "direction": (analysis(direction="up"), "analysis.direction"),
+    "edges": (analysis(edges=[["v2", "base"], ["v10", "v20"]]), "analysis.edges = 'v20': there is no such variant"),
     "more samples than there are": (
-        {"analysis": {**STUDY["analysis"], "direction": "max", "pass_at": 101, "samples": ["size"]}},
+        analysis(direction="max", pass_at=101, samples=["size"]),
         "analysis = 'pass@101': items of base have 100 samples",
     ),
     "samples that are no number": (
-        {"analysis": {**STUDY["analysis"], "samples": ["sise"]}},
+        analysis(samples=["sise"]),
         "analysis.samples = ['sise']: base has no whole number there",
     ),
     "health stage": ({"health": [{**STUDY["health"][0], "stage": "trein"}]}, "trein"),
     "health key": ({"health": [{**STUDY["health"][0], "level": 1}]}, "health.0.level = 1"),
     "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "known: accuracy"),
     "a forgotten key": (
-        {"stages": {**STUDY["stages"], "train": {**STUDY["stages"]["train"], "reads": ["lr", "bold", "patience"]}}},
+        {"stages": STUDY["stages"] | train(reads=["lr", "bold", "patience"])},
         "config = 'tests.ablation.toy_study:ToyConfig': no stage gets reward.kind",
         "add it to the `reads`",
     ),
     "a way beside the results": (
-        {
-            "stages": {
-                **{name: STUDY["stages"][name] | {"inputs": {}} for name in ("prepare", "train")},
-                "evaluate": {"entry": "trainers.toy.evaluate", "inputs": {"data": "asset:data"}, "seeded": True},
-            }
-        },
+        {"stages": WITHOUT_INPUTS | {"evaluate": ALONE}},
         "no stage that leads to the results gets it",
     ),
     "published path": ({"published": "../../secret"}, "not a file name"),

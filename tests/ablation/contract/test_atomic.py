@@ -1,7 +1,9 @@
-"""The one writer of whole files, for both sides: what it leaves, and what its error tells each of them."""
+"""The one writer of whole files: what it leaves, what its error tells, and that it takes the place of no device."""
 
 import errno
 import os
+import stat
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +64,22 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
         assert not aside.exists()
         aside.write_text("a")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "a.txt"]
+
+
+@pytest.mark.parametrize("name", ["null", "link"])
+def test_a_device_is_not_replaced(tmp_path, name):
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("making a device needs root")
+    (tmp_path / "link").symlink_to(device)
+    with pytest.raises(TrackerError, match="is not a regular file"):
+        write_text(tmp_path / name, "text")
+    assert stat.S_ISCHR(device.stat().st_mode)
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_path_without_a_name_is_one_line():
+    with pytest.raises(TrackerError, match="/: is not a regular file"):
+        write_text(Path("/"), "text")

@@ -100,13 +100,7 @@ def test_runs_that_went_wrong_are_named():
         (0.01, 0.02, "", "warn", "the intervals do not overlap."),
         (-0.05, -0.03, "", "warn", "the intervals do not overlap."),
         (nan, nan, "", "note", "one seed does not say how far another run may lie from it."),
-        (
-            0.01,
-            0.02,
-            "ours is at scale demo",
-            "note",
-            "not overlap, but they are not comparable, ours is at scale demo.",
-        ),
+        (0.01, 0.02, "ours is at demo", "note", "not overlap, but they are not comparable, ours is at demo."),
     ],
 )
 def test_reported_differences_stand_beside_ours_as_intervals(low, high, difference, severity, said):
@@ -164,9 +158,8 @@ def test_our_own_difference_is_paired_and_in_the_metrics_sense():
         assert cell.value == pytest.approx(0.25)
         assert cell.low <= cell.value <= cell.high
         for other in ({"against": "v9"}, {"column": "b"}):
-            assert not _deltas(
-                measurements, file.model_copy(update={"deltas": [file.deltas[0].model_copy(update=other)]})
-            )
+            changed = [file.deltas[0].model_copy(update=other)]
+            assert not _deltas(measurements, file.model_copy(update={"deltas": changed}))
         distances = _cells(measurements, ["v1", "v0"], file_of(target="0.5"))["a"]
         assert distances.value == pytest.approx(-0.25)  # |0.5 - 0.5| and |0.25 - 0.5| after 0.25 and 0.5
 

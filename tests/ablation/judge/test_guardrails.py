@@ -18,6 +18,7 @@ from ablation.show.page.render import draw
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
 from tests.ablation.judge.studies import lineage, measurements
+from tests.ablation.typed import output
 from tests.simulate import Study, editing, simulate, stage_dir
 
 LENGTH = Guardrail(metric="length", direction="min", margin=5)
@@ -89,8 +90,7 @@ def results(tmp_path_factory):
 
 
 def test_the_commands_and_the_page_say_both(results, capsys):
-    assert main(["verdicts", "toy", "--json", "--results", str(results)]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json.loads(output(capsys, "verdicts", "toy", "--json", "--results", results))
     said = {row["child"]: (row["verdict"], row["guardrails"]) for row in printed["rows"]}
     assert said["v1"] == ("better", "but worse in length")
     assert said["v2"] == ("better", "guardrails hold")
@@ -98,18 +98,16 @@ def test_the_commands_and_the_page_say_both(results, capsys):
     for edge, status in (("v1", 10), ("v2", 0)):
         assert main(["gate", "toy", edge, "--require", "better", "--results", str(results)]) == status
     assert "passed: v2 after v0 is better" in capsys.readouterr().out
-    assert main(["gate", "toy", "--json", "--results", str(results)]) == 10
-    assert {row["child"]: row["guardrails"] for row in json.loads(capsys.readouterr().out)["rows"]} == {
-        child: guardrails for child, (_, guardrails) in said.items()
-    }
-    assert main(["verdicts", "toy", "--results", str(results)]) == 0
-    table = capsys.readouterr().out
+    assert {
+        row["child"]: row["guardrails"]
+        for row in json.loads(output(capsys, "gate", "toy", "--json", "--results", results, status=10))["rows"]
+    } == {child: guardrails for child, (_, guardrails) in said.items()}
+    table = output(capsys, "verdicts", "toy", "--results", results)
     assert "toy: guardrails, corrected for all edges and guardrails" in table
     assert re.search(r"v0 +v1 +better +but worse in length ", table)
-    assert main(["verdicts", "toy", "--brief", "--results", str(results)]) == 0
     assert re.search(
         r"v1 is better than v0 by [^.]*\.\d+ \[[^]]*\], but worse in length\.",
-        " ".join(capsys.readouterr().out.split()),
+        " ".join(output(capsys, "verdicts", "toy", "--brief", "--results", results).split()),
     )
     with Store(results / DATABASE) as store:
         html = draw(read_page(store))

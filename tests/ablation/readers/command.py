@@ -7,7 +7,7 @@ from tests.ablation import typed
 
 def told(capsys, *words):
     """Status 0 and what was printed."""
-    return typed.printed(capsys, "compare", *words)
+    return typed.output(capsys, "compare", *words)
 
 
 def refused(capsys, *words):

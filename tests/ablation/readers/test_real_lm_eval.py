@@ -20,7 +20,9 @@ import pytest
 from ablation.cli.main import main
 from ablation.readers import lm_eval
 from ablation.readers.sheet import Wanted
+from tests.ablation.readers.command import read
 from tests.ablation.readers.samples import row
+from tests.ablation.typed import output, refused
 from tests.peers.environment import python_of
 
 HERE = Path(__file__).parent
@@ -63,13 +65,6 @@ def runs(request):
 
 def files(runs, task):
     return sorted(runs.glob(f"*/seed*/*/samples_{task}_*.jsonl"))
-
-
-def compared(capsys, *words):
-    assert main(["compare", *map(str, words), "--json"]) == 0, capsys.readouterr().err
-    printed = json.loads(capsys.readouterr().out)
-    (found,) = printed["rows"]
-    return found | {"notes": printed["notes"]}
 
 
 @pytest.mark.parametrize(
@@ -130,15 +125,14 @@ def test_rows_for_faults_have_the_columns_of_real_ones(runs):
     assert [len(made[k]) for k in lm_eval._HASHES] == [len(real[k]) for k in lm_eval._HASHES]
 
 
-def test_two_prompts_are_refused_unless_they_are_what_is_compared(runs, capsys):
+def test_two_prompts_are_refused_unless_they_are_what_is_read(runs, capsys):
     words = [str(runs / "base"), "--with", str(runs / "new"), "--tasks", "openbook"]
-    assert main(["compare", *words]) == 2
-    said = capsys.readouterr().err
+    said = refused(capsys, "compare", *words)
     assert "the prompt of" in said
     assert "--allow prompt" in said
-    assert compared(capsys, *words, "--allow", "prompt")["seeds"] == 3
-    assert main(["compare", str(runs / "base"), "--with", str(runs / "new"), "--allow", "prompt"]) == 2
-    assert "--tasks" in capsys.readouterr().err  # acc of one task, exact_match of the other
+    assert read(capsys, *words, "--allow", "prompt")["seeds"] == 3
+    # acc of one task, exact_match of the other
+    assert "--tasks" in refused(capsys, "compare", *words[:3], "--allow", "prompt")
 
 
 def values_of(runs, task, metric):
@@ -159,7 +153,7 @@ def values_of(runs, task, metric):
 def test_the_verdict_is_that_of_a_paired_bootstrap_over_seeds_and_items(runs, task, metric, capsys):
     """Drawn in two stages, seeds and then items for all of them; each stage's variance as it stands."""
     values = values_of(runs, task, metric)
-    found = compared(
+    found = read(
         capsys, runs / "base", "--with", runs / "new", "--allow", "prompt", "--tasks", task, "--metric", metric
     )
     differences = values[0] - values[1]  # [seeds, items]
@@ -192,8 +186,7 @@ def test_the_commands_of_the_pages_run(stored, capsys, monkeypatch, tmp_path):
     assert len(lines) >= 4
     shown = textwrap.dedent(re.search(r"with two\s+prompts:\n\n((?:    .*\n|\n)+)", page)[1]).strip()
     monkeypatch.setenv("COLUMNS", "120")
-    assert main(shlex.split(lines[0])) == 0
-    assert shown == "\n".join(line.rstrip() for line in capsys.readouterr().out.strip().splitlines())
+    assert shown == "\n".join(line.rstrip() for line in output(capsys, *shlex.split(lines[0])).strip().splitlines())
     for line in lines:
         assert main(shlex.split(line)) == 0, f"{line}: {capsys.readouterr().err}"
         assert capsys.readouterr().out
@@ -205,14 +198,12 @@ def test_the_gate_of_its_page_answers_as_shown(stored, capsys, monkeypatch, tmp_
     monkeypatch.chdir(stored.parent)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     (line,) = re.findall(r"^    ablation (compare .*)$", page, flags=re.MULTILINE)
-    assert main(shlex.split(line)) == 11
-    printed = capsys.readouterr().out
+    printed = output(capsys, *shlex.split(line), status=11)
     shown = re.search(r"is set:\n\n((?:    .*\n|\n)+)", page)[1]
     assert textwrap.dedent(shown).strip() == printed.strip()
     assert (tmp_path / "summary.md").read_text() == printed
     assert main([*shlex.split(line)[:-3], "--markdown"]) == 0  # nothing is required
     capsys.readouterr()
-    assert main([*shlex.split(line)[:-1], "--json"]) == 11
-    assert json.loads(capsys.readouterr().out)["rows"][0]["verdict"] == "undecided"
-    assert main([*shlex.split(line), "--json"]) == 2
-    assert "cannot be combined with --csv or --json" in capsys.readouterr().err
+    [row] = json.loads(output(capsys, *shlex.split(line)[:-1], "--json", status=11))["rows"]
+    assert row["verdict"] == "undecided"
+    assert "cannot be combined with --csv or --json" in refused(capsys, *shlex.split(line), "--json")

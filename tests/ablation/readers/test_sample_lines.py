@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from ablation.cli.main import main
 from ablation.contract.errors import ConfigError
 from ablation.readers.evaluation import reader_of
 from ablation.readers.sheet import ANY, Wanted
+from tests.ablation.readers.command import read
 
 DATE = "20260301_120000"
 
@@ -59,9 +59,8 @@ def sheets(path, wanted=ANY):
 
 def test_lmms_eval(tmp_path):
     path = written(tmp_path / f"{DATE}_samples_mme.jsonl", lmms_rows([True, False, True]))
-    (tmp_path / f"{DATE}_results.json").write_text(
-        json.dumps({"model_name": "org/model", "higher_is_better": {"mme": {"exact_match": True}}})
-    )
+    about = {"model_name": "org/model", "higher_is_better": {"mme": {"exact_match": True}}}
+    (tmp_path / f"{DATE}_results.json").write_text(json.dumps(about))
     (sheet,) = sheets(path)
     assert (sheet.subset, sheet.metric, sheet.facts.tool) == ("mme", "exact_match", "lmms-eval")
     assert dict(zip(sheet.items, sheet.values, strict=True)) == {"0": 1.0, "1": 0.0, "2": 1.0}
@@ -99,8 +98,7 @@ def test_compared_by_folder(tmp_path, capsys, name, rows):
     for seed in range(3):
         written(tmp_path / f"a/seed_{seed}" / name, rows([(item + seed) % 3 > 0 for item in range(60)]))
         written(tmp_path / f"b/seed_{seed}" / name, rows([(item + seed) % 7 > 0 for item in range(60)]))
-    assert main(["compare", str(tmp_path / "a"), "--with", str(tmp_path / "b"), "--json", "--margin", "0.02"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    row = read(capsys, tmp_path / "a", "--with", tmp_path / "b", "--margin", "0.02")
     assert (row["verdict"], row["items"], row["seeds"]) == ("better", 60, 3)
 
 

@@ -2,14 +2,8 @@
 
 import gzip
 
-import pytest
-
 from ablation.cli.main import main
-from ablation.contract.errors import TrackerError
-from ablation.contract.stage_folder import DATABASE
-from ablation.serve.now import Watcher
-from ablation.serve.painter import Page, Painter
-from ablation.serve.server import Server
+from ablation.serve.painter import Page
 from tests.ablation.serve.asking import fail_the_last
 
 
@@ -108,12 +102,3 @@ def test_what_has_not_changed_is_not_sent_again(served, results):
     fresh = asking.ask("/now", If_None_Match=first.getheader("ETag"))
     assert fresh.status == 200
     assert b"disk full" in fresh.body
-
-
-def test_a_place_where_no_server_can_be_is_no_traceback(results):
-    watcher = Watcher(results)
-    painter = Painter(results, watcher, 30.0)
-    with pytest.raises(TrackerError, match="port -1 cannot be used"):
-        Server(-1, watcher, painter)
-    painter.end()
-    assert not (results / DATABASE).exists()

@@ -5,14 +5,12 @@ import hashlib
 import json
 import math
 import re
-import shutil
 import time
 
 import duckdb
 import pandas as pd
 import pytest
 
-from ablation.cli.main import main
 from ablation.config.judging_rules import RULES
 from ablation.judge import measurements as judged
 from ablation.judge import verdicts
@@ -80,12 +78,8 @@ def test_every_edge_that_the_plan_declares_is_on_the_page(tmp_path):
         declared = [["v2", "v1"], ["v2", "v0"], ["v3", "v0"], ["v3", "v1"]]
         plan["studies"][0]["analysis"]["edges"] = declared
 
-    lineage = {
-        "v0": (None, {}),
-        "v1": ("v0", {"lr": (1, 2)}),
-        "v2": ("v1", {"clip": (0.1, 0.2)}),
-        "v3": ("v2", {"lr": (2, 3)}),
-    }
+    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"clip": (0.1, 0.2)})}
+    lineage["v3"] = ("v2", {"lr": (2, 3)})
     study = Study("s", lineage=lineage, seeds=3, items={"all": 400}, distances={"v3": 0.4, "v2": 0.0})
     html = page(build(tmp_path, [study], edit=pairs))
     seen = text_of(html)
@@ -411,10 +405,8 @@ def test_one_study_says_what_to_look_at_next_and_that_values_were_resized_only_w
         for variant in plan["studies"][0]["variants"]:
             variant["resolved"]["objective"]["weight"] *= 10
 
-    study, resized = (
-        Study(variants=3, seeds=3, distances={"v1": 0.4}, distance=0.02, seed_sd=0.3),
-        "before the scale changed some",
-    )
+    study = Study(variants=3, seeds=3, distances={"v1": 0.4}, distance=0.02, seed_sd=0.3)
+    resized = "before the scale changed some"
     shown = text_of(page(build(tmp_path / "declared", [study])))
     assert re.search(r"undecided\. Look at v\d next: \d+ more seeds? would decide", shown)
     assert resized not in shown
@@ -437,26 +429,13 @@ def test_without_results_published_or_studies_there_is_a_page(tmp_path):
 
 
 def test_the_same_results_give_the_same_bytes_even_collected_again(tmp_path):
-    studies = [
-        Study("a", seeds=3, states={("v1", 1): "failed"}, published={"v1": {"mean": 0.1}}),
-        Study("b", steps=900),
-    ]
-    database = build(tmp_path, studies)
+    study = Study("a", seeds=3, states={("v1", 1): "failed"}, published={"v1": {"mean": 0.1}})
+    database = build(tmp_path, [study, Study("b", steps=900)])
     first = write_report(database, tmp_path / "first.html").read_bytes()
     time.sleep(1.1)  # of the clock that `created` in the database shows
     collect(tmp_path / "results")
     assert write_report(database, tmp_path / "second.html").read_bytes() == first
     assert sorted(path.name for path in tmp_path.glob("*.html")) == ["first.html", "second.html"]
-
-
-def test_the_command_writes_the_page_and_says_where(tmp_path, capsys):
-    build(tmp_path)
-    arguments = ["report", "--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
-    assert main(arguments) == 0
-    assert (tmp_path / "reports/index.html").read_text().startswith("<!doctype html>")
-    assert "index.html" in capsys.readouterr().out
-    shutil.rmtree(tmp_path / "results")
-    assert main(arguments) == 2
 
 
 def test_a_large_report_is_quick_and_small(tmp_path):

@@ -69,6 +69,13 @@ def save(folder, rows):
     pd.DataFrame(rows).to_parquet(folder / FILE, index=False)
 
 
+def save_in_all(plan, rows):
+    """Give every run of both variants its words: rows(variant, seed)."""
+    for variant in ("v0", "v1"):
+        for seed in range(SEEDS):
+            save(run_folder(plan, variant, seed), rows(variant, seed))
+
+
 def shown(plan):
     with Store(collect(plan.parent).database) as store:
         study = read_measurements(store, "toy")
@@ -161,14 +168,15 @@ def test_an_item_is_quoted_in_a_seed_of_which_both_sides_have_words(plan):
 
 
 def test_sentences_that_both_judged_stand_in_one_table_with_the_numbers_of_each(plan):
-    for variant, after in (("v0", -2.0), ("v1", -1.5)):
-        for seed in range(SEEDS):
-            rows = [
-                {"item": "gender-0000", "subset": "gender", "protocol": "edited", "sentence": kind}
-                | {"response": f"A {kind} one.", "before": -1.0, "after": after - place}
-                for place, kind in enumerate(("stereotype", "unrelated"))
-            ]
-            save(run_folder(plan, variant, seed), rows)
+    def rows(variant, seed):
+        after = {"v0": -2.0, "v1": -1.5}[variant]
+        return [
+            {"item": "gender-0000", "subset": "gender", "protocol": "edited", "sentence": kind}
+            | {"response": f"A {kind} one.", "before": -1.0, "after": after - place}
+            for place, kind in enumerate(("stereotype", "unrelated"))
+        ]
+
+    save_in_all(plan, rows)
     [item] = shown(plan).items
     assert item.columns == ["response", "sentence", "before", "after, v0", "after, v1"]
     assert item.both == [
@@ -180,24 +188,23 @@ def test_sentences_that_both_judged_stand_in_one_table_with_the_numbers_of_each(
 
 
 def test_words_of_another_protocol_are_quoted_only_where_there_are_no_others(plan):
-    for variant in ("v0", "v1"):
-        for seed in range(SEEDS):
-            rows = [words(variant, seed, "gender-0000", "gender"), words(variant, seed, "race-0000", "race")]
-            rows[1]["protocol"] = "greedy"
-            greedy = rows[0] | {"protocol": "greedy", "response": "greedily"}
-            save(run_folder(plan, variant, seed), [greedy, *rows])
+    def rows(variant, seed):
+        edited = words(variant, seed, "gender-0000", "gender")
+        greedy = edited | {"protocol": "greedy", "response": "greedily"}
+        return [greedy, edited, words(variant, seed, "race-0000", "race", protocol="greedy")]
+
+    save_in_all(plan, rows)
     quotes = {item.item: [texts for _, quotes, _ in item.sides for texts, _ in quotes] for item in shown(plan).items}
     assert quotes["gender-0000"] == [[("response", f"{v} said in 0 to gender-0000")] for v in ("v0", "v1")]
     assert quotes["race-0000"] == [[("response", f"{v} said in 0 to race-0000")] for v in ("v0", "v1")]
 
 
 def test_a_side_with_many_responses_shows_a_few_and_an_empty_one_is_told(plan):
-    for variant in ("v0", "v1"):
-        for seed in range(SEEDS):
-            rows = [
-                words(variant, seed, "gender-0000", "gender", response=f"{variant} {n}" if n else "") for n in range(5)
-            ]
-            save(run_folder(plan, variant, seed), rows)
+    def rows(variant, seed):
+        said = ["", *(f"{variant} {n}" for n in range(1, 5))]
+        return [words(variant, seed, "gender-0000", "gender", response=text) for text in said]
+
+    save_in_all(plan, rows)
     [item] = shown(plan).items
     assert [(len(quotes), more) for _, quotes, more in item.sides] == [(3, 2), (3, 2)]
     text = " ".join(Elements(page_of(plan)).text.split())
@@ -249,14 +256,15 @@ HOSTILE = {
 
 
 def test_hostile_text_is_text(plan):
-    for variant in ("v0", "v1"):
-        for seed in range(SEEDS):
-            names = [f"{s}-{i:04d}" for s in ("gender", "race") for i in range(4)]
-            rows = [
-                words(variant, seed, item, item[:-5], response=f"{variant}{text}", prompt=text, **{"<b>": text})
-                for item, text in zip(names, HOSTILE.values(), strict=False)
-            ]
-            save(run_folder(plan, variant, seed), rows)
+    names = [f"{s}-{i:04d}" for s in ("gender", "race") for i in range(4)]
+
+    def rows(variant, seed):
+        return [
+            words(variant, seed, item, item[:-5], response=f"{variant}{text}", prompt=text, **{"<b>": text})
+            for item, text in zip(names, HOSTILE.values(), strict=False)
+        ]
+
+    save_in_all(plan, rows)
     before = page_of(plan)
     page = Elements(before)
     assert [tag for tag, _ in page.tags].count("script") == 1 + len(SCRIPTS)
@@ -326,16 +334,13 @@ def test_a_damaged_file_costs_its_words_and_is_told(plan, damage, problem):
 
 
 def test_columns_of_odd_types_are_left_out_and_nulls_are_nothing(plan):
-    for variant in ("v0", "v1"):
-        for seed in range(SEEDS):
-            rows = [
-                words(
-                    variant, seed, "gender-0000", "gender", flag=True, when=pd.Timestamp(0), parts=[1, 2], score=np.nan
-                )
-            ]
-            rows.append(words(variant, seed, None, "gender"))
-            rows.append(words(variant, seed, "gender-0001", None, response=None))
-            save(run_folder(plan, variant, seed), rows)
+    odd = {"flag": True, "when": pd.Timestamp(0), "parts": [1, 2], "score": np.nan}
+
+    def rows(variant, seed):
+        without = [words(variant, seed, None, "gender"), words(variant, seed, "gender-0001", None, response=None)]
+        return [words(variant, seed, "gender-0000", "gender", **odd), *without]
+
+    save_in_all(plan, rows)
     [item] = shown(plan).items
     assert [numbers for _, quotes, _ in item.sides for _, numbers in quotes] == [[("flag", "1")], [("flag", "1")]]
     page_of(plan)

@@ -13,7 +13,6 @@ from statistics import mean, stdev
 import pandas as pd
 import pytest
 
-from ablation.cli.main import main
 from ablation.show.methods import methods
 from ablation.show.other_tables import group_table, keys_that_differ, subset_table
 from ablation.show.page.content import read_page
@@ -23,6 +22,7 @@ from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, b
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
 from tests.ablation.show.elements import unfolded
+from tests.ablation.typed import output, refused
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 
 HOSTILE = '<script>alert("x")</script> | $x_1$ & 50% #{\\} ~^ `a` *b* =1+1'
@@ -385,13 +385,10 @@ def test_tables_by_a_key_are_files_of_the_studies_that_have_it(results, tmp_path
     simulate(results, [Study("one", lineage=KEYS), Study("two")])
     collect(results)
     where = ["--results", str(results), "--reports", str(tmp_path / "out")]
-    assert main(["tables", "--by", "loss.kind", *where]) == 0
-    written = [line.rsplit("out/", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    written = [line.rsplit("out/", 1)[1] for line in output(capsys, "tables", "--by", "loss.kind", *where).splitlines()]
     assert written == [f"one/by-loss.kind.{ending}" for ending in ("md", "csv", "tex", "html")]
-    assert main(["tables", "--by", "los.kind", *where]) == 2
-    assert "did you mean 'loss.kind'?" in capsys.readouterr().err
-    assert main(["tables", "--by", "seed", *where]) == 2
-    assert "is what tables average over" in capsys.readouterr().err
+    assert "did you mean 'loss.kind'?" in refused(capsys, "tables", "--by", "los.kind", *where)
+    assert "is what tables average over" in refused(capsys, "tables", "--by", "seed", *where)
 
 
 def test_the_table_by_subset_has_the_mean_of_every_data_set(results):

@@ -25,14 +25,10 @@ SETTINGS = {
     "checkpoint_every": 1,
 }
 
+LATER = {"after": 0.5, "thresholds": [0.1, 0.2], "alphas": [3.0, 4.0, 5.0]}
 FULL = {
     "grpo": {"weight": 0.3, "reward": "balanced", "beta": 0.1, "gamma": 1.0},
-    "rcs": {
-        "mode": "adaptive",
-        "thresholds": [0.02, 0.05],
-        "alphas": [0.5, 1.0, 2.0],
-        "schedule": [{"after": 0.5, "thresholds": [0.1, 0.2], "alphas": [3.0, 4.0, 5.0]}],
-    },
+    "rcs": {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0.5, 1.0, 2.0], "schedule": [LATER]},
     "mo_fairness_weight": 0.2,
     "max_grad_norm": 0.5,
     "early_stop": {"key": "edit/loss", "patience": 5},

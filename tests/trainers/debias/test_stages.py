@@ -60,9 +60,8 @@ def test_every_parameter_of_the_hypernetwork_moves_from_its_true_start(architect
     inputs = run_prepare(tmp_path, architecture)
     settings = config(n_epochs=2, accumulation_steps=1)
     prepared = Prepared(inputs["prepare"])
-    trainer = Trainer(
-        debias_stage(tmp_path, "t", settings, inputs), prepared, load_suffix(files(inputs["model"]), prepared)
-    )
+    stage = debias_stage(tmp_path, "t", settings, inputs)
+    trainer = Trainer(stage, prepared, load_suffix(files(inputs["model"]), prepared))
     before = {name: p.detach().clone() for name, p in trainer.hypernetwork.named_parameters()}
     batches = edit_batches(prepared.indices("train"), 5)[:3]
     for batch in batches:
@@ -198,38 +197,30 @@ def test_early_stopping_on_batches_that_mix_the_domains(home, tmp_path):
 
 def test_batches_as_biasedit_has_them(home, tmp_path, monkeypatch):
     """Its data/base.py: neither file is shuffled, the last, smaller training batch is dropped, domains stay mixed."""
-    seen, plain = [], Trainer._edit_batch
-    monkeypatch.setattr(
-        Trainer, "_edit_batch", lambda self, indices, share: seen.append(list(indices)) or plain(self, indices, share)
-    )
-    measured, measure = [], Trainer._measure_all
-    monkeypatch.setattr(
-        Trainer,
-        "_measure_all",
-        lambda self, batches: measured.append([list(b) for b in batches]) or measure(self, batches),
-    )
+    seen, measured, plain, measure = [], [], Trainer._edit_batch, Trainer._measure_all
+
+    def edit_batch(self, indices, share):
+        seen.append(list(indices))
+        return plain(self, indices, share)
+
+    def measure_all(self, batches):
+        measured.append([list(batch) for batch in batches])
+        return measure(self, batches)
+
+    monkeypatch.setattr(Trainer, "_edit_batch", edit_batch)
+    monkeypatch.setattr(Trainer, "_measure_all", measure_all)
     settings = config(n_epochs=2, batches={"order": "file", "drop_last": True, "mixed": True}, ss="probability")
     logged = metrics(run_train(tmp_path, home[1], settings)).set_index("name").value
     prepared = Prepared(home[1]["prepare"])
     train_items, dev = prepared.indices("train"), prepared.indices("dev")
     assert seen == 2 * [train_items[:6], train_items[6:12]]  # of 16 items, 4 are left over
     assert measured[1] == [dev[begin : begin + 6] for begin in range(0, len(dev), 6)]
-    by_domain = metrics(
-        run_train(
-            tmp_path,
-            home[1],
-            settings.model_copy(update={"batches": config(batches={"order": "file", "drop_last": True}).batches}),
-            name="apart",
-        )
-    )
+    apart = config(n_epochs=2, batches={"order": "file", "drop_last": True}, ss="probability")
+    by_domain = metrics(run_train(tmp_path, home[1], apart, name="apart"))
     assert logged["edit/edit_loss"].iloc[0] != by_domain.set_index("name").value["edit/edit_loss"].iloc[0]
+    few = config(batches={"drop_last": True}, edit={**config().edit.model_dump(), "n_edits": 17})
     with pytest.raises(ValueError, match="drop_last leaves none of 16 training items"):
-        run_train(
-            tmp_path,
-            home[1],
-            config(batches={"drop_last": True}, edit={**config().edit.model_dump(), "n_edits": 17}),
-            name="none",
-        )
+        run_train(tmp_path, home[1], few, name="none")
 
 
 @pytest.mark.slow

@@ -30,6 +30,14 @@ from trainers.demonstrations.selector import build_selector
 from trainers.stage import with_run_seed
 
 
+def with_candidates(folders, folder, change):
+    """The same folders, but for the candidates: another table."""
+    table = change(pd.read_parquet(folders["candidates"] / "candidates.parquet"))
+    folder.mkdir()
+    write_candidates(folder, table.to_dict("list"))
+    return {**folders, "candidates": folder}
+
+
 def test_candidates_hold_what_the_model_says(folders):
     settings = config()
     data = read_candidates(folders["candidates"])
@@ -137,10 +145,7 @@ def test_conditional_counts_the_queries_that_train_and_means_are_over_them(folde
 
 def test_conditional_without_any_right_sequence_learns_nothing(folders, tmp_path):
     """All queries are dropped, so the gradient is zero: only AdamW's weight decay is left."""
-    table = pd.read_parquet(folders["candidates"] / "candidates.parquet").assign(correct=0.0)
-    wrong = {**folders, "candidates": tmp_path / "candidates"}
-    wrong["candidates"].mkdir()
-    write_candidates(wrong["candidates"], table.to_dict("list"))
+    wrong = with_candidates(folders, tmp_path / "candidates", lambda table: table.assign(correct=0.0))
     settings = config(grpo={"min_positive_ratio": 0.2, "lr": 0.01})
     wrong["rce"], _ = run("rce", settings, wrong, tmp_path / "rce")
     _, metrics = run("grpo", settings, wrong, tmp_path / "grpo")
@@ -191,11 +196,10 @@ def test_the_weights_of_rce_may_be_ranks(folders, tmp_path):
 
 
 def test_best_beam_imitates_only_the_best_sequence_of_each_query(folders, tmp_path):
-    table = pd.read_parquet(folders["candidates"] / "candidates.parquet")
-    alone = {**folders, "candidates": tmp_path / "candidates"}
-    alone["candidates"].mkdir()
-    best = table.loc[table.groupby("query", sort=False)["info_score"].idxmax()]
-    write_candidates(alone["candidates"], best.to_dict("list"))
+    def best(table):
+        return table.loc[table.groupby("query", sort=False)["info_score"].idxmax()]
+
+    alone = with_candidates(folders, tmp_path / "candidates", best)
     of_all, _ = run("rce", config(rce={"weights": "best"}), dict(folders), tmp_path / "best")
     of_these, _ = run("rce", config(), alone, tmp_path / "alone")
     for name, tensor in weights(of_these).items():
@@ -206,13 +210,11 @@ def test_best_beam_imitates_only_the_best_sequence_of_each_query(folders, tmp_pa
 def test_rce_may_begin_after_epochs_on_the_best_sequence(folders, tmp_path):
     stage = demonstrations_stage("rce", config(rce={"best_epochs": 2}), dict(folders), tmp_path / "rce")
     rce.run(stage)
-    logged = pd.DataFrame(stage.metrics.rows, columns=["step", "name", "value"]).pivot(
-        index="step", columns="name", values="value"
-    )
+    rows = pd.DataFrame(stage.metrics.rows, columns=["step", "name", "value"])
+    logged = rows.pivot(index="step", columns="name", values="value")
     assert logged["rce/loss"].notna().tolist() == 6 * [True]
-    assert logged["rce/tau"].notna().tolist() == 2 * [False] + 4 * [
-        True
-    ]  # two epochs first, then all of RCE's own four
+    # two epochs first, then all of RCE's own four
+    assert logged["rce/tau"].notna().tolist() == 2 * [False] + 4 * [True]
     whole, _ = run("rce", config(), dict(folders), tmp_path / "whole")
     plain = demonstrations_stage("rce", config(), dict(folders), tmp_path / "plain")
     rce.run(plain)
@@ -232,10 +234,7 @@ def test_selectors_may_learn_from_shorter_sequences_than_they_choose(folders, tm
 
 
 def test_sequences_without_any_difference_are_refused(folders, tmp_path):
-    table = pd.read_parquet(folders["candidates"] / "candidates.parquet").assign(logp_gain=0.0)
-    inputs = {**folders, "candidates": tmp_path / "candidates"}
-    inputs["candidates"].mkdir()
-    write_candidates(inputs["candidates"], table.to_dict("list"))
+    inputs = with_candidates(folders, tmp_path / "candidates", lambda table: table.assign(logp_gain=0.0))
     with pytest.raises(ValueError, match=r"reward\.mode = legacy: all 160 sequences have the same reward, 0:"):
         run("rce", config(reward={"gain": "nats"}), inputs, tmp_path / "rce")
 

@@ -46,16 +46,9 @@ def tokenizer_with(specials, eos=None):
 
 
 def text_config(tokenizer, **more):
-    return {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "vocab_size": len(tokenizer),
-        "max_position_embeddings": 4096,
-        **more,
-    }
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 4096}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": len(tokenizer)}
+    return sizes | heads | more
 
 
 def save(folder, model_class, config, *, tokenizer, images, template, processor=None):
@@ -82,33 +75,20 @@ def build_qwen(folder, family):
     ids = {"image_token_id": number("<|image_pad|>"), "video_token_id": number("<|video_pad|>")}
     ids |= {"vision_start_token_id": number("<|vision_start|>"), "vision_end_token_id": number("<|vision_end|>")}
     vision = {"depth": 2, "hidden_size": 32, "num_heads": 2}
+    out = {"intermediate_size": 32, "out_hidden_size": 32}
     name, extra, images = {
-        "qwen2_vl": ("Qwen2VL", {"embed_dim": 32, "mlp_ratio": 2}, Qwen2VLImageProcessorPil()),
-        "qwen2_5_vl": (
-            "Qwen2_5_VL",
-            {"intermediate_size": 32, "out_hidden_size": 32, "fullatt_block_indexes": [1]},
-            Qwen2VLImageProcessorPil(),
-        ),
+        "qwen2_vl": ("Qwen2VL", {"embed_dim": 32, "mlp_ratio": 2}, {}),
+        "qwen2_5_vl": ("Qwen2_5_VL", out | {"fullatt_block_indexes": [1]}, {}),
         "qwen3_vl": (
             "Qwen3VL",
-            {
-                "intermediate_size": 32,
-                "out_hidden_size": 32,
-                "deepstack_visual_indexes": [0],
-                "num_position_embeddings": 64,
-            },
-            Qwen2VLImageProcessorPil(patch_size=16),
+            out | {"deepstack_visual_indexes": [0], "num_position_embeddings": 64},
+            {"patch_size": 16},
         ),
     }[family]
     config = getattr(transformers, f"{name}Config")(text_config=text, vision_config=vision | extra, **ids)
-    save(
-        folder,
-        getattr(transformers, f"{name}ForConditionalGeneration"),
-        config,
-        tokenizer=tokenizer,
-        images=images,
-        template=QWEN_TEMPLATE,
-    )
+    made = getattr(transformers, f"{name}ForConditionalGeneration")
+    processor = Qwen2VLImageProcessorPil(**images)
+    save(folder, made, config, tokenizer=tokenizer, images=processor, template=QWEN_TEMPLATE)
 
 
 def build_idefics(folder, family):

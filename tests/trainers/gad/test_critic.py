@@ -36,13 +36,8 @@ def test_the_critic_starts_from_a_reward_model(root, tmp_path):
     judge.save_pretrained(tmp_path / "judge" / "files")
     for folder in (tmp_path / "judge" / "files", tmp_path / "two", tmp_path / "larger"):
         load_tokenizer(root / "seqkd" / STUDENT).save_pretrained(folder)
-    critic = new_critic(
-        config().critic.model_copy(update={"init": "reward_model"}),
-        root / "seqkd" / STUDENT,
-        tmp_path / "judge" / "files",
-        CPU,
-        torch.Generator(),
-    )
+    settings = config().critic.model_copy(update={"init": "reward_model"})
+    critic = new_critic(settings, root / "seqkd" / STUDENT, tmp_path / "judge" / "files", CPU, torch.Generator())
     prompt, response = torch.tensor([[5, 6, 7]]), torch.tensor([[8, 9, 10, 1]])
     ones = torch.ones_like
     found = critic(Sequences(prompt, ones(prompt), response, ones(response)))
@@ -52,7 +47,6 @@ def test_the_critic_starts_from_a_reward_model(root, tmp_path):
     torch.manual_seed(0)
     larger = Qwen2ForCausalLM(Qwen2Config(**{**student.config.to_dict(), "hidden_size": 48}))
     larger.save_pretrained(tmp_path / "larger")
-    settings = config().critic.model_copy(update={"init": "reward_model"})
     made = new_critic(settings, root / "seqkd" / STUDENT, tmp_path / "larger", CPU, torch.Generator())
     assert torch.equal(made.body.embed_tokens.weight, larger.model.embed_tokens.weight)
     assert made(Sequences(prompt, ones(prompt), response, ones(response))).abs().min() > 0
@@ -96,15 +90,10 @@ def test_the_critics_update_is_the_gradient_of_the_mean_over_all_pairs(root):
         losses, _ = loss(*pair_scores(run.critic, teacher, sequences, torch.arange(len(rows)), 4, pooling="mean"))
         expected = torch.autograd.grad(losses.mean(), run.critic.head.weight)[0]
         before = run.critic.head.weight.detach().clone()
-        update_critic(
-            Learner(run.critic, torch.optim.SGD(run.critic.parameters(), lr=1.0), 1e9, MicroBatch(micro_batch)),
-            loss,
-            teacher,
-            sequences,
-            update=settings.update,
-            pooling="mean",
-            generator=torch.Generator(),
-        )
+        optimiser = torch.optim.SGD(run.critic.parameters(), lr=1.0)
+        learner = Learner(run.critic, optimiser, 1e9, MicroBatch(micro_batch))
+        how = {"update": settings.update, "pooling": "mean", "generator": torch.Generator()}
+        update_critic(learner, loss, teacher, sequences, **how)
         torch.testing.assert_close(before - run.critic.head.weight, expected, rtol=1e-4, atol=1e-5)
         results.append(run.critic.head.weight.detach())
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)

@@ -1,15 +1,14 @@
 """`python -m ablation export`: the model of a run as a folder that plain transformers loads, with the same logits."""
 
-import json
-
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedTokenizerFast
 
 from ablation.cli.main import main
 from ablation.contract.errors import TrackerError
-from ablation.plan.plan_file import PlanFile
 from ablation.store.export import find_model
+from tests.ablation.typed import refused
+from tests.simulate import Study, editing, simulate, stage_dir
 from trainers import checkpoint
 from trainers.export import export
 from trainers.gad.students import save_models
@@ -33,49 +32,20 @@ def model_of(tokenizer, seed):
     return build_policy(shape, tokenizer, seed).eval()
 
 
-def planned_stage(name, key, folder, variant, seed):
-    words = {"id": f"gad.{name}", "study": "gad", "stage": name, "entry": f"trainers.gad.{name}"}
-    resources = {"threads": 1, "mem_mb": 100, "runtime": 5, "gpu": 0}
-    words |= {"label": f"{variant} seed {seed}", "inputs": {}, "resources": resources, "variants": [f"gad/{variant}"]}
-    return words | {"key": key, "seed": seed, "dir": str(folder)}
-
-
-def planned_study(name, trained_model, variants, runs):
-    analysis = {"value": "hit", "protocol": "p", "subsets": ["s"], "direction": "max", "margin": 0.02}
-    words = {"name": name, "title": name, "question": "?", "source": "a test", "trained_model": trained_model}
-    words |= {"table": {"columns": [{"metric": "p/s/hit", "label": "hit"}]}, "curves": [], "analysis": analysis}
-    words |= {"analysis_digest": "0" * 16, "published": None, "last_stage": "evaluate", "runs": runs}
-    plain = {"parent": None, "why": "a test", "resolved": {}, "factors": [], "changes": []}
-    return words | {"variants": [plain | {"name": variant, "file": f"{variant}.yaml"} for variant in variants]}
+LINEAGE = {"full": (None, {}), "stopped": ("full", {"lr": (1, 2)}), "broken": ("full", {"lr": (1, 3)})}
 
 
 @pytest.fixture
 def results(tmp_path, tokenizer):
-    """Results of two variants with two seeds: `full` trained to the end, `stopped` after its first stage."""
-    root = tmp_path / "results"
-    runs, stages = [], []
-    for number, (variant, seed, trained) in enumerate(
-        [("full", 0, 2), ("full", 1, 2), ("stopped", 0, 1), ("broken", 0, 0)]
-    ):
-        run = {"variant": variant, "seed": seed, "stages": {}}
-        for place, stage in enumerate(("warmup", "gad", "evaluate")):
-            key = f"{number}{place}".rjust(16, "0")
-            folder = root / "stages" / "gad" / stage / key
-            folder.mkdir(parents=True)
-            (folder / "status.json").write_text(
-                json.dumps({"state": "ok", "key": key, "stage": f"gad.{stage}", "reason": ""})
-            )
-            if place < trained:
-                save_policy(folder / "student", model_of(tokenizer, 10 * number + place), tokenizer)
-            run["stages"][stage] = key
-            stages.append(planned_stage(stage, key, folder, variant, seed))
-        runs.append(run)
-    study = planned_study("gad", "student", ("full", "stopped", "broken"), runs)
-    other = planned_study("debias", None, ("full", "stopped", "broken"), [])
-    plan = {"scale": "smoke", "results": str(root), "reports": str(tmp_path / "reports")}
-    plan |= {"studies": [study, other], "stages": stages}
-    (root / "plan.json").write_text(PlanFile.model_validate_json(json.dumps(plan)).text())
-    return root
+    """Two seeds of `full` are trained to the end, `stopped` after its first stage; `broken` has left no model."""
+    plan = simulate(tmp_path / "results", [Study("gad", lineage=LINEAGE), Study("debias", lineage=LINEAGE)])
+    with editing(plan) as content:
+        content["studies"][0]["trained_model"] = "student"
+    for number, (variant, seed, trained) in enumerate([("full", 0, 2), ("full", 1, 2), ("stopped", 0, 1)]):
+        for place, stage in enumerate(("train", "evaluate")[:trained]):
+            folder = stage_dir(plan, "gad", variant, seed, stage) / "student"
+            save_policy(folder, model_of(tokenizer, 10 * number + place), tokenizer)
+    return plan.parent
 
 
 def logits(folder):
@@ -93,15 +63,11 @@ def test_the_exported_model_has_the_students_logits(results, tmp_path, tokenizer
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in target.iterdir()}
 
 
-@pytest.mark.parametrize(
-    ("variant", "seed", "seed_of_weights"),
-    [("full", None, 1), ("stopped", None, 20)],
-    ids=["first seed", "stopped after the warm-up"],
-)
-def test_the_last_model_of_a_run_is_found(results, tokenizer, variant, seed, seed_of_weights):
+@pytest.mark.parametrize(("variant", "seed_of_weights"), [("full", 1), ("stopped", 20)])
+def test_the_last_model_of_the_first_run_is_found(results, tokenizer, variant, seed_of_weights):
     with torch.no_grad():
         expected = model_of(tokenizer, seed_of_weights)(IDS).logits
-    torch.testing.assert_close(logits(find_model(results, "gad", variant, seed)), expected, rtol=0, atol=0)
+    torch.testing.assert_close(logits(find_model(results, "gad", variant, None)), expected, rtol=0, atol=0)
 
 
 def test_what_cannot_be_exported_is_told_in_one_line(results, tmp_path, capsys):
@@ -111,15 +77,14 @@ def test_what_cannot_be_exported_is_told_in_one_line(results, tmp_path, capsys):
         (["debias", "full"], "names no trained model"),
         (["gad", "broken"], "has left no finished model"),
     ):
-        assert main(["export", *arguments, "--results", str(results), "--to", str(tmp_path / "x")]) == 2
-        assert words in capsys.readouterr().err
+        assert words in refused(capsys, "export", *arguments, "--results", results, "--to", tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
 def test_a_model_of_a_stage_that_has_not_ended_is_not_exported(results):
     model = find_model(results, "gad", "full", 0)
     (model.parent / "status.json").unlink()
-    with pytest.raises(TrackerError, match="gad missing"):
+    with pytest.raises(TrackerError, match="evaluate missing"):
         find_model(results, "gad", "full", 0)
 
 
@@ -198,15 +163,15 @@ def test_any_kept_step_is_exported_also_of_a_stage_that_has_not_ended(results, t
         save_policy(folder, model_of(tokenizer, 32), tokenizer)
     assert find_model(results, "gad", "full", 0, step=99) == end / "steps" / "99"
     (end / "steps" / "99").rename(tmp_path / "away")
-    warm = find_model(results, "gad", "full", 0, stage="warmup")
-    assert warm.parent.parent.name == "warmup"
+    warm = find_model(results, "gad", "full", 0, stage="train")
+    assert warm.parent.parent.name == "train"
     for words, options in (
         ("kept steps: 20, 100", ["--step", "7"]),
-        ("no critic", ["--part", "critic", "--stage", "warmup"]),
-        ("is not a stage", ["--stage", "wramup"]),
+        ("no critic", ["--part", "critic", "--stage", "train"]),
+        ("is not a stage", ["--stage", "trian"]),
     ):
-        assert main(["export", "gad", "full", *options, "--results", str(results), "--to", str(tmp_path / "x")]) == 2
-        assert words in capsys.readouterr().err
+        words_of = ["export", "gad", "full", *options, "--results", results, "--to", tmp_path / "x"]
+        assert words in refused(capsys, *words_of)
 
 
 def test_a_study_or_a_folder_has_to_be_named(tmp_path, capsys):

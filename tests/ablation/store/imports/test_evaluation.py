@@ -9,6 +9,7 @@ import pytest
 from ablation.cli.main import main
 from ablation.judge.verdicts import judge_study
 from ablation.store.database import Store
+from tests.ablation.typed import output, refused
 
 FILES = Path(__file__).parents[2] / "readers/fixtures/lm_eval.tar.gz"
 DECIDED = ["--direction", "max", "--margin", "0.01", "--yes"]
@@ -29,16 +30,13 @@ def edges(study):
 
 def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
     words = ["compare", str(runs / "base"), "--with", str(runs / "new"), "--tasks", "openbook"]
-    assert main([*words, "--allow", "prompt", "--json"]) == 0
-    [compared] = json.loads(capsys.readouterr().out)["rows"]
+    [compared] = json.loads(output(capsys, *words, "--allow", "prompt", "--json"))["rows"]
     words = ["import", "evaluation", str(runs), "--study", "prompts", "--items", "evaluation/openbook/acc", *DECIDED]
-    assert main(words) == 2
-    [line] = capsys.readouterr().err.splitlines()
+    line = refused(capsys, *words)
     assert "the prompts of openbook differ between new/" in line
     assert line.endswith("or pass --map allow=prompt if that is the change")
     assert not Path("results/imported/prompts").exists()
-    assert main([*words, "--map", "allow=prompt"]) == 0
-    assert "note: the prompts of openbook differ between new/" in capsys.readouterr().out
+    assert "note: the prompts of openbook differ between new/" in output(capsys, *words, "--map", "allow=prompt")
     [edge] = edges("prompts")
     assert (edge.parent.partition("-")[0], edge.child.partition("-")[0]) == ("base", "new")
     assert edge.seeds == compared["seeds"] == 3
@@ -54,8 +52,7 @@ def test_a_task_that_was_evaluated_again_counts_once_and_is_named_once(runs, cap
     newer.write_text("".join(json.dumps(row) + "\n" for row in rows))
     older.write_text(older.read_text()[:-40])  # it is not read
     words = ["--study", "s", "--items", "evaluation/openbook/acc", *DECIDED]
-    assert main(["import", "evaluation", str(runs / "base"), *words]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "import", "evaluation", runs / "base", *words)
     assert out.count(f"openbook was evaluated again, in {newer.name}, which counts") == 1
     with Store(Path("results/tracker.duckdb")) as store:
         query = "SELECT value FROM results WHERE metric = 'evaluation/openbook/acc' AND seed = 0"
@@ -98,8 +95,7 @@ def test_runs_of_two_imports_that_were_asked_otherwise_are_no_pairs(tmp_path, mo
     assert main(["import", "evaluation", "base.csv", *words]) == 0
     assert main(["import", "evaluation", "same.csv", *words]) == 0
     before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
-    assert main(["import", "evaluation", "other.csv", *words]) == 2
-    assert "the prompts of all differ between" in capsys.readouterr().err
+    assert "the prompts of all differ between" in refused(capsys, "import", "evaluation", "other.csv", *words)
     assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
     assert main(["import", "evaluation", "other.csv", *words, "--map", "allow=prompt"]) == 0
 
@@ -111,8 +107,7 @@ def test_other_tables_of_a_folder_are_named_and_left_out(tmp_path, monkeypatch, 
         Path(f"runs/seed_{seed}.csv").write_text("item,value\na,1\nb,0\n")
     Path("runs/log.csv").write_text("step,loss\n1,0.5\n")
     Path("runs/log.jsonl").write_text('{"step": 1}\n')
-    assert main(["import", "evaluation", "runs", "--study", "s"]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "import", "evaluation", "runs", "--study", "s")
     assert "2 runs" in out
     assert "note: runs/log.csv: has no column 'item', only step, loss: left out" in out
     assert "note: runs/log.jsonl: is not a readable evaluation: left out" in out

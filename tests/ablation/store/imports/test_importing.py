@@ -14,6 +14,7 @@ from ablation.judge.verdicts import judge_study
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from ablation.store.imports import importing
+from tests.ablation import typed
 from tests.repository import ROOT
 from tests.simulate import Study, simulate
 
@@ -45,32 +46,37 @@ def content(folder=Path("results/imported")):
 def refused(capsys, *arguments):
     """Return the one line of an error; nothing was written."""
     before = content()
-    assert run(*arguments) == 2
-    err = capsys.readouterr().err
-    [line] = err.splitlines()
+    line = typed.refused(capsys, "import", *arguments)
     assert content() == before
-    assert line.startswith("error: ")
     return line
 
 
 def course(study, variant, seed, metric):
     with Store(Path("results/tracker.duckdb")) as store:
-        query = (
-            "SELECT step, value FROM curves WHERE study = ? AND variant = ? AND seed = ? AND metric = ? ORDER BY step"
-        )
+        of = "study = ? AND variant = ? AND seed = ? AND metric = ?"
+        query = f"SELECT step, value FROM curves WHERE {of} ORDER BY step"
         return store.rows(query, [study, variant, seed, metric])[1]
 
 
+def asked(query):
+    with Store(Path("results/tracker.duckdb")) as store:
+        return store.rows(query)[1]
+
+
+def edges_of(study):
+    with Store(Path("results/tracker.duckdb")) as store:
+        return judge_study(store, study).edges
+
+
 def test_the_default_shows_the_lineage_and_writes_nothing(capsys):
-    assert run(*HF) == 0
-    out = capsys.readouterr().out
+    out = typed.output(capsys, "import", *HF)
     assert "lr: 4 runs of 2 variants (4 new, 0 changed)" in out
     assert "learning_rate: 0.05 -> 0.2" in out
     assert "runs end at different steps: most at 4, fast seed 1 at 6" in out
     assert "the metric that decides is not stated; pass --metric NAME" in out
     assert "nothing has been written: pass --yes" in out
-    assert run(*HF, "--metric", "eval_loss", "--direction", "min") == 0
-    assert "the margin is not stated; pass --margin M, a difference" in capsys.readouterr().out
+    out = typed.output(capsys, "import", *HF, "--metric", "eval_loss", "--direction", "min")
+    assert "the margin is not stated; pass --margin M, a difference" in out
     assert list(Path().iterdir()) == []
 
 
@@ -84,9 +90,8 @@ def test_of_the_many_metrics_of_trl_rewards_and_losses_are_shown_first(capsys):
 @pytest.mark.parametrize("yes", [[], ["--yes"]])
 def test_paths_that_overlap_are_read_once(capsys, yes):
     place = WRITTEN / "trainer"
-    words = [*HF[2:], *EVAL, *yes]
-    assert run("trainer_state", place, place / "base", place, *words) == 0
-    assert "lr: 4 runs of 2 variants (4 new, 0 changed)" in capsys.readouterr().out
+    out = typed.output(capsys, "import", "trainer_state", place, place / "base", place, *HF[2:], *EVAL, *yes)
+    assert "lr: 4 runs of 2 variants (4 new, 0 changed)" in out
 
 
 def test_a_refused_import_leaves_nothing_behind(capsys):
@@ -129,8 +134,7 @@ def test_a_verdict_on_a_final_metric_is_a_paired_t_test_over_seeds(tmp_path, cap
             (place / "trainer_state.json").write_text(json.dumps(state))
     options = ["--metric", "eval_acc", "--direction", "max", "--margin", "0.01", "--yes"]
     assert run("trainer_state", tmp_path / "runs", "--study", "acc", *options) == 0
-    with Store(Path("results/tracker.duckdb")) as store:
-        [edge] = judge_study(store, "acc").edges
+    [edge] = edges_of("acc")
     test = stats.ttest_rel(values["new"], values["base"])
     interval = test.confidence_interval(0.95)
     assert (edge.parent, edge.child, edge.verdict, edge.items) == ("base", "new", "better", 1)
@@ -144,10 +148,8 @@ def test_a_verdict_on_a_final_metric_is_a_paired_t_test_over_seeds(tmp_path, cap
 
 def test_every_table_verdict_and_page_says_so(capsys):
     run(*HF, *EVAL, "--yes")
-    with Store(Path("results/tracker.duckdb")) as store:
-        assert store.rows("SELECT DISTINCT state FROM runs")[1] == [("imported",)]
-        assert store.rows("SELECT DISTINCT state FROM stages")[1] == [("imported",)]
-        assert store.rows("SELECT count(*) FROM finals")[1] == [(4,)]
+    assert asked("SELECT DISTINCT state FROM runs") == asked("SELECT DISTINCT state FROM stages") == [("imported",)]
+    assert asked("SELECT count(*) FROM finals") == [(4,)]
     for command in ("verdicts", "tables", "report"):
         assert main([command]) == 0
     assert "imported runs, without code fingerprint" in capsys.readouterr().out
@@ -163,14 +165,12 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert ",imported," in Path("reports/lr/table.csv").read_text()
     assert ",imported," in Path("reports/lr/runs.csv").read_text()
     capsys.readouterr()
-    assert main(["diff", "base", "fast"]) == 0  # without a project
-    assert capsys.readouterr().out.startswith("learning_rate: 0.05 -> 0.2\nresults of imported runs: ")
-    assert main(["diff", "base", "slow"]) == 2
-    assert "base and slow: no study of the results has both" in capsys.readouterr().err
-    assert main(["variants", "lr"]) == 0
-    assert "\n  fast\n      learning_rate: 0.05 -> 0.2\n" in capsys.readouterr().out
-    assert main(["show", "lr/fast"]) == 0
-    assert "\nlearning_rate: 0.2\n" in capsys.readouterr().out
+    assert typed.output(capsys, "diff", "base", "fast").startswith(
+        "learning_rate: 0.05 -> 0.2\nresults of imported runs: "
+    )
+    assert "base and slow: no study of the results has both" in typed.refused(capsys, "diff", "base", "slow")
+    assert "\n  fast\n      learning_rate: 0.05 -> 0.2\n" in typed.output(capsys, "variants", "lr")
+    assert "\nlearning_rate: 0.2\n" in typed.output(capsys, "show", "lr/fast")
     assert main(["variants", "rl"]) == main(["show", "lr/slow"]) == 2
     errors = capsys.readouterr().err
     assert "'rl': it is not in the database" in errors
@@ -184,8 +184,9 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert "the final value of eval_loss, as it was logged, without items; smaller is better" in page
     assert "Every number comes from runs and evaluations made elsewhere" in page
     assert main(["gate"]) == 0
-    assert main(["decide", "lr", "--budget", "1"]) == 2
-    assert "was imported: its runs are not made here; run more seeds" in capsys.readouterr().err
+    assert "was imported: its runs are not made here; run more seeds" in typed.refused(
+        capsys, "decide", "lr", "--budget", "1"
+    )
 
 
 def test_in_a_project_of_other_studies_the_results_answer_for_an_imported_one(capsys):
@@ -195,10 +196,10 @@ def test_in_a_project_of_other_studies_the_results_answer_for_an_imported_one(ca
     capsys.readouterr()
     for command in (["variants", "lr"], ["show", "lr/fast"], ["variants", "example"]):
         assert main(command) == 0
-    assert main(["variants", "rl"]) == 2
-    assert "'rl': there is no such study" in capsys.readouterr().err
-    assert main(["diff", "base", "fast"]) == 2
-    assert "base and fast: are in 2 studies; name the study: again/base, lr/base" in capsys.readouterr().err
+    assert "'rl': there is no such study" in typed.refused(capsys, "variants", "rl")
+    assert "base and fast: are in 2 studies; name the study: again/base, lr/base" in typed.refused(
+        capsys, "diff", "base", "fast"
+    )
 
 
 def test_a_resumed_run_adds_to_what_a_truncated_log_lost(tmp_path):
@@ -216,36 +217,27 @@ def test_a_resumed_run_adds_to_what_a_truncated_log_lost(tmp_path):
     log = [json.loads(line) for line in (WRITTEN / "verl/resumed/seed_0.jsonl").read_text().splitlines()]
     assert new == [*old[:4], *((line["step"], line["data"]["critic/score/mean"]) for line in log)]
     assert [step for step, _ in new] == [1, 2, 3, 4, 5, 6, 7, 8]
-    with Store(Path("results/tracker.duckdb")) as store:
-        query = """SELECT DISTINCT subset FROM finals JOIN items USING (key)
-                   WHERE variant = 'grpo' AND seed = 0 AND protocol = 'validation' ORDER BY 1"""
-        assert store.rows(query)[1] == [("step 6",), ("step 8",)]
-        [edge] = judge_study(store, "po").edges
+    query = """SELECT DISTINCT subset FROM finals JOIN items USING (key)
+               WHERE variant = 'grpo' AND seed = 0 AND protocol = 'validation' ORDER BY 1"""
+    assert asked(query) == [("step 6",), ("step 8",)]
+    [edge] = edges_of("po")
     assert edge.items == 8
     unchanged = [name for name in before if name in content()]
     assert len([name for name in unchanged if name.endswith("run.json")]) == 3
 
 
-def test_items_with_repeats_are_paired_by_question_and_cluster(tmp_path):
+def test_items_with_repeats_are_paired_by_question_and_cluster():
     options = ["--items", "validation/step 6/acc", "--direction", "max", "--margin", "0.05", "--yes"]
     assert run("verl", WRITTEN / "verl/grpo", WRITTEN / "verl/gspo", "--study", "po", *options) == 0
-    with Store(Path("results/tracker.duckdb")) as store:
-        [edge] = judge_study(store, "po").edges
-        assert (
-            store.rows("SELECT DISTINCT item, subset FROM items WHERE protocol = 'logged' AND item <> 'final'")[1] == []
-        )
-    files = {
-        (name, seed): [
-            json.loads(line)["acc"]
-            for line in (WRITTEN / f"verl/{name}/seed_{seed}/validation/6.jsonl").read_text().splitlines()
-        ]
-        for name in ("grpo", "gspo")
-        for seed in (0, 1)
-    }
-    means = {run: np.mean(values) for run, values in files.items()}
-    assert edge.effect == pytest.approx(
-        np.mean([means["gspo", seed] - means["grpo", seed] for seed in (0, 1)]) * (1 if edge.child == "gspo" else -1)
-    )
+    [edge] = edges_of("po")
+    assert asked("SELECT DISTINCT item FROM items WHERE protocol = 'logged' AND item <> 'final'") == []
+
+    def mean(name):
+        files = [WRITTEN / f"verl/{name}/seed_{seed}/validation/6.jsonl" for seed in (0, 1)]
+        return np.mean([np.mean([json.loads(line)["acc"] for line in file.read_text().splitlines()]) for file in files])
+
+    assert edge.effect == pytest.approx(mean(edge.child) - mean(edge.parent))
+    assert {edge.child, edge.parent} == {"grpo", "gspo"}
     assert (edge.items, edge.seeds) == (8, 2)
 
 
@@ -279,9 +271,7 @@ def test_a_damaged_import_costs_its_run_and_importing_again_mends_it(capsys):
     flipped[len(flipped) // 2] ^= 1
     first.write_bytes(flipped)
     collect(Path("results"))
-    with Store(Path("results/tracker.duckdb")) as store:
-        states = [state for (state,) in store.rows("SELECT state FROM runs ORDER BY state")[1]]
-        assert states == ["corrupt", "imported", "imported", "imported"]
+    assert asked("SELECT state FROM runs ORDER BY state") == [("corrupt",), *[("imported",)] * 3]
     assert run(*HF, *EVAL, "--yes") == 0
     assert "is lost" in capsys.readouterr().out
     assert content() == before
@@ -404,8 +394,9 @@ def test_bad_input_is_one_line(arguments, words, capsys):
 
 def test_a_study_of_the_plan_cannot_be_imported_into(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert main(["import", *HF[:2], "--study", "debias", "--results", str(tmp_path)]) == 2
-    assert "is a study of the plan: runs of other code; choose another name" in capsys.readouterr().err
+    assert "is a study of the plan: runs of other code; choose another name" in typed.refused(
+        capsys, "import", *HF[:2], "--study", "debias", "--results", tmp_path
+    )
 
 
 def test_items_that_make_no_sense_are_refused_and_nothing_is_half_imported(tmp_path, capsys):
