@@ -57,7 +57,7 @@ def test_samples_of_the_real_lm_eval(tmp_path):
         ("metrics.csv", "step,name,value\n1,loss,9\n1,loss,0.5\n2,loss,.25\n2,lr,0.001\n"),
         (
             "metrics.jsonl",
-            '{"step": 1, "loss": 0.5, "note": "hi", "x": [1]}\n\n{"step": 2, "loss": 0.25, "lr": 1e-3}\n',
+            '{"step": 1, "loss": 0.5, "note": "hi", "x": [1]}\n\n{"step": 2, "loss": 0.25, "lr": 0.001}\n',
         ),
     ],
 )
@@ -76,7 +76,7 @@ def test_plain_metrics(tmp_path, capsys, name, text):
         ("metrics.csv", "\ufeff,step,loss\n0,1.0,2\n", {(1, "loss"): 2.0}),
         (
             "metrics.jsonl",
-            '{"step": 1, "name": "a", "value": 2}\n{"step": 2, "name": "a", "value": null}\n',
+            '{"step": 1, "name": "a", "value": 2}\n{"step": 2, "name": "a", "value": null}',
             {(1, "a"): 2},
         ),
     ],

@@ -155,33 +155,22 @@ def write_run(folder, values, *, model="a/one", instructions="", trials=1, more=
     def stat(name, value, **of):
         return {"name": {"name": name, "split": "test"} | of, "count": 1, "sum": value, "mean": value, "stddev": 0.0}
 
+    def entry(at, trial, *stats, **of):
+        return {"instance_id": f"id{at}", "train_trial_index": trial, "stats": stats} | of
+
+    references, typos = stat("num_references", 4), {"perturbation": {"name": "typos"}}
     entries = [
-        {
-            "instance_id": f"id{at}",
-            "train_trial_index": trial,
-            "stats": [stat("num_references", 4), stat("exact_match", value)],
-        }
+        entry(at, trial, references, stat("exact_match", value))
         for trial in range(trials)
         for at, value in enumerate(values)
     ]
-    perturbation = {"name": "typos"}
-    copies = [
-        {"instance_id": "id0", "perturbation": perturbation, "train_trial_index": 0}
-        | {"stats": [stat("exact_match", 1.0, perturbation=perturbation)]}
-    ]
-    (folder / "per_instance_stats.json").write_text(json.dumps([*entries, *copies, *more]))
-    instances = [
-        {
-            "input": {"text": f"Question {at}?"},
-            "references": [
-                {"output": {"text": f"answer {at}"}, "tags": ["correct"]},
-                {"output": {"text": "x"}, "tags": []},
-            ],
-            "split": "test",
-            "id": f"id{at}",
-        }
-        for at in range(len(values))
-    ]
+    copy = entry(0, 0, stat("exact_match", 1.0, **typos), **typos)
+    (folder / "per_instance_stats.json").write_text(json.dumps([*entries, copy, *more]))
+    instances = []
+    for at in range(len(values)):
+        right, wrong = {"output": {"text": f"answer {at}"}, "tags": ["correct"]}, {"output": {"text": "x"}, "tags": []}
+        asked = {"input": {"text": f"Question {at}?"}, "split": "test", "id": f"id{at}"}
+        instances.append(asked | {"references": [right, wrong]})
     (folder / "instances.json").write_text(json.dumps(instances))
     adapter = {"method": "generation", "instructions": instructions, "model": model, "model_deployment": model}
     name = f"mmlu:subject=anatomy,method=generation,model={model.replace('/', '_')}"
@@ -208,12 +197,9 @@ def test_runs_of_helm_that_were_asked_otherwise_or_are_damaged(tmp_path, capsys)
     b = write_run(tmp_path / "b" / "run", [1.0, 0.0], instructions="Think first.")
     metric = ("--metric", "exact_match")
     assert "the prompt of 2 of 2 items" in refused(capsys, a, "--with", b, *metric)
-    entry = {
-        "instance_id": "id1",
-        "train_trial_index": 0,
-        "stats": [{"name": {"name": "exact_match", "split": "test"}, "mean": 1}],
-    }
-    c = write_run(tmp_path / "c" / "run", [1.0, 0.0], more=[entry])
+    again = {"instance_id": "id1", "train_trial_index": 0}
+    again["stats"] = [{"name": {"name": "exact_match", "split": "test"}, "mean": 1}]
+    c = write_run(tmp_path / "c" / "run", [1.0, 0.0], more=[again])
     assert "item id1 stands twice" in refused(capsys, a, "--with", c, *metric)
     d = write_run(tmp_path / "d" / "run", [1.0, float("nan")])
     assert "no finite value" in refused(capsys, a, "--with", d, *metric)

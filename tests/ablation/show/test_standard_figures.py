@@ -22,19 +22,8 @@ from tests.simulate import DEBIAS, Study, default_lineage, editing, simulate
 
 
 def nodes_of(tree):
-    variants = [
-        PlannedVariant(
-            name=name,
-            parent=parent,
-            why="why",
-            file="file",
-            resolved={},
-            changes=(),
-            factors=tuple({key.split(".")[0] for key in changes}),
-        )
-        for name, (parent, changes) in tree.items()
-    ]
-    return lineage(variants)
+    same = {"why": "why", "file": "file", "resolved": {}, "changes": (), "factors": ()}
+    return lineage([PlannedVariant(name=name, parent=parent, **same) for name, (parent, _) in tree.items()])
 
 
 def rendered(tmp_path, *studies, into="reports"):

@@ -9,16 +9,10 @@ from trainers.demonstrations import candidates, embed, evaluate, grpo, learner, 
 from trainers.demonstrations.config import DemonstrationsConfig
 from trainers.stage import Stage
 
+SIZES = {"train": 20, "validation": 8, "test": 12}
+TASK = {"name": "concepts", "concepts": 4, "words": 2, "labels": 4, "candidates": 6, "d_embedding": 8, "sizes": SIZES}
 TINY = {
-    "task": {
-        "name": "concepts",
-        "concepts": 4,
-        "words": 2,
-        "labels": 4,
-        "candidates": 6,
-        "d_embedding": 8,
-        "sizes": {"train": 20, "validation": 8, "test": 12},
-    },
+    "task": TASK,
     "learner": {"hidden": 16, "feed_forward": 16, "demonstrations": 4, "steps": 4, "batch_size": 8},
     "shots": 3,
     "selector": {"hidden": 8, "heads": 2},

@@ -31,15 +31,8 @@ def write(path, rows):
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_both_formats_give_the_same_rows(tmp_path, suffix):
-    chat = {
-        "content": [
-            {"role": "system", "content": "be brief"},
-            {"role": "user", "content": "hello"},
-            {"role": "assistant", "content": "hi"},
-            {"role": "user", "content": "and now?"},
-        ],
-        "teacher_response": "nothing",
-    }
+    said = (("system", "be brief"), ("user", "hello"), ("assistant", "hi"), ("user", "and now?"))
+    chat = {"content": [{"role": role, "content": text} for role, text in said], "teacher_response": "nothing"}
     rows, duplicates = read_teacher_rows(write(tmp_path / f"rows{suffix}", [good(1), chat, good(1)]))
     assert duplicates == 1
     assert [row.teacher_response for row in rows] == ["answer 1", "nothing"]  # the repeated chat counts once
@@ -53,16 +46,10 @@ def test_both_formats_give_the_same_rows(tmp_path, suffix):
     ("bad", "reason"),
     [
         ({"content": [{"role": "user", "content": "q"}]}, "teacher_response: Field required"),
-        (
-            {"content": [{"role": "user", "content": "q"}], "teacher_response": None},
-            "teacher_response: .* valid str",
-        ),
-        ({"content": [{"role": "user", "content": "q"}], "teacher_response": "  "}, "teacher_response: .* not '  '"),
+        (good(3) | {"teacher_response": None}, "teacher_response: .* valid str"),
+        (good(3) | {"teacher_response": "  "}, "teacher_response: .* not '  '"),
         ({"content": [], "teacher_response": "a"}, "content: .* at least 1 item"),
-        (
-            {"content": [{"role": "teacher", "content": "q"}], "teacher_response": "a"},
-            r"content\.0\.role: ",
-        ),
+        (good(3) | {"content": [{"role": "teacher", "content": "q"}]}, r"content\.0\.role: "),
         ({"content": [{"role": "assistant", "content": "q"}], "teacher_response": "a"}, "must be the user's"),
         ([1, 2], "the row: .* not \\[1, 2\\]"),
     ],
@@ -107,13 +94,7 @@ def test_splits_are_disjoint_follow_the_seed_and_say_when_there_are_too_few():
 
 def test_the_limit_is_the_teachers_99th_percentile_rounded_up():
     lengths = length_statistics([*range(1, 100), 1000])
-    assert lengths == {
-        "mean": pytest.approx((99 * 50 + 1000) / 100),
-        "p50": 50.5,
-        "p95": pytest.approx(95.05),
-        "p99": pytest.approx(99 + 0.01 * 901),
-        "max": 1000,
-    }
+    assert lengths == pytest.approx({"mean": 59.5, "p50": 50.5, "p95": 95.05, "p99": 99 + 0.01 * 901, "max": 1000})
     assert lengths["p99"] == pytest.approx(np.percentile([*range(1, 100), 1000], 99))
     assert response_limit(GadConfig(), lengths) == 109
     assert response_limit(GadConfig(sampling={"length_factor": 3.0}), lengths) == 325

@@ -34,47 +34,23 @@ def mean_ratio(ratio, mask):
     return arithmetic_ratio(ratio, mask), {}
 
 
+TOKEN = {"ratio": token_ratio, "surrogate": CLIP}
+PTRW = partial(ptrw_surrogate, sigma=0.2)
+ATTENTION = partial(gradient_adaptive_weights, temperature=1.0)
+DECAY = partial(temporal_decay_weights, gamma=0.95, normalize="mean")
 # Every variant of both studies, as arguments of policy_loss.
 VARIANTS = {
-    "grpo": {"ratio": token_ratio, "surrogate": CLIP},
-    "gspo": {"ratio": gspo_ratio, "surrogate": CLIP},
-    "gspo_token": {"ratio": gspo_token_ratio, "surrogate": CLIP},
-    "amic": {"ratio": token_ratio, "surrogate": CLIP, "transforms": [amic]},
-    "ema": {
-        "ratio": token_ratio,
-        "surrogate": CLIP,
-        "transforms": [partial(ema_smoothing, beta=0.9)],
-    },
-    "gradient_adaptive": {
-        "ratio": token_ratio,
-        "surrogate": CLIP,
-        "weights": [partial(gradient_adaptive_weights, temperature=1.0)],
-    },
-    "temporal": {
-        "ratio": token_ratio,
-        "surrogate": CLIP,
-        "weights": [partial(temporal_decay_weights, gamma=0.95, normalize="mean")],
-    },
-    "ptrw": {
-        "ratio": token_ratio,
-        "surrogate": partial(ptrw_surrogate, sigma=0.2),
-        "transforms": [mean_ratio],
-    },
-    "asymmetric": {
-        "ratio": token_ratio,
-        "surrogate": partial(asymmetric_clip_surrogate, pos=0.3, neg=0.1),
-    },
-    "dapo": {
-        "ratio": token_ratio,
-        "surrogate": partial(clip_surrogate, low=0.2, high=0.28),
-        "aggregation": "token_mean",
-    },
-    "aggressive": {
-        "ratio": token_ratio,
-        "surrogate": partial(ptrw_surrogate, sigma=0.2),
-        "transforms": [amic],
-        "weights": [partial(gradient_adaptive_weights, temperature=1.0)],
-    },
+    "grpo": TOKEN,
+    "gspo": TOKEN | {"ratio": gspo_ratio},
+    "gspo_token": TOKEN | {"ratio": gspo_token_ratio},
+    "amic": TOKEN | {"transforms": [amic]},
+    "ema": TOKEN | {"transforms": [partial(ema_smoothing, beta=0.9)]},
+    "gradient_adaptive": TOKEN | {"weights": [ATTENTION]},
+    "temporal": TOKEN | {"weights": [DECAY]},
+    "ptrw": TOKEN | {"surrogate": PTRW, "transforms": [mean_ratio]},
+    "asymmetric": TOKEN | {"surrogate": partial(asymmetric_clip_surrogate, pos=0.3, neg=0.1)},
+    "dapo": TOKEN | {"surrogate": partial(clip_surrogate, low=0.2, high=0.28), "aggregation": "token_mean"},
+    "aggressive": TOKEN | {"surrogate": PTRW, "transforms": [amic], "weights": [ATTENTION]},
 }
 
 

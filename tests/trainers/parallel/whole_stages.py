@@ -41,37 +41,21 @@ DEBIAS = debias.config(
 CONCEPTS = demonstrations.config(score_batch=7)
 FOLDERS = {"start": "evaluate_start"}
 CONTINUED = "debias.train, continued"  # from the checkpoint that the only process left in SHARED
-CASES = {  # name: (entry module, configuration, inputs by name: folders below SHARED)
-    "policy.evaluate": (
-        "trainers.policy.evaluate",
-        POLICY,
-        {"policy": "warm_start", "task_data": "task_data", "trained_reward_model": "reward_model"},
-    ),
-    "policy.reward_model": (
-        "trainers.policy.reward_model",
-        POLICY,
-        {"warm_start": "warm_start", "task_data": "task_data"},
-    ),
-    "gad.evaluate": (
-        "trainers.gad.evaluate",
-        GAD,
-        {name: f"gad/{FOLDERS.get(name, name)}" for name in gad.INPUTS["evaluate"]},
-    ),
-    "debias.prepare": ("trainers.debias.prepare", DEBIAS, {"model": "model", "data": "data"}),
-    "debias.train": ("trainers.debias.train", DEBIAS, {"model": "model", "prepare": "prepare"}),
-    CONTINUED: ("trainers.debias.train", DEBIAS, {"model": "model", "prepare": "prepare"}),
-    "debias.evaluate": ("trainers.debias.evaluate", DEBIAS, {"model": "model", "prepare": "prepare", "train": "train"}),
-    "demonstrations.embed": ("trainers.demonstrations.embed", CONCEPTS, {"learner": "learner"}),
-    "demonstrations.candidates": (
-        "trainers.demonstrations.candidates",
-        CONCEPTS,
-        {"learner": "learner", "embed": "embed"},
-    ),
-    "demonstrations.evaluate": (
-        "trainers.demonstrations.evaluate",
-        CONCEPTS,
-        {name: name for name in ("learner", "embed", "grpo")},
-    ),
+LEARNT = {"learner": "learner", "embed": "embed"}
+PREPARED = {"model": "model", "prepare": "prepare"}
+WARM = {"warm_start": "warm_start", "task_data": "task_data"}
+POLICIES = {"policy": "warm_start", "task_data": "task_data", "trained_reward_model": "reward_model"}
+CASES = {  # name, which begins with that of the module: (configuration, inputs by name: folders below SHARED)
+    "policy.evaluate": (POLICY, POLICIES),
+    "policy.reward_model": (POLICY, WARM),
+    "gad.evaluate": (GAD, {name: f"gad/{FOLDERS.get(name, name)}" for name in gad.INPUTS["evaluate"]}),
+    "debias.prepare": (DEBIAS, {"model": "model", "data": "data"}),
+    "debias.train": (DEBIAS, PREPARED),
+    CONTINUED: (DEBIAS, PREPARED),
+    "debias.evaluate": (DEBIAS, PREPARED | {"train": "train"}),
+    "demonstrations.embed": (CONCEPTS, {"learner": "learner"}),
+    "demonstrations.candidates": (CONCEPTS, LEARNT),
+    "demonstrations.evaluate": (CONCEPTS, LEARNT | {"grpo": "grpo"}),
 }
 
 
@@ -110,7 +94,8 @@ def main(shared, out):
         ranks = Group.join(torch.device("cpu"))
     else:
         prepare(shared)
-    for name, (entry, config, inputs) in CASES.items():
+    for name, (config, inputs) in CASES.items():
+        entry = f"trainers.{name.partition(',')[0]}"
         folder = out / str(ranks.rank) / name
         found = {label: shared / place for label, place in inputs.items()}
         if name == CONTINUED and ranks.rank == 0:

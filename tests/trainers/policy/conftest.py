@@ -44,17 +44,9 @@ def assets(tmp_path_factory):
     model.save_pretrained(root / "model" / "files")
     tokenizer.save_pretrained(root / "model" / "files")
     torch.manual_seed(0)
-    judge = LlamaForSequenceClassification(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=16,
-            num_labels=1,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    words = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    judge = LlamaForSequenceClassification(LlamaConfig(**sizes, **words, num_labels=1))
     judge.save_pretrained(root / "judge" / "files")
     tokenizer.chat_template = None
     tokenizer.save_pretrained(root / "judge" / "files")

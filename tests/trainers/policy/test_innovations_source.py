@@ -73,6 +73,7 @@ def lspd(t, length):
     return 1.0 if length == 1 else math.exp(-2.0 * math.log(1 + t / 10.0) / math.log(1 + (length - 1) / 10.0))
 
 
+ALL = {"ema_smoothing": {}, "gradient_adaptive": {}, "temporal_decay": {}, "weight_on": "ratio"}
 CASES = {
     "2.1": ({"ema_smoothing": {"beta": 0.9}}, {"smooth": 0.9}),
     "2.1-0.5": ({"ema_smoothing": {"beta": 0.5}}, {"smooth": 0.5}),
@@ -87,15 +88,7 @@ CASES = {
         {"decay": lspd, "scale": "sum"},
     ),
     "2.6": ({"surrogate": {"kind": "asymmetric_clip", "pessimistic": False}, "amic": True}, {"end": "asymmetric"}),
-    "all": (
-        {
-            "ema_smoothing": {},
-            "gradient_adaptive": {},
-            "temporal_decay": {},
-            "weight_on": "ratio",
-        },
-        {"smooth": 0.9, "attention": 1.0, "decay": power},
-    ),
+    "all": (ALL, {"smooth": 0.9, "attention": 1.0, "decay": power}),
 }
 
 

@@ -18,18 +18,8 @@ from trainers.policy.config import Lora, Memory, PolicyConfig, WarmStart
 @pytest.mark.slow
 def test_adapters_in_the_environment_that_has_peft():
     checks = Path(__file__).with_name("lora_checks.py")
-    command = [
-        python_of("peft"),
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--noconftest",
-        "-p",
-        CONFTEST,
-        checks,
-    ]
+    options = ["-q", "-p", "no:cacheprovider", "--noconftest", "-p", CONFTEST]
+    command = [python_of("peft"), "-m", "pytest", *options, checks]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-5000:]
