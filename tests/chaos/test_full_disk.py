@@ -76,9 +76,12 @@ def test_a_checkpoint(disk, leave):
     assert checkpoint.load(disk / "c").step == 2
 
 
-def one_line(capsys):
+def assert_untouched(capsys, where, why):
+    """One line says which file could not be written, and that it is as it was."""
     [line] = capsys.readouterr().err.splitlines()
-    return line
+    assert line.startswith(f"error: {where}")
+    assert why in line
+    assert "the previous version is untouched" in line
 
 
 def touch_stages(results):
@@ -97,10 +100,7 @@ def test_the_database(disk, capsys, leave):
     fill(disk, leave=leave)
     before = listing(disk)
     assert main(["collect", "--results", str(results)]) == 2
-    line = one_line(capsys)
-    assert line.startswith(f"error: {results}/tracker.duckdb: cannot be written (")
-    assert FULL in line
-    assert "the previous version is untouched" in line
+    assert_untouched(capsys, f"{results}/tracker.duckdb: cannot be written (", FULL)
     assert listing(disk) == before
 
 
@@ -119,10 +119,7 @@ def test_the_database_when_a_commit_or_the_checkpoint_finds_no_space(tmp_path, c
         assert main(["collect", "--results", str(results)]) == 2
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    line = one_line(capsys)
-    assert line.startswith(f"error: {results}/tracker.duckdb: cannot be written (")
-    assert os.strerror(errno.EFBIG) in line
-    assert "the previous version is untouched" in line
+    assert_untouched(capsys, f"{results}/tracker.duckdb: cannot be written (", os.strerror(errno.EFBIG))
     assert listing(results) == before
 
 
@@ -138,10 +135,7 @@ def test_what_is_rendered(tmp_path, disk, capsys, command):
     fill(disk)
     before = listing(disk)
     assert main(arguments) == 2
-    line = one_line(capsys)
-    assert line.startswith(f"error: {disk}/reports/")
-    assert FULL in line
-    assert "the previous version is untouched" in line
+    assert_untouched(capsys, f"{disk}/reports/", FULL)
     assert listing(disk) == before
 
 
@@ -187,8 +181,7 @@ def test_a_collect_that_fails_under_snakemake_leaves_the_old_database(project, m
     size = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
     mount(results, size=f"{size // 1024 + 12_000}k")
     subprocess.run(["cp", "-a", f"{aside}/.", str(results)], check=True)
-    variant = project.read("configs/studies/debias/b.yaml")
-    project.write("configs/studies/debias/b.yaml", variant.replace("another objective", "to be collected again"))
+    project.edit("configs/studies/debias/b.yaml", "another objective", "to be collected again")
     source = "ablation/store/collect.py"
     project.write(source, project.read(source) + FILLING.format(ballast=str(results / "ballast")))
     done = project.snakemake(check=False)

@@ -77,12 +77,17 @@ def test_snakemake_or_whatever_runs_killed_at_random_moments(tmp_path, finished,
     assert_intact(disturbed, finished)
 
 
+def busy(project):
+    """Start Snakemake and wait until two stages train, which they would do for long."""
+    project.edit("configs/studies/debias/_study.yaml", "pause: 0.05", "pause: 30.0")
+    process = project.start()
+    wait_for(lambda: len(list(project.folder.glob("results/stages/debias/train/*/progress.json"))) == 2)
+    return process
+
+
 def test_a_killed_snakemake_takes_everything_with_it(tmp_path, finished):
     disturbed = fresh(finished, tmp_path / "project")
-    text = disturbed.read("configs/studies/debias/_study.yaml")
-    disturbed.write("configs/studies/debias/_study.yaml", text.replace("pause: 0.05", "pause: 30.0"))
-    process = disturbed.start()
-    wait_for(lambda: len(list(disturbed.folder.glob("results/stages/debias/train/*/progress.json"))) == 2)
+    process = busy(disturbed)
     assert len(disturbed.trainers()) == 2
     kill(process.pid)
     process.wait()
@@ -120,13 +125,8 @@ def test_sigterm_ends_snakemake_also_where_its_own_handler_would_wait_for_itself
 
 def test_sigterm_waits_half_a_minute_for_what_runs(tmp_path, finished):
     disturbed = fresh(finished, tmp_path / "project")
-    start = disturbed.read("ablation/plan/start.py")
-    assert start.count("end_within(30,") == 1
-    disturbed.write("ablation/plan/start.py", start.replace("end_within(30,", "end_within(2,"))  # a shorter half
-    text = disturbed.read("configs/studies/debias/_study.yaml")
-    disturbed.write("configs/studies/debias/_study.yaml", text.replace("pause: 0.05", "pause: 30.0"))
-    process = disturbed.start()
-    wait_for(lambda: len(list(disturbed.folder.glob("results/stages/debias/train/*/progress.json"))) == 2)
+    disturbed.edit("ablation/plan/start.py", "end_within(30,", "end_within(2,")  # a shorter half
+    process = busy(disturbed)
     begun = time.monotonic()
     process.terminate()
     assert process.wait(timeout=120) == 128 + 15

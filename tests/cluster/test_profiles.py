@@ -55,8 +55,7 @@ def test_every_key_is_an_option(name):
 def project(tmp_path_factory):
     """The toy project; its train stage needs two devices."""
     project = Project.create(tmp_path_factory.mktemp("profiles") / "project")
-    study = project.read("configs/studies/debias/_study.yaml")
-    project.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 2"))
+    project.edit("configs/studies/debias/_study.yaml", "gpu: 1", "gpu: 2")
     rules = project.read("workflow/rules/stages.smk")  # a rule with a message prints it instead of its resources
     without, removed = re.subn(r" +message:\n.*\n", "", rules)
     assert removed == 1
@@ -130,8 +129,7 @@ def test_cluster_generic_runs_with_a_command_that_starts_the_job_here(submits_he
     Snakemake, which is not told of it, neither refuses nor clips.
     """
     grid, words = submits_here
-    study = grid.read("configs/studies/debias/_study.yaml")
-    grid.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 2"))
+    grid.edit("configs/studies/debias/_study.yaml", "gpu: 1", "gpu: 2")
     grid.finish(grid.submit(*words, "--config", "variant=a", "gpus=1", profile="cluster-generic"))
     asked = ["debias_prepare 1 500 30 0", "debias_train 1 500 30 2", "debias_evaluate 1 500 30 0"]
     assert grid.read("asked").splitlines() == asked

@@ -3,11 +3,11 @@
 import json
 import re
 import shlex
-import shutil
 import subprocess
 
 import pytest
 
+from tests.chaos.light import real
 from tests.cluster.grid import Grid, report
 from tests.trainers.parallel.test_stages import of_stage, write
 from tests.trainers.toy_stage import command, environment, status
@@ -133,14 +133,7 @@ def test_cluster_generic_with_the_commands_of_slurm(slurm, tmp_path):
 
 
 def test_two_variants_of_the_smoke_grid_with_the_real_trainers(slurm, tmp_path):
-    folders = [tmp_path / "slurm", tmp_path / "local"]
-    for folder in folders:
-        for name in ("ablation", "trainers", "workflow", "configs"):
-            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("Snakefile", "environment.yml"):
-            shutil.copy(ROOT / name, folder)
-        (folder / "profiles").symlink_to("workflow/profiles")
-    grid, local = map(Grid, folders)
+    grid, local = (Grid(real(tmp_path / name).folder) for name in ("slurm", "local"))
     words = ("--config", "scale=smoke", "studies=[debias]", "variant=baseline,v1")
     grid.finish(grid.submit(*words, "group_minutes=60"))
     local.snakemake(*words)
@@ -160,9 +153,7 @@ def with_ranks(grid, resources):
         + MODULES["train"].replace("\ndef run(", "\nRANKS = join\n\ndef run(")
         + f'    write_json(stage.out / "ranks.of.job.json", stage.ranks.gather({found}))\n',
     )
-    study = grid.read("configs/studies/debias/_study.yaml")
-    assert study.count("gpu: 1") == 1
-    grid.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", resources))
+    grid.edit("configs/studies/debias/_study.yaml", "gpu: 1", resources)
 
 
 def ranks_of(grid):

@@ -169,6 +169,12 @@ class Project:
     def read(self, name: str) -> str:
         return (self.folder / name).read_text()
 
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Write other words in place of those that stand once in a file."""
+        text = self.read(name)
+        assert text.count(old) == 1, f"{name}: {old}"
+        self.write(name, text.replace(old, new))
+
     def environment(self) -> dict[str, str]:
         leases = str(self.folder / "leases")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "CUDA_", "ABLATION_", "SNAKEMAKE"))}

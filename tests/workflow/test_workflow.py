@@ -106,11 +106,10 @@ def test_an_edit_reruns_what_it_reaches_and_nothing_else(project):
     for path in project.statuses():
         if "evaluate" not in path.parts:
             os.utime(path)
-    objective = project.read("trainers/objectives/second.py").replace("Second.", "The second.") + "# a comment\n"
-    project.write("trainers/objectives/second.py", objective.replace("2.0 / x", "3.0 / x"))
+    project.edit("trainers/objectives/second.py", "Second.", "The second.")
+    project.edit("trainers/objectives/second.py", "2.0 / x", "3.0 / x  # a comment")
     for name, why in (("a", "the root"), ("b", "another objective")):
-        file = f"configs/studies/debias/{name}.yaml"
-        project.write(file, project.read(file).replace(why, "to see what happens"))
+        project.edit(f"configs/studies/debias/{name}.yaml", why, "to see what happens")
     next(path for path in project.statuses() if "/train/" in str(path) and variants_of(project, path) == ["c"]).unlink()
     assert project.would_run() == {"debias_train": 2, "debias_evaluate": 1, **RENDERED}  # c's numbers are the same
 
@@ -137,9 +136,7 @@ def test_code_edited_after_a_stage_has_begun_is_not_run_under_the_old_key(tmp_pa
     held = []
     if when == "before a late import":
         late = '    while not os.path.exists("edited"):\n        time.sleep(0.05)\n    loss_of ='
-        project.write(
-            "trainers/debias/train.py", project.read("trainers/debias/train.py").replace("    loss_of =", late)
-        )
+        project.edit("trainers/debias/train.py", "    loss_of =", late)
     else:
         held = [open(leases / f"gpu-{device}.lock", "w") for device in range(2)]  # noqa: SIM115 - closed below
         for file in held:
@@ -148,8 +145,7 @@ def test_code_edited_after_a_stage_has_begun_is_not_run_under_the_old_key(tmp_pa
     wait_for(lambda: len(list(project.folder.glob("results/stages/debias/train/*/attempt.json"))) == 2)
     if not held:
         wait_for(lambda: len(list(project.folder.glob("results/stages/debias/train/*/provenance.json"))) == 2)
-    objective = project.read("trainers/objectives/second.py")
-    project.write("trainers/objectives/second.py", objective.replace("2.0 / x", "3.0 / x"))
+    project.edit("trainers/objectives/second.py", "2.0 / x", "3.0 / x")
     project.write("edited", "")
     for file in held:
         file.close()
@@ -183,7 +179,7 @@ analysis: {value: value, protocol: test, subsets: [all], direction: max, margin:
 
 def test_a_module_and_a_file_that_a_command_names_run_it_again(tmp_path):
     project = Project.create(tmp_path / "project")
-    project.write("configs/config.yaml", project.read("configs/config.yaml").replace("[debias]", "[command]"))
+    project.edit("configs/config.yaml", "[debias]", "[command]")
     project.write("configs/scales/smoke.yaml", "seeds: 1\n")
     project.write("configs/studies/command/_study.yaml", COMMAND)
     project.write("configs/studies/command/a.yaml", "why: the root\n")
@@ -218,8 +214,7 @@ def test_a_variant_that_joins_a_shared_stage_does_not_rerun_it(project):
 
 
 def test_text_of_a_variant_reaches_the_tables_without_a_job(project):
-    text = project.read("configs/studies/debias/b.yaml")
-    project.write("configs/studies/debias/b.yaml", text.replace("another objective", "to see what happens"))
+    project.edit("configs/studies/debias/b.yaml", "another objective", "to see what happens")
     assert project.would_run() == RENDERED
 
 
