@@ -6,12 +6,19 @@ from pathlib import Path
 ATTACK = "<script>alert(1)</script>"
 
 
-def drawn(page):
-    """Scroll to the first study's curves, which are drawn when they come into sight; return their element."""
-    curves = page.locator(".curves").first
+def drawn(page, number=0):
+    """Scroll to a study's curves, which are drawn when they come into sight; return their element."""
+    curves = page.locator(".curves").nth(number)
     curves.scroll_into_view_if_needed()
     curves.locator("canvas").wait_for()
     return curves
+
+
+def with_all_open(page):
+    """Have everything drawn and opened that a reader can."""
+    for number in range(page.locator(".curves").count()):
+        drawn(page, number)
+    page.evaluate("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
 
 
 def numbers(texts):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.reading import drawn
+from tests.browser.reading import drawn, with_all_open
 
 AXE = (Path(__file__).parent / "axe" / "axe-4.14.1.min.js").read_text(encoding="utf-8")  # unchanged from npm, MPL 2.0
 
@@ -59,11 +59,7 @@ def test_every_control_has_a_name(open_page):
 @pytest.mark.parametrize("width", [320, 390, 800, 1280])
 def test_the_page_is_never_wider_than_the_screen(open_page, width, scheme):
     page = open_page(width, 844, scheme)
-    for curves in page.locator(".curves").all():
-        curves.scroll_into_view_if_needed()
-        curves.locator("canvas").wait_for()
-    for details in page.locator("details").all():
-        details.evaluate("node => { node.open = true; }")
+    with_all_open(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -146,9 +142,6 @@ VIOLATIONS = """async () => (await axe.run(document)).violations.flatMap((rule) 
 def test_axe_finds_nothing(open_page, width, scheme):
     """With everything opened and drawn, by all rules of axe-core, best practices included."""
     page = open_page(width, 900, scheme)
-    for curves in page.locator(".curves").all():
-        curves.scroll_into_view_if_needed()
-        curves.locator("canvas").wait_for()
-    page.evaluate("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
+    with_all_open(page)
     page.evaluate(AXE)
     assert page.evaluate(VIOLATIONS) == []

@@ -9,8 +9,7 @@ from tests.browser.reading import drawn, ink, readout, save
 
 
 def test_curves_switch_variants_and_metrics(open_page):
-    page = open_page()
-    curves = drawn(page)
+    curves = drawn(open_page())
     first = ink(curves)
     assert first[0] > 2000
     curves.get_by_label("Show").select_option(label="v4 and its parent v3")
@@ -32,8 +31,7 @@ def test_curves_switch_variants_and_metrics(open_page):
 
 
 def test_a_failed_run_stays_out_of_the_mean_and_is_named(open_page):
-    page = open_page()
-    curves = drawn(page)
+    curves = drawn(open_page())
     curves.get_by_label("Show").select_option(label="v7 and its parent v4")
     rows = {name: cells[-1] for name, cells in readout(curves).items()}
     assert rows == {"v4": "3", "v7": "2, 1 not ended well (dotted)"}
@@ -48,8 +46,7 @@ BY_HAND = """root => {
 
 
 def test_means_and_bands_are_those_of_the_seeds(open_page):
-    page = open_page()
-    curves = drawn(page)
+    curves = drawn(open_page())
     curves.get_by_label("Show").select_option(label="v1 and its parent baseline")
     mean, low, high, by_hand = curves.evaluate(BY_HAND)
     assert len(by_hand) == 3
@@ -58,8 +55,7 @@ def test_means_and_bands_are_those_of_the_seeds(open_page):
 
 
 def test_smoothing_keeps_the_raw_line_and_the_numbers(open_page):
-    page = open_page()
-    curves = drawn(page)
+    curves = drawn(open_page())
     numbers_before, plain = readout(curves), ink(curves)
     curves.locator(".smooth").fill("0.9")
     assert readout(curves) == numbers_before
@@ -77,8 +73,7 @@ def test_smoothing_keeps_the_raw_line_and_the_numbers(open_page):
 
 
 def test_metrics_are_found_by_words_and_by_regular_expression(open_page):
-    page = open_page()
-    curves = drawn(page)
+    curves = drawn(open_page())
     search, metric = curves.get_by_label("Search metrics"), curves.locator("select.metric")
     every = metric.locator("option").all_inner_texts()
     search.fill("METRIC 1")
@@ -94,8 +89,7 @@ def test_metrics_are_found_by_words_and_by_regular_expression(open_page):
 
 
 def test_a_curve_is_saved_as_data_and_as_a_picture(open_page, tmp_path):
-    page = open_page()
-    curves = drawn(page)
+    curves = drawn(open_page())
     curves.get_by_label("Show").select_option(label="v7 and its parent v4")
     curves.get_by_label("logarithmic steps").check()
     saved = save(curves, "CSV", tmp_path)
@@ -124,10 +118,7 @@ def test_a_curve_is_saved_as_data_and_as_a_picture(open_page, tmp_path):
 
 def test_lines_stand_over_the_time_that_they_took(open_page, tmp_path):
     """Variant n takes 1 + n seconds a step in its first seed, and 2 + n in its second."""
-    page = open_page()
-    curves = page.locator(".curves").nth(1)
-    curves.scroll_into_view_if_needed()
-    curves.locator("canvas").wait_for()
+    curves = drawn(open_page(), 1)
     curves.get_by_label("Show").select_option(label="v1 and its parent v0")
     steps, by_step = curves.evaluate("root => root.curves.metric.steps"), ink(curves)
     numbers = readout(curves)
@@ -150,7 +141,6 @@ def test_lines_stand_over_the_time_that_they_took(open_page, tmp_path):
 
 
 def test_a_stage_that_logs_no_time_says_so(open_page):
-    page = open_page()
-    curves = drawn(page)
+    curves = drawn(open_page())
     assert curves.get_by_label("Horizontal axis").is_disabled()
     assert curves.locator("label:has(.over)").get_attribute("title") == "this stage logs no time"

@@ -11,6 +11,7 @@ from ablation.serve import now as now_module
 from ablation.serve import painter as painter_module
 from ablation.serve.draw import draw
 from tests.ablation.serve.asking import Asking, progress
+from tests.browser.reading import drawn as curves_of
 from tests.simulate import DEBIAS, Study, locked, simulate, stage_dir
 from tests.workflow.project import Project, wait_for
 
@@ -97,10 +98,9 @@ def results(tmp_path):
 
 def finish(results):
     """End the stage that runs, as a failure: the page is another one then."""
-    folder = stage_dir(results / "plan.json", "debias", "v10", 1, "train")
-    status = (stage_dir(results / "plan.json", "debias", "v9", 1, "train") / "status.json").read_text()
-    other = stage_dir(results / "plan.json", "debias", "v9", 1, "train").name
-    (folder / "status.json").write_text(status.replace(other, folder.name).replace('"ok"', '"failed"'))
+    folder, other = (stage_dir(results / "plan.json", "debias", name, 1, "train") for name in ("v10", "v9"))
+    status = (other / "status.json").read_text()
+    (folder / "status.json").write_text(status.replace(other.name, folder.name).replace('"ok"', '"failed"'))
 
 
 def test_the_page_follows_a_grid_from_before_its_plan_to_its_end(serve, open_page, tmp_path):
@@ -142,9 +142,7 @@ def test_a_reload_keeps_place_choices_sorting_and_focus(serve, open_page, result
     rows = table.locator("tbody tr:visible").all_inner_texts()
     details = page.locator(".lineage details").nth(3)
     details.locator("summary").click()
-    curves = page.locator(".curves").first
-    curves.scroll_into_view_if_needed()
-    curves.locator("canvas").wait_for()
+    curves = curves_of(page)
     curves.locator(".metric").select_option("1")
     curves.locator(".variants input").nth(5).check()
     curves.locator(".smooth").fill("0.5")
