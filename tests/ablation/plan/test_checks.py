@@ -3,7 +3,6 @@
 import pytest
 import yaml
 
-from ablation.cli.main import main
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.contract.status import StageState
@@ -14,6 +13,7 @@ from ablation.plan.retry import states_of
 from ablation.plan.start import prepare
 from tests.ablation.plan.commands import build, finish
 from tests.ablation.toy_study import STUDY
+from tests.ablation.typed import output
 from tests.repository import ROOT
 
 # Stages that ask for more accelerators than there are: refused when they are to run, named by `validate`
@@ -51,10 +51,16 @@ def test_what_is_not_selected_or_has_ended_is_not_refused(toy):
     check_pool(plan, states_of(plan))
 
 
-def test_validate_says_what_will_be_refused(capsys):
-    given = ["--config", "studies=gad", "--config", "gpus=0", "--scale", "paper"]
-    assert main(["validate", *given]) == 0
-    assert "will be refused: gad.evaluate asks for more devices than the pool of 0" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ("gpus=0", "gad.evaluate asks for more devices than the pool of 0"),
+        ("device_memory=48", "gad.seqkd (seqkd) needs"),
+    ],
+)
+def test_validate_says_what_will_be_refused(given, refused, capsys):
+    words = ["--config", "studies=gad", "--config", given, "--scale", "paper"]
+    assert f"will be refused: {refused}" in output(capsys, "validate", *words)
 
 
 # A stage that asks for devices which its code has no use for: said before the first job, and not refused

@@ -207,12 +207,6 @@ def test_what_the_command_refuses(words, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_validate_says_what_will_be_refused(capsys):
-    given = ["--config", "studies=gad", "device_memory=48"]
-    assert main(["validate", "--scale", "paper", *given]) == 0
-    assert "will be refused: gad.seqkd (seqkd) needs" in capsys.readouterr().out
-
-
 def test_the_table_of_the_documentation_is_what_the_command_says(capsys, monkeypatch):
     page = (ROOT / "docs" / "scale.md").read_text()
     # What other sources on this machine say of the models is not of this page.

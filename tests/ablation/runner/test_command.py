@@ -235,6 +235,19 @@ while len(list(out.iterdir())) < 3:
 """
 
 
+def begun(command, then="time.sleep(1000)"):
+    """Start the family, which then does this, and wait until all are there."""
+    command.write([*PYTHON, "{output}"], FAMILY + then)
+    running = command.start()
+    wait_for((command.out / "output" / "ready").exists)
+    return running
+
+
+def kill_guard(process):
+    [guard] = (int(entry.name) for entry in Path("/proc").iterdir() if is_guard_of(entry, process.pid))
+    os.kill(guard, signal.SIGKILL)
+
+
 def alive(root):
     """Return the processes that work in a folder."""
     found = []
@@ -249,9 +262,7 @@ def alive(root):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_of_it_outlives_its_stage_and_the_folder_is_held_meanwhile(command, number):
-    command.write([*PYTHON, "{output}"], FAMILY + "time.sleep(1000)")
-    running = command.start()
-    wait_for((command.out / "output" / "ready").exists)
+    running = begun(command)
     running.send_signal(number)
     assert running.wait(90) == -number
     samples = []
@@ -266,24 +277,17 @@ def test_nothing_of_it_outlives_its_stage_and_the_folder_is_held_meanwhile(comma
 
 
 def test_a_guard_that_is_killed_leaves_nothing_either(command):
-    command.write([*PYTHON, "{output}"], FAMILY + "time.sleep(1000)")
-    running = command.start()
-    wait_for((command.out / "output" / "ready").exists)
-    (guard,) = (int(entry.name) for entry in Path("/proc").iterdir() if is_guard_of(entry, running.pid))
-    os.kill(guard, signal.SIGKILL)
+    running = begun(command)
+    kill_guard(running)
     assert running.wait(90) == 74
     assert alive(command.root) == []
 
 
 def test_a_runner_and_a_guard_that_are_killed_at_once_leave_nothing_to_the_next_attempt(command):
     """What they leave is held by nobody: it is ended before the command is started in the same folder again."""
-    program = FAMILY + "time.sleep(0 if (out / 'again').exists() else 1000)"
-    command.write([*PYTHON, "{output}"], program)
-    running = command.start()
-    wait_for((command.out / "output" / "ready").exists)
-    (guard,) = (int(entry.name) for entry in Path("/proc").iterdir() if is_guard_of(entry, running.pid))
+    running = begun(command, "time.sleep(0 if (out / 'again').exists() else 1000)")
     running.send_signal(signal.SIGSTOP)
-    os.kill(guard, signal.SIGKILL)
+    kill_guard(running)
     running.kill()
     running.wait()
     left = alive(command.root)

@@ -26,7 +26,6 @@ from trainers.policy.responses import Responder
 from trainers.policy.rewards import RewardModel, pair_texts, score
 from trainers.policy.text import decode, prompt_tokens, word_tokenizer
 from trainers.policy.value_model import ValueModel
-from trainers.random_model import build_random_model
 from trainers.tasks import knights_knaves
 from trainers.tasks.settings import KnightsKnaves, QuestionAnswer
 
@@ -113,13 +112,11 @@ def test_a_critic_with_another_tokenizer_is_refused(assets, tmp_path):
     ValueModel.from_reward_model(assets / "judge" / "files", Placement.of(["cpu"], Precision()), policy)
 
 
-def other_judge(folder):
+def other_judge(folder, outputs=1):
     """A sequence classifier over the words of knights and knaves."""
     tokenizer = word_tokenizer(knights_knaves.WORDS)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_labels=1
-    )
-    LlamaForSequenceClassification(config).save_pretrained(folder)
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    LlamaForSequenceClassification(LlamaConfig(**sizes, num_labels=outputs)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -139,13 +136,9 @@ def test_rewards_add_up_with_their_weights(assets):
     assert cut.correct.tolist() == [0.0, 0.0]
 
 
-def test_a_classifier_with_two_outputs_is_no_reward_model(assets, tmp_path):
-    config = LlamaConfig(vocab_size=260, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_labels=2)
-    LlamaForSequenceClassification(config).save_pretrained(tmp_path)
-    _, tokenizer = build_random_model("llama", hidden=16, layers=1, heads=2, vocab=260, positions=512, seed=0)
-    tokenizer.save_pretrained(tmp_path)
+def test_a_classifier_with_two_outputs_is_no_reward_model(tmp_path):
     with pytest.raises(ValueError, match="one output, this one has 2"):
-        RewardModel(tmp_path, Placement.of(["cpu"], Precision()))
+        RewardModel(other_judge(tmp_path, outputs=2), Placement.of(["cpu"], Precision()))
 
 
 def test_prompts_go_through_the_chat_template(assets):
