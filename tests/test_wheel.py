@@ -55,13 +55,7 @@ def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     for name in well("git", "ls-files", "-z", cwd=ROOT).strip("\0").split("\0"):
         source, copy = ROOT / name, folder / "tree" / name
-        if name.split("/")[0] in (
-            "ablation",
-            "workflow",
-            "pyproject.toml",
-            "README.md",
-            "LICENSE",
-        ):
+        if name.split("/")[0] in ("ablation", "workflow", "pyproject.toml", "README.md", "LICENSE"):
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, copy, follow_symlinks=False)
     words = ("wheel", ".", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder)

@@ -38,10 +38,7 @@ OURS = {  # what each variant is to compute
     "gspo": {"ratio": gspo_token_ratio, "surrogate": partial(clip_surrogate, low=3e-4, high=4e-4)},
 }
 # Our form of what verl has itself: `ablation` must then be verl's own function.
-TWINS = {
-    "grpo": [f"{LOSS}loss_mode=ablation"],
-    "gspo": [f"{LOSS}loss_mode=ablation", f"{LOSS}ratio=gspo_token"],
-}
+TWINS = {"grpo": [f"{LOSS}loss_mode=ablation"], "gspo": [f"{LOSS}loss_mode=ablation", f"{LOSS}ratio=gspo_token"]}
 
 
 @pytest.fixture(scope="module")

@@ -35,8 +35,7 @@ def guarded(change, *, spread=3.0, seeds=6, rail=LENGTH, count=1):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [(0.0, "guardrails hold"), (-40.0, "guardrails hold"), (20.0, "but worse in length")],
+    ("change", "said"), [(0.0, "guardrails hold"), (-40.0, "guardrails hold"), (20.0, "but worse in length")]
 )
 def test_a_guardrail_is_a_test_of_its_own(change, said):
     assert guarded(change) == said

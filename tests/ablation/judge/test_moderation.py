@@ -4,15 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from ablation.judge.moderation import (
-    _MEDIAN,
-    SeedPrior,
-    fit_prior,
-    seed_prior,
-    spreads,
-    squeeze,
-    trigamma_inverse,
-)
+from ablation.judge.moderation import _MEDIAN, SeedPrior, fit_prior, seed_prior, spreads, squeeze, trigamma_inverse
 from ablation.judge.significance import Noise
 
 

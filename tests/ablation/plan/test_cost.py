@@ -12,7 +12,6 @@ from ablation.plan.cost import hours_of, in_words, say_due
 from ablation.plan.retry import states_of
 from ablation.store.collect import collect
 from tests.ablation.plan.commands import build, finish
-from tests.ablation.typed import output
 from tests.simulate import Study, simulate
 
 
@@ -73,12 +72,14 @@ def test_what_so_many_seeds_can_find_falls_with_the_seeds(tmp_path, capsys):
     collect(tmp_path / "results")
     found = []
     for seeds in (3, 12):
-        (line,) = output(capsys, tmp_path / "results", f"toy={seeds}", "other=3").splitlines()
+        assert main([str(tmp_path / "results"), f"toy={seeds}", "other=3"]) == 0
+        (line,) = capsys.readouterr().out.splitlines()
         said = re.fullmatch(rf"toy: {seeds} seeds find an effect of (\S+) with 80% \(median of 3 edges\)", line)
         found.append(float(said[1]))
     assert 0 < found[1] < found[0] / 1.5
     assert main([str(tmp_path), "toy=3"]) == 0
-    assert output(capsys, tmp_path / "results", "toy=1") == ""
+    assert main([str(tmp_path / "results"), "toy=1"]) == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_a_dry_run_says_both(commands, tmp_path, monkeypatch, capfd):

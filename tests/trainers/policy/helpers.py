@@ -12,17 +12,7 @@ from trainers.micro_batch import MicroBatch
 from trainers.policy import reinforce, task_data, warm_start
 from trainers.policy.actor import Actor, Batch, build_objective
 from trainers.policy.batch import token_logps
-from trainers.policy.config import (
-    Data,
-    Evaluate,
-    Kl,
-    PolicyConfig,
-    Precision,
-    Rollout,
-    Sampling,
-    Scratch,
-    WarmStart,
-)
+from trainers.policy.config import Data, Evaluate, Kl, PolicyConfig, Precision, Rollout, Sampling, Scratch, WarmStart
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.policy.rollout import sample

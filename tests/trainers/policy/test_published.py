@@ -69,12 +69,7 @@ def verl_gspo(logps, old, advantages, mask):
 
 @pytest.mark.parametrize("ratio", [gspo_ratio, gspo_token_ratio])
 def test_verl_gspo(tensors, ratio):
-    compare(
-        tensors,
-        verl_gspo,
-        ratio=ratio,
-        surrogate=partial(clip_surrogate, low=0.1, high=0.1),
-    )
+    compare(tensors, verl_gspo, ratio=ratio, surrogate=partial(clip_surrogate, low=0.1, high=0.1))
 
 
 @pytest.mark.parametrize("ratio", [gspo_ratio, gspo_token_ratio])

@@ -36,13 +36,7 @@ def divide_plainly(model, beginning, numbers, *, first, many, temperature, t=0):
             found[(token,)] += shared[token]
         else:
             after = divide_plainly(
-                model,
-                [*beginning, token],
-                numbers,
-                first=before,
-                many=shared[token],
-                temperature=temperature,
-                t=t + 1,
+                model, [*beginning, token], numbers, first=before, many=shared[token], temperature=temperature, t=t + 1
             )
             found.update({(token, *rest): n for rest, n in after.items()})
         before += shared[token]

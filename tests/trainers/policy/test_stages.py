@@ -12,15 +12,7 @@ from trainers.objectives.advantages import terminal_rewards
 from trainers.policy import evaluate, reinforce, task_data
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
-from trainers.policy.config import (
-    Gae,
-    Kl,
-    Memory,
-    PolicyConfig,
-    Precision,
-    Rollout,
-    Update,
-)
+from trainers.policy.config import Gae, Kl, Memory, PolicyConfig, Precision, Rollout, Update
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.tasks.interface import read_problems

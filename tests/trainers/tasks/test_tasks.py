@@ -26,12 +26,9 @@ def solve_compact(prompt):
         if len(atoms) == 1:
             claim = atoms[0]
         else:
-            claim = {
-                "and": "{} and {}",
-                "or": "{} or {}",
-                "iff": "{} == {}",
-                "if": "(not {}) or {}",
-            }[words[0]].format(*atoms)
+            claim = {"and": "{} and {}", "or": "{} or {}", "iff": "{} == {}", "if": "(not {}) or {}"}[words[0]].format(
+                *atoms
+            )
         rules.append(f"(({claim}) == {speaker})")
     worlds = [dict(zip(people, world, strict=True)) for world in itertools.product((True, False), repeat=len(people))]
     return [world for world in worlds if all(eval(rule, {}, world) for rule in rules)]
