@@ -5,8 +5,9 @@ tag. A file that was begun after another had ended and logs the same tags is a r
 replaces what was logged before. Files that were open at the same time are two writers of one run, and both count.
 
 The Trainer of Hugging Face opens a folder `runs/<date>_<host>` at each start, and `add_hparams` one called by a time
-stamp: both belong to the run above them, but time stamps with different settings are a run each. Settings come from the
-hparams plugin, the Trainer's text `args`, or a table `|param|value|`, as CleanRL writes it.
+stamp: both belong to the run above them, but time stamps with different settings are a run each if nothing above them
+has scalars. Settings come from the hparams plugin, the Trainer's text `args`, or a table `|param|value|`, as CleanRL
+writes it.
 """
 
 import json
@@ -47,8 +48,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         parts.sort(key=lambda part: (part.first, part.last, part.file.name))
         trials = [part for part in parts if _TIME_STAMP.fullmatch(part.file.parent.name)]
         several = len({str(part.config) for part in trials}) > 1
-        if several and any(part.values for part in parts if part not in trials):
-            problem(f"{folder}: scalars of {len(trials)} trials of add_hparams in one log are left out")
+        several = several and not any(part.values for part in parts if part not in trials)
         for place, own in [(part.file.parent, [part]) for part in trials] if several else [(folder, parts)]:
             config: dict[str, Any] = {}
             for part in own:
@@ -98,7 +98,7 @@ def _joined(parts: Iterable[_Part]) -> Iterable[tuple[int, str, float]]:
     ended: dict[str, float] = {}  # per tag, when the last file that logged it ended
     for part in parts:
         again = [start for tag, start in part.starts.items() if tag in ended and ended[tag] <= (part.first or 0.0)]
-        if again:
+        if again and not _TIME_STAMP.fullmatch(part.file.parent.name):  # add_hparams logs its metrics at step 0
             restart = min(again)
             known = [row for row in known if row[0] < restart]
         known += part.values

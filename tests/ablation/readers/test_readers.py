@@ -300,20 +300,30 @@ def test_runs_in_the_folders_that_summary_writer_names_itself_are_runs_each(tmp_
         }
 
 
-@pytest.mark.parametrize("seeds", [(0, 1), (3, 3)])
-def test_hparams_of_several_trials_in_one_folder_are_runs_each_and_of_a_restart_one(seeds, tmp_path):
-    """`add_hparams` in a loop with one writer, as PyTorch's page has it, writes a folder for each call."""
+def write_events(folder, began, *logged):
+    """One file of events: the settings of `add_hparams`, or (tag, {step: value})."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+    writer = EventFileWriter(str(folder))
+    for each in logged:
+        if isinstance(each, dict):
+            writer.add_event(Event(wall_time=began, summary=hparams_pb(each)))
+            continue
+        for step, value in each[1].items():
+            summary = Summary(value=[Summary.Value(tag=each[0], simple_value=value)])
+            writer.add_event(Event(wall_time=began, step=step, summary=summary))
+    writer.close()
+
+
+@pytest.mark.parametrize("seeds", [(0, 1), (3, 3)])
+def test_hparams_of_several_trials_in_one_folder_are_runs_each_and_of_a_restart_one(seeds, tmp_path):
+    """`add_hparams` in a loop with one writer, as PyTorch's page has it, writes a folder for each call."""
     for at, seed in enumerate(seeds):
-        writer = EventFileWriter(str(tmp_path / f"study/1795660970.{at + 1}"))
-        value = Summary(value=[Summary.Value(tag="hparam/loss", simple_value=at + 0.5)])
-        for summary in (hparams_pb({"seed": seed, "lr": 0.5}), value):
-            writer.add_event(Event(wall_time=1795660970 + at, summary=summary))
-        writer.close()
+        folder = tmp_path / f"study/1795660970.{at + 1}"
+        write_events(folder, 1795660970 + at, {"seed": seed, "lr": 0.5}, ("hparam/loss", {0: at + 0.5}))
     runs, problems = read(tensorboard, tmp_path)
     assert problems == []
     found = {name: (run.config["seed"], course(run, "hparam/loss")) for name, run in runs.items()}
@@ -321,6 +331,28 @@ def test_hparams_of_several_trials_in_one_folder_are_runs_each_and_of_a_restart_
         assert found == {"study": (3, [(0, 1.5)])}
     else:
         assert found == {"study/1795660970.1": (0, [(0, 0.5)]), "study/1795660970.2": (1, [(0, 1.5)])}
+
+
+def test_a_log_with_curves_is_one_run_whatever_its_hparams(tmp_path):
+    """A run that was resumed with more epochs, as SummaryWriter leaves it."""
+    for at, epochs in enumerate((5, 10)):
+        began = 1795660970 + 10 * at
+        write_events(tmp_path / "run", began, ("loss", {step: 0.5 for step in range(5 * at, 5 * at + 5)}))
+        write_events(tmp_path / f"run/{began}.5", began + 5, {"epochs": epochs}, ("best", {0: at + 0.5}))
+    [run] = read(tensorboard, tmp_path)[0].values()
+    assert [step for step, _ in course(run, "loss")] == list(range(10))
+    assert (run.config, course(run, "best")) == ({"epochs": 10}, [(0, 1.5)])
+
+
+def test_a_restart_of_the_trainer_is_one_run_though_its_settings_name_its_folder(tmp_path):
+    shutil.copytree(WRITTEN / "trainer/base/seed_0/runs", tmp_path / "run/runs")
+    [first] = (tmp_path / "run/runs").iterdir()
+    again = shutil.copytree(first, first.with_name("Nov22_13-59-15_vm"))
+    for at, folder in enumerate((first, again)):
+        write_events(folder / f"179535235{at}.5", 1795352350 + at, {"seed": 0, "logging_dir": folder.name})
+    runs, problems = read(tensorboard, tmp_path)
+    assert (sorted(runs), problems) == (["run"], [])
+    assert len(course(runs["run"], "train/loss")) == 4
 
 
 def test_a_torn_and_a_flipped_event_file(tmp_path):
