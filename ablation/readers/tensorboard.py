@@ -46,18 +46,18 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             problem(f"{folder}: its event files hold no event")
             continue
         parts.sort(key=lambda part: (part.first, part.last, part.file.name))
-        trials = [part for part in parts if _TIME_STAMP.fullmatch(part.file.parent.name)]
-        several = len({str(part.config) for part in trials}) > 1
-        several = several and not any(part.values for part in parts if part not in trials)
-        for place, own in [(part.file.parent, [part]) for part in trials] if several else [(folder, parts)]:
-            config: dict[str, Any] = {}
-            for part in own:
-                config |= part.config
+        trials: dict[Path, list[_Part]] = {}
+        for part in parts:
+            if _TIME_STAMP.fullmatch(part.file.parent.name):
+                trials.setdefault(part.file.parent, []).append(part)
+        several = len({str(_config(own)) for own in trials.values()}) > 1
+        several = several and not any(part.values for part in parts if part.file.parent not in trials)
+        for place, own in (trials if several else {folder: parts}).items():
             yield ImportedRun(
                 source=place,
                 id="events",
                 name=name_below(root, place),
-                config=config,
+                config=_config(own),
                 started=datetime.fromtimestamp(own[0].first or 0.0, UTC).isoformat(timespec="seconds"),
                 metrics=metric_table(_joined(own)),
             )
@@ -90,6 +90,10 @@ class _Part:
     values: list[tuple[int, str, float]] = field(default_factory=list)
     starts: dict[str, int] = field(default_factory=dict)  # per tag, its first step
     config: dict[str, Any] = field(default_factory=dict)
+
+
+def _config(parts: Iterable[_Part]) -> dict[str, Any]:
+    return {key: value for part in parts for key, value in part.config.items()}
 
 
 def _joined(parts: Iterable[_Part]) -> Iterable[tuple[int, str, float]]:

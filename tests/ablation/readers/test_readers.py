@@ -355,6 +355,17 @@ def test_a_restart_of_the_trainer_is_one_run_though_its_settings_name_its_folder
     assert len(course(runs["run"], "train/loss")) == 4
 
 
+def test_two_files_of_one_call_of_add_hparams_are_one_run(tmp_path):
+    for at in (0, 1, 2):
+        write_events(tmp_path / f"study/1795660970.{at // 2}", at, {"seed": at // 2}, (f"loss{at}", {0: 0.5}))
+    runs, _ = read(tensorboard, tmp_path)
+    assert {name: set(run.metrics["name"].to_pylist()) for name, run in runs.items()} == {
+        "study/1795660970.0": {"loss0", "loss1"},
+        "study/1795660970.1": {"loss2"},
+    }
+    assert len(list(tensorboard.read(tmp_path, print))) == 2
+
+
 def test_a_torn_and_a_flipped_event_file(tmp_path):
     shutil.copytree(WRITTEN / "tensorboard/lr_0.1/seed_0", tmp_path / "torn")
     [file, again] = sorted((tmp_path / "torn").iterdir())
