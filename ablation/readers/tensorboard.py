@@ -37,9 +37,10 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     files = sorted(file for file in path.rglob(_PATTERN) if file.is_file()) if path.is_dir() else [path]
     if not files or (path.is_file() and "tfevents" not in path.name):
         raise ConfigError(path, "", None, "holds no event file", "name a folder with files *tfevents*, or one above")
+    of_trainer = {file.parent.parent for file in files if _is_of_trainer(file)}
     runs: dict[Path, list[Path]] = {}
     for file in files:
-        runs.setdefault(_folder_of_run(file, root), []).append(file)
+        runs.setdefault(_folder_of_run(file, root, of_trainer), []).append(file)
     for folder, found in runs.items():
         parts = [part for file in found if (part := _read_file(file, problem)).first is not None]
         if not parts:
@@ -63,21 +64,21 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             )
 
 
-def _folder_of_run(file: Path, root: Path) -> Path:
+def _folder_of_run(file: Path, root: Path, of_trainer: set[Path]) -> Path:
     folder = file.parent
     if _TIME_STAMP.fullmatch(folder.name) and folder != root:
         folder = folder.parent
-    named = _START_OF_TRAINER.fullmatch(folder.name) and folder.parent.name == "runs" and folder != root
-    return folder.parent.parent if named and _is_of_trainer(folder) else folder
+    if folder.parent in of_trainer and folder != root and _START_OF_TRAINER.fullmatch(folder.name):
+        folder = folder.parent.parent
+    return folder
 
 
-def _is_of_trainer(folder: Path) -> bool:
-    """Whether a log there begins with the Trainer's settings: torch's SummaryWriter calls its folders the same."""
-    for file in filter(Path.is_file, folder.glob(_PATTERN)):
-        with file.open("rb") as log:
-            if b"args/text_summary" in log.read(1000):
-                return True
-    return False
+def _is_of_trainer(file: Path) -> bool:
+    """Whether a log `runs/<date>_<host>/*` begins with the Trainer's settings; torch's SummaryWriter's does not."""
+    if not _START_OF_TRAINER.fullmatch(file.parent.name) or file.parent.parent.name != "runs":
+        return False
+    with regular(file).open("rb") as log:
+        return b"args/text_summary" in log.read(1000)
 
 
 @dataclass

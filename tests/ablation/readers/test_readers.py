@@ -366,6 +366,15 @@ def test_two_files_of_one_call_of_add_hparams_are_one_run(tmp_path):
     assert len(list(tensorboard.read(tmp_path, print))) == 2
 
 
+def test_an_evaluation_of_the_trainer_that_logs_no_settings_belongs_to_its_run(tmp_path):
+    shutil.copytree(WRITTEN / "trainer/base/seed_0/runs", tmp_path / "run/runs")
+    write_events(tmp_path / "run/runs/Nov22_13-59-15_vm", 1795355955, ("eval/loss", {9: 0.5}))
+    runs, problems = read(tensorboard, tmp_path)
+    assert (sorted(runs), problems) == (["run"], [])
+    assert course(runs["run"], "eval/loss")[-1] == (9, 0.5)
+    assert len(course(runs["run"], "train/loss")) == 4
+
+
 def test_a_torn_and_a_flipped_event_file(tmp_path):
     shutil.copytree(WRITTEN / "tensorboard/lr_0.1/seed_0", tmp_path / "torn")
     [file, again] = sorted((tmp_path / "torn").iterdir())
