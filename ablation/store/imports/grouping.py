@@ -38,7 +38,7 @@ _COMPUTED_FROM = {  # by the Trainer and TRL
     "generation_batch_size": "steps_per_generation",
 }
 _SEED_IN_NAME = re.compile(r"(?:(?<=[-_./ ])|^)(?:seed|s)[-_=]?(\d+)(?=$|[-_./ ])", re.IGNORECASE)
-_START_IN_NAME = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_[^_/]+_(?=.)")  # date and host, of torch's SummaryWriter
+_START_IN_NAME = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_(?=[^/]*_)")  # SummaryWriter: <date>_<host><comment>
 _LONGEST = 60
 
 
@@ -178,7 +178,7 @@ def _by_rule(run: Record, rule: str, where: str) -> str:
 
 
 def _stem(run: Record, seed: int | None) -> str:
-    """Return the name of a run without its seed and start."""
+    """Return the name of a run without its seed, and without its date if a comment follows."""
     name = _START_IN_NAME.sub("", run.name)
     tokens = [match for match in _SEED_IN_NAME.finditer(name) if seed is not None and int(match[1]) == seed]
     name = name[: tokens[-1].start()] + name[tokens[-1].end() :] if tokens else name

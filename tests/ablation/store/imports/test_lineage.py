@@ -67,10 +67,13 @@ def test_systematic_names_tell_variants_apart_that_no_configuration_does():
     assert "tells no configuration" in variants["new"].why
 
 
-def test_date_and_host_that_summary_writer_puts_before_a_comment_name_no_variant():
+def test_the_date_that_summary_writer_puts_before_a_host_with_a_comment_names_no_variant():
     starts = [f"runs/Nov26_02-42-{at}_host" for at in (50, 51, 52, 53)]
     _, placed = place([record(f"{start}_lr{at // 2}_s{at % 2}") for at, start in enumerate(starts)])
-    assert placed == [("runs-lr0", 0), ("runs-lr0", 1), ("runs-lr1", 0), ("runs-lr1", 1)]
+    assert placed == [("runs-host_lr0", 0), ("runs-host_lr0", 1), ("runs-host_lr1", 0), ("runs-host_lr1", 1)]
+    comments = ("adam_s0", "adam_s1", "sgd_s2", "sgd_s3")
+    _, placed = place([record(f"{start}{comment}") for start, comment in zip(starts, comments, strict=True)])
+    assert placed == [("runs-hostadam", 0), ("runs-hostadam", 1), ("runs-hostsgd", 2), ("runs-hostsgd", 3)]
     runs = [record(f"{start}_x{at}", {"lr": at // 2, "seed": at % 2}) for at, start in enumerate(starts)]
     assert place(runs)[1] == [("root", 0), ("root", 1), ("lr-1", 0), ("lr-1", 1)]
     assert len(place([record(start, seed=0) for start in starts])[0]) == 4
