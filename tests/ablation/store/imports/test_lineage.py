@@ -59,6 +59,14 @@ def test_what_the_trainer_and_trl_compute_from_a_setting_is_no_change_of_its_own
     assert run.resolved == {"train_batch_size": 8}
 
 
+@pytest.mark.parametrize(("key", "alone"), [("train_batch_size", 2), ("generation_batch_size", 8)])
+def test_a_batch_size_that_devices_multiply_is_a_change(key, alone):
+    """Their number is in no other setting."""
+    given = {"per_device_train_batch_size": 2, "steps_per_generation": 4, "gradient_accumulation_steps": 4}
+    runs = [record(f"run{at}", given | {key: alone * at, "seed": 0}, started=f"2026-01-0{at}") for at in (1, 4)]
+    assert place(runs)[1] == [("root", 0), (f"{key}-{alone * 4}", 0)]
+
+
 def test_systematic_names_tell_variants_apart_that_no_configuration_does():
     variants, placed = place([record(f"{name}/seed_{s}") for name in ("new", "base") for s in (3, 4)])
     assert placed == [("new", 3), ("new", 4), ("base", 3), ("base", 4)]
