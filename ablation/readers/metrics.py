@@ -4,6 +4,7 @@ Empty cells and nulls are skipped. A table without steps has one value of each m
 names, {"step": "iteration"}; if `values` is given, only these columns hold metrics.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 from ablation.contract.errors import ConfigError
 from ablation.readers.run import ImportedRun, Problem, as_text, metric_table
 from ablation.readers.tabular import NOTHING, file_at, number, points, renamed
+
+_A_STEP = re.compile(r"epoch|iteration|iter|step|.*_step", re.IGNORECASE)
+_REMEDY = "write a step in each row"
 
 
 def read(
@@ -23,12 +27,16 @@ def read(
     def refuse(names: Mapping[str, str], line: int, column: str, cell: Any) -> None:
         if column == "step":
             said = "is not a whole number of 64 bits"
-            raise ConfigError(file, f"line {line}: step", cell, said, "write one in each row")
+            raise ConfigError(file, f"line {line}: step", cell, said, _REMEDY)
         remedy = "write a number, or leave the cell empty"
         raise ConfigError(file, f"line {line}: {as_text(names[column])}", cell, "is not a number", remedy)
 
     rows = list(renamed(file, columns, values))
     if stepless := not any("step" in row for _, row in rows):
+        other = next((name for _, row in rows for name in row if _A_STEP.fullmatch(name) and name not in values), None)
+        if other is not None:
+            remedy = f"if {as_text(other)} is the step: `metrics: {{path: {file.name}, step: {as_text(other)}}}`"
+            raise ConfigError(file, "step", None, "is missing", remedy)
         rows = [(line, {"step": 0} | row) for line, row in rows]
     numbers = {name for _, row in rows for name, cell in row.items() if number(cell) is not None} - {"step", ""}
     words = sorted({as_text(name) for _, row in rows for name in row} - numbers - {"step", "name", "value", ""})
@@ -41,5 +49,5 @@ def read(
         found += points([(line, row)], "step", names, partial(refuse, names))
     if stepless and len({name for _, name, _ in found}) < len(found):
         said = "is missing, and a metric has several values"
-        raise ConfigError(file, "step", None, said, "write one in each row")
+        raise ConfigError(file, "step", None, said, _REMEDY)
     yield ImportedRun(source=file, id=file.name, name=file.stem, metrics=metric_table(found))
