@@ -36,7 +36,7 @@ FORMATS = {
         ("collect",),
         "metrics of any program",
         "`metrics.csv`, `.jsonl`, `.parquet`",
-        "`step,name,value`, or `step` and a column for each metric; no step: final values",
+        "`step,name,value`, or `step` and a column for each metric; without steps, final values",
     ),
     "lm_eval": Format(
         ("compare", "collect"),
@@ -113,7 +113,7 @@ FORMATS = {
     "trackio": Format(
         ("import", "collect"),
         "SQLite files",
-        "a project's `.db`, or their folder, `~/.cache/huggingface/trackio`",
+        "a project's `.db`, or the folder of these files, `~/.cache/huggingface/trackio`",
         "numeric metrics, configuration",
     ),
     "neptune": Format(
