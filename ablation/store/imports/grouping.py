@@ -1,7 +1,6 @@
 """Which runs are seeds of one variant: as `study.yaml` says, by a rule, or by the configuration without the seed."""
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,12 +31,6 @@ _NO_CHANGE |= {
     "rollout_data_dir",
     "resume_from_checkpoint",
     "trackio_space_id",
-}
-_PRODUCT_OF = {  # by default and on one device, in the Trainer and TRL
-    "train_batch_size": ("per_device_train_batch_size",),
-    "eval_batch_size": ("per_device_eval_batch_size",),
-    "steps_per_generation": ("gradient_accumulation_steps",),
-    "generation_batch_size": ("per_device_train_batch_size", "steps_per_generation"),
 }
 _SEED_IN_NAME = re.compile(r"(?:(?<=[-_./ ])|^)(?:seed|s)[-_=]?(\d+)(?=$|[-_./ ])", re.IGNORECASE)
 _START_IN_NAME = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_(?=[^/]*_)")  # SummaryWriter: <date>_<host><comment>
@@ -116,20 +109,13 @@ def _group_in_name(run: Record, rule: str, where: str) -> str | None:
 
 def _leaves(run: Record, study: ImportFile) -> dict[str, Any]:
     ignored, seed = study.runs.ignore, study.runs.seed
-    leaves = dict(dotted.leaves(run.config))
     return {
         key: value
-        for key, value in leaves.items()
-        if not _is_product(key, leaves)
-        and key.rpartition(".")[2].lower() not in _NO_CHANGE
+        for key, value in dotted.leaves(run.config)
+        if key.rpartition(".")[2].lower() not in _NO_CHANGE
         and key != seed
         and not any(dotted.covers(i, key) for i in ignored)
     }
-
-
-def _is_product(key: str, leaves: Mapping[str, Any]) -> bool:
-    parts: list[Any] = [leaves.get(part) for part in _PRODUCT_OF.get(key, ())]
-    return bool(parts) and all(isinstance(part, int) for part in parts) and leaves[key] == math.prod(parts)
 
 
 def _named(

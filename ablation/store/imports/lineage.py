@@ -5,6 +5,7 @@ the one from which its configuration differs least.
 """
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,13 @@ from ablation.plan.plan_file import PlannedVariant
 from ablation.store.imports.grouping import Group, group_runs, safe_name
 from ablation.store.imports.stored import Record
 from ablation.store.imports.study_file import ImportFile
+
+_PRODUCT_OF = {  # by default and on one device, in the Trainer and TRL
+    "train_batch_size": ("per_device_train_batch_size",),
+    "eval_batch_size": ("per_device_eval_batch_size",),
+    "steps_per_generation": ("gradient_accumulation_steps",),
+    "generation_batch_size": ("per_device_train_batch_size", "steps_per_generation"),
+}
 
 _ROOTS = ("base", "baseline", "control", "reference", "root")
 
@@ -116,7 +124,7 @@ def _nearest(groups: list[Group]) -> list[tuple[Group, Group | None]]:
 
 def _codes(groups: Sequence[Group]) -> NDArray[np.int64]:
     """Return a row for each group and a column for each key: equal numbers where values are equal, 0 where absent."""
-    keys = sorted({key for group in groups for key in group.leaves})
+    keys = sorted({key for group in groups for key in group.leaves if not _is_product(key, group.leaves)})
     codes = np.zeros((len(groups), len(keys)), np.int64)
     for column, key in enumerate(keys):
         known: dict[Any, int] = {}
@@ -129,7 +137,15 @@ def _codes(groups: Sequence[Group]) -> NDArray[np.int64]:
 
 
 def _differs(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    if _is_product(key, a) and _is_product(key, b):
+        return False
     return (key in a) != (key in b) or a.get(key) != b.get(key)
+
+
+def _is_product(key: str, leaves: Mapping[str, Any]) -> bool:
+    """Whether the value only says again what others do; a number of devices, which stands nowhere else, is news."""
+    parts: list[Any] = [leaves.get(part) for part in _PRODUCT_OF.get(key, ())]
+    return bool(parts) and all(isinstance(part, int) for part in parts) and leaves.get(key) == math.prod(parts)
 
 
 def _by_changes(group: Group, parent: Group | None) -> str:

@@ -45,13 +45,16 @@ def test_runs_with_names_that_say_nothing_are_grouped_by_configuration_without_t
 
 def test_what_the_trainer_and_trl_compute_from_a_setting_is_no_change_of_its_own():
     def settings(**changed):
-        given = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, **changed}
+        given = {"per_device_train_batch_size": 8, "per_device_eval_batch_size": 8, "gradient_accumulation_steps": 1}
+        given |= changed
         steps = given.setdefault("steps_per_generation", given["gradient_accumulation_steps"])
         batch = given["per_device_train_batch_size"]
-        return given | {"train_batch_size": batch, "generation_batch_size": batch * steps}
+        computed = {"train_batch_size": batch, "eval_batch_size": given["per_device_eval_batch_size"]}
+        return given | computed | {"generation_batch_size": batch * steps}
 
     changes = [{}, {"per_device_train_batch_size": 16}, {"gradient_accumulation_steps": 2}, {"steps_per_generation": 4}]
-    names = ["base", "batch", "accumulated", "generated"]
+    changes.append({"per_device_eval_batch_size": 2})
+    names = ["base", "batch", "accumulated", "generated", "evaluated"]
     runs = [record(f"{name}-s0", settings(**change)) for name, change in zip(names, changes, strict=True)]
     variants, _ = place(runs, *(f"parents.{name}=base" for name in names[1:]))
     assert [variants[name].factors for name in names] == [tuple(change) for change in changes]
@@ -64,7 +67,16 @@ def test_a_batch_size_that_devices_multiply_is_a_change(key, alone):
     """Their number is in no other setting."""
     given = {"per_device_train_batch_size": 2, "steps_per_generation": 4, "gradient_accumulation_steps": 4}
     runs = [record(f"run{at}", given | {key: alone * at, "seed": 0}, started=f"2026-01-0{at}") for at in (1, 4)]
-    assert place(runs)[1] == [("root", 0), (f"{key}-{alone * 4}", 0)]
+    variants, placed = place(runs)
+    assert placed == [("root", 0), (f"{key}-{alone * 4}", 0)]
+    [change] = variants[f"{key}-{alone * 4}"].changes
+    assert (change.key, change.old, change.new) == (key, alone, alone * 4)
+
+
+def test_the_same_batch_on_more_devices_is_one_change():
+    arms = [{"per_device_train_batch_size": each, "train_batch_size": 8, "seed": 0} for each in (8, 4)]
+    variants, _ = place([record(f"run{at}", arm, started=f"2026-01-0{at + 1}") for at, arm in enumerate(arms)])
+    assert [variant.factors for variant in variants.values()] == [(), ("per_device_train_batch_size",)]
 
 
 def test_systematic_names_tell_variants_apart_that_no_configuration_does():
