@@ -33,8 +33,8 @@ def read(
 
     rows = list(renamed(file, columns, values))
     if stepless := not any("step" in row for _, row in rows):
-        other = next((name for _, row in rows for name in row if _A_STEP.fullmatch(name) and name not in values), None)
-        if other is not None:
+        other = next((name for _, row in rows for name in row if _A_STEP.fullmatch(name)), None)
+        if other is not None and not values:
             remedy = f"if {as_text(other)} is the step: `metrics: {{path: {file.name}, step: {as_text(other)}}}`"
             raise ConfigError(file, "step", None, "is missing", remedy)
         rows = [(line, {"step": 0} | row) for line, row in rows]
@@ -48,6 +48,5 @@ def read(
         names = {"value": str(row["name"])} if "name" in row and "value" in row and not values else wide
         found += points([(line, row)], "step", names, partial(refuse, names))
     if stepless and len({name for _, name, _ in found}) < len(found):
-        said = "is missing, and a metric has several values"
-        raise ConfigError(file, "step", None, said, _REMEDY)
+        raise ConfigError(file, "step", None, "is missing, and a metric has several values", _REMEDY)
     yield ImportedRun(source=file, id=file.name, name=file.stem, metrics=metric_table(found))

@@ -52,7 +52,10 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             if _TIME_STAMP.fullmatch(part.file.parent.name):
                 trials.setdefault(part.file.parent, []).append(part)
         several = len({str(_config(own)) for own in trials.values()}) > 1
-        several = several and not any(part.values for part in parts if part.file.parent not in trials)
+        if several and any(part.values for part in parts if part.file.parent not in trials):
+            several = False
+            if len({place.parent for place in trials}) < len(trials):  # not of restarts of the Trainer
+                problem(f"{folder}: has curves, so its {len(trials)} add_hparams are one run; the last settings count")
         for place, own in (trials if several else {folder: parts}).items():
             yield ImportedRun(
                 source=place,
@@ -78,7 +81,7 @@ def _is_of_trainer(file: Path) -> bool:
     if not _START_OF_TRAINER.fullmatch(file.parent.name) or file.parent.parent.name != "runs":
         return False
     with regular(file).open("rb") as log:
-        return b"args/text_summary" in log.read(1000)
+        return b"args/text_summary" in log.read(1 << 16)
 
 
 @dataclass

@@ -159,6 +159,11 @@ def test_final_metrics_need_no_step(tmp_path, text):
     assert collected(tmp_path, {"reader": "metrics"})[0] == {(0, "test/all/value"): 0.9, (0, "test/all/f1"): 0.8}
 
 
+def test_final_metrics_that_are_named_need_no_step_either(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 2.98, "eval_loss": 0.5}\n')
+    assert collected(tmp_path, {"reader": "metrics", "values": ["eval_loss"]})[0] == {(0, "eval_loss"): 0.5}
+
+
 def test_the_last_evaluation_of_a_training(tmp_path):
     write(tmp_path / "log.jsonl", [{"step": step, "data": {"reward": step}} for step in (5, 10)])
     for step in (5, 10):
@@ -212,6 +217,7 @@ def test_several_runs_are_no_stage(tmp_path):
         ("metrics.csv", "Step,loss\n100,0.5\n", "if Step is the step: "),
         ("metrics.jsonl", '{"global_step": 500, "loss": 0.5}\n', "{path: metrics.jsonl, step: global_step}"),
         ("metrics.csv", "epoch,loss\n3,0.5\n4,0.4\n", "if epoch is the step: "),
+        ("metrics.csv", "Iteration,loss\n3,0.5\n", "if Iteration is the step: "),
         (
             "metrics.csv",
             "step,loss\n,1\n",

@@ -33,7 +33,8 @@ _NO_CHANGE |= {
     "trackio_space_id",
 }
 _SEED_IN_NAME = re.compile(r"(?:(?<=[-_./ ])|^)(?:seed|s)[-_=]?(\d+)(?=$|[-_./ ])", re.IGNORECASE)
-_START_IN_NAME = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_(?=[^/]*_)")  # SummaryWriter: <date>_<host><comment>
+# SummaryWriter's <date>_<host><comment>; without a comment the date is all that tells two runs apart.
+_START_IN_NAME = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_(?=[^/]*(?:_|[-.]s(?:eed)?[-=]?\d))")
 _LONGEST = 60
 
 

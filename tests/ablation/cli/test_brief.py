@@ -54,7 +54,7 @@ def test_the_report_has_judged_already(tmp_path, said, judged):
     second = said("verdicts", "two", "--brief")
     assert judged == [None, "two"]
     assert before.endswith(second)
-    said("report")
+    assert "reports/index.html" in said("report")
     assert (said("verdicts", "--brief"), said("verdicts", "two", "--brief")) == (before, second)
     assert judged == [None, "two"]
     said("verdicts", "onne", "--brief", status=2)

@@ -169,11 +169,12 @@ def test_sql_reads_stdin_and_refuses_to_write(results, capsys, monkeypatch):
 def test_tensorboard_is_started_on_event_files(results, capsys, tmp_path, monkeypatch):
     simulate(results, [Study(seeds=1, variants=1)])
     started = []
-    board = SimpleNamespace(wait=lambda seconds=None: 0, terminate=lambda: None)
+    board = SimpleNamespace(wait=lambda seconds=None: 0, terminate=lambda: started.append("ended"))
     monkeypatch.setattr("subprocess.Popen", lambda command: started.append(command) or board)
     out = output(capsys, "tensorboard", "toy", "--results", results, "--to", tmp_path / "board")
     assert out.strip() == "2 stages; stop with Ctrl-C"
     assert started[0][1:3] == ["--logdir", f"{tmp_path}/board/toy"]
+    assert started[1:] == ["ended"]
     assert len(list((tmp_path / "board").glob("toy/v0/seed 0/*/events.out.tfevents.*"))) == 2
     assert "it is not in the plan" in refused(capsys, "tensorboard", "tyo", "--results", results)
 
@@ -240,7 +241,7 @@ def test_publish_writes_a_static_space_and_keeps_its_readme(tmp_path, capsys):
     said = output(capsys, "publish", "--results", results, folder)
     front = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
     assert (front["sdk"], front["app_file"], front["title"]) == ("static", "index.html", "toy")
-    assert "<html" in (folder / "index.html").read_text()
+    assert (folder / "index.html").read_text().startswith("<!doctype html>")
     assert f"hf upload USER/SPACE {folder} . --repo-type space" in said
     (folder / "README.md").write_text("mine")
     output(capsys, "publish", "--results", results, folder)

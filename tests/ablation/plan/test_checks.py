@@ -58,7 +58,8 @@ def test_what_is_not_selected_or_has_ended_is_not_refused(toy):
         ("device_memory=48", "gad.seqkd (seqkd) needs"),
     ],
 )
-def test_validate_says_what_will_be_refused(given, refused, capsys):
+def test_validate_says_what_will_be_refused(given, refused, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
     words = ["--config", "studies=gad", "--config", given, "--scale", "paper"]
     assert f"will be refused: {refused}" in output(capsys, "validate", *words)
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace as Some
 
 import pytest
 
+from ablation.cli.parser import build_parser
 from ablation.contract.errors import TrackerError
 from ablation.plan.jobs import Jobs
 from ablation.plan.start import _holding, end_within
@@ -102,3 +103,15 @@ def test_the_handler_of_sigterm_does_not_wait_in_the_main_thread():
     end_within(1e8, Scheduler)
     Scheduler().exit_gracefully(15, None)
     assert called.wait(10)
+
+
+def test_what_is_run_after_an_error_is_a_command_of_ours(toy, monkeypatch):
+    """Its failure stops nothing and so would be seen by nobody."""
+    ran: list[list[str]] = []
+    monkeypatch.setattr("ablation.plan.jobs.subprocess.run", lambda words, check: ran.append(words))
+    monkeypatch.setattr("ablation.plan.jobs.atexit.register", lambda *_: None)
+    jobs = jobs_of(toy)
+    jobs.render_what_is_there()
+    parsed = [build_parser().parse_args(words[3:]) for words in ran]
+    assert [words[3] for words in ran] == ["collect", "tables", "figures", "report"]
+    assert {str(each.results) for each in parsed} == {str(jobs.plan.settings.results)}

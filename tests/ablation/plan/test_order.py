@@ -2,7 +2,6 @@
 
 import subprocess
 from graphlib import TopologicalSorter
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,7 @@ from ablation.plan.retry import states_of
 from ablation.plan.start import follow, parts
 from tests.ablation.plan.commands import build
 from tests.ablation.toy_study import STUDY
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.repository import ROOT
 
 
 def plan_of(toy, **overrides):

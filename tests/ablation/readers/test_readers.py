@@ -339,7 +339,9 @@ def test_a_log_with_curves_is_one_run_whatever_its_hparams(tmp_path):
         began = 1795660970 + 10 * at
         write_events(tmp_path / "run", began, ("loss", {step: 0.5 for step in range(5 * at, 5 * at + 5)}))
         write_events(tmp_path / f"run/{began}.5", began + 5, {"epochs": epochs}, ("best", {0: at + 0.5}))
-    [run] = read(tensorboard, tmp_path)[0].values()
+    runs, problems = read(tensorboard, tmp_path)
+    [run] = runs.values()
+    assert "has curves, so its 2 add_hparams are one run" in problems[0]
     assert [step for step, _ in course(run, "loss")] == list(range(10))
     assert (run.config, course(run, "best")) == ({"epochs": 10}, [(0, 1.5)])
 

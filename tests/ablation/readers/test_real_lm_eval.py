@@ -125,7 +125,7 @@ def test_rows_for_faults_have_the_columns_of_real_ones(runs):
     assert [len(made[k]) for k in lm_eval._HASHES] == [len(real[k]) for k in lm_eval._HASHES]
 
 
-def test_two_prompts_are_refused_unless_they_are_what_is_read(runs, capsys):
+def test_two_prompts_are_refused_unless_they_are_what_is_compared(runs, capsys):
     words = [str(runs / "base"), "--with", str(runs / "new"), "--tasks", "openbook"]
     said = refused(capsys, "compare", *words)
     assert "the prompt of" in said

@@ -184,11 +184,11 @@ def test_the_threshold_counts_rewards_and_not_right_answers(folders, tmp_path):
     assert metrics["grpo/trained_queries"] == pytest.approx(share)
 
 
-def test_the_weights_of_rce_may_be_ranks(folders, tmp_path):
+def test_the_weights_of_rce_may_be_positions(folders, tmp_path):
     once = {"epochs": 1, "batch_size": 64}  # one step, at the last temperature
     by_reward, _ = run("rce", config(rce=once), dict(folders), tmp_path / "reward")
-    by_rank, metrics = run("rce", config(rce={**once, "weights": "position"}), dict(folders), tmp_path / "rank")
-    assert not torch.equal(weights(by_reward)["pointer.weight"], weights(by_rank)["pointer.weight"])
+    by_position, metrics = run("rce", config(rce={**once, "weights": "position"}), dict(folders), tmp_path / "position")
+    assert not torch.equal(weights(by_reward)["pointer.weight"], weights(by_position)["pointer.weight"])
     data = read_candidates(folders["candidates"])
     powers = [np.exp((rankdata(row, method="ordinal") - 1) / 7 / 0.5) for row in data.info_score.numpy()]
     expected = np.mean([power.max() / power.sum() for power in powers])

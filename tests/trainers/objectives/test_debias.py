@@ -111,3 +111,11 @@ def test_settings_of_the_grpo_loss_have_no_effect_at_weight_0():
     assert set(idle) == {f"grpo.{name}" for name in Grpo.model_fields} - {"grpo.weight"}
     assert part_names(DebiasConfig(grpo=Grpo(reward="balanced")), "train") == part_names(DebiasConfig(), "train") == {}
     assert DebiasConfig(grpo=Grpo(weight=0.1)).without_effect() == {}
+
+
+def test_the_curriculum_is_a_part_of_variants_that_have_one_and_of_no_others():
+    rewarded = {"grpo": {"weight": 0.1}}
+    adaptive = {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0, 1, 2]}
+    found = [part_names(DebiasConfig(**rewarded, **more), "train") for more in ({}, {"rcs": adaptive})]
+    assert found[1].keys() - found[0].keys() == {"rcs_alpha", "rcs_weight"}
+    assert found[0].items() <= found[1].items()

@@ -72,9 +72,10 @@ def test_the_same_seed_gives_the_same_puzzles():
 
 
 def test_too_many_puzzles_is_an_error_that_says_so(monkeypatch):
-    monkeypatch.setattr(knights_knaves, "_PATIENCE", 20)
-    with pytest.raises(ValueError, match="too few distinct puzzles"):
-        knights_knaves.create(KnightsKnaves()).splits({**SIZES, "dev": 10**6}, 0)
+    monkeypatch.setattr(knights_knaves, "_PATIENCE", 500)
+    monkeypatch.setattr(knights_knaves, "LETTERS", ("A", "B"))
+    with pytest.raises(ValueError, match="too few distinct puzzles with 2 people"):
+        knights_knaves.create(KnightsKnaves(people=2)).splits({**SIZES, "dev": 10**6}, 0)
 
 
 def test_careful_demonstrations_are_right_and_sloppy_ones_often_are_not():

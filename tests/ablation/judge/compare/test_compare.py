@@ -191,8 +191,7 @@ def test_two_times_five_seeds_of_ten_thousand_items_cost_little(tmp_path):
         "print(json.dumps([done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss, done.stdout, done.stderr]))"
     )
     command = [sys.executable, "-c", code, sys.executable, "-m", "ablation", *words]
-    root = ROOT
-    measured = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    measured = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     status, seconds, kilobytes, out, error = json.loads(measured.stdout)
     assert status == 0, error
     (found,) = json.loads(out)["rows"]

@@ -91,6 +91,8 @@ def test_the_date_that_summary_writer_puts_before_a_host_with_a_comment_names_no
     starts = [f"runs/Nov26_02-42-{at}_host" for at in (50, 51, 52, 53)]
     _, placed = place([record(f"{start}_lr{at // 2}_s{at % 2}") for at, start in enumerate(starts)])
     assert placed == [("runs-host_lr0", 0), ("runs-host_lr0", 1), ("runs-host_lr1", 0), ("runs-host_lr1", 1)]
+    _, placed = place([record(f"{start}-adam-s{at}") for at, start in enumerate(starts)])
+    assert placed == [("runs-host-adam", at) for at in range(4)]
     comments = ("adam_s0", "adam_s1", "sgd_s2", "sgd_s3")
     _, placed = place([record(f"{start}{comment}") for start, comment in zip(starts, comments, strict=True)])
     assert placed == [("runs-hostadam", 0), ("runs-hostadam", 1), ("runs-hostsgd", 2), ("runs-hostsgd", 3)]
