@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import listed
+from ablation.contract.reading import listed, one_line
 
 _Each = TypeVar("_Each", bound=Hashable)
 RESERVED_KEYS = ("extends", "why", "gpu", "between")  # of a variant file; no config model may have them
@@ -24,7 +24,7 @@ def is_safe_name(name: str) -> bool:
 
 def suggest(name: str, known: Iterable[object]) -> str:
     """Return the remedy for an unknown name: the close match if there is one, and what is known."""
-    names = [str(other) for other in known]
+    names = [one_line(other, 200) for other in known]
     close = difflib.get_close_matches(str(name)[:200], names, n=1)  # of a very long one it would take minutes
     return (f"did you mean {close[0]!r}? " if close else "") + f"known: {listed(names, 25) or 'none'}"
 

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ablation.contract.errors import ConfigError
+from ablation.contract.reading import one_line
 from ablation.readers import tabular
 from ablation.readers.sheet import (
     REPEATED,
@@ -91,7 +92,7 @@ def columns_of(path: Path, value: str = "value", item: str = "item") -> list[str
     columns = list(tabular.query(path, f"SELECT * FROM {_SCANS[path.suffix]} LIMIT 0"))
     for option, column in (("item", item), ("metric", value)):
         if column not in columns:
-            problem = f"has no column {column!r}, only {', '.join(columns) or 'none'}"
+            problem = f"has no column {column!r}, only {one_line(', '.join(columns), 200) or 'none'}"
             remedy = "a plain table has item, value and optionally seed, subset, cluster, sample"
             remedy += f"; --{option} names another column"
             raise ConfigError(path, "", None, problem, remedy)

@@ -75,6 +75,7 @@ def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
     ("text", "words"),
     [
         ("item,score\na,1\n", "has no column 'value', only item, score"),
+        (f"item,{'x' * 6000}\na,1\n", f"only item, {'x' * 193}…"),
         ("item,value\na,1\na,0\n", "stands 2 times"),
         ("item,value\na,1\nb,nan\n", "item b has no finite value"),
         ("item,value\na,1\nb,\n", "item b has no finite value"),
