@@ -47,16 +47,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             problem(f"{folder}: its event files hold no event")
             continue
         parts.sort(key=lambda part: (part.first, part.last, part.file.name))
-        trials: dict[Path, list[_Part]] = {}
-        for part in parts:
-            if _TIME_STAMP.fullmatch(part.file.parent.name):
-                trials.setdefault(part.file.parent, []).append(part)
-        several = len({str(_config(own)) for own in trials.values()}) > 1
-        if several and any(part.values for part in parts if part.file.parent not in trials):
-            several = False
-            if len({place.parent for place in trials}) < len(trials):  # not of restarts of the Trainer
-                problem(f"{folder}: has curves, so its {len(trials)} add_hparams are one run; the last settings count")
-        for place, own in (trials if several else {folder: parts}).items():
+        for place, own in _runs_of(folder, parts, problem).items():
             yield ImportedRun(
                 source=place,
                 id="events",
@@ -65,6 +56,21 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
                 started=datetime.fromtimestamp(own[0].first or 0.0, UTC).isoformat(timespec="seconds"),
                 metrics=metric_table(_joined(own)),
             )
+
+
+def _runs_of(folder: Path, parts: list["_Part"], problem: Problem) -> dict[Path, list["_Part"]]:
+    """Return the runs of a log: its calls of `add_hparams` if they differ and it has no curves, else itself."""
+    calls: dict[Path, list[_Part]] = {}
+    for part in parts:
+        if _TIME_STAMP.fullmatch(part.file.parent.name):
+            calls.setdefault(part.file.parent, []).append(part)
+    if len({str(_config(own)) for own in calls.values()}) < 2:
+        return {folder: parts}
+    if not any(part.values for part in parts if part.file.parent not in calls):
+        return calls
+    if len({place.parent for place in calls}) < len(calls):  # else each is of another start of the Trainer
+        problem(f"{folder}: has curves, so its {len(calls)} add_hparams are one run; the last settings count")
+    return {folder: parts}
 
 
 def _folder_of_run(file: Path, root: Path, of_trainer: set[Path]) -> Path:

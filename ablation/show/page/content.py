@@ -119,6 +119,7 @@ def study_page(
         planned=counts.total(),
         ended_well=sum(counts[state] for state in ENDED_WELL),
         seeds=sorted({seed for row in states.values() for seed in row}),
+        one_seed=seeds[-1] == 1,
         seeds_per_variant=plural(seeds[-1], "seed") if seeds[0] == seeds[-1] else f"{seeds[0]} to {seeds[-1]} seeds",
         problems=problems(store, name),
         table=table,
