@@ -60,8 +60,7 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
     try:
         status = read_json(folder / name, _MAX_BYTES)
     except FileNotFoundError:
-        running = (folder / "progress.json").exists() and is_locked(folder)
-        return StageState("running" if running else "missing")
+        return StageState("running" if is_locked(folder) else "missing")
     except PermissionError:
         raise
     except (ValueError, OSError) as error:

@@ -1,6 +1,7 @@
 """`status` counts what is there, and its estimate is that of an independent hand computation."""
 
 import json
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -52,6 +53,13 @@ def test_the_grid_takes_the_median_of_each_kind_over_what_runs_now(results):
     # running: 2 x 30 s; to do: 2 x train 25 s, 4 x evaluate 7 s; two at a time
     assert left == pytest.approx((2 * 30 + 2 * 25 + 4 * 7) / 2)
     assert unknown == 0
+
+
+def test_a_stage_runs_before_it_has_said_how_far_it_is(results):
+    plan = simulate(results, [Study(seeds=1, variants=1, states={("v0", 0): "missing"})])
+    with locked(stage_dir(plan, "toy", "v0", 0, "train")):
+        text = describe(results, NOW)
+    assert re.search(r"running\n  toy.train  .*: starting\n", text)
 
 
 def test_a_grid_is_not_done_before_its_longest_stage(results):
