@@ -1,10 +1,5 @@
 """Chooses the edges that get more seeds: those most likely to be decided per device-hour, within a budget.
 
-predict(study, edges) -> {(child, parent): {look: chance}}      for the undecided edges, at each later look
-Prices.of_stages(stages)                        what one more seed of a variant costs, shared stages known
-choose(chances, taken, counts, prices, hours) -> offers     the chosen ones first
-table(offers) -> text
-
 The chance is predictive power (Spiegelhalter, Freedman and Blackburn, 1986, Controlled Clinical Trials 7, 8-17).
 Existing seeds stay in the mean, only new ones are random. What is assumed (docs/statistics.md, "More seeds until
 decided"): normal seeds, effects of the study's edges spread normally around 0, and for edges at a target no change of
@@ -19,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from ablation.contract.reading import duration
+from ablation.contract.reading import aligned, duration
 from ablation.judge.edges import Correction, Edge
 from ablation.judge.measurements import Measurements
 from ablation.judge.power import variance_ratios
@@ -172,15 +167,11 @@ class Prices:
         Variants that share a stage in the first seed share it in every seed. A stage's price is its mean over the seeds
         where it ran.
         """
-        first = stages.drop_duplicates(["variant", "stage"])
-        unit = {(row.variant, row.stage): str(row.key) for row in first.itertuples()}
-        units: dict[str, set[Unit]] = {}
-        for (variant, _), name in unit.items():
-            units.setdefault(variant, set()).add(name)
-        ran = stages[stages["hours"] > 0].drop_duplicates("key")
-        names = pd.Series([unit[row.variant, row.stage] for row in ran.itertuples()], index=ran.index, dtype=object)
-        hours = {str(name): float(mean) for name, mean in ran["hours"].groupby(names, sort=False).mean().items()}
-        return Prices(hours, {variant: frozenset(names) for variant, names in units.items()})
+        first = stages.drop_duplicates(["variant", "stage"])[["variant", "stage", "key"]]
+        named = stages.merge(first.rename(columns={"key": "unit"}), on=["variant", "stage"])
+        ran = named[named["hours"] > 0].drop_duplicates("key")
+        hours = ran.groupby("unit", sort=False)["hours"].mean().to_dict()
+        return Prices(hours, first.groupby("variant", sort=False)["key"].agg(frozenset).to_dict())
 
     def paid(self, counts: Mapping[str, int]) -> dict[Unit, int]:
         """Seeds that each unit has where the variants have `counts`."""
@@ -227,19 +218,34 @@ def choose(
     paid, left = prices.paid(counts), hours
     chosen: list[Offer] = []
     waiting = dict(chances)
-    while True:
-        offers = [_best(edge, waiting[edge], taken[edge], prices, paid, hours=left) for edge in waiting]
-        possible = [offer for offer in offers if offer is not None]
-        if not possible:
-            break
+
+    def offers(edge: tuple[str, str]) -> list[Offer]:
+        """One for each look."""
+        first = min(waiting[edge], default=0)
+        return [
+            Offer(*edge, taken[edge], look, first, chance, prices.missing(edge, look, paid))
+            for look, chance in waiting[edge].items()
+        ]
+
+    while possible := [
+        offer for edge in waiting for offer in offers(edge) if offer.chance >= LEAST_CHANCE and offer.hours <= left
+    ]:
         best = max(possible, key=_worth)
-        chosen.append(best)
+        chosen.append(replace(best, chosen=True))
         left -= best.hours
         del waiting[best.child, best.parent]
         for variant in (best.child, best.parent):
             for unit in prices.units.get(variant, ()):
                 paid[unit] = max(paid[unit], best.look)
-    return chosen + sorted(_left_out(waiting, taken, prices, paid), key=_worth, reverse=True)
+    left_out = []
+    for edge in waiting:
+        found = offers(edge) or [Offer(*edge, taken[edge], taken[edge], taken[edge], 0.0, 0.0, why_not="no look left")]
+        if likely := [offer for offer in found if offer.chance >= LEAST_CHANCE]:
+            left_out.append(replace(max(likely, key=_worth), why_not="beyond the budget"))
+        else:
+            most = max(found, key=lambda offer: (offer.chance, -offer.look))
+            left_out.append(replace(most, why_not=most.why_not or "more seeds do not decide it"))
+    return chosen + sorted(left_out, key=_worth, reverse=True)
 
 
 def seeds_wanted(offers: Iterable[Offer], counts: Mapping[str, int]) -> dict[str, int]:
@@ -264,50 +270,8 @@ def table(offers: Iterable[Offer]) -> str:
         seeds = f"{offer.seeds} -> {offer.look}"
         time = duration(3600 * offer.hours)
         rows.append((f"{offer.parent} -> {offer.child}", seeds, f"{offer.chance:.1%}", time, rate, action))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:5], widths[1:5], strict=True))])
-        + f"  {row[5]}"
-        for row in rows
-    ]
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(aligned(rows, left=(0, 5)))
 
 
 def _worth(offer: Offer) -> tuple[float, float, int]:
     return offer.per_hour, offer.chance, -offer.look
-
-
-def _best(
-    edge: tuple[str, str],
-    chances: Mapping[int, float],
-    taken: int,
-    prices: Prices,
-    paid: Mapping[Unit, int],
-    *,
-    hours: float,
-) -> Offer | None:
-    """The look that decides most per device-hour among those that `hours` pay for."""
-    offers = [
-        Offer(*edge, taken, look, min(chances), chance, prices.missing(edge, look, paid), chosen=True)
-        for look, chance in chances.items()
-        if chance >= LEAST_CHANCE
-    ]
-    return max((offer for offer in offers if offer.hours <= hours), key=_worth, default=None)
-
-
-def _left_out(
-    waiting: Chances, taken: Mapping[tuple[str, str], int], prices: Prices, paid: Mapping[Unit, int]
-) -> list[Offer]:
-    offers = []
-    for edge, chances in waiting.items():
-        if not chances:
-            offers.append(Offer(*edge, taken[edge], taken[edge], taken[edge], 0.0, 0.0, why_not="no look left"))
-            continue
-        if best := _best(edge, chances, taken[edge], prices, paid, hours=inf):
-            offers.append(replace(best, chosen=False, why_not="beyond the budget"))
-            continue
-        look = max(chances, key=lambda look: (chances[look], -look))
-        left = prices.missing(edge, look, paid)
-        why_not = "more seeds do not decide it"
-        offers.append(Offer(*edge, taken[edge], look, min(chances), chances[look], left, why_not=why_not))
-    return offers

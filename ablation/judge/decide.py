@@ -1,7 +1,5 @@
 """More seeds until decided: run the grid, judge the edges, add seeds where they decide most per device-hour.
 
-    decide(study, budget_hours, results, run_grid, say=print, dry_run=False) -> Outcome
-
 Seeds are added only at the looks that the study's analysis declares (`looks: [3, 5, 10]`), so that the p-values of
 `ablation.judge.edges` (`significance.sequential_p`) are valid however often one looked. `ablation.judge.budget`
 estimates which edges are likely to be decided, and the cost. Hours are device-hours: wall time
@@ -107,13 +105,17 @@ def decide(
         start = now if start is None else start
         spent = now.hours - start.hours
         say(f"round {rounds}: {now.decided} of {len(edges)} edges decided, {device_time(spent)} spent")
-        offers, wanted = _next_round(judged, prices, budget_hours - spent)
+        taken = {edge.pair: edge.seeds for edge in edges}
+        counts = {
+            variant.name: len(judged.measurements.seeds(variant.name)) for variant in judged.measurements.variants
+        }
+        offers = choose(predict(judged.measurements, edges), taken, counts, prices, budget_hours - spent)
+        wanted = seeds_wanted(offers, counts)
         if offers:
             say(table(offers))
         if not wanted or dry_run:
             why = "dry run" if wanted else _why(offers, looks, budget_hours)
             return Outcome(why, edges, start, now, rounds, offers)
-        counts = _counts(judged)
         say("adding seeds: " + ", ".join(f"{variant} {counts[variant]} -> {n}" for variant, n in wanted.items()))
         save_extra_seeds(results, study, wanted)
         rounds += 1
@@ -124,19 +126,6 @@ def decide(
 def _tally(judged: JudgedStudy) -> Tally:
     hours = float(judged.measurements.stages.drop_duplicates("key")["hours"].sum())
     return Tally(sum(edge.verdict in DECIDED for edge in judged.edges), hours)
-
-
-def _counts(judged: JudgedStudy) -> dict[str, int]:
-    return {variant.name: len(judged.measurements.seeds(variant.name)) for variant in judged.measurements.variants}
-
-
-def _next_round(judged: JudgedStudy, prices: Prices, hours: float) -> tuple[list[Offer], dict[str, int]]:
-    """The prospects of more seeds for each undecided edge, and the seeds of the chosen edges' variants."""
-    chances = predict(judged.measurements, judged.edges)
-    taken = {edge.pair: edge.seeds for edge in judged.edges}
-    counts = _counts(judged)
-    offers = choose(chances, taken, counts, prices, hours)
-    return offers, seeds_wanted(offers, counts)
 
 
 def _why(offers: Sequence[Offer], looks: Sequence[int], budget_hours: float) -> str:

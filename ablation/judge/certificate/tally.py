@@ -116,24 +116,17 @@ class Trial:
 def tally(trials: Sequence[Trial], analysis: Analysis) -> list[Evidence]:
     """How often words were wrong, and intervals missed, by form."""
     per_word = analysis.error == "per_word"
-    found: list[tuple[str, str, float, list[list[float]]]] = []
+    found: list[tuple[str, str, list[Sequence[float]]]] = []
     for form in dict.fromkeys(trial.form for trial in trials):
         of = [trial for trial in trials if trial.form == form]
+        groups: dict[str, list[Sequence[float]]] = {}
         if form not in ("seeds", "rare"):
-            found.append((DIRECTION, form, analysis.alpha, [[trial.direction(per_word=per_word)] for trial in of]))
-        found.append(
-            (
-                "equivalent",
-                form,
-                analysis.alpha,
-                [[float(w) for w in trial.equivalent(analysis.margin)] for trial in of],
-            )
-        )
+            groups[DIRECTION] = [[trial.direction(per_word=per_word)] for trial in of]
+        groups["equivalent"] = [trial.equivalent(analysis.margin) for trial in of]
         if form in ("signs", "planted"):
-            found.append(("interval", form, analysis.alpha, [[float(w) for w in trial.interval()] for trial in of]))
-    found = [(word, form, promise, [group for group in groups if group]) for word, form, promise, groups in found]
-    kinds = sum(bool(groups) for *_, groups in found)
-    return [_evidence(*one, kinds) for one in found if one[-1]]
+            groups["interval"] = [trial.interval() for trial in of]
+        found += [(word, form, kept) for word, every in groups.items() if (kept := [group for group in every if group])]
+    return [_evidence(word, form, analysis.alpha, groups, len(found)) for word, form, groups in found]
 
 
 def _evidence(word: str, form: str, promise: float, groups: Sequence[Sequence[float]], kinds: int) -> Evidence:
