@@ -105,11 +105,9 @@ def decide(
         start = now if start is None else start
         spent = now.hours - start.hours
         say(f"round {rounds}: {now.decided} of {len(edges)} edges decided, {device_time(spent)} spent")
-        taken = {edge.pair: edge.seeds for edge in edges}
-        counts = {
-            variant.name: len(judged.measurements.seeds(variant.name)) for variant in judged.measurements.variants
-        }
-        offers = choose(predict(judged.measurements, edges), taken, counts, prices, budget_hours - spent)
+        measured, taken = judged.measurements, {edge.pair: edge.seeds for edge in edges}
+        counts = {variant.name: len(measured.seeds(variant.name)) for variant in measured.variants}
+        offers = choose(predict(measured, edges), taken, counts, prices, budget_hours - spent)
         wanted = seeds_wanted(offers, counts)
         if offers:
             say(table(offers))

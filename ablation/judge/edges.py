@@ -1,9 +1,5 @@
 """One verdict per edge of a lineage (parent -> child), with its evidence. Missing numbers are NaN or None.
 
-    judge_edges(study) -> [Edge]                         every edge of the analysis plan, corrected for all of them
-    judge_pair(study, child, parent) -> Pair             any two variants, edge or not, as if nothing else were compared
-    judge_all_pairs(study) -> [Pair]                     each pair once, the later variant against the earlier
-
 An edge is `Measured` (one comparison alone), then gets the `Correction` of its family; what follows from the two is
 worked out when it is asked for. A pair that a reader picks after seeing results is one of many that could have been
 picked, so it is not one of the study's verdicts.
@@ -147,11 +143,12 @@ def measure(study: Measurements, child: str, parent: str) -> Measured:
     def estimate(count: int) -> tuple[Estimate, Noise]:
         of = [study.arm(name, seeds[:count], arms[0].clusters) for name in (child, parent)]
         found = contrast_arms(of, (1, -1), 1 - analysis.alpha)
-        found = found.with_nothing_unseen() if found.noise.total == 0 and same else found
-        return found, _moderated(found, (child, parent), study.prior)
+        if found.noise.total == 0 and same:  # other items differ no more than these
+            found = replace(found, noise=replace(found.noise, unseen=0.0))
+        return found, moderated(found, (child, parent), study.prior)
 
     numbers, noise = estimate(len(seeds))
-    shares = look_weights(analysis.looks) if analysis.looks else {numbers.seeds: 1.0}
+    shares = look_weights(analysis.looks) or {numbers.seeds: 1.0}
     looks: list[Look] = []
     for count, share in shares.items():
         if count <= numbers.seeds:
@@ -172,12 +169,13 @@ def measure(study: Measurements, child: str, parent: str) -> Measured:
     )
 
 
-def _moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None) -> Noise:
+def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None, squares: float = 2.0) -> Noise:
+    """The noise of a difference, or of a contrast with this sum of squared weights: see `SeedPrior.moderated`."""
     if prior is None or not numbers.noise.seeds_known:
         return numbers.noise
     plain = float(np.var(numbers.per_seed, ddof=1))
     hidden = max(numbers.noise.seed_variance * numbers.seeds - plain, 0.0)
-    return prior.moderated(numbers.noise, variants, numbers.seeds, hidden)
+    return prior.moderated(numbers.noise, variants, numbers.seeds, hidden, squares)
 
 
 def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
@@ -196,7 +194,7 @@ def _around(effect: float, look: Look, level: float) -> tuple[float, float]:
 
 def look_shares(analysis: Analysis) -> list[float]:
     """Each look's share of alpha; one look without a plan of looks."""
-    return list(look_weights(analysis.looks).values()) if analysis.looks else [1.0]
+    return list(look_weights(analysis.looks).values()) or [1.0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -468,15 +466,9 @@ class Edge(Measured):
             return _NAN, _NAN
         return _around(self.effect, self.seen, self.correction.joint)
 
-    @property
-    def joint_low(self) -> float:
-        """The interval corrected for all edges of the study that could be tested."""
-        return self._joint[0]
-
-    @property
-    def joint_high(self) -> float:
-        """Its upper end."""
-        return self._joint[1]
+    # The interval corrected for all edges of the study that could be tested.
+    joint_low = property(lambda self: self._joint[0])
+    joint_high = property(lambda self: self._joint[1])
 
     @cached_property
     def mde(self) -> float:
@@ -490,11 +482,8 @@ class Edge(Measured):
         """Seeds that find the observed effect with 80% power."""
         if self.seen is None or self.estimate is None:
             return None
-        looks = self.of.analysis.looks
-        weights = look_weights(looks) if looks else None
-        return seeds_needed(
-            self.estimate.centre, self.seen.noise, self.seen.seeds, self.correction.level, looks=weights
-        )
+        weights, seen = look_weights(self.of.analysis.looks), self.seen
+        return seeds_needed(self.estimate.centre, seen.noise, seen.seeds, self.correction.level, looks=weights)
 
     @cached_property
     def _whole(self) -> tuple[str, float, float, float]:
@@ -513,25 +502,11 @@ class Edge(Measured):
             return nothing
         return above[-1], whole.effect, *_around(whole.effect, whole.looks[-1], self.correction.path_level)
 
-    @property
-    def root(self) -> str:
-        """The first of the child's ancestors; empty where the two cannot be compared."""
-        return self._whole[0]
-
-    @property
-    def root_effect(self) -> float:
-        """The effect of all changes since the root."""
-        return self._whole[1]
-
-    @property
-    def root_low(self) -> float:
-        """Its interval, for all paths of the lineage at once."""
-        return self._whole[2]
-
-    @property
-    def root_high(self) -> float:
-        """The upper end."""
-        return self._whole[3]
+    # Empty or NaN where child and root cannot be compared.
+    root = property(lambda self: self._whole[0])
+    root_effect = property(lambda self: self._whole[1])
+    root_low = property(lambda self: self._whole[2])
+    root_high = property(lambda self: self._whole[3])
 
 
 def judge_edges(study: Measurements) -> list[Edge]:

@@ -1,8 +1,5 @@
 """Which of several changes between A and B carry the effect, from the runs between them.
 
-    explain(study, runs, n) -> Explanation         of a full factorial or a fraction (`ablation.judge.factorial`)
-    explain_groups(study, runs, n) -> Explanation     of runs {k: variant with the first k factors as in B}
-
 Every number is a contrast of the runs' statistics, with its interval over seeds and items as for an edge
 (docs/explain.md). Factors are numbers here; `Explanation.in_words` names them.
 """
@@ -15,6 +12,7 @@ from math import isnan, nan
 import numpy as np
 
 from ablation.contract.errors import TrackerError
+from ablation.judge.edges import moderated
 from ablation.judge.factorial import FULL, Run, joint_effects, parts
 from ablation.judge.measurements import Measurements, paired_arms
 from ablation.judge.significance import Array, holm
@@ -112,16 +110,13 @@ class _Contrasts:
         self.arms, seeds, problem = paired_arms(study, self.names)
         if problem or len(seeds) < 2:
             raise TrackerError(f"{study.name}: {problem.text or 'one seed tells nothing of the noise between seeds'}")
-        self.seeds = len(seeds)
+        self.seeds, self.items = len(seeds), sum(subset.shape[2] for subset in self.arms[0].values)
 
     def part(self, sets: Sequence[Run], weights: Array) -> Part:
         """The weighted sum of the runs, one weight each."""
         of_variant = np.array([weights[[run == name for run in self.runs]].sum() for name in self.names])
         found = contrast_arms(self.arms, of_variant.tolist(), 1 - self.alpha)
-        noise, prior = found.noise, self.study.prior
-        if prior is not None:
-            hidden = max(noise.seed_variance * self.seeds - float(np.var(found.per_seed, ddof=1)), 0.0)
-            noise = prior.moderated(noise, self.names, self.seeds, hidden, float(np.square(of_variant).sum()))
+        noise = moderated(found, self.names, self.study.prior, float(np.square(of_variant).sum()))
         p = found.p_value(noise)
         return Part(tuple(sets), found.effect, *found.interval(noise, self.alpha), p, p <= self.alpha)
 
@@ -180,8 +175,7 @@ def explain(study: Measurements, runs: Mapping[Run, str], n: int) -> Explanation
     corrected = [of for kind in (alone, together) for of in _corrected(kind, study.analysis.alpha)]
     # With eight factors every other run has half of them, so that the parts add up to the whole effect in any case.
     beyond = contrasts.part([everything], direct - total) if n > FULL and (direct != total).any() else None
-    items = sum(subset.shape[2] for subset in contrasts.arms[0].values)
-    return Explanation(whole, tuple(found), tuple(corrected), rest, beyond, contrasts.seeds, items)
+    return Explanation(whole, tuple(found), tuple(corrected), rest, beyond, contrasts.seeds, contrasts.items)
 
 
 def _corrected(found: Sequence[Part], alpha: float) -> list[Part]:
@@ -209,8 +203,7 @@ def explain_groups(study: Measurements, runs: Mapping[int, str], n: int) -> Expl
         p = min(part.p * n / (high - low), 1.0)
         part = replace(part, p=p, shown=p <= study.analysis.alpha)
         found.append(contrasts.with_share(part, weights, whole, total))
-    items = sum(subset.shape[2] for subset in contrasts.arms[0].values)
-    return Explanation(whole, tuple(found), (), None, None, contrasts.seeds, items)
+    return Explanation(whole, tuple(found), (), None, None, contrasts.seeds, contrasts.items)
 
 
 def next_cuts(found: Explanation) -> list[int]:

@@ -1,8 +1,6 @@
 """Which configurations between A and B tell what each of n factors does, and how.
 
-    design(n) -> runs                          each run is the set of factors that are as in B; the rest are as in A
-    parts(n, runs) -> [factors, runs]          weights of each factor's part of the effect: its Shapley value
-    joint_effects(n, runs) -> {sets: weights}  main effects and interactions; those that look alike are one
+A run is the set of factors that are as in B; the others are as in A.
 
 Up to four factors all 2^n runs are made. From five to eight it is 16 of them, a fraction of resolution IV (Box, Hunter
 and Hunter, Statistics for Experimenters, 1978, chapter 12), in which no main effect is mixed with an interaction of two

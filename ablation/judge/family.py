@@ -1,10 +1,5 @@
 """The edges of one study as a family: the correlation of their errors, and the correction that it allows.
 
-    covariances(members, prior) -> (of seeds, of items) [members, members] | None
-    Family(correlation, df, weights)       draws the largest |t| of the family, from a fixed seed
-        .adjusted(p)                       step-down max-t adjusted p-values, never above Holm's
-        .level(alpha)                      level of each test that holds alpha over the family, at least alpha / members
-
 Westfall and Young (1993, Resampling-Based Multiple Testing) and Romano and Wolf (2005, JASA 100, 94-108): step down
 through the smallest p-values, each against the distribution of the smallest p of those that are left. The distribution
 is simulated as a multivariate t: the numerators have the edges' correlation, the denominators are drawn independently,
@@ -156,8 +151,6 @@ def ways_up(parents: Mapping[str, str | None], edges: Sequence[tuple[str, str]])
     for variant in parents:
         way, at = ways.setdefault(variant, []), variant
         while (above := parents.get(at)) is not None and (number := index.get((at, above))) is not None:
-            if number in way:
-                break
             way.append(number)
             at = above
     return ways

@@ -1,10 +1,5 @@
 """Whether a change may merge: one answer for each edge to the requirement, and the study's guardrails. docs/gate.md.
 
-    answers(study, edges, required, chosen) -> [Answer]         of the chosen ones of the study's edges
-    chosen(edges, names) -> [Edge]                              CHILD or PARENT:CHILD
-    guard(read_guardrails(store, study)) -> {(child, parent): (Guarded, ...)}
-    held(answers, guarded) -> answers, of which one passes only if its guardrails let it
-
 `better` and `equivalent` are the study's verdicts. `not worse` is a separate test (non-inferiority): one-sided, of an
 effect of -margin or less, with the same noise, looks and correction for the study's edges as the verdicts. A guardrail,
 a metric that must not get worse, is this test on the metric's values; several share the study's alpha.
@@ -44,7 +39,7 @@ def gravest(found: Sequence[Answer]) -> str:
 
 
 def chosen(edges: Sequence[Edge], names: Sequence[str]) -> list[Edge]:
-    """The edges of these names, or all.
+    """The edges of these names (CHILD or PARENT:CHILD), or all.
 
     Raises:
         ConfigError: no edge has such a name, or several have.

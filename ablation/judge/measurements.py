@@ -210,11 +210,6 @@ def paired_arms(study: Measurements, variants: Sequence[str]) -> tuple[list[Arm]
     # `decide` adds seeds to some variants only: more seeds on one side is a longer prefix, not another pairing.
     smallest = min(planned, key=len)
     problems = [study.cluster_fault] if study.cluster_fault else []
-    lists = {study.item_lists.get((variant, seed)) for variant in variants for seed in common}  # None: an unsound run
-    if common and common == smallest and not problems and len(lists) == 1 and None not in lists:
-        usable = study.in_order_added(common)
-        clusters = study.item_clusters[variants[0], usable[0]]
-        return [study.arm(variant, usable, clusters) for variant in variants], usable, Problem()
     if common != smallest or not common:
         listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
         problems.append(f"unpaired: {listed}")

@@ -1,10 +1,5 @@
 """Seed variances that borrow from each other: with three seeds, a variance of its own has two degrees of freedom.
 
-    fit_prior(variances, df) -> (prior variance, prior df)       Smyth (2004), as limma's fitFDist
-    squeeze(variances, df, prior variance, prior df)             his posterior variances, as limma's squeezeVar
-    spreads(gains) -> (variance of each variant's runs, df)      freed of what all variants of a seed share
-    seed_prior(gains) -> SeedPrior | None                        the prior from all of the study's variants
-
 Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3. Edges share parents, and one
 unstable parent makes all of its edges noisy; so the prior is formed from the variants' runs, which are nearly
 independent once the median over variants is subtracted from each seed. An edge's prior is the prior of two runs.
@@ -89,8 +84,8 @@ def trigamma_inverse(value: float) -> float:
 def fit_prior(variances: Array, df: Array) -> tuple[float, float]:
     """Prior variance and its degrees of freedom (infinite if the variances do not differ) by log moments.
 
-    Smyth (2004), section 6.2: log variances have the variance trigamma(df / 2) + trigamma(prior df / 2). Where they
-    vary less than by chance the prior variance is the plain mean, as in limma.
+    As limma's fitFDist (Smyth 2004, section 6.2): log variances have the variance trigamma(df / 2) + trigamma(prior df
+    / 2). Where they vary less than by chance the prior variance is the plain mean.
     """
     logs = np.log(variances) - special.digamma(df / 2) + np.log(df / 2)
     excess = float(logs.var(ddof=1) - special.polygamma(1, df / 2).mean())
@@ -101,7 +96,7 @@ def fit_prior(variances: Array, df: Array) -> tuple[float, float]:
 
 
 def squeeze(variances: Array, df: Array, prior: float, prior_df: float) -> Array:
-    """Posterior variances, the means of both weighted by degrees of freedom (Smyth 2004, equation 5)."""
+    """Posterior variances, the means of both weighted by degrees of freedom (Smyth 2004, equation 5: squeezeVar)."""
     if prior_df == inf:
         return np.full_like(variances, prior)
     return (prior_df * prior + df * variances) / (prior_df + df)

@@ -1,8 +1,4 @@
-"""What an item's samples say besides their mean, pass@k and cons@k, from how many of them are right.
-
-Outcome("pass", 4).of(8) -> [float]                  by the number of 8 samples that are right
-of_shares(values, samples, outcome) -> (values, odd)     of items whose values are the share that is right
-"""
+"""What an item's samples say besides their mean, pass@k and cons@k, from how many of them are right."""
 
 from dataclasses import dataclass
 from math import comb

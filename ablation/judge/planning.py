@@ -1,11 +1,5 @@
 """How many seeds and items will find an effect, estimated from a pilot's noise, and how sure that is.
 
-    split(edge) -> Pilot                                     the noise of an edge, by what lowers it
-    of_draws(study, edge) -> variance | None                 what is due to drawing an item's samples
-    detectable(pilot, size, level, power) -> (effect, low, high)
-    fewest_seeds(pilot, effect, items, level, power) -> int | None
-    Cost.of(stages, last, variants)                          device-hours of a size, shared stages counted once
-
 The pilot's variances are estimates. The power that is promised is its mean over what the true seed variance may be
 (the estimate times df / chi2_df, as in `ablation.judge.budget`), so that plans keep their promise on average.
 """

@@ -1,9 +1,4 @@
-"""Power, minimal detectable effect and seeds needed. Formulas in docs/statistics.md.
-
-power(effect, noise, level) -> probability of a significant result
-minimal_detectable_effect(noise, level) -> effect found with 80% power
-seeds_needed(effect, noise, seeds, level) -> int | None
-"""
+"""Power, minimal detectable effect and seeds needed. Formulas in docs/statistics.md."""
 
 from bisect import bisect_left
 from collections.abc import Mapping

@@ -1,8 +1,5 @@
 """Remarks on an edge that do not change its verdict: changes without effect, other environments, added seeds, imports.
 
-    of_edge(study, child, parent, seeds) -> phrases
-    same_measured(weights, child, parent, seeds)     whether two variants measured the same models
-
 Changes without effect are known from the plan (the study's configuration says that a change cannot matter), or from the
 digests of trained weights (`weights.json` of a stage): training ended with equal weights although the configurations
 differ.

@@ -1,8 +1,5 @@
 """Effect of one edge: estimate, interval, p-value. Formulas in docs/statistics.md.
 
-    contrast(values, weights, direction, confidence=0.95, clusters=None) -> Estimate     child minus parent, or another
-    contrast_arms(arms, weights, confidence=0.95) -> Estimate                            of arms that others share
-
 `values` is one array [arms, seeds, items] per subset: the same items for every arm and seed, the same seeds for every
 arm. Items are crossed with seeds, not nested in them. A *gain* is the statistic in the direction's sense: larger is
 better.
@@ -172,10 +169,6 @@ class Estimate:
         if self.effect <= -margin:
             return 1.0
         return self.crossing.p_above(-margin, p_value(self.centre + margin, noise, sides=1))
-
-    def with_nothing_unseen(self) -> "Estimate":
-        """The same if other items are known to differ no more than these."""
-        return replace(self, noise=replace(self.noise, unseen=0.0))
 
 
 def gain(means: Array, direction: Direction) -> Array:

@@ -1,11 +1,4 @@
-"""Judged studies from the database, each read and judged once for all of its uses.
-
-judge_study(store, name)       -> JudgedStudy: measurements, edges, interactions, guardrails
-judge_studies(store)           -> JudgedStudy of every study, or of one
-edge_table(judged)             -> DataFrame, one row per edge (parent -> child), columns EDGE_COLUMNS and guardrails
-guardrail_table(judged)        -> DataFrame, one row per edge and guardrail
-interaction_table(judged)      -> DataFrame, one row per declared combination: do effects add up?
-"""
+"""Judged studies from the database, each read and judged once for all of its uses."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,7 +66,7 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
     if unknown := [name for name in (combination, *parts) if name not in parents]:
         return row | {"reason": f"no variant {unknown[0]!r}"}
     baselines = {parents[part] for part in parts}
-    if len(parts) < 2 or len(baselines) != 1 or (baseline := baselines.pop()) is None:
+    if len(baselines) != 1 or (baseline := baselines.pop()) is None:
         return row | {"reason": "a combination needs two or more parts with one common parent"}
     variants = [combination, *parts, baseline]
     arms, _, problem = paired_arms(study, variants)

@@ -1,9 +1,4 @@
-"""The certificate of a study, and `results/certificate.json` with those of all: remade only for changed studies.
-
-certify(study) -> StudyCertificate
-certified(store, results, study) -> Certificates     made where needed, and written
-known(results)                   -> Certificates | None     as they were last written
-"""
+"""The certificate of a study, and `results/certificate.json` with those of all: remade only for changed studies."""
 
 import hashlib
 from collections.abc import Iterator

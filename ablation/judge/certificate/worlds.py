@@ -1,8 +1,5 @@
 """Lineages of known truth made from a study's own residuals: a wild null, and effects planted on top.
 
-    parts_of(study) -> Parts | None                     what a study's runs are made of
-    worlds(study, parts, form, rounds, mde, seed)       World: a study as `judge_edges` takes it, and the true gains
-
 A run's items are decomposed into a part common to all runs, a part of the variant, a part of the seed and the run's own
 part. In the wild null (Wu 1986; Liu 1988) each part of a variant keeps its size and gets a random sign: one for each
 cluster of a variant's items, one for each run. The mean of a run's own part, of which a variant has as few as seeds, is
@@ -31,12 +28,11 @@ import pandas as pd
 
 from ablation.config.study_schema import Analysis
 from ablation.judge.edges import study_pairs
-from ablation.judge.measurements import Column, Measurements, item_clusters
+from ablation.judge.measurements import Column, Measurements
 from ablation.judge.moderation import LEAST, fit_prior, squeeze
-from ablation.judge.resampling import Numbers, number_clusters
+from ablation.judge.resampling import Clusters, Numbers
 from ablation.judge.significance import Array, share_otherwise
 from ablation.judge.statistics import gain
-from ablation.store.database import ENDED_WELL
 
 NOISY = ("signs", "planted", "across")
 FORMS = (*NOISY, "seeds", "rare", "unpaired")
@@ -51,7 +47,7 @@ class Parts:
 
     runs: Mapping[str, list[int]]  # variant: its seeds
     index: list[pd.Index]
-    clusters: list[Numbers]  # of each item
+    clusters: Clusters
     base: list[Array]  # [items]: the mean of the variants
     items: list[Array]  # [variants, items]: the variant's part of each item in every seed, 0 on average
     shared: list[Array]  # [seeds, items]: the seed's part in every variant
@@ -83,36 +79,31 @@ def parts_of(study: Measurements, *, items_only: bool) -> Parts | None:
 
     `items_only`: verdicts are about these items only: a variant's part of them would be an effect, and is left out.
     """
-    reference: list[pd.Index] = []
-    clusters: list[Numbers] = []
+    seeds, subsets = study.in_order_added({seed for _, seed in study.states}), study.analysis.subsets
+    sound = [
+        (variant.name, seed)
+        for variant in study.variants
+        for seed in study.in_order_added(study.seeds(variant.name))
+        if (variant.name, seed) in study.item_lists
+    ]
+    alike = [run for run in sound if study.item_lists[run] == study.item_lists[sound[0]]]
     runs: dict[str, list[int]] = {}
-    seeds = study.in_order_added({seed for _, seed in study.states})
-    found = {}
-    for place, variant in enumerate(study.variants):
-        for seed in study.in_order_added(study.seeds(variant.name)):
-            series = _whole(study, variant.name, seed)
-            if series and not reference:
-                reference, clusters = [of.index for of in series], item_clusters(study, variant.name, seed)
-            if series and all(of.index.equals(index) for of, index in zip(series, reference, strict=True)):
-                runs.setdefault(variant.name, []).append(seed)
-                found[place, seeds.index(seed)] = [of.values for of in series]
+    for variant, seed in alike:
+        runs.setdefault(variant, []).append(seed)
     if max(map(len, runs.values()), default=0) < 2:
         return None
-    values = [np.full((len(study.variants), len(seeds), len(index)), np.nan) for index in reference]
-    for at, arrays in found.items():
-        for array, of in zip(values, arrays, strict=True):
-            array[at] = of
-    kept = ~np.isnan(values[0][:, :, 0]).all(axis=1)  # variants without a run have no part in this
-    values = [array[kept] for array in values]
-    bases, items, shared, own = zip(
-        *(_apart(array, number, items_only=items_only) for array, number in zip(values, clusters, strict=True)),
-        strict=True,
-    )
+    index, clusters = [study.values[alike[0]][subset].index for subset in subsets], study.item_clusters[alike[0]]
+    values, places = [np.full((len(runs), len(seeds), len(of)), np.nan) for of in index], list(runs)
+    for variant, seed in alike:
+        for array, subset in zip(values, subsets, strict=True):
+            array[places.index(variant), seeds.index(seed)] = study.values[variant, seed][subset].values
+    apart = (_apart(array, of, items_only=items_only) for array, of in zip(values, clusters.of_items, strict=True))
+    bases, items, shared, own = zip(*apart, strict=True)
     made = ~np.isnan(values[0][:, :, 0])
     spread = _true_spreads(np.mean([of.mean(axis=2) for of in own], axis=0), made)
     return Parts(
         runs=runs,
-        index=reference,
+        index=index,
         clusters=clusters,
         base=list(bases),
         items=list(items),
@@ -124,17 +115,6 @@ def parts_of(study: Measurements, *, items_only: bool) -> Parts | None:
         low=[float(np.nanmin(array)) for array in values],
         high=[float(np.nanmax(array)) for array in values],
     )
-
-
-def _whole(study: Measurements, variant: str, seed: int) -> list[Column]:
-    run = (variant, seed)
-    found = study.values.get(run, {})
-    bad = study.states[run][0] not in ENDED_WELL or run in study.aborted or run in study.duplicates
-    if bad or any(
-        subset not in found or not np.isfinite(found[subset].values).all() for subset in study.analysis.subsets
-    ):
-        return []
-    return [found[subset] for subset in study.analysis.subsets]
 
 
 def _apart(values: Array, clusters: Numbers, *, items_only: bool) -> tuple[Array, Array, Array, Array]:
@@ -199,8 +179,8 @@ def worlds(study: Measurements, parts: Parts, form: str, *, rounds: int, mde: fl
     """Make `rounds` worlds of one form; `mde`: the effect that `planted` uses beside the margin."""
     maker = _Maker(study, parts, np.random.default_rng([seed, FORMS.index(form)]))
     make = {"seeds": maker.in_some_seeds, "rare": maker.of_few_items, "unpaired": maker.beyond_doubt}
-    clusters = number_clusters([len(of) for of in parts.clusters], parts.clusters)
-    study = replace(study, numbered={(variant, run): clusters for variant in parts.runs for run in parts.runs[variant]})
+    numbered = {(variant, run): parts.clusters for variant in parts.runs for run in parts.runs[variant]}
+    study = replace(study, numbered=numbered)
     kinds = ["seeds", *parts.mispaired]
     for number in range(rounds):
         values, gains = make[form]() if form in make else maker.noisy(form, number, mde)
@@ -263,13 +243,19 @@ class _Maker:
         elif form == "planted":
             self._plant(centres, number, mde)
         variants, seeds = parts.made.shape
-        count = max(int(of.max()) for of in parts.clusters) + 1
-        easy, by_cluster = self._signs(count), self._signs(variants, count)
+        easy, by_cluster = self._signs(parts.clusters.count), self._signs(variants, parts.clusters.count)
         by_seed, by_run = self._signs(seeds), self._signs(variants, seeds)
         chosen = self.generator.integers(0, len(parts.shifts[0]), (variants, seeds))
         values = []
         for centre, base, items, shared, own, shifts, of in zip(
-            centres, parts.base, parts.items, parts.shared, parts.own, parts.shifts, parts.clusters, strict=True
+            centres,
+            parts.base,
+            parts.items,
+            parts.shared,
+            parts.own,
+            parts.shifts,
+            parts.clusters.of_items,
+            strict=True,
         ):
             alone = own + (shifts[chosen] * parts.spread[:, None])[..., None]
             of_variant = centre[:, None] + (base - base.mean()) * easy[of] + items * by_cluster[:, of]
@@ -298,7 +284,7 @@ class _Maker:
         side = np.ones(centres.shape[1])
         for child, parent in self.pairs:
             side[child] = -side[parent]
-        for centre, base, clusters in zip(centres, self.parts.base, self.parts.clusters, strict=True):
+        for centre, base, clusters in zip(centres, self.parts.base, self.parts.clusters.of_items, strict=True):
             error = np.sqrt((_sums(base - base.mean(), clusters) ** 2).sum()) / len(base)
             centre[:] = self.study.direction["target"] + side * error  # type: ignore[index]
 

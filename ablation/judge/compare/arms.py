@@ -1,12 +1,5 @@
 """Sorts files into runs of arms, and checks whether two arms may be paired.
 
-    expand(words) -> list[Path]                            files, folders and patterns, as typed
-    read_arm(name, paths, options) -> Arm                  {seed: {subset: Sheet}}
-    name_arms(a, b) -> (name, name)                        by the first part in which the paths differ
-    check(parent, child, allow) -> notes                   ConfigError where they may not be paired
-    common_items(arms) -> arms                             with the items that all runs of all arms have
-    with_outcome(sheet, outcome) -> Sheet                  pass@k or cons@k of an item's samples, in place of their mean
-
 Arms are paired by seed and by item. An item's prompt must be the same on both sides, unless the caller says that the
 prompt is the change under comparison.
 """

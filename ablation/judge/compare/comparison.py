@@ -1,9 +1,5 @@
 """A comparison, from its arms to its verdicts: the source of the command's output and of the page.
 
-    compare(name, arms, lineage, rules) -> Comparison
-    compare_sides(a, b, names, options, rules) -> Comparison       of the files of two sides
-    most_changed(parent, child, analysis, count) -> Flips          the items that changed most, with their texts
-
 The judge reads Measurements, as for a grid, and judges by the same rules.
 """
 

@@ -1,7 +1,4 @@
-"""A study of evaluations: one YAML file that names variants, their files and how they are judged.
-
-read_study_file(path) -> EvaluationStudy        ConfigError for what it does not understand
-"""
+"""A study of evaluations: one YAML file that names variants, their files and how they are judged."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
