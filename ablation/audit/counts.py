@@ -1,9 +1,5 @@
 """Numbers that counts of items can give: for one run, for the mean of several, for batches (GRIM and extensions).
 
-    lattice = attainable(items, batches, target)         values of one run, exactly
-    lattice.neighbours(value)                            the values next to it, below and above
-    Sums(lattice).can_be(low, high, runs)                whether a mean over so many runs lies in [low, high]
-
 Sums of runs are sets of integers, kept as the bits of one Python integer: adding a run is one shift per value.
 """
 
@@ -126,10 +122,7 @@ class Sums:
         """
         if high < self.lattice.least or low > self.lattice.largest:
             return None
-        for runs in range(1, MOST_RUNS + 1):
-            if self.can_be(low, high, runs):
-                return runs
-        return None
+        return next((runs for runs in range(1, MOST_RUNS + 1) if self.can_be(low, high, runs)), None)
 
     @cached_property
     def _gap(self) -> int | None:

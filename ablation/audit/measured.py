@@ -1,8 +1,4 @@
-"""Our own numbers for a published table, with prediction intervals, and reasons why they may not be comparable.
-
-measured(store, measurements, published) -> ablation.audit.reproduction.Measured
-published_value(store, study, published) -> the item value whose mean is the published metric
-"""
+"""Our own numbers for a published table, with prediction intervals, and reasons why they may not be comparable."""
 
 import json
 from collections.abc import Sequence

@@ -88,13 +88,10 @@ def _best_case(new: Printed, old: Printed, items: int) -> float:
 def _said(new: Printed, old: Printed, items: int, limit: float) -> str:
     difference = abs(new.value - old.value)
     return (
-        f"{_finer(new, old).show(difference)} = {difference * items:.1f} of {items} items "
+        f"{min(new, old, key=lambda number: number.exact_half).show(difference)} = "
+        f"{difference * items:.1f} of {items} items "
         f"(1.96 SE {limit:.4f}, best-case p {_best_case(new, old, items):.2g})"
     )
-
-
-def _finer(first: Printed, second: Printed) -> Printed:
-    return min(first, second, key=lambda number: number.exact_half)
 
 
 def _indistinct(table: Table, names: Sequence[str]) -> bool:

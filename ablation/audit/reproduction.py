@@ -10,7 +10,7 @@ from math import isfinite
 
 import numpy as np
 
-from ablation.audit.table import Finding, Table, count
+from ablation.audit.table import Finding, Severity, Table, count
 from ablation.config.printed import Printed
 from ablation.config.published_schema import Delta
 
@@ -55,18 +55,16 @@ def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
             if cell is None or not isfinite(cell.value):
                 continue
             start = f"{variant}, {column}: reported {number}, measured {_shown(cell, number)}"
-            inside = cell.low - number.half <= number.value <= cell.high + number.half
+            severity: Severity = "note"
             if reason := "; ".join(filter(None, (measured.difference, cell.problem))):
-                text = f"{start}: not comparable, {reason}."
+                said = f"not comparable, {reason}"
             elif not isfinite(cell.low):
-                text = f"{start}: one seed does not say how far another run may lie from it."
-            elif inside:
-                text = f"{start}: reproduced, another run may give it."
+                said = "one seed does not say how far another run may lie from it"
+            elif cell.low - number.half <= number.value <= cell.high + number.half:
+                said = "reproduced, another run may give it"
             else:
-                text = f"{start}: differs, another run would not give it."
-                yield Finding("reproduction", variant, column, "warn", text)
-                continue
-            yield Finding("reproduction", variant, column, "note", text)
+                said, severity = "differs, another run would not give it", "warn"
+            yield Finding("reproduction", variant, column, severity, f"{start}: {said}.")
 
 
 def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Finding]:
@@ -84,15 +82,15 @@ def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Find
         interval = f" [{cell.low:+.4f}, {cell.high:+.4f}]" if isfinite(cell.low) else ""
         start += f", measured {cell.value:+.4f}{interval} on {count(cell.seeds, 'seed')}"
         overlap = cell.low <= float(delta.high.high) and float(delta.low.low) <= cell.high
-        meets = "the intervals overlap" if overlap else "the intervals do not overlap"
+        said = "the intervals overlap" if overlap else "the intervals do not overlap"
+        severity: Severity = "note"
         if reason := "; ".join(filter(None, (measured.difference, cell.problem))):
-            meets = f"{meets}, but they are" if isfinite(cell.low) else "they are"
-            yield Finding("reproduction", variant, column, "note", f"{start}: {meets} not comparable, {reason}.")
+            said = f"{f'{said}, but ' if isfinite(cell.low) else ''}they are not comparable, {reason}"
         elif not isfinite(cell.low):
-            text = f"{start}: one seed does not say how far another run may lie from it."
-            yield Finding("reproduction", variant, column, "note", text)
-        else:
-            yield Finding("reproduction", variant, column, "note" if overlap else "warn", f"{start}: {meets}.")
+            said = "one seed does not say how far another run may lie from it"
+        elif not overlap:
+            severity = "warn"
+        yield Finding("reproduction", variant, column, severity, f"{start}: {said}.")
 
 
 def _shown(cell: MeasuredCell, like: Printed) -> str:

@@ -1,7 +1,5 @@
 """Training figures that a source states, checked against each other and against our curves.
 
-training_findings(published, measured) -> findings of kind "training", in the order of the file
-
 A reading is one line of the source's log ("seen"), the range that it calls healthy, or what it expected. `curves` holds
 our own values over the steps, one array per seed, by variant, stage and metric. A step of theirs is not a step of ours
 (other data, batches and rates), so a number is compared with our whole curve, and a range with the share of our steps

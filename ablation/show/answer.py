@@ -9,7 +9,10 @@ import pandas as pd
 from ablation.show.text import clean_records, decimals_for, is_number, number, p_value, plural, signed
 from ablation.store.database import ENDED_WELL
 
-_OTHER = {
+# How changes of each word are counted, in this order.
+_COUNTED = {
+    "equivalent": ("makes no difference", "make no difference"),
+    "undecided": ("is undecided", "are undecided"),
     "confounded": ("mixes several factors", "mix several factors"),
     "invalid": ("cannot be compared", "cannot be compared"),
     "not run": ("still has to run", "still have to run"),
@@ -29,15 +32,10 @@ def answer(verdicts: pd.DataFrame, margin: float) -> str:
     known = [row for row in rows if is_number(row.get("low")) and is_number(row.get("high"))]
     decimals = decimals_for([(row["high"] - row["low"]) / 2 for row in known] or [margin])
     parts = [part for word in ("better", "worse") for part in _moved(word, of_word.get(word, ()), decimals)]
-    if same := of_word.get("equivalent"):
-        parts.append(
-            f"{plural(len(same), 'change')} {'makes' if len(same) == 1 else 'make'} no difference{_cost(same)}"
-        )
-    if undecided := of_word.get("undecided"):
-        parts += _open(undecided)
-    for word, (one, many) in _OTHER.items():
+    for word, (one, many) in _COUNTED.items():
         if found := of_word.get(word):
             parts.append(f"{plural(len(found), 'change')} {one if len(found) == 1 else many}{_cost(found)}")
+            parts += filter(None, [next_step(found)])
     return ". ".join(parts) + "." if parts else "Nothing has been judged yet."
 
 
@@ -62,12 +60,6 @@ def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
     """How many of these edges made a guardrail worse."""
     lost = sum(_rails(row).startswith(", but worse") for row in rows)
     return f", {f'{lost} of them ' * (len(rows) > 1)}worse in a guardrail" if lost else ""
-
-
-def _open(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Count the undecided edges, and say which to look at next."""
-    text = f"{plural(len(rows), 'change')} {'is' if len(rows) == 1 else 'are'} undecided{_cost(rows)}"
-    return [text, *filter(None, [next_step(rows)])]
 
 
 def next_step(rows: Sequence[Mapping[str, Any]]) -> str:

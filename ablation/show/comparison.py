@@ -1,9 +1,4 @@
-"""A comparison of evaluations in words, as rows for programs, and as a page.
-
-in_words(comparison, width) -> str
-as_rows(comparison) -> list of plain values, one map per edge
-write_comparison(comparison, out)
-"""
+"""A comparison of evaluations in words, as rows for programs, and as a page."""
 
 import hashlib
 import math
@@ -20,7 +15,7 @@ import pyarrow.parquet as pq
 
 from ablation.config.study_schema import ColumnDefinition, TableDefinition, Target
 from ablation.contract.atomic import write_text
-from ablation.contract.reading import one_line
+from ablation.contract.reading import aligned, one_line
 from ablation.judge.compare.comparison import Compared, Comparison, Flip
 from ablation.judge.verdicts import EDGE_COLUMNS
 from ablation.readers.sheet import short
@@ -60,15 +55,12 @@ def _facts(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]
     yield "seeds", f"{edge.seeds}{named}"
     tasks = f" in {len(analysis.subsets)} tasks, each counted once" if len(analysis.subsets) > 1 else ""
     yield "items", f"{edge.items:,}{tasks}"
-    way = {"max": "larger is better", "min": "smaller is better"}
-    side = (
-        f"target {analysis.direction.target:g}" if isinstance(analysis.direction, Target) else way[analysis.direction]
-    )
-    filters = sorted({sheet.filter for arm in comparison.arms.values() for sheet in arm.sheets} - {""})
-    yield (
-        "metric",
-        f"{analysis.value}{f', filter {chr(44).join(filters)}' if filters else ''}; {side}, margin {analysis.margin:g}",
-    )
+    if isinstance(analysis.direction, Target):
+        side = f"target {analysis.direction.target:g}"
+    else:
+        side = {"max": "larger is better", "min": "smaller is better"}[analysis.direction]
+    filters = f", filter {','.join(comparison.filters)}" if comparison.filters else ""
+    yield "metric", f"{analysis.value}{filters}; {side}, margin {analysis.margin:g}"
 
 
 def _noise(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]:
@@ -96,35 +88,17 @@ def _subsets(found: Compared, alpha: float, tool: str) -> list[str]:
     ]
     for row in found.subsets:
         before, after = (_mean(m, e) for m, e in ((row.before, row.stderr_before), (row.after, row.stderr_after)))
-        rows.append(
-            [
-                row.subset,
-                f"{row.items:,}",
-                before,
-                after,
-                _signed(row.effect),
-                f"[{_signed(row.low)}, {_signed(row.high)}]",
-            ]
-        )
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = [
-        "  "
-        + "  ".join(
-            text.ljust(w) if at in (0, 5) else text.rjust(w)
-            for at, (text, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-    known = any(row.stderr_before is not None for row in found.subsets)
-    said = [f"  ± is {tool}'s own standard error, over the items of one run (mean over the seeds)."] if known else []
-    return [line.rstrip() for line in lines] + said
+        interval = f"[{_signed(row.low)}, {_signed(row.high)}]"
+        rows.append([row.subset, f"{row.items:,}", before, after, _signed(row.effect), interval])
+    lines = [f"  {line}" for line in aligned(rows, left=(0, 5))]
+    if any(row.stderr_before is not None for row in found.subsets):
+        lines.append(f"  ± is {tool}'s own standard error, over the items of one run (mean over the seeds).")
+    return lines
 
 
 def _tool(comparison: Comparison) -> str:
     """The tool whose standard errors the files hold."""
-    tools = {
-        sheet.facts.tool for arm in comparison.arms.values() for sheet in arm.sheets if sheet.facts.stderr is not None
-    }
+    tools = {sheet.facts.tool for sheet in comparison.sheets if sheet.facts.stderr is not None}
     return " and ".join(sorted(tools)) or "the tool"
 
 
@@ -175,27 +149,27 @@ def _p(value: float) -> str:
 
 
 def as_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """One map per edge."""
-    return [_row(comparison, found) for found in comparison.compared]
-
-
-def _row(comparison: Comparison, found: Compared) -> dict[str, Any]:
-    edge, analysis = found.edge, comparison.measured.analysis
-    return {name: getattr(edge, name) for name in EDGE_COLUMNS} | {
-        "item_p": edge.estimate.item_p if edge.estimate else None,
-        "standard_error": found.stderr,
-        "standard_error_unpaired": found.stderr_unpaired,
-        "paired_seeds": list(edge.paired),
-        "metric": analysis.value,
-        "direction": analysis.model_dump()["direction"],
-        "margin": analysis.margin,
-        "alpha": analysis.alpha,
-        "tasks": [asdict(subset) for subset in found.subsets],
-        "items_better": found.flips.better,
-        "items_worse": found.flips.worse,
-        "best": [asdict(flip) for flip in found.flips.best],
-        "worst": [asdict(flip) for flip in found.flips.worst],
-    }
+    """One map of plain values per edge."""
+    analysis = comparison.measured.analysis
+    return [
+        {name: getattr(found.edge, name) for name in EDGE_COLUMNS}
+        | {
+            "item_p": found.edge.estimate.item_p if found.edge.estimate else None,
+            "standard_error": found.stderr,
+            "standard_error_unpaired": found.stderr_unpaired,
+            "paired_seeds": list(found.edge.paired),
+            "metric": analysis.value,
+            "direction": analysis.model_dump()["direction"],
+            "margin": analysis.margin,
+            "alpha": analysis.alpha,
+            "tasks": [asdict(subset) for subset in found.subsets],
+            "items_better": found.flips.better,
+            "items_worse": found.flips.worse,
+            "best": [asdict(flip) for flip in found.flips.best],
+            "worst": [asdict(flip) for flip in found.flips.worst],
+        }
+        for found in comparison.compared
+    ]
 
 
 def write_comparison(comparison: Comparison, out: Path) -> Path:
@@ -207,8 +181,8 @@ def write_comparison(comparison: Comparison, out: Path) -> Path:
 
     measured = comparison.measured
     analysis = measured.analysis
-    formats = sorted({sheet.source.suffix.lstrip(".") for arm in comparison.arms.values() for sheet in arm.sheets})
-    filters = sorted({sheet.filter for arm in comparison.arms.values() for sheet in arm.sheets} - {""})
+    formats = sorted({sheet.source.suffix.lstrip(".") for sheet in comparison.sheets})
+    filters = comparison.filters
     columns = [
         ColumnDefinition(metric=f"{analysis.protocol}/{subset}/{analysis.value}", label=subset)
         for subset in analysis.subsets

@@ -89,7 +89,9 @@ def draw_curves(title: str, declared: Sequence[CurveDefinition], nodes: Sequence
         rows = frame[frame["metric"] == curve.metric]
         for row, group in enumerate(groups):
             panel = axes[row, column]
-            _draw_family(panel, [found.get((name, curve.metric)) for name in group])
+            for index, name in enumerate(group):
+                if (name, curve.metric) in found:
+                    draw_course(panel, found[name, curve.metric], look(index), 1.1 if index else 1.6)
             panel.set_ylim(*_limits(rows))
             panel.set_xlim(*_room(rows["step"]))
             numbered(panel, x=row == len(groups) - 1, whole=True)
@@ -115,12 +117,6 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
     return (low - 0.1 * bulk, high + 0.1 * bulk) if 0 < bulk < whole / 3 else _room(values, 0.05)
 
 
-def _draw_family(panel: Axes, members: Sequence[pd.DataFrame | None]) -> None:
-    for index, course in enumerate(members):
-        if course is not None:
-            draw_course(panel, course, look(index), 1.1 if index else 1.6)
-
-
 def draw_course(panel: Axes, course: pd.DataFrame, style: tuple[str, Dash], width: float = 1.1) -> None:
     """Draw a mean and, over the steps that every seed has reached, the band of its seeds; beyond them a thin line."""
     color, dash = style
@@ -129,15 +125,8 @@ def draw_course(panel: Axes, course: pd.DataFrame, style: tuple[str, Dash], widt
         panel.fill_between(step, course["low"], course["high"], where=full, color=color, alpha=0.1, linewidth=0)
     if not full.all():
         panel.plot(step, course["mean"], color=color, linewidth=0.5, alpha=0.6)
-    mean = course["mean"].where(full)
-    panel.plot(
-        step,
-        mean,
-        color=color,
-        linewidth=width,
-        linestyle=(0, dash) if dash else "-",
-        marker="." if len(course) == 1 else "",
-    )
+    marker = "." if len(course) == 1 else ""
+    panel.plot(step, course["mean"].where(full), color=color, linewidth=width, linestyle=dash, marker=marker)
 
 
 _DOTS, _METRIC = 0.23, 4.6  # inches
@@ -265,7 +254,7 @@ def draw_each(store: Store, study: str, figure: FigureDefinition, variants: Sequ
                 panel.plot(found[other]["step"], found[other]["mean"], color=FAINT, linewidth=0.6)
         for name, color in ((parent, INK), (variant, PALETTE[0])):
             if name in found:
-                draw_course(panel, found[name], (color, ()))
+                draw_course(panel, found[name], (color, "-"))
         if variant not in found:
             nothing(panel)
         if declared.log and found:
@@ -327,16 +316,9 @@ def draw_subsets(store: Store, study: str, figure: FigureDefinition, variants: S
 
     Subsets that are numbers are placed at them, others in the order of the analysis; the subset `mean` is left out.
     """
-    room = 0.16 * max(len(panel.variants or variants) for panel in figure.panels)
-    drawn, axes = panels(
-        title,
-        _LINES_NOTE,
-        len(figure.panels),
-        figure.columns,
-        size=_SUBSETS,
-        gaps=(0.6, 0.9 + room),
-        below=0.6 + room,
-    )
+    room, count = 0.16 * max(len(panel.variants or variants) for panel in figure.panels), len(figure.panels)
+    gaps = (0.6, 0.9 + room)
+    drawn, axes = panels(title, _LINES_NOTE, count, figure.columns, size=_SUBSETS, gaps=gaps, below=0.6 + room)
     results, order = store.results(study), store.study(study).analysis.subsets
     for panel, declared in zip(axes, figure.panels, strict=True):
         rows = _along_subsets(results, declared.metric)
@@ -349,7 +331,7 @@ def draw_subsets(store: Store, study: str, figure: FigureDefinition, variants: S
                 continue
             (color, dash), (mean, low, high) = look(index), (finite(line[name]) for name in ("mean", "low", "high"))
             panel.fill_between(line["x"], low, high, color=color, alpha=0.12, linewidth=0)
-            panel.plot(line["x"], mean, color=color, lw=1.2, ls=(0, dash) if dash else "-", marker=".", markersize=4)
+            panel.plot(line["x"], mean, color=color, linewidth=1.2, linestyle=dash, marker=".", markersize=4)
         headed(panel, declared.label, _SUBSETS[0])
         numbered(panel)
         panel.set_xlabel(plain(figure.axis or "subset"))

@@ -13,8 +13,11 @@ from ablation.show.text import plain, shortened, wrapped
 
 # Okabe and Ito, Color Universal Design (2008): distinct also with colour-blind eyes; yellow is left out as too pale.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-Dash = tuple[float, ...]  # lengths of strokes and gaps in widths of the line; empty: solid
-DASHES: tuple[Dash, ...] = ((), (5, 1.5), (1, 1), (5, 1, 1, 1), (3, 1, 1, 1, 1, 1), (8, 2))
+Dash = Any  # a line style of matplotlib: where strokes and gaps begin, and their lengths in widths of the line
+DASHES: tuple[Dash, ...] = (
+    "-",
+    *((0, lengths) for lengths in ((5, 1.5), (1, 1), (5, 1, 1, 1), (3, 1, 1, 1, 1, 1), (8, 2))),
+)
 INK, MUTED, FAINT, WARN = "#222222", "#888888", "#DDDDDD", "#B34700"
 SMALL = 7.0  # size of letters in points
 NAME_WIDTH = 26  # characters of a variant's name
@@ -60,7 +63,7 @@ RC: dict[Any, Any] = {
 def look(index: int) -> tuple[str, Dash]:
     """Return colour and dash of the index-th variant: the root black, then every pair of both before any repeats."""
     if index == 0:
-        return INK, ()
+        return INK, "-"
     place = (index - 1) % (len(PALETTE) * len(DASHES))
     return PALETTE[place % len(PALETTE)], DASHES[(place + place // len(PALETTE)) % len(DASHES)]
 
@@ -142,9 +145,9 @@ def named(variant: str) -> str:
 
 def key(variant: str, style: tuple[str, Dash], known: bool = True) -> Line2D:
     """One line of a legend."""
-    color, dash = style if known else (FAINT, ())
+    color, dash = style if known else (FAINT, "-")
     label = named(variant) if known else f"{named(variant)} (no data)"
-    return Line2D([], [], color=color, linestyle=(0, dash) if dash else "-", linewidth=1.4, label=label)
+    return Line2D([], [], color=color, linestyle=dash, linewidth=1.4, label=label)
 
 
 def beside(axes: Axes, keys: Sequence[Line2D]) -> None:

@@ -77,9 +77,8 @@ def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
         found["curves"] = lambda: kinds.draw_curves(title, curves, nodes, store.curves(study, metrics))
     for figure in definition.figures:
         chosen = [name for name in names if name in figure.variants] if figure.variants else names
-        found[figure.name] = partial(
-            getattr(kinds, f"draw_{figure.kind}"), store, study, figure, chosen, f"{figure.title} {scale}"
-        )
+        draw = getattr(kinds, f"draw_{figure.kind}")
+        found[figure.name] = partial(draw, store, study, figure, chosen, f"{figure.title} {scale}")
     return found
 
 
@@ -99,7 +98,6 @@ def _digest(path: Path) -> str | None:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        found = read_json(path)
+        return read_json(path)
     except (OSError, ValueError):
         return {}  # then everything is drawn
-    return found if isinstance(found, dict) else {}

@@ -1,9 +1,4 @@
-"""The answers of a gate: in words for a terminal, and as Markdown for a pull request.
-
-in_words(gated) -> str
-as_markdown(gated) -> str
-as_rows(gated) -> a map for each edge
-"""
+"""The answers of a gate: in words for a terminal, and as Markdown for a pull request."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -57,10 +52,7 @@ def in_words(gated: Gated) -> str:
         edge = answer.edge
         told = f"{edge.verdict}, {' '.join(_effect(edge))}, margin {gated.study.analysis.margin:g}"
         cost = f", {shown}" if (shown := _cost(edge, gated.price)) else ""
-        lines += [
-            f"{answer.outcome}: {edge.child} after {edge.parent} is {told}{cost}",
-            f"    {answer.why}",
-        ]
+        lines += [f"{answer.outcome}: {edge.child} after {edge.parent} is {told}{cost}", f"    {answer.why}"]
     lines += [f"note: {note}" for note in gated.notes]
     return "\n".join([*lines, f"{gated.study.name}: {gated.outcome} ({_required(gated)})"])
 
@@ -68,20 +60,12 @@ def in_words(gated: Gated) -> str:
 def as_markdown(gated: Gated) -> str:
     """Word, effect, interval, margin, cost of each edge, why, and the items that changed most."""
     analysis = gated.study.analysis
-    costs = [_cost(answer.edge, gated.price) for answer in gated.answers]
     heads = ["edge", "answer", "verdict", "effect", f"{1 - analysis.alpha:.0%} interval", "margin", "cost"]
-    rows = [
-        [
-            _name(answer.edge),
-            answer.outcome,
-            answer.edge.verdict,
-            *_effect(answer.edge),
-            f"{analysis.margin:g}",
-            cost,
-        ]
-        for answer, cost in zip(gated.answers, costs, strict=True)
-    ]
-    columns = len(heads) if any(costs) else len(heads) - 1
+    rows = []
+    for answer in gated.answers:
+        edge, cost = answer.edge, _cost(answer.edge, gated.price)
+        rows.append([_name(edge), answer.outcome, edge.verdict, *_effect(edge), f"{analysis.margin:g}", cost])
+    columns = len(heads) if any(row[-1] for row in rows) else len(heads) - 1
     lines = [f"### {markdown(gated.study.name)}: {gated.outcome}", "", f"{markdown(_required(gated))}.", ""]
     lines += [pipe(heads[:columns]), pipe(["---"] * columns, escape=False), *(pipe(row[:columns]) for row in rows), ""]
     for answer in gated.answers:

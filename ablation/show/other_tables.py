@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ablation.config import dotted
-from ablation.config.study_schema import Analysis, Target
+from ablation.config.study_schema import Target
 from ablation.contract.errors import ConfigError
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, means_over, with_decimals
@@ -31,15 +31,19 @@ def subset_table(store: Store, table: ComparisonTable) -> ComparisonTable:
     runs: dict[str, dict[int, dict[str, float]]] = {}
     for variant, seed, subset, value in found:
         runs.setdefault(variant, {}).setdefault(seed, {})[subset] = value
-    rows = [_row(row, runs.get(row.name, {}), analysis) for row in table.rows if not row.is_reference]
-    labels = [
-        *analysis.subsets,
-        *([_last(analysis)] if len(analysis.subsets) > 1 or _target(analysis) is not None else []),
-    ]
-    columns = [ComparisonColumn(label, label, None) for label in labels]
-    rows = [replace(row, cells=row.cells[: len(columns)], published=(None,) * len(columns)) for row in rows]
-    better = f"closer to {target:g}" if (target := _target(analysis)) is not None else _larger(analysis)
-    counts = {subset: count for subset, count in store.item_counts(table.study).itertuples(index=False)}
+    target = analysis.direction.target if isinstance(analysis.direction, Target) else None
+    if target is None:
+        better = "larger" if analysis.direction == "max" else "smaller"
+        last = ["mean"] if len(analysis.subsets) > 1 else []
+    else:
+        better = f"closer to {target:g}"
+        last = [f"{'mean ' * (len(analysis.subsets) > 1)}distance from {target:g}"]
+    columns = [ComparisonColumn(label, label, None) for label in (*analysis.subsets, *last)]
+    rows = []
+    for row in (row for row in table.rows if not row.is_reference):
+        cells = _cells(runs.get(row.name, {}), analysis.subsets, target)[: len(columns)]
+        rows.append(replace(row, cells=cells, published=(None,) * len(columns)))
+    counts = dict(store.item_counts(table.study).itertuples(index=False))
     items = ", ".join(f"{subset} {counts[subset]}" for subset in analysis.subsets if subset in counts) or "none yet"
     caption = (
         f"{table.made} {analysis.value} (protocol {analysis.protocol}) by subset; {better} is better. "
@@ -51,33 +55,12 @@ def subset_table(store: Store, table: ComparisonTable) -> ComparisonTable:
     return replace(table, caption=caption, columns=shown, rows=tuple(rows), notes=(), suffix="-subsets")
 
 
-def _row(row: Row, runs: dict[int, dict[str, float]], analysis: Analysis) -> Row:
-    cells = [
-        Cell(tuple(values[subset] for _, values in sorted(runs.items()) if subset in values))
-        for subset in analysis.subsets
-    ]
-    whole = [values for _, values in sorted(runs.items()) if all(subset in values for subset in analysis.subsets)]
-    target = _target(analysis)
-    last = [
-        sum(values[s] if target is None else abs(values[s] - target) for s in analysis.subsets) / len(analysis.subsets)
-        for values in whole
-    ]
-    return replace(row, cells=(*cells, Cell(tuple(last))))
-
-
-def _target(analysis: Analysis) -> float | None:
-    return analysis.direction.target if isinstance(analysis.direction, Target) else None
-
-
-def _last(analysis: Analysis) -> str:
-    target = _target(analysis)
-    if target is None:
-        return "mean"
-    return f"mean distance from {target:g}" if len(analysis.subsets) > 1 else f"distance from {target:g}"
-
-
-def _larger(analysis: Analysis) -> str:
-    return "larger" if analysis.direction == "max" else "smaller"
+def _cells(runs: Mapping[int, Mapping[str, float]], subsets: Sequence[str], target: float | None) -> tuple[Cell, ...]:
+    """The subsets' cells, and that of their mean, or of the mean of their distances from the target."""
+    in_order = [runs[seed] for seed in sorted(runs)]
+    whole = [values for values in in_order if all(subset in values for subset in subsets)]
+    means = [sum(of[s] if target is None else abs(of[s] - target) for s in subsets) / len(subsets) for of in whole]
+    return (*(Cell(tuple(of[s] for of in in_order if s in of)) for s in subsets), Cell(tuple(means)))
 
 
 ABSENT = "no such key"
@@ -135,11 +118,9 @@ def group_table(table: ComparisonTable, variants: Sequence[PlannedVariant], key:
         with_decimals(replace(column, published=None), index, grouped) for index, column in enumerate(table.columns)
     )
     lacking = [f"{row.name} is left out: {row.status}" for row in rows.values() if row.status]
-    title = f"{table.title}, by {key}"
-    return ComparisonTable(
-        study=table.study,
-        title=title,
-        scale=table.scale,
+    return replace(
+        table,
+        title=f"{table.title}, by {key}",
         caption=caption,
         columns=columns,
         rows=tuple(grouped),

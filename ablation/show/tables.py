@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -94,11 +94,7 @@ class ComparisonTable:
     columns: tuple[ComparisonColumn, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
-    heads: tuple[str, str, str] = (
-        "variant",
-        "changed from its parent",
-        "seeds",
-    )  # of the columns for name, change and count
+    heads: tuple[str, str, str] = ("variant", "changed from its parent", "seeds")  # of name, change and count
     counted: str = "seeds"  # a cell has a value for each of these
     suffix: str = ""  # of the label by which LaTeX refers to it
 
@@ -124,14 +120,10 @@ def build_table(store: Store, study: str) -> ComparisonTable:
     runs, published, reference = store.runs(study), store.published(study), definition.table.reference
     reported = {(variant, column): value for variant, column, value, _ in published.itertuples(index=False)}
     columns = [ComparisonColumn(c.label, c.metric, c.published) for c in definition.table.columns]
-    columns = [c if any(col == c.published for _, col in reported) else _without_published(c) for c in columns]
+    columns = [c if any(col == c.published for _, col in reported) else replace(c, published=None) for c in columns]
     metrics = {of for c in columns for of in (c.metric, _of_reference(c.metric, reference))}
     results = store.results(study, sorted(metrics))
-    values: dict[tuple[str, str], list[float]] = {}
-    for variant, metric, value in zip(
-        *(results[name].tolist() for name in ("variant", "metric", "value")), strict=True
-    ):
-        values.setdefault((variant, metric), []).append(value)
+    values = results.groupby(["variant", "metric"], sort=False)["value"].agg(list).to_dict()
     health = store.health(study)
     short_of_memory, broken = _notes_of_stages(health), _broken_rules(health)
     runs_of, none = dict(iter(runs.groupby("variant", sort=False))), runs[:0]
@@ -160,12 +152,7 @@ def build_table(store: Store, study: str) -> ComparisonTable:
     caption = _caption(store, definition)
     warnings += find_unlogged(store, study)
     scale = "imported" if definition.imported else store.meta()["scale"]
-    head = (study, definition.title, scale, caption)
-    return ComparisonTable(*head, shown, (*unchanged, *rows), (*warnings, *notes))
-
-
-def _without_published(column: ComparisonColumn) -> ComparisonColumn:
-    return ComparisonColumn(column.label, column.metric, None)
+    return ComparisonTable(study, definition.title, scale, caption, shown, (*unchanged, *rows), (*warnings, *notes))
 
 
 def _worst(runs: pd.DataFrame) -> tuple[str, str]:
@@ -242,7 +229,7 @@ def with_decimals(column: ComparisonColumn, index: int, rows: Sequence[Row]) -> 
         decimals = 3 - math.floor(math.log10(max(sizes))) if sizes else 4
     reported = [value for row in rows if (value := row.published[index]) is not None]
     most = max((_decimals_of(value) for value in reported), default=0)
-    return ComparisonColumn(column.label, column.metric, column.published, min(max(decimals, 0), 6), most)
+    return replace(column, decimals=min(max(decimals, 0), 6), published_decimals=most)
 
 
 def _decimals_of(value: float) -> int:

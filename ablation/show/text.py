@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import pandas as pd
 
-from ablation.config.lineage import Place, walk
+from ablation.config.lineage import walk
 from ablation.config.study import Change
 from ablation.plan.plan_file import PlannedVariant
 
@@ -66,14 +66,12 @@ class Node:
 
 def lineage(variants: Sequence[PlannedVariant]) -> list[Node]:
     """Return the variants in tree order: a parent, then each child with its whole subtree."""
-    named = {variant.name: variant for variant in variants}
-    places = walk({variant.name: variant.parent for variant in variants})
-    return [_node(place, named[place.name]) for place in places]
-
-
-def _node(place: Place, variant: PlannedVariant) -> Node:
-    changes = tuple(describe_change(change) for change in variant.changes)
-    return Node(place.name, place.parent, place.depth, changes, variant.factors)
+    named, nodes = {variant.name: variant for variant in variants}, []
+    for place in walk({variant.name: variant.parent for variant in variants}):
+        variant = named[place.name]
+        changes = tuple(map(describe_change, variant.changes))
+        nodes.append(Node(place.name, place.parent, place.depth, changes, variant.factors))
+    return nodes
 
 
 def describe_change(change: Change) -> str:

@@ -171,6 +171,16 @@ class Comparison:
     compared: tuple[Compared, ...]
     notes: tuple[str, ...]
 
+    @property
+    def sheets(self) -> list[Sheet]:
+        """Of all arms."""
+        return [sheet for arm in self.arms.values() for sheet in arm.sheets]
+
+    @property
+    def filters(self) -> list[str]:
+        """Of the answers, by name."""
+        return sorted({sheet.filter for sheet in self.sheets} - {""})
+
 
 def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rules: Rules) -> Comparison:
     """Check, pair and judge.

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, count, pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +33,7 @@ from ablation.store.database import ENDED_WELL, Store
 from ablation.store.samples import study_samples
 from ablation.store.stored_study import StoredStudy
 
-SEVERITIES = {"abort": 0, "error": 0, "warn": 1, "warning": 1, "note": 2, "info": 2}
+SEVERITIES = {"abort": 0, "warn": 1, "note": 2}
 EFFECTS = ("effect", "low", "high", "p", "p_adjusted", "seeds", "items")
 
 
@@ -192,17 +192,12 @@ def _device_seconds(store: Store, study: str) -> float:
 
 def anchors(names: Sequence[str]) -> list[str]:
     """One HTML id per name: readable, made of safe characters only, and unique."""
-    taken: set[str] = set()
-    result = []
+    found: list[str] = []
     for name in names:
         base = "study-" + (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "x")
-        anchor, count = base, 1
-        while anchor in taken:
-            count += 1
-            anchor = f"{base}-{count}"
-        taken.add(anchor)
-        result.append(anchor)
-    return result
+        numbered = (f"{base}-{number}" for number in count(2))
+        found.append(next(anchor for anchor in chain([base], numbered) if anchor not in found))
+    return found
 
 
 def problems(store: Store, study: str) -> list[dict[str, Any]]:
@@ -253,18 +248,11 @@ def broken_rules(store: Store, study: str) -> list[dict[str, Any]]:
             seeds = rule["variants"].setdefault(run["variant"], [])
             seeds += [] if run["seed"] in seeds else [run["seed"]]
         rule["events"].append({**event, "runs": [f"{run['variant']} seed {run['seed']}" for run in event["runs"]]})
-    return sorted(rules.values(), key=lambda rule: SEVERITIES.get(str(rule["severity"]), 1))
+    return sorted(rules.values(), key=lambda rule: SEVERITIES.get(rule["severity"], 1))
 
 
-MAIN_FACTS = {
-    "git.commit",
-    "git.dirty",
-    "python",
-    "packages.torch",
-    "packages.transformers",
-    "hardware.processor",
-    "hardware.gpus",
-}
+MAIN_FACTS = {"git.commit", "git.dirty", "python", "packages.torch", "packages.transformers"}
+MAIN_FACTS |= {"hardware.processor", "hardware.gpus"}
 
 
 def provenance(store: Store, study: str) -> list[dict[str, Any]]:
@@ -273,11 +261,10 @@ def provenance(store: Store, study: str) -> list[dict[str, Any]]:
         "SELECT key, data FROM provenance WHERE key IN (SELECT key FROM run_stages WHERE study = ?) ORDER BY key",
         [study],
     )
-    counted: dict[str, dict[str, int]] = {}
+    counted: dict[str, Counter[str]] = {}
     for text in frame["data"]:
         for key, value in _leaves(json.loads(text)):
-            values = counted.setdefault(key, {})
-            values[value] = values.get(value, 0) + 1
+            counted.setdefault(key, Counter())[value] += 1
     return [
         {"key": key, "main": key in MAIN_FACTS, "values": sorted(values.items(), key=lambda item: (-item[1], item[0]))}
         for key, values in sorted(counted.items())

@@ -1,8 +1,5 @@
 """The items that changed along an edge, the most telling first, and the texts behind them, as far as there is room.
 
-    find_flips(study, parent, child) -> Flips
-    page_samples(studies) -> {study: {(parent, child): EdgeSamples}}
-
 An item's change in a seed is child minus parent, turned so that a positive number is an improvement. An item that
 changed the same way in more seeds tells more than one with a larger change in fewer: seeds are what may repeat. All
 that is quoted fits into `BUDGET`: few edges are shown with many items and long texts, many edges with few.
