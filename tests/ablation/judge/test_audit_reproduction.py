@@ -12,12 +12,11 @@ from ablation.audit import audit
 from ablation.audit.measured import _cells, _deltas, measured, prediction_half_width, published_value
 from ablation.audit.reproduction import Measured, MeasuredCell
 from ablation.config.published_schema import PublishedFile
-from ablation.config.study_schema import Analysis
-from ablation.judge.measurements import Column, Measurements, read_measurements
+from ablation.judge.measurements import read_measurements
 from ablation.judge.significance import Noise, half_width
-from ablation.plan.plan_file import PlannedVariant
 from ablation.store.database import Store
 from tests.ablation.judge.published import of_kind, published
+from tests.ablation.judge.studies import measurements
 from tests.ablation.judge.test_verdicts import edit_analysis, run
 
 ROWS = {"v1": ["0.500", "0.500"], "v0": ["0.500", "0.500"]}
@@ -115,36 +114,12 @@ def test_reported_differences_stand_beside_ours_as_intervals(low, high, differen
     assert audit(file, Measured({}, "")) == []
 
 
-def is_required(field):
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
-def study(values, direction="max", states=None):
-    """Measurements of variants with one subset: {(variant, seed): values of items 0, 1, ...}."""
-    kept = {"parent": None, "why": "why", "file": "file", "resolved": {}, "factors": (), "changes": ()}
-    items = {
-        run: {"a": Column(pd.Index([f"i{k}" for k in range(len(row))]), np.asarray(row, float))}
-        for run, row in values.items()
-    }
-    return Measurements(
-        **{
-            **{f.name: None for f in dataclasses.fields(Measurements) if is_required(f)},
-            "analysis": Analysis(value="hit", protocol="test", subsets=["a"], direction=direction, margin=0.1),
-            "variants": [PlannedVariant(name=name, **kept) for name in ("v0", "v1")],
-            "values": items,
-            "states": {run: ("ok", "") for run in values} | (states or {}),
-            "aborted": {},
-            "duplicates": frozenset(),
-        }
-    )
-
-
-VALUES = {
-    ("v0", 0): [0.0, 1.0, 0.0, 0.0],
-    ("v0", 1): [0.0, 0.0, 0.0, 0.0],
-    ("v1", 0): [1.0, 1.0, 0.0, 0.0],
-    ("v1", 1): [1.0, 0.0, 0.0, 0.0],
-}
+def study(direction="max", states=()):
+    """Two variants of two seeds and four items."""
+    values = {"v0": [[0, 1, 0, 0], [0, 0, 0, 0]], "v1": [[1, 1, 0, 0], [1, 0, 0, 0]]}
+    arrays = {name: {"a": np.array(of)} for name, of in values.items()}
+    made = measurements(arrays, dict.fromkeys(values), direction=direction)
+    return dataclasses.replace(made, states=made.states | dict(states))
 
 
 def file_of(**more):
@@ -153,31 +128,31 @@ def file_of(**more):
 
 def test_our_own_difference_is_paired_and_in_the_metrics_sense():
     for direction in ("max", "min", {"target": 0.5}):  # never turned into a gain, nor into another metric
-        measurements, file = study(VALUES, direction), file_of(target=None, deltas=[DELTA | {"low": 0, "high": 1}])
-        [cell] = _deltas(measurements, file).values()
+        ours, file = study(direction), file_of(target=None, deltas=[DELTA | {"low": 0, "high": 1}])
+        [cell] = _deltas(ours, file).values()
         assert cell.value == pytest.approx(0.25)
         assert cell.low <= cell.value <= cell.high
         for other in ({"against": "v9"}, {"column": "b"}):
             changed = [file.deltas[0].model_copy(update=other)]
-            assert not _deltas(measurements, file.model_copy(update={"deltas": changed}))
-        distances = _cells(measurements, ["v1", "v0"], file_of(target="0.5"))["a"]
+            assert not _deltas(ours, file.model_copy(update={"deltas": changed}))
+        distances = _cells(ours, ["v1", "v0"], file_of(target="0.5"))["a"]
         assert distances.value == pytest.approx(-0.25)  # |0.5 - 0.5| and |0.25 - 0.5| after 0.25 and 0.5
 
 
 @pytest.mark.parametrize("direction", ["max", "min", {"target": 0.5}])
 def test_a_published_score_is_compared_with_ours_and_not_with_its_distance(direction):
-    scores = _cells(study(VALUES, direction), ["v1"], file_of(target=None))
+    scores = _cells(study(direction), ["v1"], file_of(target=None))
     assert scores["a"].value == scores["mean"].value == pytest.approx(0.375)
-    distances = _cells(study(VALUES, direction), ["v1"], file_of(target="0.5"))
+    distances = _cells(study(direction), ["v1"], file_of(target="0.5"))
     assert distances["a"].value == pytest.approx(0.125)
     assert distances["a"].low == 0.0  # a distance is never below
 
 
 def test_a_failed_seed_is_not_dropped_in_silence():
-    failed = study(VALUES, states={("v1", 2): ("failed", "out of memory")})
+    failed = study(states={("v1", 2): ("failed", "out of memory")})
     cell = _cells(failed, ["v1"], file_of(target=None))["a"]
     assert (cell.seeds, cell.problem) == (2, "v1 seed 2 is failed (out of memory)")
-    none = study(VALUES, states={("v1", 0): ("missing", ""), ("v1", 1): ("missing", "")})
+    none = study(states={("v1", 0): ("missing", ""), ("v1", 1): ("missing", "")})
     cell = _cells(none, ["v1"], file_of(target=None))["a"]
     assert (cell.seeds, cell.problem) == (0, "v1 seed 0 is not run; v1 seed 1 is not run")
     delta = file_of(target=None, deltas=[DELTA | {"low": 0, "high": 1}])

@@ -30,15 +30,6 @@ def test_half_width_is_students_normal_or_the_weighted_mean_of_both():
     assert half_width(Noise(0.0, 2, 0.0), 0.05) == 0.0
 
 
-def test_p_value_is_the_t_test_or_the_z_test_at_the_ends():
-    assert p_value(1.5, Noise(0.25, 3, 0.0)) == pytest.approx(2 * stats.t.sf(3, 3), rel=1e-6)
-    assert p_value(1.5, Noise(0.0, 3, 0.25)) == pytest.approx(2 * stats.norm.sf(3), rel=1e-6)
-    assert p_value(0.0, Noise(1.0, 2, 1.0)) == pytest.approx(1.0)
-    between = p_value(1.5, Noise(0.125, 3, 0.125))
-    assert 2 * stats.norm.sf(3) < between < 2 * stats.t.sf(3, 3)
-    assert np.isnan(p_value(1.0, Noise(1.0, 0, 1.0)))
-
-
 @pytest.mark.parametrize("level", [0.05, 0.005])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.97, 1.0])
 def test_p_value_is_at_most_its_level_for_every_ratio(level, share):
@@ -98,11 +89,16 @@ def bisected(effect, seed_variance, item_variance, seeds):
 
 
 @pytest.mark.parametrize("effect", [1e-3, 0.3, -1.0, 7.0])
-@pytest.mark.parametrize(("seed_variance", "item_variance"), [(0.01, 0.02), (0.3, 1e-6), (0.0, 0.1)])
+@pytest.mark.parametrize(("seed_variance", "item_variance"), [(0.01, 0.02), (0.3, 1e-6), (0.3, 0.0), (0.0, 0.1)])
 @pytest.mark.parametrize("seeds", [2, 10])
 def test_p_values_are_those_of_a_bisection(effect, seed_variance, item_variance, seeds):
     ours = p_value(effect, Noise(seed_variance, seeds - 1, item_variance))
     assert ours == pytest.approx(bisected(effect, seed_variance, item_variance, seeds), rel=1e-12)
+
+
+def test_p_values_of_no_effect_and_of_one_seed():
+    assert p_value(0.0, Noise(1.0, 2, 1.0)) == 1.0
+    assert np.isnan(p_value(1.0, Noise(1.0, 0, 1.0)))
 
 
 def test_looks_spend_alpha_in_the_pocock_form():

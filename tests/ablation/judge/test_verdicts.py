@@ -1,5 +1,6 @@
 """From simulated stage folders, through the database, to one word per edge."""
 
+import itertools
 import json
 import shutil
 from dataclasses import replace
@@ -13,7 +14,7 @@ from ablation.judge.edges import judge_edges
 from ablation.judge.measurements import item_clusters, paired_values, read_measurements
 from ablation.judge.significance import look_weights
 from ablation.judge.statistics import contrast
-from ablation.judge.verdicts import EDGE_COLUMNS, edge_table, interaction_table, judge_studies
+from ablation.judge.verdicts import edge_table, interaction_table, judge_studies
 from ablation.show.methods import could_help
 from ablation.store.collect import collect
 from ablation.store.database import Store
@@ -36,6 +37,16 @@ def run(tmp_path, change=None, **arguments):
         return edge_table(judge_studies(store)).set_index("child"), results
 
 
+def judged(tmp_path, change=None, **arguments):
+    """The edge of v1 in such a study."""
+    return run(tmp_path, change, **arguments)[0].loc["v1"]
+
+
+def measured(results):
+    with Store(results / "tracker.duckdb") as store:
+        return read_measurements(store, "toy")
+
+
 def edit_analysis(**values):
     def change(plan):
         with editing(plan) as content:
@@ -45,60 +56,54 @@ def edit_analysis(**values):
     return change
 
 
-def edit_items(study, variant, seed, edit):
+def edit_items(variant, seed, edit):
     def change(plan):
-        path = stage_dir(plan, study, variant, seed, "evaluate") / "items.parquet"
+        path = stage_dir(plan, "toy", variant, seed, "evaluate") / "items.parquet"
         edit(pd.read_parquet(path)).to_parquet(path, index=False)
 
     return change
 
 
-def add_clusters(of_item, *, study="toy", variants=("v0", "v1"), seeds=(0, 1, 2, 3)):
+def add_clusters(of_item, *, variants=("v0", "v1"), seeds=(0, 1, 2, 3)):
     """Write a column `cluster` into items of evaluate stages: `of_item(variant, seed)(item) -> cluster`."""
 
     def change(plan):
-        for variant in variants:
-            for seed in seeds:
-                path = stage_dir(plan, study, variant, seed, "evaluate") / "items.parquet"
-                rows = pd.read_parquet(path)
-                rows["cluster"] = rows["item"].map(of_item(variant, seed))
-                rows.to_parquet(path, index=False)
+        for variant, seed in itertools.product(variants, seeds):
+            of = of_item(variant, seed)
+            edit_items(variant, seed, lambda rows, of=of: rows.assign(cluster=rows["item"].map(of)))(plan)
 
     return change
 
 
 def test_clusters_are_read_by_item_and_shared_between_subsets(tmp_path):
     _, results = run(tmp_path, add_clusters(lambda *_: lambda item: f"term {int(item[-4:]) // 8}"))
-    with Store(results / "tracker.duckdb") as store:
-        study = read_measurements(store, "toy")
+    study = measured(results)
     assert study.clusters["race"]["race-0009"] == "term 1"
     gender, race = item_clusters(study, "v1", 2)
     assert gender.tolist() == race.tolist() == [i // 8 for i in range(400)]
 
 
 def test_an_item_in_two_clusters_makes_edges_invalid(tmp_path):
-    edges, _ = run(tmp_path, add_clusters(lambda variant, seed: lambda item: f"{variant} {item[-1]}"))
-    assert edges.loc["v1"].verdict == "invalid"
-    assert "item gender-0000 of gender is in cluster v0 0 in one run and in v1 0 in another" in edges.loc["v1"].reason
+    edge = judged(tmp_path, add_clusters(lambda variant, seed: lambda item: f"{variant} {item[-1]}"))
+    assert edge.verdict == "invalid"
+    assert "item gender-0000 of gender is in cluster v0 0 in one run and in v1 0 in another" in edge.reason
 
 
 def test_a_stage_whose_items_lack_clusters_or_have_two_is_corrupt(tmp_path):
     broken = {0: lambda item: "a" if item != "race-0003" else None}
     change = add_clusters(lambda variant, seed: broken[seed], variants=["v1"], seeds=[0])
-    edges, _ = run(tmp_path, change)
-    assert "items.parquet: item race-0003 of race has no cluster: name one for every row" in edges.loc["v1"].reason
+    edge = judged(tmp_path, change)
+    assert "items.parquet: item race-0003 of race has no cluster: name one for every row" in edge.reason
 
 
 @pytest.mark.parametrize(("distance", "word"), [(0.0, "better"), (0.3, "worse")])
 def test_a_large_effect_is_found(tmp_path, distance, word):
-    edges, _ = run(tmp_path, distances={"v0": 0.15, "v1": distance}, seeds=6)
-    edge = edges.loc["v1"]
+    edge = judged(tmp_path, distances={"v0": 0.15, "v1": distance}, seeds=6)
     assert (edge.verdict, edge.detail) == (word, word)
     assert edge.low < 0.15 - distance < edge.high
     assert edge.p_adjusted <= 0.05
     assert edge.p_sign_flip == pytest.approx(2 / 64)
     assert edge.in_seeds == pytest.approx(0.05 ** (1 / 6))
-    assert list(edges.reset_index()[EDGE_COLUMNS].columns) == EDGE_COLUMNS
 
 
 def test_effect_is_the_difference_of_the_table_cells(tmp_path):
@@ -112,24 +117,23 @@ def test_effect_is_the_difference_of_the_table_cells(tmp_path):
 
 
 def test_a_change_that_changes_no_item_says_so(tmp_path):
-    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=1.0, seeds=5)
-    narrow, _ = run(tmp_path / "narrow", edit_analysis(margin=0.0001), rho=1.0)
-    assert wide.loc["v1"].effect == narrow.loc["v1"].effect == 0
-    assert wide.loc["v1"].verdict == "equivalent"
+    wide = judged(tmp_path / "wide", edit_analysis(margin=0.2), rho=1.0, seeds=5)
+    narrow = judged(tmp_path / "narrow", edit_analysis(margin=0.0001), rho=1.0)
+    assert wide.effect == narrow.effect == 0
+    assert wide.verdict == "equivalent"
     said = (
         "no item differs, in any seed: the change had no effect on these runs; in at least 55% of seeds, as 5 can tell"
     )
-    assert wide.loc["v1"].reason == said
-    assert narrow.loc["v1"].verdict == "undecided"
-    assert "too rare" in narrow.loc["v1"].reason
+    assert wide.reason == said
+    assert narrow.verdict == "undecided"
+    assert "too rare" in narrow.reason
 
 
 @pytest.mark.parametrize(
     ("seeds", "rare", "word"), [(4, 0.5, "undecided"), (4, 0.6, "equivalent"), (5, 0.4, "undecided")]
 )
 def test_equivalent_needs_seeds_enough(tmp_path, seeds, rare, word):
-    edges, _ = run(tmp_path, edit_analysis(margin=0.2, rare=rare), rho=0.95, seeds=seeds)
-    edge = edges.loc["v1"]
+    edge = judged(tmp_path, edit_analysis(margin=0.2, rare=rare), rho=0.95, seeds=seeds)
     assert edge.verdict == word
     assert edge.in_seeds == pytest.approx(0.05**0.25 if word == "equivalent" else float("nan"), nan_ok=True)
     if word == "equivalent":
@@ -145,11 +149,9 @@ def test_few_clusters_speak_about_these_items_only(tmp_path):
         change(plan)
         edit_analysis(margin=0.2)(plan)
 
-    edges, _ = run(tmp_path, both, rho=0.95, seeds=6)
-    assert edges.loc["v1"].verdict == "equivalent"
-    assert (
-        "items of 2 clusters are too few to stand for others: this is about these items only" in edges.loc["v1"].reason
-    )
+    edge = judged(tmp_path, both, rho=0.95, seeds=6)
+    assert edge.verdict == "equivalent"
+    assert "items of 2 clusters are too few to stand for others: this is about these items only" in edge.reason
 
 
 def weigh(weights):
@@ -165,18 +167,18 @@ def weigh(weights):
 
 def test_equal_weights_after_training_are_said(tmp_path):
     same = {(variant, seed): (f"d{seed}", [1.0, 2.0]) for variant in ("v0", "v1") for seed in range(4)}
-    edges, _ = run(tmp_path / "equal", weigh(same))
+    edge = judged(tmp_path / "equal", weigh(same))
     said = "train ended with equal weights in 4 of 4 seeds: the change had no effect on training"
-    assert said in edges.loc["v1"].reason
+    assert said in edge.reason
     one = same | {("v1", 2): ("other", [2.0, 1.0])}
-    edges, _ = run(tmp_path / "one", weigh(one))
-    assert "train ended with equal weights in 3 of 4 seeds" in edges.loc["v1"].reason
+    edge = judged(tmp_path / "one", weigh(one))
+    assert "train ended with equal weights in 3 of 4 seeds" in edge.reason
     nearly = {run: (f"{run[0]}s{run[1]}", [1.0 + 0.001 * (run[0] == "v1"), 2.0]) for run in same}
-    edges, _ = run(tmp_path / "nearly", weigh(nearly))
-    assert "nearly equal weights in 4 of 4 seeds (apart by at most 0.04% of" in edges.loc["v1"].reason
+    edge = judged(tmp_path / "nearly", weigh(nearly))
+    assert "nearly equal weights in 4 of 4 seeds (apart by at most 0.04% of" in edge.reason
     apart = {run: (f"{run[0]}s{run[1]}", [1.0 + (run[0] == "v1"), 2.0]) for run in same}
-    edges, _ = run(tmp_path / "apart", weigh(apart))
-    assert "weights" not in edges.loc["v1"].reason
+    edge = judged(tmp_path / "apart", weigh(apart))
+    assert "weights" not in edge.reason
 
 
 def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
@@ -202,12 +204,10 @@ def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
         return change
 
     words = {
-        "unknown": run(tmp_path / "a", alike(lambda variant, seed: None), seeds=6)[0].loc["v1"],
-        "other": run(tmp_path / "b", alike(lambda variant, seed: f"{variant}{seed * (seed > 3)}"), seeds=6)[0].loc[
-            "v1"
-        ],
-        "earlier": run(tmp_path / "d", alike(lambda variant, seed: f"d{seed}", "train"), seeds=6)[0].loc["v1"],
-        "equal": run(tmp_path / "c", alike(lambda variant, seed: f"d{seed}"), seeds=6)[0].loc["v1"],
+        "unknown": judged(tmp_path / "a", alike(lambda variant, seed: None), seeds=6),
+        "other": judged(tmp_path / "b", alike(lambda variant, seed: f"{variant}{seed * (seed > 3)}"), seeds=6),
+        "earlier": judged(tmp_path / "d", alike(lambda variant, seed: f"d{seed}", "train"), seeds=6),
+        "equal": judged(tmp_path / "c", alike(lambda variant, seed: f"d{seed}"), seeds=6),
     }
     for name in ("unknown", "other", "earlier"):  # earlier: the last stage says nothing of its own models
         assert words[name].verdict == "undecided", name
@@ -253,16 +253,13 @@ def test_a_change_that_cannot_have_an_effect_is_said_in_its_edge(tmp_path):
             [change] = child["changes"]
             change["no_effect"] = "both act as 3"
 
-    edges, _ = run(tmp_path, note)
-    assert "lr can have no effect: both act as 3; nothing that this edge changes can have an effect" in (
-        edges.loc["v1"].reason
-    )
+    edge = judged(tmp_path, note)
+    assert "lr can have no effect: both act as 3; nothing that this edge changes can have an effect" in edge.reason
 
 
 def test_confounded_keeps_its_effect(tmp_path):
     lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
-    edges, _ = run(tmp_path, lineage=lineage, distances={"v0": 0.3, "v1": 0.0}, seeds=6)
-    edge = edges.loc["v1"]
+    edge = judged(tmp_path, lineage=lineage, distances={"v0": 0.3, "v1": 0.0}, seeds=6)
     assert (edge.verdict, edge.detail, edge.confounded) == ("confounded", "better", True)
     assert edge.factors == ("beta", "lr")
     assert edge.effect > 0.2
@@ -274,8 +271,7 @@ def test_confounded_keeps_its_effect(tmp_path):
 )
 def test_a_run_that_is_not_ok_makes_its_edge_invalid_and_one_that_is_to_come_not_run(tmp_path, state, word, said):
     variant = "v1" if state == "failed" else "v0"
-    edges, _ = run(tmp_path, states={(variant, 1): state})
-    edge = edges.loc["v1"]
+    edge = judged(tmp_path, states={(variant, 1): state})
     assert edge.verdict == edge.detail == word
     assert f"{variant} seed 1 is {said}" in edge.reason
     assert np.isnan(edge.p_adjusted)
@@ -286,25 +282,23 @@ def test_a_run_that_is_not_ok_makes_its_edge_invalid_and_one_that_is_to_come_not
 def test_an_edge_is_not_run_only_where_nothing_else_is_wrong(tmp_path):
     """What has failed stays wrong whatever is still to come; two factors at once can wait for runs too."""
     both = {("v0", 1): "missing", ("v1", 2): "failed"}
-    assert run(tmp_path / "a", states=both)[0].loc["v1"].verdict == "invalid"
+    assert judged(tmp_path / "a", states=both).verdict == "invalid"
     none = {(variant, seed): "missing" for variant in ("v0", "v1") for seed in range(4)}
-    edges, _ = run(tmp_path / "b", states=none)
-    assert (edges.loc["v1"].verdict, edges.loc["v1"].seeds) == ("not run", 0)
-    apart = edit_items("toy", "v1", 0, lambda frame: frame[frame["item"] != "gender-0003"])
-    assert run(tmp_path / "c", apart, states={("v1", 2): "missing"})[0].loc["v1"].verdict == "invalid"
+    edge = judged(tmp_path / "b", states=none)
+    assert (edge.verdict, edge.seeds) == ("not run", 0)
+    apart = edit_items("v1", 0, lambda frame: frame[frame["item"] != "gender-0003"])
+    assert judged(tmp_path / "c", apart, states={("v1", 2): "missing"}).verdict == "invalid"
     lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
-    edge = run(tmp_path / "d", lineage=lineage, states={("v1", 0): "missing"})[0].loc["v1"]
+    edge = judged(tmp_path / "d", lineage=lineage, states={("v1", 0): "missing"})
     assert (edge.verdict, edge.confounded) == ("not run", True)
 
 
-def test_an_abort_event_makes_its_edge_invalid_and_a_warning_does_not(tmp_path):
+def test_an_abort_event_makes_its_edge_invalid(tmp_path):
     event = {"rule": "collapse", "metric": "lms", "severity": "abort", "first_step": 1, "last_step": 2, "value": 0.1}
     event |= {"diagnosis": "the model collapsed", "remedy": "lower lr"}
-    edges, _ = run(tmp_path / "a", health={("v1", 0): [event]})
-    assert edges.loc["v1"].verdict == "invalid"
-    assert "v1 seed 0 is unhealthy (collapse: the model collapsed)" in edges.loc["v1"].reason
-    edges, _ = run(tmp_path / "b", health={("v1", 0): [event | {"severity": "warn"}]})
-    assert edges.loc["v1"].verdict != "invalid"
+    edge = judged(tmp_path, health={("v1", 0): [event]})
+    assert edge.verdict == "invalid"
+    assert "v1 seed 0 is unhealthy (collapse: the model collapsed)" in edge.reason
 
 
 def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
@@ -317,8 +311,8 @@ def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
     assert ours.reason == f"{theirs.reason}; unhealthy (warn): lms-low: words are lost (v1 seed 0, v1 seed 2)"
     assert ours.drop("reason").equals(theirs.drop("reason"))
     everyone = {(variant, seed): [event] for variant in ("v0", "v1") for seed in range(4)}
-    edges, _ = run(tmp_path / "c", health=everyone)
-    assert edges.loc["v1"].reason.endswith("lms-low: words are lost (v1 seed 0, v1 seed 1, v1 seed 2 and 5 more)")
+    edge = judged(tmp_path / "c", health=everyone)
+    assert edge.reason.endswith("lms-low: words are lost (v1 seed 0, v1 seed 1, v1 seed 2 and 5 more)")
     with Store(results / "tracker.duckdb") as store:
         assert len(store.health("toy")) == 3  # the note is kept, but is not a part of a verdict
 
@@ -334,21 +328,20 @@ def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
     ],
 )
 def test_items_must_be_the_same(tmp_path, edit, reason):
-    edges, _ = run(tmp_path, edit_items("toy", "v1", 2, edit))
-    assert edges.loc["v1"].verdict == "invalid"
-    assert reason in edges.loc["v1"].reason
+    edge = judged(tmp_path, edit_items("v1", 2, edit))
+    assert edge.verdict == "invalid"
+    assert reason in edge.reason
 
 
 def test_the_order_of_items_in_the_file_does_not_matter(tmp_path):
     plain, _ = run(tmp_path / "a")
-    shuffled, _ = run(tmp_path / "b", edit_items("toy", "v1", 2, lambda frame: frame.sample(frac=1, random_state=0)))
+    shuffled, _ = run(tmp_path / "b", edit_items("v1", 2, lambda frame: frame.sample(frac=1, random_state=0)))
     pd.testing.assert_frame_equal(plain, shuffled)
 
 
 def test_other_seeds_are_unpaired_and_more_seeds_are_not(tmp_path):
     _, results = run(tmp_path)
-    with Store(results / "tracker.duckdb") as store:
-        study = read_measurements(store, "toy")
+    study = measured(results)
     longer = replace(study, states={run: s for run, s in study.states.items() if run not in {("v1", 2), ("v1", 3)}})
     [edge] = judge_edges(longer)
     assert (edge.seeds, edge.verdict != "invalid") == (2, True)
@@ -359,8 +352,7 @@ def test_other_seeds_are_unpaired_and_more_seeds_are_not(tmp_path):
 
 
 def test_one_seed_is_undecided_and_says_what_it_knows(tmp_path):
-    edges, _ = run(tmp_path, seeds=1, distances={"v0": 0.4, "v1": 0.0})
-    edge = edges.loc["v1"]
+    edge = judged(tmp_path, seeds=1, distances={"v0": 0.4, "v1": 0.0})
     assert edge.verdict == "undecided"
     assert "seed noise is unknown; item noise alone would say better" in edge.reason
     assert np.isnan(edge.p)
@@ -382,25 +374,24 @@ def test_cost_counts_devices(tmp_path):
         path = stage_dir(plan, "toy", "v1", 2, "train") / "status.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "NVIDIA H100", "devices": 2}))
 
-    edges, _ = run(tmp_path, on_two_devices)
-    assert edges.loc["v1"].cost_hours == pytest.approx((4 * 2 + 1) * 12.5 / 3600)
+    edge = judged(tmp_path, on_two_devices)
+    assert edge.cost_hours == pytest.approx((4 * 2 + 1) * 12.5 / 3600)
 
 
 def test_looks_spend_alpha(tmp_path):
-    fixed, _ = run(tmp_path / "a", distances={"v0": 0.15, "v1": 0.1}, seeds=4)
+    fixed = judged(tmp_path / "a", distances={"v0": 0.15, "v1": 0.1}, seeds=4)
     looks, results = run(tmp_path / "b", edit_analysis(looks=[3, 4]), distances={"v0": 0.15, "v1": 0.1}, seeds=4)
-    with Store(results / "tracker.duckdb") as store:
-        study = read_measurements(store, "toy")
+    study = measured(results)
     values, _, _ = paired_values(study, ["v1", "v0"])
     weights = look_weights([3, 4])
     early = contrast([subset[:, :3] for subset in values], (1, -1), {"target": 0.5})
-    expected = min(1.0, early.p / weights[3], fixed.loc["v1"].p / weights[4])
+    expected = min(1.0, early.p / weights[3], fixed.p / weights[4])
     assert looks.loc["v1"].p == pytest.approx(expected)
-    assert looks.loc["v1"].p > fixed.loc["v1"].p
+    assert looks.loc["v1"].p > fixed.p
     last = contrast(values, (1, -1), {"target": 0.5})
     shown = (looks.loc["v1"].low, looks.loc["v1"].high)  # the interval is one at the level of the look
     assert shown == pytest.approx(last.interval(last.noise, 0.05 * weights[4]))
-    assert shown[1] - shown[0] > fixed.loc["v1"].high - fixed.loc["v1"].low
+    assert shown[1] - shown[0] > fixed.high - fixed.low
     waiting = judge_edges(replace(study, analysis=study.analysis.model_copy(update={"looks": [6, 8]})))[0]
     assert waiting.verdict == "undecided"
     assert "before the first look, at 6 seeds" in waiting.reason
@@ -412,8 +403,7 @@ def test_seeds_are_read_in_the_order_of_the_plan(tmp_path):
             content["studies"][0]["runs"].sort(key=lambda run: (run["variant"], (run["seed"] + 2) % 4))
 
     _, results = run(tmp_path, last_first)
-    with Store(results / "tracker.duckdb") as store:
-        study = read_measurements(store, "toy")
+    study = measured(results)
     assert paired_values(study, ["v1", "v0"])[1] == [2, 3, 0, 1]
 
 
@@ -486,24 +476,7 @@ def test_an_edge_that_is_gone_after_results_is_a_changed_plan(tmp_path):
         (results / "plan.json").write_text(json.dumps(full))
         keep(*names)(results / "plan.json")
         collect(results)
-        with Store(results / "tracker.duckdb") as store:
-            histories.append(read_measurements(store, "toy").history)
+        histories.append(measured(results).history)
     assert [len(history) for history in histories] == [1, 1, 2]
     assert histories[1][0]["edges"] == [["v1", "v0"], ["v2", "v0"]]
     assert could_help(*histories[2]) == ["v1 is no longer compared with v0"]
-
-
-def test_changing_the_analysis_after_results_is_remembered(tmp_path):
-    def digest(text):
-        def change(plan):
-            with editing(plan) as content:
-                content["studies"][0]["analysis_digest"] = text
-
-        return change
-
-    _, results = run(tmp_path, digest("one"))
-    for text in ("one", "two"):
-        digest(text)(results / "plan.json")
-        collect(results)
-    with Store(results / "tracker.duckdb") as store:
-        assert [entry["digest"] for entry in read_measurements(store, "toy").history] == ["one", "two"]
