@@ -125,7 +125,9 @@ def build_table(store: Store, study: str) -> ComparisonTable:
     results = store.results(study, sorted(metrics))
     values = results.groupby(["variant", "metric"], sort=False)["value"].agg(list).to_dict()
     health = store.health(study)
-    short_of_memory, broken = _notes_of_stages(health), _broken_rules(health)
+    warned = health[health["severity"].isin(("warn", "abort"))]
+    broken = {str(variant): tuple(sorted(set(of))) for variant, of in warned.groupby("variant")["rule"]}
+    of_stages = health[health["rule"].isin([rule.id for rule in OF_EVERY_STAGE])].to_dict("records")
     runs_of, none = dict(iter(runs.groupby("variant", sort=False))), runs[:0]
     rows, notes = [], []
     for node in lineage(store.variants(study)):
@@ -146,7 +148,11 @@ def build_table(store: Store, study: str) -> ComparisonTable:
         )
         rows.append(row)
         notes += _notes(row, of_variant, columns)
-        notes += [f"{node.name}, {text}" for variant, text in short_of_memory if variant == node.name]
+        notes += [
+            f"{node.name}, seed {event['seed']}: {event['stage']}: {event['diagnosis']}"
+            for event in of_stages
+            if event["variant"] == node.name
+        ]
     unchanged, warnings = _reference_row(reference, columns, results)
     shown = tuple(with_decimals(c, i, [*unchanged, *rows]) for i, c in enumerate(columns))
     caption = _caption(store, definition)
@@ -177,20 +183,6 @@ def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) ->
         elif row.seeds and not cell.values:
             notes.append(f"{row.name}: {column.metric} was never logged")
     return notes
-
-
-def _broken_rules(health: pd.DataFrame) -> dict[str, tuple[str, ...]]:
-    """Rules of severity warn or abort by variant, each once."""
-    broken: dict[str, dict[str, None]] = {}
-    for event in health[health["severity"].isin(("warn", "abort"))].to_dict("records"):
-        broken.setdefault(event["variant"], {})[event["rule"]] = None
-    return {variant: tuple(sorted(rules)) for variant, rules in broken.items()}
-
-
-def _notes_of_stages(health: pd.DataFrame) -> list[tuple[str, str]]:
-    """(variant, note) for every run whose micro-batch was halved, or whose command opened what is not its code."""
-    events = health[health["rule"].isin([rule.id for rule in OF_EVERY_STAGE])].to_dict("records")
-    return [(event["variant"], f"seed {event['seed']}: {event['stage']}: {event['diagnosis']}") for event in events]
 
 
 def _of_reference(metric: str, reference: ReferenceDefinition | None) -> str:

@@ -345,7 +345,7 @@ def measurements(name: str, arms: Sequence[Arm], analysis: Analysis, lineage: Ma
     return Measurements(
         name=name,
         analysis=analysis,
-        variants=[planned(named, variant, place) for variant, place in lineage.items()],
+        variants=[_planned(named, variant, place) for variant, place in lineage.items()],
         states=dict.fromkeys(runs, ("ok", "")),
         aborted={},
         values={
@@ -359,15 +359,16 @@ def measurements(name: str, arms: Sequence[Arm], analysis: Analysis, lineage: Ma
     )
 
 
-def planned(arms: Mapping[str, Arm], name: str, place: Lineage) -> PlannedVariant:
+def _planned(arms: Mapping[str, Arm], name: str, place: Lineage) -> PlannedVariant:
     """The variant as for judge and page; its changes are differences of the evaluations' own settings."""
     changes = _changes(arms[place.parent], arms[name]) if place.parent is not None else []
+    settings = [dict(sheet.facts.settings) for sheet in arms[name].sheets]
     return PlannedVariant(
         name=name,
         parent=place.parent,
         why=place.why,
-        file=str(next(iter(arms[name].sheets)).source),
-        resolved=settings_of(arms[name]),
+        file=str(arms[name].sheets[0].source),
+        resolved={k: v for k, v in settings[0].items() if all(of.get(k) == v for of in settings)},  # of all runs
         factors=(FACTOR,) if place.parent is not None else (),
         changes=tuple(changes),
     )
@@ -382,12 +383,6 @@ def _changes(parent: Arm, child: Arm) -> list[Change]:
         for key in sorted({key for pair in sides for settings in pair for key in settings})
         if all(before.get(key) != after.get(key) for before, after in sides)
     ]
-
-
-def settings_of(arm: Arm) -> dict[str, Any]:
-    """The settings that all runs of an arm have in common."""
-    found = [dict(sheet.facts.settings) for sheet in arm.sheets]
-    return {key: value for key, value in found[0].items() if all(other.get(key) == value for other in found)}
 
 
 def _clusters(sheets: Sequence[Sheet]) -> dict[str, dict[str, str]]:
