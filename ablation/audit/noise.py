@@ -47,8 +47,7 @@ def noise_findings(table: Table) -> Iterator[Finding]:
             difference = abs(new.value - old.value)
             if difference > limit:
                 continue
-            p = _best_case(new, old, items)
-            hopeless &= p > ALPHA
+            hopeless &= _best_case(new, old, items) > ALPHA
             inside.append(f"{column} {_said(new, old, items, limit)}")
         if inside:
             end = "; however the items pair, no sign test can be significant" if hopeless else ""

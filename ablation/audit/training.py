@@ -78,16 +78,8 @@ def stated_metrics(published: PublishedFile) -> list[str]:
 def _figures(reading: Reading) -> Iterator[_Figure]:
     for metric, value in reading.values.items():
         low, high = (value, value) if isinstance(value, Printed) else value
-        yield _Figure(
-            variant=reading.variant,
-            stage=reading.stage,
-            kind=reading.kind,
-            at=reading.at,
-            metric=metric,
-            low=-inf if low is None else low.value,
-            high=inf if high is None else high.value,
-            text=reading.text,
-        )
+        bounds = -inf if low is None else low.value, inf if high is None else high.value
+        yield _Figure(reading.variant, reading.stage, reading.kind, reading.at, metric, *bounds, reading.text)
 
 
 def _differences(readings: Sequence[Reading], rules: Sequence[Difference]) -> Iterator[Finding]:
@@ -98,17 +90,13 @@ def _differences(readings: Sequence[Reading], rules: Sequence[Difference]) -> It
             if not isinstance(whole, Printed) or not isinstance(of, Printed) or not isinstance(less, Printed):
                 continue
             slack = whole.exact_half + of.exact_half + less.exact_half
-            if abs(of.exact - less.exact - whole.exact) <= slack:
-                continue
-            yield Finding(
-                KIND,
-                reading.variant,
-                rule.metric,
-                "warn",
-                f"{reading.variant}: {rule.metric} is stated as {whole}, but {rule.of} minus {rule.less} is "
-                f"{of.value:g} - ({less.value:g}) = {of.value - less.value:g}: they are not of the same pairs, "
-                "or were rounded before they were printed.",
-            )
+            if abs(of.exact - less.exact - whole.exact) > slack:
+                text = (
+                    f"{reading.variant}: {rule.metric} is stated as {whole}, but {rule.of} minus {rule.less} is "
+                    f"{of.value:g} - ({less.value:g}) = {of.value - less.value:g}: they are not of the same pairs, "
+                    "or were rounded before they were printed."
+                )
+                yield Finding(KIND, reading.variant, rule.metric, "warn", text)
 
 
 def _against_own_ranges(figures: Sequence[_Figure]) -> Iterator[Finding]:
@@ -118,15 +106,12 @@ def _against_own_ranges(figures: Sequence[_Figure]) -> Iterator[Finding]:
             same = (wanted.variant, wanted.metric) == (figure.variant, figure.metric)
             if not figure.is_number or wanted.is_number or not same or wanted.holds(figure.low):
                 continue
-            called = "calls healthy" if wanted.kind == "healthy" else "expects"
-            yield Finding(
-                KIND,
-                figure.variant,
-                figure.metric,
-                "warn" if wanted.kind == "healthy" else "note",
+            healthy = wanted.kind == "healthy"
+            text = (
                 f"{figure.variant}, {figure.metric}: {figure.said}, outside of the {wanted.value} that the source "
-                f"itself {called} ({wanted.text}).",
+                f"itself {'calls healthy' if healthy else 'expects'} ({wanted.text})."
             )
+            yield Finding(KIND, figure.variant, figure.metric, "warn" if healthy else "note", text)
 
 
 def _beside_ours(figure: _Figure, curves: Curves, incomparable: str) -> Iterator[Finding]:

@@ -87,6 +87,9 @@ class Measurements:
     samples: Mapping[str, int] = field(default_factory=dict)  # of an item, that its value is the mean of, by variant
     imported: bool = False  # other programs made the runs
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
+    _arms: dict[Hashable, Arm] = field(default_factory=dict, init=False, repr=False)
+    _held: dict[Arm, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
+    _common: dict[tuple[str, int, int], int] = field(default_factory=dict, init=False, repr=False)  # items of two lists
 
     @property
     def direction(self) -> Direction:
@@ -167,19 +170,6 @@ class Measurements:
             values = [np.stack([run[subset].values for run in runs])[None] for subset in self.analysis.subsets]
             self._arms[key] = Arm(values, self.direction, clusters, held=self._held)
         return self._arms[key]
-
-    @cached_property
-    def _arms(self) -> dict[Hashable, Arm]:
-        return {}
-
-    @cached_property
-    def _held(self) -> dict[Arm, tuple[Array, Array]]:
-        return {}
-
-    @cached_property
-    def _common(self) -> dict[tuple[str, int, int], int]:
-        """How many items of a subset two item lists share."""
-        return {}
 
 
 @dataclass(frozen=True)

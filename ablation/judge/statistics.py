@@ -430,13 +430,9 @@ def _crossing(reach: Array, chance: float, seed_variance: float, seeds: int) -> 
     """The guard from the draws [replicates], widened by the seeds' noise."""
     if seeds > 1 and reach.var() > 0:
         reach = reach.mean() + (reach - reach.mean()) * np.sqrt(1 + seed_variance / reach.var())
-    return Crossing(_smaller_side(reach), chance, reach)
-
-
-def _smaller_side(draws: Array) -> float:
-    """Twice the share of draws on the smaller side of zero; never 0, since the draws are finitely many."""
-    least = min(int(np.sum(draws <= 0)), int(np.sum(draws >= 0)))
-    return min(1.0, 2 * (least + 1) / (len(draws) + 1))
+    least = min(int(np.sum(reach <= 0)), int(np.sum(reach >= 0)))
+    p = min(1.0, 2 * (least + 1) / (len(reach) + 1))  # never 0, since the draws are finitely many
+    return Crossing(p, chance, reach)
 
 
 def _chance(means: Array, spread: Array, direction: dict[str, float]) -> float:

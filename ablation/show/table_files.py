@@ -165,10 +165,8 @@ def to_latex(table: ComparisonTable, *, macros: bool = False) -> str:
         r"\toprule",
     ]
     if published:
-        lines.append(
-            rf"& & \multicolumn{{{measured}}}{{c}}{{measured}}"
-            rf" & & \multicolumn{{{len(published)}}}{{c}}{{published}} \\"
-        )
+        over = [rf"\multicolumn{{{measured}}}{{c}}{{measured}}", rf"\multicolumn{{{len(published)}}}{{c}}{{published}}"]
+        lines.append(rf"& & {over[0]} & & {over[1]} \\")
         first = measured + 4
         lines.append(rf"\cmidrule(lr){{3-{measured + 2}}}\cmidrule(l){{{first}-{first + len(published) - 1}}}")
     lines += [_latex_row(map(latex, [*heads, *(c.label for c in published)])), r"\midrule"]
@@ -189,11 +187,8 @@ def to_latex(table: ComparisonTable, *, macros: bool = False) -> str:
 def to_html(table: ComparisonTable) -> str:
     """A self-contained page; jinja2 escapes every value."""
     show = {"show_cells": show_cells, "show_seeds": show_seeds, "show_published": show_published, "changed": changed}
-    return (
-        environment(Path(__file__).parent / "templates")
-        .get_template("table.html.j2")
-        .render(table=table, confounded=CONFOUNDED, **show)
-    )
+    template = environment(Path(__file__).parent / "templates").get_template("table.html.j2")
+    return template.render(table=table, confounded=CONFOUNDED, **show)
 
 
 def changed(row: Row) -> str:

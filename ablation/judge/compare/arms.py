@@ -28,21 +28,18 @@ def with_outcome(sheet: Sheet, outcome: Outcome) -> Sheet:
         ConfigError: there are fewer samples of an item, or they are not right or wrong.
     """
     samples = sheet.facts.repeats
+
+    def refusal(problem: str, remedy: str = "name a metric that is 1 or 0 with --metric") -> ConfigError:
+        return ConfigError(sheet.source, outcome.option, outcome.k, problem, remedy)
+
     if outcome.k > samples:
         problem = f"items have {samples} sample{'s' * (samples != 1)}"
-        raise ConfigError(
-            sheet.source, outcome.option, outcome.k, problem, "sample each item more often, or ask for fewer"
-        )
+        raise refusal(problem, "sample each item more often, or ask for fewer")
     values, odd = of_shares(sheet.values, samples, outcome)
-    if odd is not None or sheet.facts.larger_is_better is False:
-        problem = (
-            "smaller is better"
-            if odd is None
-            else f"the samples of {short(str(sheet.items[odd]))} are not right or wrong"
-        )
-        raise ConfigError(
-            sheet.source, outcome.option, outcome.k, problem, "name a metric that is 1 or 0 with --metric"
-        )
+    if odd is not None:
+        raise refusal(f"the samples of {short(str(sheet.items[odd]))} are not right or wrong")
+    if sheet.facts.larger_is_better is False:
+        raise refusal("smaller is better")
     facts = replace(sheet.facts, reported=None, stderr=None, larger_is_better=True)
     return replace(sheet, metric=f"{outcome.kind}@{outcome.k} of {sheet.metric}", values=values, facts=facts)
 
@@ -154,9 +151,7 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
     if all(sheet.seed is not None for sheet in sheets):
         return [sheet.seed for sheet in sheets]
     named = {sheet.source: _SEED.findall(str(sheet.source)) for sheet in sheets}
-    seeds = [
-        sheet.seed if sheet.seed is not None else int(f[-1]) if (f := named[sheet.source]) else None for sheet in sheets
-    ]
+    seeds = [s.seed if s.seed is not None else int(f[-1]) if (f := named[s.source]) else None for s in sheets]
     if None not in seeds:
         return seeds
     if any(seed is not None for seed in seeds):

@@ -3,16 +3,15 @@
 The judge reads Measurements, as for a grid, and judges by the same rules.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from ablation.config.lineage import ancestors, compared
+from ablation.config.lineage import compared
 from ablation.config.study import Change
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.errors import ConfigError
@@ -194,11 +193,13 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     named = {arm.name: arm for arm in arms}
     parents = {variant: place.parent for variant, place in lineage.items()}
     pairs = compared(rules.analysis.get("edges", "parent"), parents)
-    for child, parent in dict.fromkeys([*pairs, *_steps(parents)]):
+    # Every edge of the lineage, too: a difference over several edges needs pairs throughout.
+    for child, parent in dict.fromkeys([*pairs, *compared("parent", parents)]):
         notes += check(named[parent], named[child], rules.allow)
-    analysis, more = plan_analysis(list(arms), rules.direction, rules.margin, **rules.analysis)
-    notes += [*more, *_other_choices(arms, rules.chosen), *_shared(arms), *_reported(arms)]
-    measured = measurements(name, list(arms), analysis, lineage)
+    analysis, more = plan_analysis(arms, rules.direction, rules.margin, **rules.analysis)
+    sheets = [sheet for arm in arms for sheet in arm.sheets]
+    notes += [*more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
+    measured = measurements(name, arms, analysis, lineage)
     edges = judge_edges(measured)
     found = tuple(_beside(edge, named, measured, rules.flips) for edge in edges)
     return Comparison(name, named, measured, found, tuple(dict.fromkeys(notes)))
@@ -218,60 +219,42 @@ def compare_sides(
     return compare(f"{child} against {parent}", arms, lineage, rules)
 
 
-def _steps(parents: Mapping[str, str | None]) -> list[tuple[str, str]]:
-    """Every edge of the lineage: a difference over several edges needs pairs throughout."""
-    return [step for name in parents for step in pairwise([name, *ancestors(name, parents)])]
-
-
-def _other_choices(arms: Sequence[Arm], chosen: Wanted) -> list[str]:
+def _other_choices(sheets: Sequence[Sheet], chosen: Wanted) -> Iterator[str]:
     """Notes on the files' other metrics and filters, if the caller chose none and the first was taken."""
-    facts = [(sheet, sheet.facts) for arm in arms for sheet in arm.sheets]
-    notes = []
-    for kind, named in (("metrics", chosen.metric), ("filters", chosen.filter)):
-        if named is not None:
-            continue
-        others = list(dict.fromkeys(name for sheet, found in facts for name in getattr(found, kind)))
-        taken = {getattr(sheet, kind[:-1]) for sheet, _ in facts}
-        if left := [name for name in others if name not in taken]:
-            notes.append(f"{kind[:-1]} {', '.join(sorted(taken))}; also there: {', '.join(left)} (--{kind[:-1]})")
-    return notes
+    for kind in ("metric", "filter"):
+        if getattr(chosen, kind) is None:
+            taken = {getattr(sheet, kind) for sheet in sheets}
+            others = dict.fromkeys(name for sheet in sheets for name in getattr(sheet.facts, f"{kind}s"))
+            if left := [name for name in others if name not in taken]:
+                yield f"{kind} {', '.join(sorted(taken))}; also there: {', '.join(left)} (--{kind})"
 
 
-def _shared(arms: Sequence[Arm]) -> list[str]:
+def _shared(sheets: Sequence[Sheet]) -> Iterator[str]:
     """Notes on items that share a text, and so err together, without a declared cluster."""
-    found = {sheet.subset: sheet.facts.shared for arm in arms for sheet in arm.sheets if sheet.facts.shared}
-    return [
-        f"items of {subset} share {shared}: they err together, and intervals are too narrow; "
-        f"--cluster {shared.split(',')[0]} counts the texts"
-        for subset, shared in found.items()
-    ]
+    for subset, shared in {sheet.subset: sheet.facts.shared for sheet in sheets if sheet.facts.shared}.items():
+        together = f"items of {subset} share {shared}: they err together, and intervals are too narrow"
+        yield f"{together}; --cluster {shared.split(',')[0]} counts the texts"
 
 
-def _reported(arms: Sequence[Arm]) -> list[str]:
-    """Notes where a file's own number is not the mean of its items: an aggregate that no paired test covers."""
-    for arm in arms:
-        for sheet in arm.sheets:
-            said, ours = sheet.facts.reported, float(sheet.values.mean())
-            if said is not None and abs(said - ours) > 1e-6 * max(1.0, abs(said)):
-                return [
-                    f"{sheet.source.name} reports {said:.6g} for {sheet.metric}, the mean of its items is {ours:.6g}"
-                ]
-    return []
+def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
+    """A note where a file's own number is not the mean of its items: an aggregate that no paired test covers."""
+    for sheet in sheets:
+        said, ours = sheet.facts.reported, float(sheet.values.mean())
+        if said is not None and abs(said - ours) > 1e-6 * max(1.0, abs(said)):
+            yield f"{sheet.source.name} reports {said:.6g} for {sheet.metric}, the mean of its items is {ours:.6g}"
+            return
 
 
 def _beside(edge: Edge, arms: Mapping[str, Arm], measured: Measurements, count: int) -> Compared:
     parent, child, analysis = arms[edge.parent], arms[edge.child], measured.analysis
     seeds = sorted(parent.runs.keys() & child.runs.keys())
     rows = tuple(_subset(subset, (parent, child), seeds, measured) for subset in analysis.subsets)
-    theirs = [
-        (np.square([row.stderr_before, row.stderr_after]).sum())
-        for row in rows
-        if row.stderr_before is not None and row.stderr_after is not None
-    ]
-    unpaired = float(np.sqrt(np.sum(theirs))) / len(rows) if len(theirs) == len(rows) and rows else None
-    noise = edge.noise
-    known = edge.estimate is not None and (noise.seeds_known or not edge.estimate.items_only)
-    own = float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance]))) if known else float("nan")
+    theirs = [(row.stderr_before, row.stderr_after) for row in rows]
+    known = all(None not in errors for errors in theirs)
+    unpaired = float(np.sqrt(np.square(np.array(theirs, float)).sum(axis=1).sum())) / len(rows) if known else None
+    noise, estimate = edge.noise, edge.estimate
+    any_noise = estimate is not None and (noise.seeds_known or not estimate.items_only)
+    own = float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance]))) if any_noise else float("nan")
     return Compared(edge, rows, most_changed(parent, child, analysis, count), own, unpaired)
 
 

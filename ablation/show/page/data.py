@@ -118,11 +118,8 @@ def study_curves(store: Store, study: str, definition: StudyDefinition, budget: 
             series.append([index[variant], seed, (variant, seed) in ok, int(columns["bad"][rows].sum()), course])
         metric = {"name": row.metric, "label": labels.get(row.metric, row.metric), "stage": row.stage}
         metric |= {"declared": row.metric in labels, "per_bin": -(-row.steps // budget.bins), "logged": row.steps}
-        metric |= {
-            "steps": [int(x) if x.is_integer() else round(x, 2) for x in centres],
-            "series": sorted(series, key=lambda one: one[:2]),
-        }
-        metrics.append(metric)
+        steps = [int(x) if x.is_integer() else round(x, 2) for x in centres]
+        metrics.append(metric | {"steps": steps, "series": sorted(series, key=lambda one: one[:2])})
     return {"variants": variants, "metrics": metrics}
 
 
@@ -201,18 +198,13 @@ def _configurations(variants: Sequence[PlannedVariant], names: Sequence[str]) ->
     }
     keys = list(dict.fromkeys(key for name in names for key in configs[name]))
     known = {change.key: change.factor for variant in variants for change in variant.changes}
-    factors = {key: factor_among(key, known) for key in keys}
+    factors = {key: factor for key in keys if (factor := factor_among(key, known)) != key}
     base = [configs[names[0]].get(key) for key in keys] if names else []
     own = [
         {at: configs[name].get(key) for at, key in enumerate(keys) if configs[name].get(key) != base[at]}
         for name in names
     ]
-    return {
-        "keys": keys,
-        "factors": {key: factor for key, factor in factors.items() if factor != key},
-        "base": base,
-        "own": own,
-    }
+    return {"keys": keys, "factors": factors, "base": base, "own": own}
 
 
 def _short(value: float) -> float | None:
