@@ -218,22 +218,22 @@ def hostile(plan):
         variant["why"] = f"\"'>{ATTACK}"
 
 
-def add_event(database, study, variant, seed, **event):
+def add_event(database, variant, seed, **event):
     """Add a health event to the train stage of one run."""
     defaults = {"rule": "r", "metric": "m", "severity": "warn", "first_step": 1, "last_step": 1, "value": 1.0}
     event = defaults | {"diagnosis": "d", "remedy": "r"} | event
     with duckdb.connect(str(database)) as con:
         con.execute(
             f"INSERT INTO health (key, {', '.join(event)}) SELECT key, {', '.join('?' * len(event))} FROM run_stages"
-            " WHERE study = ? AND variant = ? AND seed = ? AND stage = 'train'",
-            [*event.values(), study, variant, seed],
+            " WHERE study = 'toy' AND variant = ? AND seed = ? AND stage = 'train'",
+            [*event.values(), variant, seed],
         )
 
 
 def test_health_events_come_with_diagnosis_and_remedy_the_most_severe_first(tmp_path):
     database = build(tmp_path)
-    add_event(database, "toy", "v0", 0, metric="lms", first_step=3, last_step=9, value=0.25, remedy="Raise loc_coef.")
-    add_event(database, "toy", "v1", 1, severity="abort", diagnosis="The loss is not finite.", value=float("nan"))
+    add_event(database, "v0", 0, metric="lms", first_step=3, last_step=9, value=0.25, remedy="Raise loc_coef.")
+    add_event(database, "v1", 1, severity="abort", diagnosis="The loss is not finite.", value=float("nan"))
     shown = text_of(page(database))
     assert "warning r: d. What to try: Raise loc_coef." in shown
     assert "v0 seed 0, train: lms reached 0.25 at steps 3 to 9" in shown
@@ -244,14 +244,13 @@ def test_health_events_come_with_diagnosis_and_remedy_the_most_severe_first(tmp_
 def test_a_rule_that_many_runs_broke_stands_once(tmp_path):
     database = build(tmp_path)
     for variant, seed, step in (("v0", 0, 1), ("v0", 1, 1), ("v0", 1, 7), ("v1", 0, 1)):
-        add_event(
-            database, "toy", variant, seed, first_step=step, last_step=step + 2, severity="note", diagnosis="Too strong"
-        )
+        steps = {"first_step": step, "last_step": step + 2}
+        add_event(database, variant, seed, **steps, severity="note", diagnosis="Too strong")
     shown = text_of(page(database))
     assert shown.count("Too strong") == 1
     assert "v0 (seeds 0, 1), v1 (seed 0)" in shown
     assert 'class="broken' not in page(database)  # a note is not a warning
-    add_event(database, "toy", "v1", 1, rule="weak")
+    add_event(database, "v1", 1, rule="weak")
     html = page(database)
     assert re.search(r'class="broken sev-warn" href="#study-toy-health"[^>]*>weak<', html)
     assert '<button type="button">Rules broken</button>' in html
@@ -264,7 +263,7 @@ def test_a_rule_that_many_runs_broke_stands_once(tmp_path):
 def attacked(tmp_path_factory):
     study = Study(lineage=TREE, states={("v2", 1): "failed"}, published={ATTACK: {"mean": 0.1}})
     database = build(tmp_path_factory.mktemp("attack"), [study], scale=ATTACK, edit=hostile)
-    add_event(database, "toy", "v1", 0, **dict.fromkeys(("rule", "metric", "severity", "diagnosis", "remedy"), ATTACK))
+    add_event(database, "v1", 0, **dict.fromkeys(("rule", "metric", "severity", "diagnosis", "remedy"), ATTACK))
     return page(database)
 
 
@@ -369,10 +368,14 @@ def test_a_change_of_the_plan_after_results_is_shown(tmp_path):
     assert "The analysis plan changed after results existed: margin 0.02 → 0.05." in after
 
 
+def add_rule(monkeypatch):
+    for module in (analysis_history, methods):
+        monkeypatch.setattr(module, "RULES", (*RULES, "2027-01-01: another rule"))
+
+
 def test_seeds_without_looks_and_rules_of_judging_that_came_after_results_are_shown(tmp_path, monkeypatch):
     build(tmp_path, [Study(seeds=2)])
-    monkeypatch.setattr(analysis_history, "RULES", (*RULES, "2027-01-01: another rule"))
-    monkeypatch.setattr(methods, "RULES", (*RULES, "2027-01-01: another rule"))
+    add_rule(monkeypatch)
     after = text_of(page(build(tmp_path, [Study(seeds=3)])))
     assert re.search(r"results existed: v0, v1, v\d+ and \d+ more have 3 seeds, not 2, without planned looks\.", after)
     assert "2027-01-01: another rule" in after
@@ -381,8 +384,7 @@ def test_seeds_without_looks_and_rules_of_judging_that_came_after_results_are_sh
 
 def test_a_new_rule_of_judging_alone_is_no_alarm(tmp_path, monkeypatch):
     build(tmp_path)
-    for module in (analysis_history, methods):
-        monkeypatch.setattr(module, "RULES", (*RULES, "2027-01-01: another rule"))
+    add_rule(monkeypatch)
     html = page(build(tmp_path))
     assert "The rules of judging changed after results existed." in text_of(html)
     assert 'class="alert"' not in html
@@ -411,12 +413,6 @@ def test_one_study_says_what_to_look_at_next_and_that_values_were_resized_only_w
     assert re.search(r"undecided\. Look at v\d next: \d+ more seeds? would decide", shown)
     assert resized not in shown
     assert resized in text_of(page(build(tmp_path / "resized", [study], edit=resize)))
-
-
-def test_a_study_where_something_happened_stands_first(tmp_path):
-    studies = [Study("quiet"), Study("moved", seeds=5, distances={"v1": 0.4}, distance=0.02)]
-    html = page(build(tmp_path, studies))
-    assert re.findall(r'<article class="study" id="study-(\w+)"', html) == ["moved", "quiet"]
 
 
 def test_without_results_published_or_studies_there_is_a_page(tmp_path):
@@ -458,14 +454,15 @@ def test_the_rows_of_many_variants_are_packed_and_say_the_same(tmp_path, monkeyp
     assert text_of(unfolded(many)) == text_of(unfolded(few))
 
 
-def test_a_study_of_which_a_run_has_ended_stands_before_one_of_which_none_has_started(tmp_path):
+def test_studies_stand_in_the_order_of_what_happened_in_them(tmp_path):
     names = ("v0", "v1")
     none = Study("later", variants=2, seeds=1, states={(name, 0): "missing" for name in names})
     some = Study("begun", variants=2, seeds=2, states={(name, 1): "missing" for name in names}, items={"all": 50})
-    seen = text_of(page(build(tmp_path, [none, some])))
-    assert seen.index("Simulated study begun") < seen.index("Simulated study later")
+    moved = Study("moved", variants=2, seeds=5, distances={"v1": 0.4}, distance=0.02)
+    html = page(build(tmp_path, [none, some, Study("quiet", variants=2), moved]))
+    assert re.findall(r'<article class="study" id="study-(\w+)"', html) == ["moved", "quiet", "begun", "later"]
+    seen = text_of(html)
     assert "1 change still has to run. 2 seeds per variant, 50 evaluation items; 2 of 4 runs ended well" in seen
     assert "1 seed per variant, too few for a verdict; none of 2 runs has started" in seen
     assert re.search(r"\[[−+]0\.\d+, [−+]0\.\d+\] 1 of 2 seeds not run", seen)
     assert "2 ok, 2 not run" in seen
-    assert "none of 2 runs has started" in seen
