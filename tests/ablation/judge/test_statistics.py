@@ -154,12 +154,16 @@ def test_folding_bias_is_taken_out_of_the_centre():
     assert abs(np.mean(centre) - 0.3) < 0.02
 
 
-def test_seeds_on_both_sides_of_the_target_vary_by_the_larger_reading():
-    """Means 0.4, 0.6, 0.4, 0.8 against a constant 0.8: folded, distances 0.1, 0.1, 0.1, 0.3; unfolded, the means."""
+def to_target(*rates):
+    """A child of so many of 400 items in its four seeds against a constant 0.8, judged by the distance from 0.5."""
     order = np.random.default_rng(6).permutation(400)
-    child = np.stack([order < 400 * rate for rate in (0.4, 0.6, 0.4, 0.8)])
-    parent = np.stack([order < 320] * 4)
-    numbers = contrast([np.stack([child, parent]).astype(float)], (1, -1), TARGET)
+    child, parent = (np.stack([order < 400 * rate for rate in of]) for of in (rates, [0.8] * 4))
+    return contrast([np.stack([child, parent]).astype(float)], (1, -1), TARGET)
+
+
+def test_seeds_on_both_sides_of_the_target_vary_by_the_larger_reading():
+    """Folded, distances of 0.1, 0.1, 0.1, 0.3; unfolded, the means."""
+    numbers = to_target(0.4, 0.6, 0.4, 0.8)
     assert numbers.per_seed == pytest.approx((0.2, 0.2, 0.2, 0.0))
     expected = np.var([0.4, 0.6, 0.4, 0.8], ddof=1) + 1 / 400**2 / 6
     assert numbers.noise.seed_variance == pytest.approx(expected / 4)
@@ -167,21 +171,7 @@ def test_seeds_on_both_sides_of_the_target_vary_by_the_larger_reading():
 
 def test_a_far_parent_does_not_add_its_distance_to_the_seed_variance():
     """The child's seeds lie on both sides of the target within 0.02; the parent is 0.3 away."""
-    order = np.random.default_rng(7).permutation(400)
-    child = np.stack([order < 400 * rate for rate in (0.48, 0.52, 0.49, 0.51)])
-    parent = np.stack([order < 320] * 4)
-    numbers = contrast([np.stack([child, parent]).astype(float)], (1, -1), TARGET)
-    assert numbers.noise.seed_variance < 0.02**2
-
-
-def test_two_seeds_with_the_same_count_do_not_mean_that_seeds_agree():
-    rng = np.random.default_rng(8)
-    child = np.stack([rng.permutation(200) < 120 for _ in range(2)])
-    parent = np.stack([rng.permutation(200) < 110 for _ in range(2)])
-    numbers = contrast([np.stack([child, parent]).astype(float)], (1, -1), "max")
-    assert numbers.per_seed == pytest.approx((0.05, 0.05))
-    assert numbers.noise.seed_variance == pytest.approx(1 / 200**2 / 6 / 2)
-    assert numbers.p > 0.01
+    assert to_target(0.48, 0.52, 0.49, 0.51).noise.seed_variance < 0.02**2
 
 
 def test_crossing_the_target_is_no_evidence():
@@ -217,7 +207,10 @@ def test_no_word_contradicts_the_effect_that_is_shown():
     ("weights", "squares"), [((1,), 1), ((1, -1), 2), ((1, -1, -1, 1), 4), ((1, -1, -1, -1, 2), 8)]
 )
 def test_what_rounding_hides_grows_with_the_squared_weights(weights, squares):
-    """Counts of whole items: each arm's mean is known to within step / n, a variance of its square / 12 (Sheppard)."""
+    """Counts of whole items: each arm's mean is known to within step / n, a variance of its square / 12 (Sheppard).
+
+    So seeds with the same count do not mean that seeds agree.
+    """
     rng = np.random.default_rng(0)
     means = rng.permuted(np.tile(np.arange(20) < 10, (len(weights), 5, 1)), axis=2).astype(float)
     assert (means.mean(axis=2) == 0.5).all()  # the very same count in every run: no spread at all
