@@ -183,8 +183,11 @@ class Prices:
 
     def missing(self, variants: Iterable[str], seeds: int, paid: Mapping[Unit, int]) -> float:
         """Device-hours that bring these variants to `seeds` seeds."""
-        units = frozenset().union(*(self.units.get(variant, frozenset()) for variant in variants))
-        return sum(max(seeds - paid[unit], 0) * self.hours.get(unit, 0.0) for unit in sorted(units))
+        return sum(max(seeds - paid[unit], 0) * self.hours.get(unit, 0.0) for unit in self.units_of(variants))
+
+    def units_of(self, variants: Iterable[str]) -> list[Unit]:
+        """The units of some variants, each once."""
+        return sorted({unit for variant in variants for unit in self.units.get(variant, ())})
 
 
 @dataclass(frozen=True)
@@ -234,9 +237,8 @@ def choose(
         chosen.append(replace(best, chosen=True))
         left -= best.hours
         del waiting[best.child, best.parent]
-        for variant in (best.child, best.parent):
-            for unit in prices.units.get(variant, ()):
-                paid[unit] = max(paid[unit], best.look)
+        for unit in prices.units_of((best.child, best.parent)):
+            paid[unit] = max(paid[unit], best.look)
     left_out = []
     for edge in waiting:
         found = offers(edge) or [Offer(*edge, taken[edge], taken[edge], taken[edge], 0.0, 0.0, why_not="no look left")]

@@ -172,11 +172,11 @@ class Cost:
 
     def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool) -> float:
         """Device-hours of a number of seeds so evaluated, or of the part that has not run."""
-        units = frozenset().union(*(self.prices.units.get(name, frozenset()) for name in self.variants))
-        return sum(self._of(unit, seeds, evaluated, all_of_it=all_of_it) for unit in sorted(units))
-
-    def _of(self, unit: str, seeds: int, evaluated: Evaluated, *, all_of_it: bool) -> float:
-        price, evaluates = self.prices.hours.get(unit, 0.0), unit in self.last
-        again = all_of_it or (evaluates and evaluated != self.evaluated)
-        left = seeds if again else max(seeds - self.paid.get(unit, 0), 0)
-        return left * price * (prod(evaluated) / prod(self.evaluated) if evaluates else 1.0)
+        hours = 0.0
+        for unit in self.prices.units_of(self.variants):
+            evaluates = unit in self.last
+            again = all_of_it or (evaluates and evaluated != self.evaluated)
+            left = seeds if again else max(seeds - self.paid.get(unit, 0), 0)
+            size = prod(evaluated) / prod(self.evaluated) if evaluates else 1.0
+            hours += left * self.prices.hours.get(unit, 0.0) * size
+        return hours

@@ -1,10 +1,10 @@
 """Tables made from a study's table: a column for each subset, or a row for each value of a configuration key."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ablation.config import dotted
+from ablation.config.names import suggest
 from ablation.config.study_schema import Target
 from ablation.contract.errors import ConfigError
 from ablation.plan.plan_file import PlannedVariant
@@ -94,9 +94,7 @@ def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list
     ]
     if not having:
         known = sorted({key for variants in studies.values() for key in keys_that_differ(variants)})
-        close = difflib.get_close_matches(key, known, n=1)
-        remedy = f"did you mean {close[0]!r}?" if close else f"keys that differ: {', '.join(known) or 'none'}"
-        raise ConfigError("tables", "--by", key, "no variant has such a key", remedy)
+        raise ConfigError("tables", "--by", key, "no variant has such a key", suggest(key, known))
     return having
 
 

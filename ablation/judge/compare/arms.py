@@ -148,8 +148,6 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
     """
     if pattern is not None:
         return [_by_pattern(sheet.source, pattern) for sheet in sheets]
-    if all(sheet.seed is not None for sheet in sheets):
-        return [sheet.seed for sheet in sheets]
     named = {sheet.source: _SEED.findall(str(sheet.source)) for sheet in sheets}
     seeds = [s.seed if s.seed is not None else int(f[-1]) if (f := named[s.source]) else None for s in sheets]
     if None not in seeds:
@@ -157,11 +155,9 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
     if any(seed is not None for seed in seeds):
         lacking = next(sheet.source for sheet, seed in zip(sheets, seeds, strict=True) if seed is None)
         raise ConfigError(lacking, "", None, "its seed cannot be found, unlike other files'", "give --seed-from REGEX")
-    sources = list(dict.fromkeys(sheet.source for sheet in sheets))
-    most = max([sheet.subset for sheet in sheets].count(subset) for subset in {sheet.subset for sheet in sheets})
-    if most == 1:
+    if len({sheet.subset for sheet in sheets}) == len(sheets):
         return seeds
-    by_part = _by_part(sources)
+    by_part = _by_part(list(dict.fromkeys(sheet.source for sheet in sheets)))
     return [by_part.get(sheet.source) for sheet in sheets]
 
 
