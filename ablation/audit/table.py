@@ -25,15 +25,14 @@ class Table:
     @classmethod
     def of(cls, published: PublishedFile) -> "Table":
         """Take the table out of a file; cells without a number are left out."""
+        sizes = published.batch_size
         return cls(
             rows={
                 name: {column: cell for column, cell in zip(published.columns, row, strict=True) if cell is not None}
                 for name, row in published.rows.items()
             },
             items=published.items,
-            batches=(published.batch_size,)
-            if isinstance(published.batch_size, int)
-            else tuple(published.batch_size or ()),
+            batches=(sizes,) if isinstance(sizes, int) else tuple(sizes or ()),
             target=None if published.target is None else published.target.exact,
             runs=published.runs,
             mean=published.mean,
@@ -66,10 +65,6 @@ class Table:
         """The mean of these, as they are printed."""
         parts = self.parts(row)
         return None if parts is None else sum((part.exact for part in parts.values()), Fraction(0)) / len(parts)
-
-    def has_mean(self, row: str) -> bool:
-        """Whether the row prints a mean of its parts."""
-        return self.mean in self.rows[row] and self.mean not in self.items and self.parts(row) is not None
 
     def rate(self, value: float) -> float:
         """A rate that gives the value: the value itself, or the target plus the distance."""
@@ -120,7 +115,8 @@ def mean_findings(table: Table) -> Iterator[Finding]:
 
 def is_wrong_mean(table: Table, row: str) -> bool:
     """Whether the row's mean is not the plain mean of its parts, whatever rounding did to them."""
-    return table.has_mean(row) and not _fits(table, row, weighted=False)
+    has_mean = table.mean in table.rows[row] and table.mean not in table.items and table.parts(row) is not None
+    return has_mean and not _fits(table, row, weighted=False)
 
 
 def _fits(table: Table, row: str, *, weighted: bool) -> bool:
