@@ -63,7 +63,7 @@ RC: dict[Any, Any] = {
 def look(index: int) -> tuple[str, Dash]:
     """Return colour and dash of the index-th variant: the root black, then every pair of both before any repeats."""
     if index == 0:
-        return INK, "-"
+        return INK, DASHES[0]
     place = (index - 1) % (len(PALETTE) * len(DASHES))
     return PALETTE[place % len(PALETTE)], DASHES[(place + place // len(PALETTE)) % len(DASHES)]
 
@@ -145,7 +145,7 @@ def named(variant: str) -> str:
 
 def key(variant: str, style: tuple[str, Dash], known: bool = True) -> Line2D:
     """One line of a legend."""
-    color, dash = style if known else (FAINT, "-")
+    color, dash = style if known else (FAINT, DASHES[0])
     label = named(variant) if known else f"{named(variant)} (no data)"
     return Line2D([], [], color=color, linestyle=dash, linewidth=1.4, label=label)
 
