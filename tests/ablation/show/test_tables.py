@@ -27,10 +27,13 @@ from tests.simulate import DEBIAS, Study, simulate, stage_dir
 HOSTILE = '<script>alert("x")</script> | $x_1$ & 50% #{\\} ~^ `a` *b* =1+1'
 
 
-def table_of(results, study="toy"):
+def table_of(results, *studies):
+    """The table of the toy study, of results that are there or of simulated ones."""
+    if studies:
+        simulate(results, studies)
     collect(results)
     with Store(results / DATABASE) as store:
-        return build_table(store, study)
+        return build_table(store, "toy")
 
 
 def row_of(table, name):
@@ -62,8 +65,7 @@ def test_a_cell_is_the_mean_and_the_sample_standard_deviation():
 
 
 def test_rows_are_in_tree_order_after_the_reference_and_hold_the_results(results):
-    simulate(results, [Study(lineage=DEBIAS, seeds=3)])
-    table = table_of(results)
+    table = table_of(results, Study(lineage=DEBIAS, seeds=3))
     names = [row.name for row in table.rows]
     assert names[0] == "unedited"
     assert names[1:] == list(DEBIAS)  # DEBIAS is written in tree order
@@ -81,8 +83,7 @@ def test_rows_are_in_tree_order_after_the_reference_and_hold_the_results(results
 
 
 def test_the_reference_is_the_same_columns_of_the_unedited_model(results):
-    simulate(results)
-    table = table_of(results)
+    table = table_of(results, Study())
     reference = table.rows[0]
     with Store(results / DATABASE) as store:
         frame = store.results("toy")
@@ -128,8 +129,7 @@ def test_rules_that_a_variant_broke_are_a_column(results):
     event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
     other = event | {"rule": "blew-up", "metric": "norm", "severity": "abort"}
     noted = event | {"rule": "slow", "metric": "speed", "severity": "note"}
-    simulate(results, [Study(health={("v1", 0): [event, other], ("v1", 1): [event], ("v2", 0): [noted]})])
-    table = table_of(results)
+    table = table_of(results, Study(health={("v1", 0): [event, other], ("v1", 1): [event], ("v2", 0): [noted]}))
     assert {row.name: row.broken for row in table.rows if row.broken} == {"v1": ("blew-up", "lms-low")}
     head, _, *rows = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
     assert head.endswith("| seeds | rules broken |")
@@ -138,14 +138,13 @@ def test_rules_that_a_variant_broke_are_a_column(results):
     of_csv = {row["variant"]: row["rules broken"] for row in records(to_csv(table))}
     assert (of_csv["v1"], of_csv["v2"]) == ("blew-up; lms-low", "")
     assert "<td>blew-up, lms-low</td>" in to_html(table)
-    simulate(results, [Study(health={("v2", 0): [noted]})])
-    assert "rules broken" not in to_markdown(table_of(results)) + to_html(table_of(results))
+    table = table_of(results, Study(health={("v2", 0): [noted]}))
+    assert "rules broken" not in to_markdown(table) + to_html(table)
 
 
 def test_digits_follow_the_spread_and_published_numbers_keep_theirs(results):
     published = {"v0": {"gender": 0.017, "mean": 0.0277}, "v1": {"gender": 0.0155}}
-    simulate(results, [Study(seeds=5, published=published)])
-    table = table_of(results)
+    table = table_of(results, Study(seeds=5, published=published))
     text = to_markdown(table)
     [v0] = [line for line in text.splitlines() if line.startswith("| v0 ")]
     cells = v0.strip("| ").split(" | ")
@@ -291,8 +290,7 @@ def test_latex_escapes_every_special_character():
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
 def test_latex_compiles(results, tmp_path):
-    simulate(results, [Study(lineage=DEBIAS, published={"v1": {"gender": 0.1}}, states={("v5", 0): "failed"})])
-    table = table_of(results)
+    table = table_of(results, Study(lineage=DEBIAS, published={"v1": {"gender": 0.1}}, states={("v5", 0): "failed"}))
     with Store(results / DATABASE) as store:
         others = [subset_table(store, table), group_table(table, store.variants("toy"), "rcs.alphas")]
     body = "".join(map(to_latex, (table, hostile_table(), *others)))
@@ -330,9 +328,9 @@ def records(text):
 
 
 def test_a_row_of_a_group_is_the_mean_over_variants_of_their_means_over_seeds(results, tmp_path):
-    study = Study(lineage=KEYS, seeds=3, distances={"v1": 0.3, "v2": 0.4}, states={("v2", 1): "failed"})
-    simulate(results, [study])
-    table = table_of(results)
+    table = table_of(
+        results, Study(lineage=KEYS, seeds=3, distances={"v1": 0.3, "v2": 0.4}, states={("v2", 1): "failed"})
+    )
     with Store(results / DATABASE) as store:
         variants = store.variants("toy")
     assert keys_that_differ(variants) == ["loss.kind", "lr", "clip"]
@@ -355,8 +353,7 @@ def test_a_row_of_a_group_is_the_mean_over_variants_of_their_means_over_seeds(re
 
 def test_a_group_leaves_out_variants_without_results_and_says_so(results):
     states = {("v1", seed): "failed" for seed in range(2)} | {("v2", seed): "failed" for seed in range(2)}
-    simulate(results, [Study(lineage=KEYS, seeds=2, states={**states, ("v3", 0): "failed", ("v3", 1): "failed"})])
-    table = table_of(results)
+    table = table_of(results, Study(lineage=KEYS, seeds=2, states={**states, ("v3", 0): "failed", ("v3", 1): "failed"}))
     with Store(results / DATABASE) as store:
         grouped = group_table(table, store.variants("toy"), "loss.kind")
     assert row_of(grouped, "a").cells[0].mean == row_of(table, "v0").cells[0].mean
@@ -376,8 +373,7 @@ def test_tables_by_a_key_are_files_of_the_studies_that_have_it(results, tmp_path
 
 
 def test_the_table_by_subset_has_the_mean_of_every_data_set(results):
-    simulate(results, [Study(lineage=KEYS, seeds=3, states={("v1", 2): "failed"})])
-    table = table_of(results)
+    table = table_of(results, Study(lineage=KEYS, seeds=3, states={("v1", 2): "failed"}))
     with Store(results / DATABASE) as store:
         by_subset = subset_table(store, table)
         items = store.sql("SELECT variant, seed, i.* FROM finals f JOIN items i USING (key) WHERE protocol = 'edited'")
