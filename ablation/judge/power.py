@@ -67,15 +67,9 @@ def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER)
 
 
 def seeds_needed(
-    effect: float,
-    noise: Noise,
-    seeds: int,
-    level: float,
-    *,
-    looks: Mapping[int, float] | None = None,
-    wanted: float = POWER,
+    effect: float, noise: Noise, seeds: int, level: float, *, looks: Mapping[int, float] | None = None
 ) -> int | None:
-    """Fewest seeds that find a true effect as large as the observed one with probability `wanted`.
+    """Fewest seeds that find a true effect as large as the observed one with 80% power.
 
     `noise` belongs to the mean over `seeds`; its seed variance and its residual shrink as 1 / n, the variance gains a
     degree of freedom with each seed, and the items' share does not change. None: not even 1000 seeds would do (more
@@ -89,7 +83,7 @@ def seeds_needed(
         fewer = seeds / count
         variance, residual = noise.seed_variance * fewer, noise.residual * fewer
         then = replace(noise, seed_variance=variance, seed_df=df, residual=residual)
-        return power(abs(effect), then, level * share) >= wanted
+        return power(abs(effect), then, level * share) >= POWER
 
     if looks:
         return next((count for count, share in looks.items() if enough(count, share)), None)

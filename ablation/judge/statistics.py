@@ -188,7 +188,6 @@ class Arm:
     direction: Direction
     clusters: Clusters
     replicates: int = REPLICATES
-    seed: int = BOOTSTRAP_SEED
     held: dict["Arm", tuple[Array, Array]] = field(default_factory=dict, repr=False)  # draws of the study's arms
 
     @cached_property
@@ -288,7 +287,7 @@ class Arm:
         A draw may move a mean across the target, which the slopes do not know.
         """
         found = self.held.pop(self, None)
-        found = found or self._gains(self.means[0] + draw_sums(self.parts[:, 0], self.replicates, self.seed))
+        found = found or self._gains(self.means[0] + draw_sums(self.parts[:, 0], self.replicates, BOOTSTRAP_SEED))
         self.held[self] = found  # the last one used is the last in order
         size = sum(part.nbytes for part in found)
         while len(self.held) > max(2, _MOST_HELD // size):
@@ -319,7 +318,6 @@ def contrast(
     confidence: float = 0.95,
     clusters: Clusters | Sequence[Numbers] | None = None,
     replicates: int = REPLICATES,
-    seed: int = BOOTSTRAP_SEED,
 ) -> Estimate:
     """Estimate the weighted sum of arms, which are the first axis of the values: see `contrast_arms`.
 
@@ -328,7 +326,7 @@ def contrast(
     sizes = [subset.shape[2] for subset in values]
     drawn = clusters if isinstance(clusters, Clusters) else number_clusters(sizes, clusters)
     parts = ([subset[arm : arm + 1] for subset in values] for arm in range(len(weights)))
-    return contrast_arms([Arm(part, direction, drawn, replicates, seed) for part in parts], weights, confidence)
+    return contrast_arms([Arm(part, direction, drawn, replicates) for part in parts], weights, confidence)
 
 
 def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: float = 0.95) -> Estimate:
@@ -353,7 +351,7 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
     seed_variance = _seed_variance(arms, weighed)
 
     def draw_items() -> Array:
-        return np.zeros(first.replicates) if items_only else draw_sums(by_cluster, first.replicates, first.seed)
+        return np.zeros(first.replicates) if items_only else draw_sums(by_cluster, first.replicates, BOOTSTRAP_SEED)
 
     crossing = Crossing(1.0, 0.0, np.full(1, centre))
     chance = 0.0
@@ -405,7 +403,7 @@ def _folded(arms: Sequence[Arm], weights: Array, per_seed: Array) -> tuple[Covar
         gains, together = (_weigh(weights, part) for part in zip(*(arm.draws for arm in arms), strict=True))
         folded = gains - per_seed
         return Covariances.of(folded, draws=True), folded.mean(axis=1), together.mean(axis=1)
-    counts = cluster_counts(first.clusters.count, first.replicates, first.seed)
+    counts = cluster_counts(first.clusters.count, first.replicates, BOOTSTRAP_SEED)
     sums, reach, by_seed, squares = np.empty(len(counts)), np.empty(len(counts)), np.zeros(seeds), 0.0
     for start in range(0, len(counts), _AT_ONCE):
         rows = slice(start, start + _AT_ONCE)
