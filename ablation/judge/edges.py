@@ -502,7 +502,7 @@ class Edge(Measured):
             return nothing
         return above[-1], whole.effect, *_around(whole.effect, whole.looks[-1], self.correction.path_level)
 
-    # Empty or NaN where child and root cannot be compared.
+    # The first of the child's ancestors, and the child against it; empty or NaN where they cannot be compared.
     root = property(lambda self: self._whole[0])
     root_effect = property(lambda self: self._whole[1])
     root_low = property(lambda self: self._whole[2])

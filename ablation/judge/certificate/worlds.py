@@ -93,10 +93,11 @@ def parts_of(study: Measurements, *, items_only: bool) -> Parts | None:
     if max(map(len, runs.values()), default=0) < 2:
         return None
     index, clusters = [study.values[alike[0]][subset].index for subset in subsets], study.item_clusters[alike[0]]
-    values, places = [np.full((len(runs), len(seeds), len(of)), np.nan) for of in index], list(runs)
-    for variant, seed in alike:
-        for array, subset in zip(values, subsets, strict=True):
-            array[places.index(variant), seeds.index(seed)] = study.values[variant, seed][subset].values
+    values = [np.full((len(runs), len(seeds), len(of)), np.nan) for of in index]
+    for place, (variant, own_seeds) in enumerate(runs.items()):
+        for seed in own_seeds:
+            for array, subset in zip(values, subsets, strict=True):
+                array[place, seeds.index(seed)] = study.values[variant, seed][subset].values
     apart = (_apart(array, of, items_only=items_only) for array, of in zip(values, clusters.of_items, strict=True))
     bases, items, shared, own = zip(*apart, strict=True)
     made = ~np.isnan(values[0][:, :, 0])
@@ -243,19 +244,13 @@ class _Maker:
         elif form == "planted":
             self._plant(centres, number, mde)
         variants, seeds = parts.made.shape
-        easy, by_cluster = self._signs(parts.clusters.count), self._signs(variants, parts.clusters.count)
+        of_items, count = parts.clusters.of_items, parts.clusters.count
+        easy, by_cluster = self._signs(count), self._signs(variants, count)
         by_seed, by_run = self._signs(seeds), self._signs(variants, seeds)
         chosen = self.generator.integers(0, len(parts.shifts[0]), (variants, seeds))
         values = []
         for centre, base, items, shared, own, shifts, of in zip(
-            centres,
-            parts.base,
-            parts.items,
-            parts.shared,
-            parts.own,
-            parts.shifts,
-            parts.clusters.of_items,
-            strict=True,
+            centres, parts.base, parts.items, parts.shared, parts.own, parts.shifts, of_items, strict=True
         ):
             alone = own + (shifts[chosen] * parts.spread[:, None])[..., None]
             of_variant = centre[:, None] + (base - base.mean()) * easy[of] + items * by_cluster[:, of]
