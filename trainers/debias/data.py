@@ -71,13 +71,9 @@ def _rows(path: Path) -> list[dict]:
 def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
     """Read the intrasentence items of some domains, in the file's order, without repetitions.
 
-    Args:
-        path: a .jsonl file with one flat item a line (fields `type`, `bias_type`, `target`, `stereotype`, ...), or a
-            .json file: StereoSet's own dev.json, or a list of items as BiasEdit keeps them.
-        domains: which `bias_type`s to keep.
-
-    Raises:
-        ValueError: a row is not a StereoSet item, or a domain has none; the message names file and row.
+    path: a .jsonl file with one flat item a line (fields `type`, `bias_type`, `target`, `stereotype`, ...), or a .json
+    file: StereoSet's own dev.json, or a list of items as BiasEdit keeps them. ValueError, with file and row: a row is
+    not a StereoSet item, or a domain has none.
     """
     items: dict[str, Item] = {}
     for number, row in enumerate(_rows(path), start=1):
@@ -91,18 +87,10 @@ def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
 
 
 def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: random.Random) -> dict[str, str]:
-    """Give every target term of one domain to one split, so that the split sizes come close to the fractions.
+    """Give every target term of one domain (with its number of items) to one split, close to the fractions (of sum 1).
 
     Greedy: terms from the most to the least frequent (ties in random order), each to the split that lacks most; as soon
-    as only as many terms are left as splits are empty, they go to the empty splits.
-
-    Args:
-        counts: items per term.
-        fractions: share of the items per split; they add up to 1.
-        rng: breaks ties between equally frequent terms.
-
-    Raises:
-        ValueError: fewer terms than splits.
+    as only as many terms are left as splits are empty, they go to those. ValueError: fewer terms than splits.
     """
     if len(counts) < len(fractions):
         raise ValueError(f"{len(counts)} target terms cannot fill {len(fractions)} splits without sharing a term")
@@ -126,14 +114,8 @@ def split_items(
 ) -> dict[str, list[Item]]:
     """Split by target term, domain by domain: no term stands in two splits of a domain.
 
-    Args:
-        items: all items.
-        fractions: share per split.
-        max_items: at most so many items per domain and split, or None.
-        seed: of the ties and of the order, in which `max_items` takes the first; the same for every training seed.
-
-    Returns:
-        Items per split: domains in order of appearance, items of a domain in seeded random order.
+    Domains are in order of appearance, the items of a domain in an order drawn with `seed`, of which `max_items` per
+    split (None: all) takes the first. The seed is the same for every training seed.
     """
     by_domain: dict[str, list[Item]] = defaultdict(list)
     for item in items:
@@ -153,16 +135,9 @@ def split_items(
 
 
 def split_files(folder: Path, domains: Sequence[str]) -> dict[str, dict[Path, tuple[str, ...]]]:
-    """Find the files of each split, and the domains that each is read for.
+    """Find the files of each split, and the domains that each is read for; ValueError: a split has none.
 
     A split is one file `<split>.json` of all domains, or `<domain>_<split>.json` for each domain; `.jsonl` too.
-
-    Args:
-        folder: the data asset's files.
-        domains: the domains that are used.
-
-    Raises:
-        ValueError: a split has neither.
     """
     files = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".jsonl")}
     found: dict[str, dict[Path, tuple[str, ...]]] = {}
@@ -185,15 +160,10 @@ def read_own_splits(
     max_items: Mapping[str, int | None],
     labels: Iterable[Item] | None,
 ) -> dict[str, list[Item]]:
-    """Read the splits, items in the order of their files.
+    """Read the splits that `split_files` found, items in the order of their files.
 
-    Args:
-        files: from `split_files`.
-        max_items: at most so many items per domain and split, the first ones, or None.
-        labels: StereoSet's own items; see `refuse_swapped`. None: labels are not compared.
-
-    Raises:
-        ValueError: a file is not of StereoSet's form, lacks a domain, or has swapped labels.
+    max_items: at most so many items per domain and split, the first ones, or None. labels: StereoSet's own items; None:
+    labels are not compared. ValueError: a file is not of StereoSet's form, lacks a domain, or has swapped labels.
     """
     reference = None if labels is None else list(labels)
     splits: dict[str, list[Item]] = {}
@@ -213,18 +183,9 @@ def read_own_splits(
 
 
 def refuse_swapped(items: Sequence[Item], labels: Iterable[Item], path: Path) -> int:
-    """Compare labels with StereoSet's; items that it does not have are passed over.
+    """Compare the labels of a file's items with StereoSet's own; return how many of the items StereoSet has.
 
-    Args:
-        items: the items of one file.
-        labels: StereoSet's own items.
-        path: the file, for the message.
-
-    Returns:
-        How many of the items StereoSet has.
-
-    Raises:
-        ValueError: items whose stereotype is StereoSet's anti-stereotype; the message counts them.
+    ValueError: items whose stereotype is StereoSet's anti-stereotype; the message counts them.
     """
     orders: dict[frozenset[str], set[str]] = {}
     for item in labels:

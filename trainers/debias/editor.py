@@ -115,18 +115,10 @@ def predict(
     update_normaliser: bool,
     only: Collection[str] | None = None,
 ) -> dict[str, ModuleEdit]:
-    """Predict the shifts that edit a batch of items, without a graph.
+    """Predict the shifts that edit a batch of items, given as micro-batches of their numbers, without a graph.
 
-    Args:
-        hypernetwork: the networks of the edited modules.
-        prepared: source of keys and value gradients.
-        batches: the edit batch as micro-batches of item numbers.
-        chunk: rows per pass through the hypernetwork.
-        update_normaliser: true on training batches only; otherwise the normaliser stays as it is.
-        only: the modules whose shifts are asked for; None: all. The normaliser sees all modules in either case.
-
-    Returns:
-        per module name its part of the edit.
+    chunk: rows per pass through the hypernetwork. update_normaliser: true on training batches only. only: the modules
+    whose shifts are asked for; None: all. The normaliser sees all modules in either case.
     """
     edits = {}
     names = [module.name for module in prepared.modules]
@@ -148,18 +140,10 @@ def predict(
 def applied(
     model: SuffixModel, shifts: Mapping[str, Tensor], *, gradients: bool = False
 ) -> Iterator[dict[str, nn.Parameter]]:
-    """Run the block with the shifts added to the edited weights.
+    """Run the block with the shifts [d_in, d_out] added to the edited weights, which it gets, in their modules' layout.
 
     The original parameters are put aside untouched and put back whatever happens, so the model is afterwards the same
-    to the last bit.
-
-    Args:
-        model: the partial model.
-        shifts: per module name [d_in, d_out].
-        gradients: whether the edited weights collect `.grad`.
-
-    Yields:
-        the edited weights by module name, in their module's own layout.
+    to the last bit. gradients: whether the edited weights collect `.grad`.
     """
     modules = {name: model.module(name) for name in shifts}
     originals = {name: module.get_parameter("weight") for name, module in modules.items()}
@@ -194,12 +178,8 @@ def accumulate(
 ) -> None:
     """Add to the hypernetwork's `.grad` what a loss says through the closed form (arXiv 2311.04661).
 
-    Args:
-        hypernetwork: the networks that predicted `edits`.
-        edits: from `predict`.
-        gradients: per module, gradient of the loss w.r.t. the shift [d_in, d_out].
-        chunk: rows per pass through the hypernetwork.
-        share: factor of this batch, 1 / (batches per optimiser step).
+    gradients: of the loss w.r.t. the shift [d_in, d_out] of each module. chunk: rows per pass through the hypernetwork.
+    share: factor of this batch, 1 / (batches per optimiser step).
     """
     for name, edit in edits.items():
         inputs = (edit.keys, edit.value_grads)

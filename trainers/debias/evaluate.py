@@ -52,9 +52,7 @@ from trainers.stage import Stage
 def item_clusters(items: Sequence[TokenisedItem], batches: Sequence[Sequence[int]]) -> dict[str, str]:
     """Name the cluster of each item: `<domain>/<term>`, with `+<n>` where n further terms belong to it.
 
-    Args:
-        items: the items of a study; those in no batch share their term only.
-        batches: numbers of the items that one edit serves. A batch holds items of one domain.
+    batches: numbers of the items that one edit serves, all of one domain. Items in no batch share their term only.
     """
     terms = ["/".join((item.domain, item.term)) for item in items]
     names = sorted(set(terms))

@@ -50,16 +50,7 @@ class OutputMatrix:
 
 
 def log_partition(hidden: Tensor, matrix: OutputMatrix, *, mean: bool) -> tuple[Tensor, Tensor | None]:
-    """Compute A(h) and, if `mean`, m(h), in chunks and without a graph.
-
-    Args:
-        hidden: [R, d].
-        matrix: output matrix over V words.
-        mean: whether to compute the expected output rows.
-
-    Returns:
-        log partition [R] and expected rows [R, d] (or None), both float32 at least.
-    """
+    """Return A(h) [R] of hidden [R, d] and, if `mean`, m(h) [R, d]: float32 at least, in chunks and without a graph."""
     partitions, means = [], []
     with torch.no_grad():
         for chunk in hidden.tensor_split(math.ceil(len(hidden) / CHUNK)):
@@ -92,17 +83,11 @@ class _LogPartition(torch.autograd.Function):
 def label_log_probs(
     hidden: Tensor, labels: Tensor, rows: Tensor, inverse: Tensor, matrix: OutputMatrix
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability of each label, and the log partition function; differentiable in `hidden`.
+    """Return the log-probability of each label and the log partition function, [N] each; differentiable in `hidden`.
 
-    Args:
-        hidden: [N, d], last hidden state at the predicting positions.
-        labels: [N], the word that each predicts.
-        rows: [R], positions that stand for all those with the same prefix of tokens (their hidden states are equal).
-        inverse: [N], which of the R each position equals.
-        matrix: output matrix.
-
-    Returns:
-        log-probabilities [N] and log partition [N].
+    hidden: [N, d], last hidden state at the predicting positions. labels: [N], the word that each predicts. rows: [R],
+    positions that stand for all those with the same prefix of tokens (their hidden states are equal). inverse: [N],
+    which of the R each position equals.
     """
     partition = _LogPartition.apply(hidden, rows, inverse, matrix)
     logits = (hidden * matrix.weight[labels]).sum(-1).to(partition.dtype)
@@ -112,16 +97,9 @@ def label_log_probs(
 
 
 def reference(hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: OutputMatrix) -> tuple[Tensor, Tensor]:
-    """What `token_kl` needs of the reference distributions.
+    """Return what `token_kl` needs of the reference: m(h_ref) [N, d] and the offset m(h_ref) . h_ref - A(h_ref) [N].
 
-    Args:
-        hidden: [N, d], last hidden state of the unedited model.
-        rows: [R], as in `label_log_probs`.
-        inverse: [N], as in `label_log_probs`.
-        matrix: output matrix.
-
-    Returns:
-        m(h_ref) [N, d] and the offset m(h_ref) . h_ref - A(h_ref) [N].
+    hidden: [N, d], last hidden state of the unedited model. rows, inverse: as in `label_log_probs`.
     """
     partition, mean = log_partition(hidden[rows], matrix, mean=True)
     assert mean is not None  # asked for
@@ -130,15 +108,9 @@ def reference(hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: OutputMatri
 
 
 def token_kl(hidden: Tensor, partition: Tensor, reference_mean: Tensor, reference_offset: Tensor) -> Tensor:
-    """KL(reference || current) of the next-token distributions, in nats; differentiable in `hidden` and `partition`.
+    """Return KL(reference || current) [N] of the next-token distributions, in nats; rounding can make it -1e-6.
 
-    Args:
-        hidden: [N, d], of the current model.
-        partition: [N], of the current model.
-        reference_mean: [N, d], from `reference`.
-        reference_offset: [N], from `reference`.
-
-    Returns:
-        [N]; rounding can make a vanishing KL negative by about 1e-6.
+    hidden [N, d] and partition [N] are the current model's, in both of which it is differentiable; the others are from
+    `reference`.
     """
     return reference_offset + partition - (reference_mean * hidden).sum(-1)

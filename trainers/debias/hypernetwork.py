@@ -78,15 +78,9 @@ class ShapeNetwork(nn.Module):
         self.log_lambda = nn.Parameter(torch.zeros(n_modules))
 
     def forward(self, keys: Tensor, value_grads: Tensor, index: int) -> Tensor:
-        """Value differences d = -lr * (u . u~) * v~ (arXiv 2311.04661).
+        """Value differences d = -lr * (u . u~) * v~, [N, d_out] (arXiv 2311.04661).
 
-        Args:
-            keys: [N, d_in].
-            value_grads: [N, d_out].
-            index: the module's number among those of its shape.
-
-        Returns:
-            [N, d_out].
+        keys: [N, d_in]. value_grads: [N, d_out]. index: the module's number among those of its shape.
         """
         y = self.normaliser(torch.cat((keys, value_grads), -1))
         for block in self.blocks:
@@ -148,11 +142,8 @@ class Hypernetwork(nn.Module):
     ) -> None:
         """Add the gradients of one module's part to `.grad`: MALMEN's second phase, `chunk` rows at a time.
 
-        Args:
-            name: the module.
-            inputs: keys [N, d_in] and value gradients [N, d_out], as given to `value_differences`.
-            gradients: of the loss w.r.t. the value differences [N, d_out] and w.r.t. the log penalty (scalar).
-            chunk: rows whose graph is in memory at once.
+        inputs: keys [N, d_in] and value gradients [N, d_out], as given to `value_differences`. gradients: of the loss
+        w.r.t. the value differences [N, d_out] and w.r.t. the log penalty (scalar).
         """
         network, index = self.network(name), self.index[name]
         differences_grad, log_lambda_grad = gradients

@@ -122,9 +122,7 @@ def reported(batches: Sequence[Sequence[ItemScores]]) -> dict[str, float]:
 def term_means(terms: Sequence[str], parts: Sequence[ItemScores]) -> dict[str, float]:
     """SS and LMS as StereoSet's official script reports them: the mean over target terms of each term's mean.
 
-    Args:
-        terms: the target term of each item, N in all.
-        parts: scores of the same items in the same order.
+    terms: the target term of each item, in the order of `parts`.
     """
     ss, lms = (torch.cat([getattr(part, name) for part in parts]).tolist() for name in ("ss", "lms"))
     by_term: dict[str, list[tuple[float, float]]] = {}

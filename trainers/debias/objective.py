@@ -54,10 +54,8 @@ class Objective:
     ) -> tuple[Tensor, dict[str, float]]:
         """Loss of the edited model on B items, and the figures to log (names without `train/`).
 
-        Args:
-            scores: of 3 B sentences, item by item: anti, stereo, unrelated.
-            reference: the unedited model on the same items.
-            epoch_fraction: epoch index / n_epochs, for the curriculum's schedule.
+        scores: of 3 B sentences, item by item: anti, stereo, unrelated. reference: the unedited model on the same
+        items. epoch_fraction: epoch index / n_epochs, for the curriculum's schedule.
         """
         config = self.config
         anti_p, stereo_p, _ = scores.p.view(-1, 3).unbind(1)

@@ -39,12 +39,10 @@ class SuffixModel:
     """
 
     def __init__(self, model: PreTrainedModel, rule: object, *, prefix: bool = True) -> None:
-        """Take over `model`; until `drop_prefix` its weights and its forward are untouched.
+        """Take over `model`, in evaluation mode; until `drop_prefix` its weights and its forward are untouched.
 
-        Args:
-            model: a causal LM in evaluation mode.
-            rule: which modules are edited, see `models.find_modules`.
-            prefix: False drops the prefix at once, before its weights are read from the disk.
+        rule: which modules are edited, see `models.find_modules`. prefix: False drops the prefix at once, before its
+        weights are read from the disk.
         """
         self.model = model
         self.modules: list[EditedModule] = find_modules(model, rule)
@@ -91,11 +89,8 @@ class SuffixModel:
     def forward(self, hidden: Tensor, attention_mask: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """Last hidden state [B, T, d] (after the final norm) from the states that enter the first edited block.
 
-        Args:
-            hidden: [B, T, d].
-            attention_mask: [B, T], 1 for tokens, 0 for padding on the right. With `position_ids`, where B is 1: [T, T],
-                whether the first token attends to the second.
-            position_ids: [T], or None: 0, 1, 2, ...
+        attention_mask: [B, T], 1 for tokens, 0 for padding on the right. With position_ids [T], where B is 1: [T, T],
+        whether the first token attends to the second. Without them positions are 0, 1, 2, ...
         """
 
         def replace(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:

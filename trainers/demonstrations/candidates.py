@@ -87,13 +87,7 @@ def sample(logits: Tensor, shots: int, generator: torch.Generator) -> Tensor:
 
 
 def propose(cosines: Tensor, shots: int, settings: Proposals) -> tuple[Tensor, list[str]]:
-    """Return sequences (Q, N, shots) and the N methods' names.
-
-    Args:
-        cosines: (Q, K).
-        shots: length of a sequence.
-        settings: `proposals` of the configuration.
-    """
+    """Return sequences (Q, N, shots) for cosines (Q, K), and the N methods' names."""
     generator = torch.Generator().manual_seed(settings.seed)
     logits = settings.scale * cosines
     parts, methods = [], []

@@ -91,18 +91,9 @@ def divide_questions(
 ) -> Division:
     """Draw the training and validation queries; what is left over of the training file are the demonstrations.
 
-    Each query gets a pool of its own: `candidates` distinct demonstrations, drawn uniformly.
-
-    Args:
-        training: items of the training file, in its order.
-        test: items of the evaluation file: the first `sizes.test` of them are the test queries, in its order. None:
-            there is one file, and the test queries are drawn from it too.
-        sizes: queries per split.
-        candidates: size of a pool, K.
-        seed: of the draws.
-
-    Raises:
-        ValueError: too few questions; with the key to change.
+    Each query gets a pool of its own: `candidates` distinct demonstrations, drawn uniformly. The first `sizes.test`
+    items of the evaluation file `test` are the test queries; None: there is one file, and they are drawn from it too.
+    ValueError: too few questions; with the key to change.
     """
     order = torch.randperm(len(training), generator=torch.Generator().manual_seed(seed)).tolist()
     drawn = [training[place] for place in order]
@@ -144,11 +135,8 @@ class Resumable:
         That column has numbers, by which `self.texts` gives the texts back, also after a kill. There are far fewer
         answers than float32 has whole numbers, 16 million.
 
-        Args:
-            name: of the pass, unique within the stage.
-            count: number of rows.
-            work: called with row numbers (B,), returns (B, C) on the CPU, and texts. Where memory does not suffice it
-                is called again with fewer of them.
+        name: of the pass, unique within the stage. work: called with row numbers (B,), returns (B, C) on the CPU, and
+        texts. Where memory does not suffice it is called again with fewer of them.
         """
         ranks = self.stage.ranks
         parts = [self.done[name]] if name in self.done else []

@@ -36,11 +36,8 @@ def first_label(task: Concepts) -> int:
 def draw_sequences(task: Concepts, places: Tensor, generator: torch.Generator, *, clean: int = 0) -> Sequences:
     """Draw a mapping for each sequence and its word pairs.
 
-    Args:
-        task: the settings.
-        places: (N, T) int64, which of the sequence's `labels` concepts stands where.
-        generator: source of all randomness.
-        clean: so many pairs at the start have no replaced words.
+    places: (N, T) int64, which of the sequence's `labels` concepts stands where. clean: so many pairs at the start have
+    no replaced words.
     """
     count, length = places.shape
     order = torch.rand(count, task.concepts, generator=generator).argsort(1)[:, : task.labels]

@@ -53,9 +53,7 @@ class PointerSelector(nn.Module):
     def encode(self, query: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return states (B, h), candidates (B, K, h) and similarities (B, K) of the two encoders' outputs.
 
-        Args:
-            query: embeddings (B, d).
-            candidates: embeddings (B, K, d).
+        query: embeddings (B, d). candidates: embeddings (B, K, d).
         """
         projected_query, projected = self.query_projection(query), self.candidate_projection(candidates)
         length = projected.norm(dim=-1) * projected_query.norm(dim=-1, keepdim=True)
@@ -74,10 +72,8 @@ class PointerSelector(nn.Module):
     def forward(self, query: Tensor, candidates: Tensor, pointers: Tensor) -> Tensor:
         """Return log-probabilities (B, N, S, K) of every candidate at every step of given sequences.
 
-        Args:
-            query: embeddings (B, d).
-            candidates: embeddings (B, K, d).
-            pointers: (B, N, S) int64, N sequences of each query; earlier choices of a sequence are masked.
+        query: embeddings (B, d). candidates: embeddings (B, K, d). pointers: (B, N, S) int64, N sequences of each
+        query; earlier choices of a sequence are masked.
         """
         state, encoded, similarity = self.encode(query, candidates)
         rows, number, steps = pointers.shape

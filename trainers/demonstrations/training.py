@@ -75,12 +75,8 @@ def train_selectors(
 ) -> None:
     """Train a selector for each reward, one after the other, and save it; after a kill go on with the same bits.
 
-    Args:
-        stage: for checkpoints, metrics and progress. Metrics are means over an epoch, named after the stage.
-        data: the queries.
-        settings: batch_size, lr, max_grad_norm.
-        start: returns the initial selector of a reward and its loss, given the rewards (Q, N) too.
-        epochs: passes over the queries.
+    start: returns the initial selector of a reward and its loss, given the rewards (Q, N) too. Metrics are means over
+    an epoch, named after the stage.
     """
     rewards, found = trained_on(stage.config), stage.load_checkpoint()
     done = 0 if found is None else found.state["place"]

@@ -31,11 +31,9 @@ def rcs_phases(rcs: Any) -> list[Phase]:
 
 
 def active_rcs_phase(fraction: float, phases: Sequence[Phase]) -> Phase:
-    """The last phase that has begun.
+    """The last phase that has begun after this fraction of the epochs (epoch index, from 0, divided by n_epochs).
 
-    Args:
-        fraction: share of the epochs that has passed: epoch index, from 0, divided by n_epochs.
-        phases: (begins at this fraction, thresholds, alphas), ascending, the first beginning at 0.
+    phases: (begins at this fraction, thresholds, alphas), ascending, the first beginning at 0.
     """
     return [phase for phase in phases if fraction >= phase[0]][-1]
 

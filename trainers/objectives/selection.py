@@ -89,11 +89,8 @@ def smoothed_cross_entropy(step_logps: Tensor, pointers: Tensor, free: Tensor, s
     The target of a step is 1 - smoothing on the choice plus smoothing spread evenly over all candidates that are still
     free at that step (the choice among them); masked candidates get none (Szegedy et al., arXiv 1512.00567).
 
-    Args:
-        step_logps: (Q, N, S, K) log-probabilities of the candidates at each step.
-        pointers: (Q, N, S) int64 choices.
-        free: (Q, N, S, K) bool, not chosen at an earlier step.
-        smoothing: in [0, 1).
+    step_logps: (Q, N, S, K) log-probabilities of the candidates at each step. pointers: (Q, N, S) int64 choices. free:
+    (Q, N, S, K) bool, not chosen at an earlier step. smoothing: in [0, 1).
     """
     choice = step_logps.gather(-1, pointers[..., None]).squeeze(-1)
     spread = step_logps.where(free, 0.0).sum(-1) / free.sum(-1)
@@ -184,13 +181,9 @@ def grpo_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the loss (a scalar with gradient) and detached diagnostics: means over steps, sequences, queries.
 
-    Args:
-        logps: log-probability of each choice under the policy, (Q, N, S), nats.
-        old_logps: the same before this epoch's updates, without gradient.
-        reference_logps: the same under the RCE policy, without gradient.
-        advantages: one per sequence, (Q, N).
-        clip: the ratio is clipped to [1 - clip, 1 + clip].
-        beta: weight of the KL.
+    logps: log-probability of each choice under the policy, (Q, N, S), nats. old_logps: the same before this epoch's
+    updates; reference_logps: under the RCE policy; both without gradient. advantages: one per sequence, (Q, N).
+    clip: the ratio is clipped to [1 - clip, 1 + clip]. beta: weight of the KL.
     """
     rows = logps.flatten(0, 1)  # a step of a sequence is what a token is elsewhere
     ratio = (rows - old_logps.flatten(0, 1)).exp()

@@ -178,12 +178,10 @@ def packs(model: Any) -> bool:
 
 
 def states(body: Any, sequences: Sequences, *, last: bool) -> Tensor:
-    """Return the last hidden states (M, H) at the M tokens of all responses, row by row.
+    """Return the last hidden states (M, H) at the M tokens of all N responses, row by row.
 
-    Args:
-        body: a Qwen2Model or LlamaModel for which `packs` is true.
-        sequences: N prompts and responses.
-        last: the state of a token is that after it (a critic's), else that before it, from which it is predicted.
+    body: a Qwen2Model or LlamaModel for which `packs` is true. last: the state of a token is that after it (a
+    critic's), else that before it, from which it is predicted.
     """
     packing = Packing.of(sequences, last=last)
     hidden = body.embed_tokens(packing.ids)

@@ -31,16 +31,10 @@ def sample(
 ) -> Sequences:
     """Return B * group_size responses, the responses of a prompt side by side, with their log-probabilities.
 
-    Args:
-        model: a causal language model of transformers, in eval mode.
-        prompt_ids: (B, P), padded on the left.
-        prompt_mask: (B, P), 1 at tokens.
-        group_size: responses per prompt.
-        max_new_tokens: longest response, its end-of-sequence token included.
-        eos: id that ends a response and belongs to it.
-        pad: id that fills the rest.
-        temperature: divides the logits; the log-probabilities returned are those of the scaled distribution.
-        uniforms: (B * group_size, max_new_tokens) in [0, 1), one number per token; None: the most likely token.
+    model: a causal language model of transformers, in eval mode. prompt_ids: (B, P), padded on the left. prompt_mask:
+    (B, P), 1 at tokens. max_new_tokens: longest response, with its `eos`. pad: fills the rest. temperature: divides the
+    logits; the log-probabilities returned are those of the scaled distribution. uniforms: in [0, 1),
+    (B * group_size, max_new_tokens), one number per token; None: the most likely token.
     """
     device, rows = prompt_ids.device, len(prompt_ids) * group_size
     responses = torch.full((rows, max_new_tokens), pad, device=device)

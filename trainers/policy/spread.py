@@ -85,19 +85,11 @@ def sample_evenly(
     temperature: float = 1.0,
     batch_size: int | None = None,
 ) -> Distinct:
-    """Return the different ones among S responses per prompt.
+    """Return the different ones among S responses per prompt; `rollout.sample` describes the arguments, except these.
 
-    Args:
-        model: a causal language model of transformers, in eval mode.
-        prompt_ids: (B, P), padded on the left.
-        prompt_mask: (B, P), 1 at tokens.
-        uniforms: (B, S, longest response) in [0, 1), float64. At each token the first of the samples with the same
-            beginning gives the offset.
-        eos: id that ends a response and belongs to it.
-        pad: id that fills the rest.
-        temperature: divides the logits.
-        batch_size: responses at once, even if all differ; None: all. What is sampled does not depend on it, unless it
-            is below S: then the samples of a prompt are spread in parts of so many.
+    uniforms: (B, S, longest response) in [0, 1), float64. At each token the first of the samples with the same
+    beginning gives the offset. batch_size: responses at once, even if all differ; None: all. What is sampled does not
+    depend on it, unless it is below S: then the samples of a prompt are spread in parts of so many.
     """
     samples = uniforms.shape[1]
     settings: Any = {"eos": eos, "pad": pad, "temperature": temperature}
