@@ -5,10 +5,10 @@ quotes shall be no reason to train again.
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from ablation.contract.samples import FILE, LONGEST, MOST, MOST_ITEMS, NOTE, PLACE, SHORTEST, TEXTS, Cut
@@ -101,9 +101,9 @@ class _Kept:
         """Return the rows; a column for each name, empty or NaN where a row lacks it."""
         table = pa.table(
             {
-                name: _texts([str(row.get(name, "")) for row in self._rows])
+                name: pa.array([_HALVES.sub("\ufffd", str(row.get(name, ""))) for row in self._rows], pa.large_string())
                 if is_text
-                else _numbers([row.get(name, np.nan) for row in self._rows])
+                else pa.array([float(row.get(name, math.nan)) for row in self._rows], pa.float64())  # type: ignore[arg-type]
                 for name, is_text in self._is_text.items()
             }
         )
@@ -129,19 +129,3 @@ def _shorter(cell: str | Cut | float, longest: int) -> str | Cut | float:
 
 def _length(row: Mapping[str, str | Cut | float]) -> int:
     return _ROW + sum(len(cell) for cell in row.values() if isinstance(cell, str | Cut))
-
-
-def _texts(values: Sequence[str]) -> pa.Array:
-    """Return values as a column. `pa.array` would do, but it imports pandas, which takes half a second."""
-    joined = "".join(values)
-    if joined.isascii():
-        data, lengths = joined.encode(), list(map(len, values))
-    else:
-        encoded = [_HALVES.sub("\ufffd", value).encode() for value in values]
-        data, lengths = b"".join(encoded), list(map(len, encoded))
-    ends = np.cumsum([0, *lengths], dtype=np.int64)
-    return pa.Array.from_buffers(pa.large_string(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(data)])
-
-
-def _numbers(values: Sequence[object]) -> pa.Array:
-    return pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(np.array(values, dtype=np.float64))])

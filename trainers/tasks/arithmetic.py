@@ -3,11 +3,11 @@
 import operator
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.tasks.interface import SPLITS, Problem, bucket, rule_reward, tagged_answer
+from trainers.tasks.interface import Problem, draw_splits, places, rule_reward, tagged_answer
 from trainers.tasks.settings import Arithmetic
 
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
@@ -17,8 +17,6 @@ INSTRUCTION = (
     "You are a helpful assistant. Write the reasoning within <think> </think> and the answer, a whole number, within "
     "<answer> </answer>, with nothing else around them."
 )
-_PATIENCE = 5_000  # random problems in a row of which none is new and wanted, before there are taken to be no more
-_BUCKETS = {0: "test", 1: "test", 2: "dev"}  # of ten; the rest is shared by warm and train
 
 
 @dataclass(frozen=True)
@@ -40,31 +38,25 @@ class Sums:
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
         """Return distinct problems, split by the problem itself."""
         rng = random.Random(f"arithmetic-{seed}")
-        splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
-        seen = set()
-        idle = 0
-        while idle < _PATIENCE:
-            idle += 1
-            missing = [split for split in SPLITS if len(splits[split]) < sizes[split]]
-            if not missing:
-                return splits
+
+        def draw(missing: list[str], taken: Container[str]) -> tuple[str, Problem] | None:
             left, right = (rng.randrange(10 ** rng.randint(1, self.settings.digits)) for _ in range(2))
             sign = rng.choice(self.settings.operations)
             if sign == "-" and right > left:
                 left, right = right, left  # no negative results
-            text = f"{left} {sign} {right}"
-            place = _BUCKETS.get(bucket(text, 10))
-            candidates = [s for s in ([place] if place else ["warm", "train"]) if s in missing]
-            if candidates and text not in seen:
-                idle = 0
-                seen.add(text)
-                split = rng.choice(candidates)
-                splits[split].append(self._problem(left, sign, right, split, rng))
-        raise ValueError(f"data: too few distinct problems for {dict(sizes)}; ask for fewer, or for more digits")
+            candidates = [split for split in places(f"{left} {sign} {right}") if split in missing]
+            if not candidates or self._prompt(left, sign, right) in taken:
+                return None
+            split = rng.choice(candidates)
+            return split, self._problem(left, sign, right, split, rng)
+
+        return draw_splits(sizes, draw, "ask for fewer, or for more digits")
+
+    def _prompt(self, left: int, sign: str, right: int) -> str:
+        return f"{_spell(left)} {sign} {_spell(right)} =" if self.words else f"What is {left} {NAMES[sign]} {right}?"
 
     def _problem(self, left: int, sign: str, right: int, split: str, rng: random.Random) -> Problem:
         result = str(OPERATIONS[sign](left, right))
-        prompt = f"{_spell(left)} {sign} {_spell(right)} =" if self.words else f"What is {left} {NAMES[sign]} {right}?"
         demonstration = None
         if split == "warm":
             shown = result
@@ -73,7 +65,7 @@ class Sums:
                 shown = result[:place] + rng.choice("0123456789") + result[place + 1 :]
             answer = _spell(shown) if self.words else shown
             demonstration = f"<think> </think> <answer> {answer} </answer>"
-        return Problem(f"sum-{left}{sign}{right}", prompt, result, demonstration)
+        return Problem(f"sum-{left}{sign}{right}", self._prompt(left, sign, right), result, demonstration)
 
     def reward(self, problem: Problem, response: str) -> float:
         """Return format + answer reward: 3 at best, -3 at worst."""

@@ -7,12 +7,13 @@ A task is a module here with `create(settings, source) -> Task`; its settings, o
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
 SPLITS = ("warm", "train", "dev", "test")
+_PATIENCE = 5_000  # random problems in a row of which none is new and wanted, before there are taken to be no more
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,34 @@ def by_rule(
 def bucket(text: str, buckets: int) -> int:
     """Return a number in [0, buckets) that depends on `text` alone: the same in every process and on every machine."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % buckets
+
+
+def places(text: str) -> list[str]:
+    """Return the splits that a problem known by `text` may be in: by it alone, so no other seed trains on it."""
+    return {0: ["test"], 1: ["test"], 2: ["dev"]}.get(bucket(text, 10), ["warm", "train"])
+
+
+def draw_splits(
+    sizes: Mapping[str, int], draw: Callable[[list[str], Container[str]], tuple[str, Problem] | None], advice: str
+) -> dict[str, list[Problem]]:
+    """Return splits of these sizes of problems with distinct prompts.
+
+    draw: called with the splits that lack problems and the prompts that are taken; returns one of the splits and a
+    random problem for it, or None if what it drew is of no use. advice: what to do where there are too few problems.
+    """
+    splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
+    taken: set[str] = set()
+    idle = 0
+    while missing := [split for split in SPLITS if len(splits[split]) < sizes[split]]:
+        idle += 1
+        if idle > _PATIENCE:
+            raise ValueError(f"data: too few distinct problems for {dict(sizes)}; {advice}")
+        drawn = draw(missing, taken)
+        if drawn is not None and drawn[1].prompt not in taken:
+            idle = 0
+            taken.add(drawn[1].prompt)
+            splits[drawn[0]].append(drawn[1])
+    return splits
 
 
 def clusters_of(problems: Iterable[Problem]) -> dict[str, str] | None:

@@ -8,11 +8,11 @@ one, so they have no clusters.
 import itertools
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.tasks.interface import SPLITS, Problem, bucket, rule_reward, tagged_answer
+from trainers.tasks.interface import Problem, bucket, draw_splits, rule_reward, tagged_answer
 from trainers.tasks.settings import KnightsKnaves
 
 LETTERS = tuple("ABCDEFGH")
@@ -30,7 +30,6 @@ INSTRUCTION = (
     "answer states for every person who is a knight and who is a knave, for example: "
     "<answer> Zoey is a knight, Ethan is a knave </answer>"
 )
-_PATIENCE = 5_000  # random puzzles in a row of which none is new, before there are taken to be no more
 
 
 @dataclass(frozen=True)
@@ -112,27 +111,15 @@ class Puzzles:
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
         """Return distinct puzzles with one solution."""
         rng = random.Random(f"knights-knaves-{seed}")
-        splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
-        seen: set[str] = set()
-        idle = 0
-        while idle < _PATIENCE:
-            idle += 1
-            missing = [split for split in SPLITS if len(splits[split]) < sizes[split]]
-            if not missing:
-                return splits
+
+        def draw(missing: list[str], taken: Container[str]) -> tuple[str, Problem] | None:
             structure = _random_structure(self.settings.people, rng)
             if len(solutions(structure)) != 1:
-                continue
+                return None
             split = rng.choice(missing)
-            problem = self._problem(structure, split, rng)
-            if problem.prompt not in seen:
-                idle = 0
-                seen.add(problem.prompt)
-                splits[split].append(problem)
-        raise ValueError(
-            f"data: too few distinct puzzles with {self.settings.people} people for {dict(sizes)}; "
-            "ask for fewer, or for more people"
-        )
+            return split, self._problem(structure, split, rng)
+
+        return draw_splits(sizes, draw, "ask for fewer, or for more people")
 
     def _problem(self, structure: Structure, split: str, rng: random.Random) -> Problem:
         names = rng.sample(LETTERS if self.settings.form == "compact" else NAMES, len(structure))

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from trainers.tasks.interface import SPLITS, Problem, bucket, rule_reward, tagged_answer
+from trainers.tasks.interface import SPLITS, Problem, bucket, places, rule_reward, tagged_answer
 from trainers.tasks.settings import QuestionAnswer
 
 INSTRUCTION = (
     "You are a helpful assistant. Write the reasoning within <think> </think> and only the final answer within "
     "<answer> </answer>, with nothing else around them."
 )
-_PLACES = {0: "test", 1: "test", 2: "dev"}  # of ten; the rest is shared by warm and train
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,7 @@ class Questions:
         splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
         problems = {problem.prompt: problem for problem in self._problems()}
         for prompt in sorted(problems, key=lambda text: bucket(f"{seed} {text}", 2**60)):
-            place = _PLACES.get(bucket(prompt, 10))
-            candidates = [place] if place else ["warm", "train"]
-            open_splits = [split for split in candidates if len(splits[split]) < sizes[split]]
+            open_splits = [split for split in places(prompt) if len(splits[split]) < sizes[split]]
             if open_splits:
                 splits[open_splits[0]].append(problems[prompt])
         short = {split: len(splits[split]) for split in SPLITS if len(splits[split]) < sizes[split]}

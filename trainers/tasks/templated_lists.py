@@ -9,11 +9,11 @@ responses have independent flaws: another style's opening, wrong order, a wrong 
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.tasks.interface import SPLITS, Problem, bucket
+from trainers.tasks.interface import Problem, bucket, draw_splits, places
 from trainers.tasks.settings import TemplatedLists
 
 THINGS = {
@@ -35,8 +35,6 @@ WORDS = (
 )
 _PROMPT = re.compile(r"(\w+) list these (\w+) : ([\w ]+) \?")
 _RESPONSE = re.compile(r"(.*?) (\w+) : ([\w ]*?) \. total (\d+) \.(.*)")
-_PATIENCE = 5_000  # random problems in a row of which none is new and wanted, before there are taken to be no more
-_BUCKETS = {0: "test", 1: "test", 2: "dev"}  # of ten; the rest is shared by warm and train
 
 
 @dataclass(frozen=True)
@@ -50,26 +48,21 @@ class Lists:
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
         """Return distinct problems, split by category and set of things: no test set of things is trained on."""
         rng = random.Random(f"templated lists {seed}")
-        splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
-        seen, idle = set(), 0
-        while missing := [split for split in SPLITS if len(splits[split]) < sizes[split]]:
-            idle += 1
-            if idle > _PATIENCE:
-                raise ValueError(f"data: too few distinct lists for {dict(sizes)}; ask for fewer")
+
+        def draw(missing: list[str], taken: Container[str]) -> tuple[str, Problem] | None:
             style, category = rng.choice(list(OPENINGS)), rng.choice(list(THINGS))
             things = rng.sample(THINGS[category], rng.randint(SMALLEST, LARGEST))
             prompt = f"{style} list these {category} : {' '.join(things)} ?"
-            place = _BUCKETS.get(bucket(f"{category} {' '.join(sorted(things))}", 10))
-            candidates = [split for split in ([place] if place else ["warm", "train"]) if split in missing]
-            if candidates and prompt not in seen:
-                idle = 0
-                seen.add(prompt)
-                split = rng.choice(candidates)
-                worked = self._flawed(style, category, things, rng) if split == "warm" else None
-                answer = _write(style, category, sorted(things), len(things), style)
-                cluster = f"{category} {' '.join(sorted(things))}"  # the same list in other styles and orders
-                splits[split].append(Problem(f"list-{bucket(prompt, 16**12):012x}", prompt, answer, worked, cluster))
-        return splits
+            cluster = f"{category} {' '.join(sorted(things))}"  # the same list in other styles and orders
+            candidates = [split for split in places(cluster) if split in missing]
+            if not candidates or prompt in taken:
+                return None
+            split = rng.choice(candidates)
+            worked = self._flawed(style, category, things, rng) if split == "warm" else None
+            answer = _write(style, category, sorted(things), len(things), style)
+            return split, Problem(f"list-{bucket(prompt, 16**12):012x}", prompt, answer, worked, cluster)
+
+        return draw_splits(sizes, draw, "ask for fewer")
 
     def reward(self, problem: Problem, response: str) -> float:
         """Return the mean of four parts, in [0, 1]: opening, share of right places in the list, total, closing."""
