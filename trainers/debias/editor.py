@@ -33,16 +33,10 @@ T = TypeVar("T")
 class Ridge:
     """One factorised system; serves the shift and then its derivative."""
 
-    def __init__(
-        self, keys: Tensor, log_lambda: Tensor, *, same: Tensor | None = None, dual: bool | None = None
-    ) -> None:
-        """Factorise.
+    def __init__(self, keys: Tensor, log_lambda: Tensor, *, same: Tensor | None = None) -> None:
+        """Factorise the smaller system of keys [N, d_in], with the exponential of the scalar log_lambda as penalty.
 
-        Args:
-            keys: [N, d_in].
-            log_lambda: scalar; the penalty is its exponential.
-            same: [N], rows with the same number have the same key; the numbers are 0, 1, ..., each there at least once.
-            dual: the N x N form if true, the d_in x d_in form if false; by default the smaller one.
+        same: [N], rows with the same number have the same key; the numbers are 0, 1, ..., each there at least once.
         """
         self._same = torch.arange(len(keys), device=keys.device) if same is None else same
         count = torch.bincount(self._same)
@@ -52,7 +46,7 @@ class Ridge:
         self.keys = keys.detach()[first].double() * self._root
         self.penalty = log_lambda.detach().double().exp()
         n, d_in = self.keys.shape
-        self.dual = n < d_in if dual is None else dual
+        self.dual = n < d_in  # the N x N form
         gram = self.keys @ self.keys.T if self.dual else self.keys.T @ self.keys
         gram.diagonal().add_(self.penalty)
         self.factor = torch.linalg.cholesky(gram)
@@ -69,16 +63,11 @@ class Ridge:
         return self._solution.to(differences.dtype)
 
     def backward(self, shift_grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Derivative of a loss through the last `shift`.
+        """Take a loss's gradient w.r.t. the last `shift` [d_in, d_out] back.
 
-        Args:
-            shift_grad: [d_in, d_out], gradient of the loss w.r.t. the shift.
-
-        Returns:
-            its gradients w.r.t. the value differences [N, d_out] and w.r.t. log lambda (scalar).
+        Returns its gradients w.r.t. the value differences [N, d_out] and w.r.t. log lambda (scalar).
         """
-        if self._solution is None:
-            raise RuntimeError("backward before shift")
+        assert self._solution is not None  # `shift` comes first
         gradient = shift_grad.double()
         if self.dual:
             solved = torch.cholesky_solve(self.keys @ gradient, self.factor)

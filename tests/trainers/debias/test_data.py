@@ -32,6 +32,8 @@ ROW = {
     "anti-stereotype": "My grandfather is young.",
     "unrelated": "My grandfather is math.",
 }
+BASE = {key: ROW[key] for key in ("target", "bias_type", "context")}
+DATA = {label: {"sentence": ROW[label]} for label in ("stereotype", "anti-stereotype", "unrelated")}
 FRACTIONS = {"train": 0.25, "dev": 0.25, "test": 0.5}
 NO_LIMIT = dict.fromkeys(SPLITS)
 
@@ -44,13 +46,11 @@ def write(tmp_path, content, name="items.jsonl"):
 
 
 def test_labels_are_those_of_stereoset_in_all_three_layouts(tmp_path):
-    data = {label: {"sentence": ROW[label]} for label in ("stereotype", "anti-stereotype", "unrelated")}
-    sentences = [{"gold_label": label, "sentence": value["sentence"]} for label, value in data.items()]
-    base = {key: ROW[key] for key in ("target", "bias_type", "context")}
+    sentences = [{"gold_label": label, **sentence} for label, sentence in DATA.items()]
     paths = [
         write(tmp_path, [ROW]),
-        write(tmp_path, [{**base, "data": data}], "biasedit.json"),
-        write(tmp_path, {"data": {"intrasentence": [{**base, "sentences": sentences}]}}, "dev.json"),
+        write(tmp_path, [BASE | {"data": DATA}], "biasedit.json"),
+        write(tmp_path, {"data": {"intrasentence": [BASE | {"sentences": sentences}]}}, "dev.json"),
     ]
     for path in paths:
         (item,) = read_items(path, ["gender"])
@@ -63,35 +63,30 @@ def test_intersentence_items_other_domains_and_repetitions_are_left_out(tmp_path
     assert len(read_items(write(tmp_path, rows), ["gender"])) == 1
 
 
-@pytest.mark.parametrize("broken", [{"stereotype": None}, {"target": None}])
-def test_a_broken_row_is_named(tmp_path, broken):
-    path = write(tmp_path, [ROW, {**ROW, **broken}])
-    with pytest.raises(ValueError, match=r"items.jsonl, item 2: not a StereoSet item"):
-        read_items(path, ["gender"])
+EXCHANGED = {"stereotype": "anti-stereotype", "anti-stereotype": "stereotype", "unrelated": "unrelated"}
+CONTRADICTORY = BASE | {"data": DATA, "sentences": [{"gold_label": EXCHANGED[label], **DATA[label]} for label in DATA]}
 
 
-def test_a_file_of_another_form_is_named(tmp_path):
-    """BiasEdit's files are JSON arrays; under the name .jsonl they are one line that holds a list."""
-    path = tmp_path / "gender_test.jsonl"
-    path.write_text(json.dumps([ROW, ROW]))
-    with pytest.raises(ValueError, match=r"gender_test.jsonl, item 1: not an object"):
-        read_items(path, ["gender"])
-    path.write_text("{broken")
-    with pytest.raises(ValueError, match=r"gender_test.jsonl: .jsonl must hold one object a line"):
-        read_items(path, ["gender"])
-    broken = tmp_path / "dev.json"
-    broken.write_text('{"version": 1}')
-    with pytest.raises(ValueError, match=r"dev.json: .json must hold a list of items"):
-        read_items(broken, ["gender"])
-
-
-def test_a_row_that_contradicts_itself_is_named(tmp_path):
-    base = {key: ROW[key] for key in ("target", "bias_type", "context")}
-    data = {label: {"sentence": ROW[label]} for label in ("stereotype", "anti-stereotype", "unrelated")}
-    exchanged = {"stereotype": "anti-stereotype", "anti-stereotype": "stereotype", "unrelated": "unrelated"}
-    sentences = [{"gold_label": exchanged[label], "sentence": value["sentence"]} for label, value in data.items()]
-    path = write(tmp_path, [{**base, "data": data, "sentences": sentences}], "dev.json")
-    with pytest.raises(ValueError, match=r"item 1: .*`sentences` and under `data` differ"):
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("items.jsonl", [ROW, {**ROW, "stereotype": None}], "items.jsonl, item 2: not a StereoSet item"),
+        ("items.jsonl", [ROW, {**ROW, "target": None}], "items.jsonl, item 2: not a StereoSet item"),
+        ("dev.json", [CONTRADICTORY], r"dev.json, item 1: .*`sentences` and under `data` differ"),
+        # BiasEdit's files are JSON arrays; under the name .jsonl they are one line that holds a list.
+        ("items.jsonl", [[ROW, ROW]], "items.jsonl, item 1: not an object"),
+        ("items.jsonl", "{broken", "items.jsonl: .jsonl must hold one object a line"),
+        ("dev.json", {"version": 1}, "dev.json: .json must hold a list of items"),
+        ("items.jsonl", [{**ROW, "bias_type": "race"}], r"no intrasentence items of the domain\(s\) gender"),
+    ],
+)
+def test_a_file_of_another_form_is_named_with_its_row(tmp_path, name, content, message):
+    path = tmp_path / name
+    if isinstance(content, str):
+        path.write_text(content)
+    else:
+        write(tmp_path, content, name)
+    with pytest.raises(ValueError, match=message):
         read_items(path, ["gender"])
 
 
@@ -166,11 +161,6 @@ def test_a_folder_without_its_splits_is_told_what_it_lacks(tmp_path, remove, mes
     (folder / remove).unlink()
     with pytest.raises(ValueError, match=message):
         split_files(folder, ["gender", "race"])
-
-
-def test_a_domain_without_items_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="religion"):
-        read_items(write(tmp_path, [ROW]), ["gender", "religion"])
 
 
 @settings(max_examples=200, deadline=None)

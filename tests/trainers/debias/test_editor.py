@@ -9,7 +9,7 @@ from transformers.pytorch_utils import Conv1D
 
 from tests.trainers.debias.helpers import config
 from trainers.debias.config import EarlyStop
-from trainers.debias.editor import Ridge, applied, micro_batches
+from trainers.debias.editor import Ridge, applied
 from trainers.debias.measure import ItemScores, reported, summarise, term_means
 from trainers.debias.scores import PrefixTree, icat, language_modelling, stereotype_preferred, stereotype_probability
 from trainers.debias.suffix import SuffixModel
@@ -33,32 +33,27 @@ def ridge_case(n, d_in, seed=0):
     return keys, differences, log_lambda, weights
 
 
-@pytest.mark.parametrize("dual", [True, False])
 @pytest.mark.parametrize("n", [4, 9, 20])
-def test_ridge_equals_the_plain_solve_and_its_autograd(n, dual):
+def test_ridge_equals_the_plain_solve_and_its_autograd(n):
     keys, differences, log_lambda, weights = ridge_case(n, 9)
     plain = torch.linalg.solve(keys.T @ keys + log_lambda.exp() * torch.eye(9), keys.T @ differences)
     expected = torch.autograd.grad((plain * weights).sum(), (differences, log_lambda))
-    ridge = Ridge(keys, log_lambda, dual=dual)
+    ridge = Ridge(keys, log_lambda)
+    assert ridge.factor.shape == (min(n, 9), min(n, 9))
     torch.testing.assert_close(ridge.shift(differences.detach()), plain.detach())
     torch.testing.assert_close(ridge.backward(weights), expected)
 
 
-@pytest.mark.parametrize("dual", [True, False])
-def test_rows_with_one_key_are_one_row_of_the_system(dual):
-    keys, differences, log_lambda, weights = ridge_case(12, 9)
+@pytest.mark.parametrize("d_in", [20, 9, 5])
+def test_rows_with_one_key_are_one_row_of_the_system(d_in):
+    keys, differences, log_lambda, weights = ridge_case(12, d_in)
     same = torch.tensor([0, 1, 0, 2, 3, 0, 4, 4, 5, 1, 6, 7])
     first = [same.tolist().index(number) for number in range(8)]
     keys = keys[first][same]
-    every, distinct = Ridge(keys, log_lambda, dual=dual), Ridge(keys, log_lambda, same=same, dual=dual)
-    assert distinct.factor.shape == ((8, 8) if dual else (9, 9))
+    every, distinct = Ridge(keys, log_lambda), Ridge(keys, log_lambda, same=same)
+    assert distinct.factor.shape == (min(8, d_in), min(8, d_in))
     torch.testing.assert_close(distinct.shift(differences.detach()), every.shift(differences.detach()))
     torch.testing.assert_close(distinct.backward(weights), every.backward(weights))
-
-
-def test_ridge_takes_the_smaller_system():
-    assert Ridge(torch.randn(4, 9), torch.tensor(0.0)).factor.shape == (4, 4)
-    assert Ridge(torch.randn(20, 9), torch.tensor(0.0)).factor.shape == (9, 9)
 
 
 @pytest.mark.parametrize(("architecture", "kind"), [("llama", nn.Linear), ("gpt2", Conv1D)])
@@ -192,7 +187,3 @@ def test_without_a_key_the_last_epoch_is_kept():
     assert all(stopping.update(epoch, {}) for epoch in range(9))
     assert not stopping.should_stop
     assert stopping.best_epoch == 8
-
-
-def test_micro_batches_cover_all_items_in_order():
-    assert micro_batches([1, 2, 3, 4, 5], 2) == [[1, 2], [3, 4], [5]]

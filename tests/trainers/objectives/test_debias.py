@@ -65,14 +65,12 @@ def test_retention_loss_by_hand_and_without_gradient_to_the_reference():
     torch.testing.assert_close(edited.grad, torch.tensor([-0.1, -0.2], dtype=torch.float64))
 
 
-def test_rewards_by_hand():
+def test_rewards_and_fairness_by_hand():
     assert directional_reward(ANTI, STEREO).item() == pytest.approx((-1.0 + 0.5) / 2)
+    assert directional_reward(STEREO, ANTI) == -directional_reward(ANTI, STEREO)
     assert balanced_reward(ANTI, STEREO).item() == pytest.approx(0.5 - (1.0 + 0.5) / 2)
-
-
-def test_balanced_reward_is_symmetric_and_directional_is_not():
-    assert balanced_reward(ANTI, STEREO) == balanced_reward(STEREO, ANTI)
-    assert directional_reward(ANTI, STEREO) == -directional_reward(STEREO, ANTI)
+    assert balanced_reward(STEREO, ANTI) == balanced_reward(ANTI, STEREO)
+    assert fairness_gap(ANTI, STEREO).item() == pytest.approx((1.0 + 0.5) / 2)
 
 
 def test_grpo_terms_by_hand():
@@ -99,10 +97,6 @@ def test_rcs_phases_begin_at_their_fraction():
     phases = [(0.0, "a", "a"), (0.3, "b", "b"), (0.6, "c", "c")]
     active = [active_rcs_phase(epoch / 100, phases)[1] for epoch in (0, 29, 30, 59, 60, 99)]
     assert active == ["a", "a", "b", "b", "c", "c"]  # epochs 1-30, 31-60, 61-100 of v9
-
-
-def test_fairness_gap_by_hand():
-    assert fairness_gap(ANTI, STEREO).item() == pytest.approx((1.0 + 0.5) / 2)
 
 
 def test_settings_of_the_grpo_loss_have_no_effect_at_weight_0():

@@ -14,7 +14,7 @@ import torch
 
 from tests.trainers.policy.helpers import random_batch
 from trainers.objectives.advantages import gae, normalized_advantages, whiten
-from trainers.objectives.losses import k3, policy_loss, value_loss
+from trainers.objectives.losses import ESTIMATORS, policy_loss, value_loss
 from trainers.objectives.ratios import gspo_ratio, gspo_token_ratio, token_ratio
 from trainers.objectives.surrogates import clip_surrogate
 
@@ -164,12 +164,17 @@ def test_verl_value_loss(tensors):
     torch.testing.assert_close(value_loss(values, old_values, returns, mask, clip=0.5)[0], expected)
 
 
-def test_trl_k3(tensors):
-    """TRL with `use_bias_correction_kl` false. Its default multiplies by the ratio: another gradient, on policy too."""
+@pytest.mark.parametrize("name", ["k1", "k3"])
+def test_estimators_are_verls_and_trls(tensors, name):
+    """verl's `low_var_kl` without its bound at 10; TRL's with `use_bias_correction_kl` false.
+
+    TRL's default multiplies k3 by the ratio: another gradient, on policy too.
+    """
     logps, reference, _, _ = tensors
     ours, theirs = logps.clone().requires_grad_(), logps.clone().requires_grad_()
-    expected = torch.exp(reference - theirs) - (reference - theirs) - 1
-    found = k3(ours, reference)
+    difference = reference - theirs
+    expected = -difference if name == "k1" else torch.exp(difference) - difference - 1
+    found = ESTIMATORS[name](ours, reference)
     torch.testing.assert_close(found, expected)
     (gradient,) = torch.autograd.grad(found.sum(), ours)
     torch.testing.assert_close(gradient, *torch.autograd.grad(expected.sum(), theirs, retain_graph=True))

@@ -74,7 +74,7 @@ def test_the_same_seed_gives_the_same_puzzles():
 def test_too_many_puzzles_is_an_error_that_says_so(monkeypatch):
     monkeypatch.setattr(interface, "_PATIENCE", 500)
     monkeypatch.setattr(knights_knaves, "LETTERS", ("A", "B"))
-    with pytest.raises(ValueError, match="too few distinct problems .*; ask for fewer, or for more people"):
+    with pytest.raises(ValueError, match=r"too few distinct problems .*; ask for fewer, or for more people"):
         knights_knaves.create(KnightsKnaves(people=2)).splits({**SIZES, "dev": 10**6}, 0)
 
 
