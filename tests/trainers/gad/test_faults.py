@@ -10,7 +10,6 @@ from tests.trainers.parallel.copying import Copying, Frozen
 from tests.trainers.policy.test_sampler_gap import broken, gap_rules
 from trainers.gad.adversarial import Trainer
 from trainers.gad.rollouts import steps_taken
-from trainers.gad.students import STUDENT
 from trainers.policy.batch import token_logps
 
 
@@ -58,15 +57,6 @@ def test_a_rank_that_does_not_refresh_its_copy_breaks_the_rules(root):
         stage.ranks = ranks
         run = Trainer(stage)
         assert broken(gap_rules("gad", "warmup"), [run.step(step) for step in range(4)]) == expected
-
-
-def test_the_counter_is_not_part_of_a_saved_student(root):
-    run_stage(root, "warmup", config())
-    from safetensors.torch import load_file
-
-    assert not [
-        name for name in load_file(root / "warmup" / STUDENT / "model.safetensors") if "optimizer_steps" in name
-    ]
 
 
 def test_identical_responses_give_no_signal(root):
