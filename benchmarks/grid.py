@@ -12,52 +12,15 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
+
+import pandas as pd
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that `python benchmarks/grid.py` finds the project
 
 from ablation.plan.collected import PLAN_FILE  # noqa: E402
 from ablation.plan.plan_file import PlanFile, read_plan  # noqa: E402
-
-
-@dataclass
-class Cost:
-    """CPU and wall seconds of one stage's process."""
-
-    cpu: float
-    wall: float
-
-
-@dataclass
-class Row:
-    """The stages of one name in one study: how many there are, what they cost, and what they would cost unshared."""
-
-    stages: int = 0
-    cpu: float = 0.0
-    wall: float = 0.0
-    alone: float = 0.0
-
-    def add(self, cost: Cost, users: int) -> None:
-        """Count a stage that `users` runs need."""
-        self.stages += 1
-        self.cpu += cost.cpu
-        self.wall += cost.wall
-        self.alone += cost.cpu * users
-
-
-def read_costs(plan: PlanFile, results: Path) -> dict[str, Cost]:
-    """Return stage key -> cost, for stages that ended ok and say what they used."""
-    costs = {}
-    for key, folder in plan.folders(results).items():
-        try:
-            status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
-            if status["state"] == "ok":
-                costs[key] = Cost(float(status["cpu_s"]), float(status["wall_s"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return costs
 
 
 def users_of(plan: PlanFile) -> dict[str, int]:
@@ -78,14 +41,19 @@ def users_of(plan: PlanFile) -> dict[str, int]:
     return users
 
 
-def table(plan: PlanFile, costs: dict[str, Cost]) -> dict[tuple[str, str], Row]:
-    """Return (study, stage) -> row, in the order of the plan."""
-    users = users_of(plan)
-    rows: dict[tuple[str, str], Row] = defaultdict(Row)
+def table(plan: PlanFile, results: Path) -> pd.DataFrame:
+    """Return a row for each study and stage: how many ended ok, their seconds, and those they would take unshared."""
+    users, folders, rows = users_of(plan), plan.folders(results), []
     for stage in plan.stages:
-        if stage.key in costs:
-            rows[stage.study, stage.stage].add(costs[stage.key], users[stage.key])
-    return rows
+        try:
+            status = json.loads((folders[stage.key] / "status.json").read_text(encoding="utf-8"))
+            if status["state"] == "ok":
+                cpu, wall = float(status["cpu_s"]), float(status["wall_s"])
+                rows.append((stage.study, stage.stage, 1, cpu, wall, cpu * users[stage.key]))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    columns = ["study", "stage", "stages", "cpu", "wall", "alone"]
+    return pd.DataFrame(rows, columns=columns).groupby(["study", "stage"]).sum()
 
 
 def main() -> None:
@@ -94,16 +62,12 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="folder of plan.json and the stages")
     results = parser.parse_args().results
     plan = read_plan(results / PLAN_FILE)
-    costs = read_costs(plan, results)
-    rows = table(plan, costs)
-    total = Row()
+    found = table(plan, results)
+    found.loc[("all", ""), :] = found.sum()
     print("| study | stage | stages | CPU s | wall s | CPU s alone |\n| --- | --- | ---: | ---: | ---: | ---: |")
-    for (study, stage), row in sorted(rows.items()):
-        print(f"| {study} | {stage} | {row.stages} | {row.cpu:.0f} | {row.wall:.0f} | {row.alone:.0f} |")
-        for name in ("stages", "cpu", "wall", "alone"):
-            setattr(total, name, getattr(total, name) + getattr(row, name))
-    print(f"| all | | {total.stages} | {total.cpu:.0f} | {total.wall:.0f} | {total.alone:.0f} |")
-    if missing := len(plan.stages) - len(costs):
+    for study, stage, *numbers in found.reset_index().itertuples(index=False):
+        print(f"| {study} | {stage} | {' | '.join(f'{number:.0f}' for number in numbers)} |")
+    if missing := len(plan.stages) - int(found["stages"].iloc[-1]):
         print(f"\n{missing} stages have not ended ok, or do not say what they used.", file=sys.stderr)
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes `tests` and `benchmarks` importable
 
-from benchmarks.overhead import build, measure
+from benchmarks.measure import Used, measure
+from benchmarks.overhead import build
 
 PLAN = "from ablation.plan.start import build_plan, load_settings; build_plan(load_settings({}))"
 
@@ -32,24 +33,20 @@ def main() -> None:
         for config in project.folder.glob("results/stages/*/*/*/config.json"):
             (config.parent / "status.json").write_text(json.dumps({"state": "ok", "key": config.parent.name}))
         project.write("empty.smk", "rule all:\n")
-        snakemake = [sys.executable, "-m", "snakemake", "--cores", "2", "--quiet", "all"]
-        print(f"{len(keys)} stages, the first run: {measure(project, snakemake)[0]:.0f} CPU s", flush=True)
+        where = project.folder, project.environment()
+        snakemake = ["-m", "snakemake", "--cores", "2", "--quiet", "all"]
+        empty = ["--snakefile", "empty.smk", "--workflow-profile", "none"]
+        print(f"{len(keys)} stages, the first run: {measure(snakemake, *where).cpu:.0f} CPU s", flush=True)
         commands = {
             "snakemake, nothing to do": snakemake,
             "the same, all stages in Snakemake's graph": [*snakemake, "--rerun-triggers", "mtime", "params", "input"],
-            "the plan alone": [sys.executable, "-c", PLAN],
-            "snakemake, an empty Snakefile": [
-                *snakemake,
-                "--snakefile",
-                "empty.smk",
-                "--workflow-profile",
-                "none",
-            ],
+            "the plan alone": ["-c", PLAN],
+            "snakemake, an empty Snakefile": [*snakemake, *empty],
         }
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+        found: dict[str, list[Used]] = {name: [] for name in commands}
         for _ in range(arguments.rounds):
             for name, command in commands.items():
-                found[name].append(measure(project, command))
+                found[name].append(measure(command, *where))
     print("| command | CPU s | wall s |\n| --- | ---: | ---: |")
     for name, taken in found.items():
         cpu, wall = (statistics.median(pair[i] for pair in taken) for i in (0, 1))

@@ -22,16 +22,15 @@ import argparse
 import json
 import os
 import random
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes `tests` importable
 
+from benchmarks.measure import Used, measure
 from tests.workflow.project import Project
 
 NAMES = ["ours", "command", "script", "rules", "trivial"]
@@ -113,18 +112,6 @@ def write_bare(project: Project, name: str, keys: list[str]) -> None:
     project.write(f"{name}.smk", text)
 
 
-def measure(project: Project, command: list[str]) -> tuple[float, float]:
-    """Return the CPU and wall seconds of a command and its children."""
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(
-        command, cwd=project.folder, env=project.environment(), capture_output=True, text=True, check=False
-    )
-    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode != 0:
-        sys.exit(done.stdout[-3000:] + done.stderr[-3000:])
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
-
-
 def with_command(common: str, command: str) -> str:
     """Return the text of stages.smk with another command as that of every stage."""
     head, _, rest = common.partition("RUN_STAGE = (")
@@ -132,7 +119,7 @@ def with_command(common: str, command: str) -> str:
     return f"{head}RUN_STAGE = {command!r}{chr(10)}{after}"
 
 
-def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -> dict[str, tuple[float, float]]:
+def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -> dict[str, Used]:
     """Run each workflow from nothing, in this order."""
     found = {}
     rules, text = "workflow/rules/stages.smk", project.read("workflow/rules/stages.smk")
@@ -141,17 +128,19 @@ def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -
         shutil.rmtree(project.folder / ".snakemake", ignore_errors=True)
         for status in project.statuses():
             status.unlink()
-        common = [sys.executable, "-m", "snakemake", "--cores", str(cores), "--scheduler", "greedy", "--quiet", "all"]
+        common = ["-m", "snakemake", "--cores", str(cores), "--scheduler", "greedy", "--quiet", "all"]
         project.write(rules, with_command(text, "touch {output}") if name == "rules" else text)
         if name in ("ours", "rules"):
             whole = [*common, "--config", "fork_server=false"]  # processes of their own, as in `command`
-            found[name] = measure(project, whole if name == "ours" else [*whole, "--until", "debias_evaluate"])
+            command = whole if name == "ours" else [*whole, "--until", "debias_evaluate"]
+            found[name] = measure(command, project.folder, project.environment())
             assert len(project.statuses()) == len(keys)
         else:
             write_bare(project, name, keys)
             for key in keys:
                 (project.folder / "bare" / name / key).mkdir(parents=True)
-            found[name] = measure(project, [*common, "--snakefile", f"{name}.smk", "--workflow-profile", "none"])
+            command = [*common, "--snakefile", f"{name}.smk", "--workflow-profile", "none"]
+            found[name] = measure(command, project.folder, project.environment())
             assert len(list((project.folder / "bare" / name).glob("*/status.json"))) == len(keys)
     return found
 
@@ -159,8 +148,8 @@ def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -
 def alone(project: Project, keys: list[str], times: int = 10) -> float:
     """Return the CPU seconds of the stub's work, run as a script outside of any workflow."""
     (project.folder / "alone").mkdir(exist_ok=True)
-    config = f"results/stages/debias/evaluate/{keys[0]}/config.json"
-    return sum(measure(project, [sys.executable, "stub.py", config, "alone"])[0] for _ in range(times)) / times
+    command = ["stub.py", f"results/stages/debias/evaluate/{keys[0]}/config.json", "alone"]
+    return sum(measure(command, project.folder, project.environment()).cpu for _ in range(times)) / times
 
 
 def main() -> None:

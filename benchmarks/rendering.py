@@ -9,11 +9,8 @@ drawn at random. A command may be named twice, to see what drawing again costs w
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +24,7 @@ sys.path.insert(0, str(ROOT))  # so that `python benchmarks/rendering.py` finds 
 from ablation.config.settings import load_settings  # noqa: E402
 from ablation.plan.build import build_plan  # noqa: E402
 from ablation.store.collect import collect  # noqa: E402
+from benchmarks.measure import measure  # noqa: E402
 
 ITEMS = 300  # in each subset of an evaluation
 DATA_ITEMS = 2000  # behind each box of a distribution
@@ -38,7 +36,7 @@ def fill(results: Path, seeds: int) -> None:
     settings = load_settings({"scale": "demo", "seeds": str(seeds), "results": str(results)})
     build_plan(settings).write()
     plan = json.loads((results / "plan.json").read_text(encoding="utf-8"))
-    places = {stage["key"]: results_dir(stage) for stage in plan["stages"]}
+    places = {stage["key"]: ROOT / stage["dir"] for stage in plan["stages"]}
     for stage in plan["stages"]:
         write_status(places[stage["key"]], stage)
     for study in plan["studies"]:
@@ -55,11 +53,6 @@ def fill(results: Path, seeds: int) -> None:
                 if rows:
                     pd.concat(rows).to_parquet(places[key] / "metrics.parquet", index=False)
     collect(results)
-
-
-def results_dir(stage: Mapping[str, Any]) -> Path:
-    """The folder of one stage of the plan."""
-    return ROOT / stage["dir"]
 
 
 def write_status(folder: Path, stage: Mapping[str, Any]) -> None:
@@ -118,24 +111,12 @@ def data_items(study: Mapping[str, Any], rng: np.random.Generator) -> Iterator[p
             yield pd.DataFrame(columns)
 
 
-def measure(command: str, results: Path, reports: Path, profile: Path | None) -> tuple[float, float]:
-    """CPU and wall seconds of one command, its imports included."""
-    interpreter = [sys.executable, *(["-m", "cProfile", "-o", str(profile / f"{command}.prof")] if profile else [])]
-    before, start = os.times(), time.perf_counter()
-    folders = ["--results", str(results), "--reports", str(reports)]
-    subprocess.run([*interpreter, "-m", "ablation", command, *folders], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
-    after = os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return cpu, time.perf_counter() - start
-
-
 def main() -> None:
     """Fill a results folder and time the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="a folder to keep, or one that was kept")
     parser.add_argument("--commands", nargs="+", default=["tables", "figures", "report", "figures"])
-    parser.add_argument("--profile", type=Path, help="a folder for cProfile's files")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = (arguments.keep or Path(temporary)).resolve()
@@ -143,8 +124,9 @@ def main() -> None:
         if not (results / "tracker.duckdb").exists():
             fill(results, arguments.seeds)
         for command in arguments.commands:
-            cpu, wall = measure(command, results, reports, arguments.profile)
-            print(f"{arguments.seeds} seeds  {command:8} {cpu:6.1f} s of CPU  {wall:6.1f} s", flush=True)
+            folders = ["--results", str(results), "--reports", str(reports)]
+            used = measure(["-m", "ablation", command, *folders], ROOT)
+            print(f"{arguments.seeds} seeds  {command:8} {used.cpu:6.1f} s of CPU  {used.wall:6.1f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,8 @@ each eighth item has the other value, and metrics are up to a hundredth larger.
 import argparse
 import json
 import math
-import os
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +26,7 @@ import duckdb  # noqa: E402
 
 from ablation.contract.stage_folder import DATABASE  # noqa: E402
 from ablation.contract.status import left_files  # noqa: E402
+from benchmarks.measure import measure  # noqa: E402
 from tests.simulate import Study, simulate  # noqa: E402
 
 PLAN = """
@@ -87,17 +84,6 @@ def copy_seeds(database: Path, seeds: int) -> None:
                 )
 
 
-def measure(command: Sequence[str]) -> tuple[float, float, float]:
-    """CPU and wall seconds, and peak memory in MB, of a command with its imports."""
-    start = time.perf_counter()
-    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, cwd=ROOT)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    return used.ru_utime + used.ru_stime, time.perf_counter() - start, used.ru_maxrss / 1e3
-
-
 def steps_of(results: Path, stages: int) -> dict[str, list[str]]:
     """{what is measured: the arguments of Python}, in the order in which it is done."""
     folders = ["--results", str(results)]
@@ -131,7 +117,7 @@ def main() -> None:
             if not (results / "plan.json").exists():
                 fill(results, 4 * arguments.variants if arguments.copied else stages, arguments.variants)
                 if arguments.copied:
-                    measure([*ABLATION, "collect", "--results", str(results)])
+                    measure([*ABLATION, "collect", "--results", str(results)], ROOT)
                     copy_seeds(results / DATABASE, stages // (2 * arguments.variants))
             wanted = arguments.steps or (OF_DATABASE if arguments.copied else None)
             for step, command in steps_of(results, stages).items():
@@ -141,7 +127,7 @@ def main() -> None:
                     (results / DATABASE).unlink(missing_ok=True)
                 elif step == ONE:
                     next(results.glob("stages/toy/train/*/metrics.parquet")).touch()
-                cpu, wall, memory = measure(command)
+                cpu, wall, memory = measure(command, ROOT)
                 fewer, less = before.get(step, (0, 0.0))
                 exponent = f"{math.log(cpu / less) / math.log(stages / fewer):.2f}" if fewer else ""
                 before[step] = stages, cpu

@@ -25,8 +25,8 @@ def test_a_shared_stage_counts_once_and_alone_for_each_run(tmp_path):
         file = stage.dir / "status.json"
         file.write_text(json.dumps(json.loads(file.read_text()) | {"cpu_s": seconds[stage.stage], "wall_s": 2.0}))
     grid = load()
-    rows = grid.table(plan, grid.read_costs(plan, tmp_path / "results"))
-    assert {key: (row.stages, row.cpu, row.wall, row.alone) for key, row in rows.items()} == {
+    rows = grid.table(plan, tmp_path / "results")
+    assert {key: tuple(row) for key, row in rows.iterrows()} == {
         ("assets", "assets"): (1, 100, 2, 400),
         ("toy", "prepare"): (1, 10, 2, 40),
         ("toy", "train"): (4, 16, 8, 16),
@@ -34,4 +34,4 @@ def test_a_shared_stage_counts_once_and_alone_for_each_run(tmp_path):
     }
     file = stage_dir(path, "toy", "v1", 0, "train") / "status.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"state": "failed"}))
-    assert grid.table(plan, grid.read_costs(plan, tmp_path / "results"))["toy", "train"].stages == 3
+    assert grid.table(plan, tmp_path / "results").loc[("toy", "train"), "stages"] == 3
