@@ -19,6 +19,7 @@ from trainers.assets import only_file
 from trainers.demonstrations.config import TextQuestions
 from trainers.demonstrations.in_context import Division, Scores, divide_questions
 from trainers.models import load_model, load_tokenizer
+from trainers.policy.text import pad
 
 _LETTER = re.compile(r"^\s*[A-Z]\.\s*")
 
@@ -131,14 +132,7 @@ class TextModel:
         return inputs
 
     def _padded(self, rows: Sequence[Sequence[int]], *, left: bool) -> tuple[Tensor, Tensor]:
-        """Return tokens (B, T) and their mask, padded on one side."""
-        longest = max(map(len, rows))
-        tokens = torch.zeros(len(rows), longest, dtype=torch.int64)
-        mask = torch.zeros(len(rows), longest, dtype=torch.int64)
-        for place, row in enumerate(rows):
-            where = slice(longest - len(row), longest) if left else slice(0, len(row))
-            tokens[place, where] = torch.tensor(row)
-            mask[place, where] = 1
+        tokens, mask = pad(rows, 0, left=left)
         return tokens.to(self.device), mask.to(self.device)
 
     def _tokens(self, text: str) -> list[int]:
