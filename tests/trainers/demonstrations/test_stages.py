@@ -130,14 +130,23 @@ def test_without_grpo_the_rce_policy_is_the_result(folders, tmp_path):
     assert_equal_weights(weights(found["rce"]), weights(found["grpo"]))
 
 
-def test_conditional_counts_the_queries_that_train_and_means_are_over_them(folders, tmp_path):
-    """As in the demonstrations notes, scheme 4: only valid queries are in the loss."""
-    inputs = dict(folders)
-    settings = config(grpo={"min_positive_ratio": 0.5, "epochs": 2, "batch_size": 64})
+@pytest.mark.parametrize("threshold", [None, 0.0])
+def test_conditional_counts_the_queries_that_train_and_means_are_over_them(folders, tmp_path, threshold):
+    """As in the demonstrations notes, scheme 4: only valid queries are in the loss.
+
+    With a threshold a sequence is positive that gains information, also where its answer is wrong.
+    """
+    inputs, ratio = dict(folders), 0.5 if threshold is None else 0.6
+    conditional = {"min_positive_ratio": ratio, "positive_threshold": threshold}
+    settings = config(grpo={**conditional, "epochs": 2, "batch_size": 64})
     inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
     _, metrics = run("grpo", settings, inputs, tmp_path / "grpo")
     data = read_candidates(folders["candidates"])
-    share = (data.correct.mean(1) >= 0.5).float().mean().item()
+    right, gains = (
+        (positive.float().mean(1) >= ratio).float().mean().item() for positive in (data.correct, data.info_score > 0)
+    )
+    assert threshold is None or right != gains
+    share = right if threshold is None else gains
     assert 0 < share < 1
     assert metrics["grpo/trained_queries"] == pytest.approx(share)
     assert metrics["grpo/loss"] == pytest.approx(metrics["grpo/policy_loss"] + 0.1 * metrics["grpo/kl"], rel=1e-5)
@@ -169,19 +178,6 @@ def test_per_shot_trains_the_selectors_of_its_modes_and_chooses_on_validation(fo
         assert choices["chosen"][shots] == best
         for split in ("validation", "selected"):
             assert metrics[f"{split}/{shots}/accuracy"] == alone[best][f"{split}/{shots}/accuracy"]
-
-
-def test_the_threshold_counts_rewards_and_not_right_answers(folders, tmp_path):
-    """Under legacy a sequence is positive that gains information, also where its answer is wrong."""
-    inputs, settings = dict(folders), config(grpo={"min_positive_ratio": 0.6, "positive_threshold": 0.0})
-    inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
-    _, metrics = run("grpo", settings, inputs, tmp_path / "grpo")
-    data = read_candidates(folders["candidates"])
-    share = ((data.info_score > 0).float().mean(1) >= 0.6).float().mean().item()
-    right = (data.correct.mean(1) >= 0.6).float().mean().item()
-    assert 0 < share < 1
-    assert share != right
-    assert metrics["grpo/trained_queries"] == pytest.approx(share)
 
 
 def test_the_weights_of_rce_may_be_positions(folders, tmp_path):

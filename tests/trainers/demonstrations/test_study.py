@@ -1,5 +1,6 @@
 """The study's declaration: every scale, shared stages, edges of one factor, and errors before any job."""
 
+import itertools
 import re
 import shutil
 
@@ -9,6 +10,7 @@ from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
 from ablation.plan.build import build_plan
+from ablation.runner.stage import load_config
 from tests.repository import ROOT
 
 CONFIGS = ROOT / "configs"
@@ -26,9 +28,16 @@ def copied(tmp_path):
 
 
 @pytest.mark.parametrize("scale", ["smoke", "demo", "laptop", "paper"])
-def test_every_variant_is_valid_at_every_scale(scale):
+def test_every_variant_is_valid_at_every_scale_and_so_is_what_each_stage_reads_of_it(scale):
+    """Without the defaults, which are of another task."""
     _, study = load(scale=scale)
     assert study.variants.keys() == {file.stem for file in (CONFIGS / "studies/demonstrations").glob("[!_]*.yaml")}
+    for variant, stage in itertools.product(study.variants.values(), study.stages.values()):
+        reads = list(stage.reads)
+        values = variant.resolved.model_dump(mode="json", include=set(reads))
+        config = load_config(study.written.config, values, reads)
+        for key in reads:
+            assert getattr(config, key) == getattr(variant.resolved, key)
 
 
 def test_the_task_of_a_scale_replaces_that_of_the_defaults():
@@ -55,21 +64,6 @@ def test_what_does_not_differ_is_run_once(tmp_path):
 def test_every_edge_changes_one_factor():
     for variant in load()[1].variants.values():
         assert variant.parent is None or len(variant.factors) == 1, variant.name
-
-
-def test_stages_are_given_all_that_their_validation_needs():
-    """What a stage reads, without defaults, makes a configuration again: also for tasks other than the default."""
-    from ablation.runner.stage import load_config
-
-    for scale in ("smoke", "demo", "laptop", "paper"):
-        _, study = load(scale=scale)
-        for variant in study.variants.values():
-            for stage in study.stages.values():
-                reads = list(stage.reads)
-                values = variant.resolved.model_dump(mode="json", include=set(reads))
-                config = load_config(study.written.config, values, reads)
-                for key in reads:
-                    assert getattr(config, key) == getattr(variant.resolved, key)
 
 
 @pytest.mark.parametrize(

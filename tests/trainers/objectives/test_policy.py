@@ -13,7 +13,6 @@ import torch
 
 from trainers.objectives.advantages import (
     batch_normalized_advantages,
-    gae,
     normalized_advantages,
     relative_advantages,
     terminal_rewards,
@@ -108,16 +107,9 @@ def test_normalized_advantages_need_a_group():
         normalized_advantages(torch.ones(2), 1)
 
 
-def test_gae_by_hand():
-    mask = torch.tensor([[1.0, 1.0, 0.0]], dtype=torch.float64)
-    values = torch.tensor([[0.5, 0.2, 9.0]], dtype=torch.float64)  # the last one is padding and must not count
-    rewards = terminal_rewards(torch.tensor([1.0], dtype=torch.float64), mask)
-    torch.testing.assert_close(rewards, torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64), **EXACT)
-    advantages, returns = gae(rewards, values, mask, gamma=0.9, lam=0.5)
-    second = 1.0 - 0.2
-    first = 0.9 * 0.2 - 0.5 + 0.9 * 0.5 * second
-    torch.testing.assert_close(advantages, torch.tensor([[first, second, 0.0]], dtype=torch.float64), **EXACT)
-    torch.testing.assert_close(returns, torch.tensor([[first + 0.5, 1.0, 0.0]], dtype=torch.float64), **EXACT)
+def test_the_reward_of_a_response_is_at_its_last_token():
+    rewards = terminal_rewards(torch.tensor([1.0, -2.0]), torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]))
+    assert rewards.tolist() == [[0, 1, 0], [0, 0, -2]]
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1, 0.95 * 0.99, 1.0])

@@ -3,9 +3,7 @@
 import pytest
 
 from tests.make_stage import part_names
-from trainers.policy.config import (
-    PolicyConfig,
-)
+from trainers.policy.config import PolicyConfig
 
 
 @pytest.mark.parametrize(
@@ -20,6 +18,14 @@ from trainers.policy.config import (
         ({"overlong_penalty": {"share": 1.0}}, "less than 1"),
         ({"task": {"name": "knights_knaves", "form": "textual"}}, "pretrained"),
         ({"task": {"name": "question_answer"}}, "data_source"),
+        ({"evaluate": {"checkpoints": 3}, "steps": 2}, "evaluate.checkpoints is 3, but steps is 2"),
+        ({"warm_start": {"until": {"problems": 41}}, "data": {"train": 40}}, "41 is more than data.train, 40"),
+        ({"warm_start": {"steps": 80, "until": {"every": 81}}}, "more than the 80 steps"),
+        ({"warm_start": {"memory": {"lora": {}}}}, "warm_start.memory.lora needs a pretrained `model`"),
+        ({"memory": {"lora": {"rank": 0}}}, "memory.lora.rank"),
+        ({"memory": {"lora": {"alpha": 0.0}}}, "memory.lora.alpha"),
+        ({"memory": {"lora": {"targets": []}}}, "memory.lora.targets"),
+        ({"memory": {"lora": {"dropout": 0.1}}}, "memory.lora.dropout"),
     ],
 )
 def test_configurations_that_cannot_work_are_refused(values, problem):

@@ -7,7 +7,7 @@ import torch
 
 from tests.trainers.policy.helpers import SMALL, stage
 from trainers.objectives.losses import ESTIMATORS, policy_loss, token_entropy
-from trainers.objectives.ratios import gspo_ratio, product_ratio, token_ratio
+from trainers.objectives.ratios import gspo_ratio, product_ratio
 from trainers.objectives.surrogates import clip_surrogate
 from trainers.policy import evaluate, reinforce
 from trainers.policy.config import PolicyConfig, Sampling
@@ -36,17 +36,6 @@ def source_sequence_level(logps, old, advantages, mask):
     return -torch.min(ratio * advantages, torch.clamp(ratio, 0.8, 1.2) * advantages).mean()
 
 
-def source_token_level(logps, old, advantages, mask):
-    """`compute_policy_loss_token_level`: a sum per response, and over the tokens of the batch."""
-    total = 0.0
-    for i in range(len(logps)):
-        length = int(mask[i].sum())
-        ratios = torch.exp(logps[i, :length] - old[i, :length])
-        advantage = advantages[i]
-        total = total - torch.min(ratios * advantage, torch.clamp(ratios, 0.8, 1.2) * advantage).sum()
-    return total
-
-
 def test_the_product_of_token_ratios_is_the_sources_sequence_loss(tensors):
     logps, old, _, mask = tensors
     ours, _ = policy_loss(*tensors, ratio=product_ratio, surrogate=CLIP)
@@ -64,15 +53,6 @@ def test_a_product_over_a_long_response_neither_overflows_nor_vanishes():
     logps = torch.stack([torch.full((500,), 1.0), torch.full((500,), -1.0)])
     ratio = product_ratio(logps, old, torch.ones(2, 500))
     torch.testing.assert_close(ratio[:, 0], torch.tensor([20.0, -20.0]).exp())
-
-
-def test_token_ratios_with_the_token_mean_are_the_sources_token_loss(tensors):
-    """Up to its constant: the source does not divide by the number of tokens."""
-    logps, _, _, mask = tensors
-    ours, _ = policy_loss(*tensors, ratio=token_ratio, surrogate=CLIP, aggregation="token_mean")
-    theirs = source_token_level(*tensors) / mask.sum()
-    assert ours.item() == pytest.approx(theirs.item(), abs=1e-12)
-    torch.testing.assert_close(gradient(ours, logps), gradient(theirs, logps), rtol=0, atol=1e-12)
 
 
 def test_only_what_is_called_a_bonus_or_a_penalty_has_a_gradient_in_the_mean():

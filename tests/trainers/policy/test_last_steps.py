@@ -5,12 +5,11 @@ import shutil
 
 import pandas as pd
 import pytest
-from pydantic import ValidationError
 
 from tests.trainers.policy.helpers import SMALL, killed_at, stage, train
 from trainers.policy import evaluate
 from trainers.policy.config import Evaluate, PolicyConfig
-from trainers.policy.sources import KEPT, earlier_models, keeping, measured_steps
+from trainers.policy.sources import KEPT, earlier_models, keeping
 
 
 def kept(folder):
@@ -21,11 +20,6 @@ def kept(folder):
 def items(folder, config, inputs):
     evaluate.run(stage(folder, config, inputs))
     return pd.read_parquet(folder / "items.parquet").set_index(["protocol", "name", "item"])["value"].sort_index()
-
-
-def test_the_last_step_comes_last():
-    assert measured_steps(12, 3) == [10, 11, 12]
-    assert measured_steps(12, 1) == [12]
 
 
 def test_values_are_means_over_the_last_policies(prepared, tmp_path):
@@ -113,9 +107,3 @@ def test_the_earlier_models_are_those_that_the_settings_ask_for(tmp_path, there,
             ValueError, match=rf"models of the steps .*evaluate\.checkpoints = .*delete {tmp_path.parent},"
         ):
             earlier_models(tmp_path, checkpoints)
-
-
-def test_more_policies_than_steps_are_refused():
-    with pytest.raises(ValidationError, match=r"evaluate.checkpoints is 3, but steps is 2"):
-        PolicyConfig(steps=2, evaluate=Evaluate(checkpoints=3))
-    assert PolicyConfig(steps=3, evaluate=Evaluate(checkpoints=3)).evaluate.checkpoints == 3

@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from tests.make_stage import part_names
 from tests.peers.environment import ROOT, python_of
-from trainers.policy.config import Lora, Memory, PolicyConfig, WarmStart
+from trainers.policy.config import Lora, Memory, PolicyConfig
 
 
 @pytest.mark.peers
@@ -34,17 +33,6 @@ def test_without_peft_the_error_says_how_to_get_it():
         [sys.executable, "-c", "import trainers.policy.lora"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert "memory.lora needs peft: pip install 'ablation-tracker[lora]'" in done.stderr
-
-
-@pytest.mark.parametrize("settings", [{"rank": 0}, {"alpha": 0.0}, {"targets": []}, {"dropout": 0.1}])
-def test_settings_out_of_bounds_are_refused(settings):
-    with pytest.raises(ValidationError, match=next(iter(settings))):
-        Lora(**settings)
-
-
-def test_a_model_from_scratch_has_no_adapters_in_its_warm_start():
-    with pytest.raises(ValidationError, match=r"warm_start.memory.lora needs a pretrained `model`"):
-        PolicyConfig(warm_start=WarmStart(memory=Memory(lora=Lora())))
 
 
 def test_a_stage_says_that_it_needs_peft():

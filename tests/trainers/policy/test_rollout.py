@@ -83,14 +83,6 @@ def test_greedy_is_the_most_likely_token(model, prompts):
     assert torch.equal(found.response_ids[found.mask.bool()], best[found.mask.bool()])
 
 
-def test_sampled_frequencies_follow_the_distribution(model, prompts):
-    ids, mask = prompts[0][:1], prompts[1][:1]
-    found = sample(model, ids, mask, group_size=4000, max_new_tokens=1, eos=EOS, pad=PAD, uniforms=uniforms(4000, 1))
-    expected = response_logits(model, found)[0, 0].softmax(-1)
-    seen = torch.bincount(found.response_ids[:, 0], minlength=len(expected)) / 4000
-    assert (seen - expected).abs().max() < 4 * math.sqrt(0.25 / 4000)
-
-
 def test_words_survive_the_tokenizer(tokenizer, tmp_path):
     text = "<think> K N ok bad </think> <answer> A knight B knave </answer>"
     ids, mask = pad([response_tokens(tokenizer, text)], PAD, left=False)

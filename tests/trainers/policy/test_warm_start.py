@@ -68,13 +68,3 @@ def answered(folder, prepared, count):
             made = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=20)
         right += task.correct(problem, tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True))
     return right / count
-
-
-@pytest.mark.parametrize(
-    ("until", "problem"),
-    [({"problems": 41}, "41 is more than data.train, 40"), ({"problems": 30, "every": 81}, "more than the 80 steps")],
-)
-def test_a_goal_that_could_not_be_measured_is_refused(until, problem):
-    start = SMALL["warm_start"].model_copy(update={"until": Until(**until)})
-    with pytest.raises(ValueError, match=problem):
-        PolicyConfig(**{**SMALL, "warm_start": start})
