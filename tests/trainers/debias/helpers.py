@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 
 from tests.make_stage import make_stage
-from trainers.assets_config import Asset
 from trainers.debias import evaluate, prepare, train
 from trainers.debias.config import DebiasConfig
 from trainers.random_model import build_random_model
@@ -99,8 +98,3 @@ def run_evaluate(tmp: Path, inputs: dict[str, Path], settings: DebiasConfig, tra
     evaluate.run(stage)
     stage.metrics.close()
     return stage
-
-
-def asset(kind: str, **source: object) -> Asset:
-    """An asset with one source."""
-    return Asset(kind=kind, sources=[source])

@@ -35,25 +35,23 @@ def prepared_stage(request, tmp_path_factory):
     return tmp, run_prepare(tmp, request.param)
 
 
-def fresh_trainer(tmp, inputs, settings):
-    """A trainer at its true start."""
-    prepared = Prepared(inputs["prepare"])
-    stage = debias_stage(tmp, "probe", settings, inputs)
-    return Trainer(stage, prepared, load_suffix(files(inputs["model"]), prepared)), prepared
-
-
-def move_away(network):
-    """Leave the zeros of the start, so that every parameter has a gradient and blocks cut off some of their rows."""
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in network.parameters():
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("batch_size", [7, 3])
+def test_step_equals_reference(prepared_stage, objective, batch_size):
+    tmp, inputs = prepared_stage
+    settings = config(edit={"modules": {"last": 2}, "n_edits": 7, "batch_size": batch_size}, **OBJECTIVES[objective])
+    prepared, generator = Prepared(inputs["prepare"]), torch.Generator().manual_seed(5)
+    suffix = load_suffix(files(inputs["model"]), prepared)
+    trainer = Trainer(debias_stage(tmp, "probe", settings, inputs), prepared, suffix)
+    with torch.no_grad():  # away from the zeros of the start: every parameter has a gradient, blocks cut off some rows
+        for parameter in trainer.hypernetwork.parameters():
             parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    names = [module.name for module in prepared.modules]
+    plain = Editor(load_model(files(inputs["model"])), names, copy.deepcopy(trainer.hypernetwork), settings)
+    items = prepared.indices("train")[2:9]
+    batches = micro_batches(items, batch_size)
 
-
-def assert_step_equals(trainer, plain, batches):
-    """One edit batch by both ways; returns the reference's gradients."""
-    prepared, names = trainer.prepared, plain.names
-    figures = trainer._edit_batch([index for batch in batches for index in batch], 1.0)
+    figures = trainer._edit_batch(items, 1.0)
     edits = predict(trainer.hypernetwork, prepared, batches, chunk=64, update_normaliser=False)
     shifts = {name: edit.shift for name, edit in edits.items()}
     scored = measure(trainer.model, prepared, shifts, batches)
@@ -71,25 +69,10 @@ def assert_step_equals(trainer, plain, batches):
         scale = expected.shifts[name].abs().max()
         torch.testing.assert_close(shifts[name], expected.shifts[name], rtol=1e-4, atol=1e-4 * float(scale))
     for name, parameter in trainer.hypernetwork.named_parameters():
-        scale = expected.gradients[name].abs().max()
-        torch.testing.assert_close(
-            parameter.grad, expected.gradients[name], rtol=1e-4, atol=1e-4 * float(scale), msg=name
-        )
-    return expected.gradients
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("batch_size", [7, 3])
-def test_step_equals_reference(prepared_stage, objective, batch_size):
-    tmp, inputs = prepared_stage
-    settings = config(edit={"modules": {"last": 2}, "n_edits": 7, "batch_size": batch_size}, **OBJECTIVES[objective])
-    trainer, prepared = fresh_trainer(tmp, inputs, settings)
-    move_away(trainer.hypernetwork)
-    names = [module.name for module in prepared.modules]
-    plain = Editor(load_model(files(inputs["model"])), names, copy.deepcopy(trainer.hypernetwork), settings)
-    gradients = assert_step_equals(trainer, plain, micro_batches(prepared.indices("train")[2:9], batch_size))
-    for name, gradient in gradients.items():
-        assert gradient.abs().max() > 0, f"{name} has no gradient in the reference: nothing is tested"
+        gradient = expected.gradients[name]
+        scale = float(gradient.abs().max())
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-4 * scale, msg=name)
+        assert scale > 0, f"{name} has no gradient in the reference: nothing is tested"
 
 
 def test_cached_unedited_scores_equal_a_plain_forward(prepared_stage):
