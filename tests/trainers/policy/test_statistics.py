@@ -24,9 +24,9 @@ VARIANTS = {
 
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_no_reported_number_depends_on_the_micro_batch(tokenizer, prompts, variant, aggregation):
+def test_no_reported_number_and_no_parameter_depends_on_the_micro_batch(tokenizer, prompts, variant, aggregation):
     """Responses of 1 to 8 tokens: means over responses, variances and maxima of parts are not means over tokens."""
-    reported = []
+    reported, learnt = [], []
     for micro_batch in (None, 5, 1):
         model = build_policy(TINY, tokenizer, seed=0).double().eval().requires_grad_(True)
         update = Update(micro_batch=micro_batch, minibatches=2, aggregation=aggregation, entropy_coef=0.01)
@@ -36,7 +36,10 @@ def test_no_reported_number_depends_on_the_micro_batch(tokenizer, prompts, varia
                 sampled_batch(model, prompts, advantages), kl_coef=0.1, generator=torch.Generator().manual_seed(5)
             )
         )
+        learnt.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
     whole = reported[0]
+    for parameters in learnt[1:]:
+        torch.testing.assert_close(parameters, learnt[0], rtol=0, atol=1e-5)
     assert whole["ratio/token_variance"] > 1e-3  # otherwise every figure would be that of w = 1
     for parts in reported[1:]:
         assert parts.keys() == whole.keys()

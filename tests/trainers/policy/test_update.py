@@ -1,4 +1,4 @@
-"""Updates in double precision: accumulation, dropped responses, checkpointed activations, averages."""
+"""Updates in double precision: dropped responses, selected rows, frozen copies."""
 
 from dataclasses import replace
 
@@ -9,47 +9,6 @@ from tests.trainers.policy.helpers import TINY, actor, sampled_batch
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.config import Precision, Update
 from trainers.policy.models import Placement, build_policy, frozen_copy, load_policy
-
-
-def trajectory(tokenizer, prompts, update, steps=3, **config):
-    """Parameters after some updates in double precision, and the metrics of the last one."""
-    model = build_policy(TINY, tokenizer, seed=0).double().eval()
-    model.requires_grad_(True)
-    learning = actor(model, update, lr=0.01, **config)
-    generator = torch.Generator().manual_seed(5)
-    advantages = torch.randn(16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    batch = sampled_batch(model, prompts, advantages)
-    for _ in range(steps):
-        metrics = learning.learn(batch, kl_coef=0.1, generator=generator)
-    return torch.cat([p.detach().flatten() for p in model.parameters()]), metrics
-
-
-@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
-@pytest.mark.parametrize("variant", [{}, {"ratio": "gspo"}, {"amic": True}, {"ema_smoothing": {"beta": 0.9}}])
-def test_accumulation_does_not_change_the_trajectory(tokenizer, prompts, aggregation, variant):
-    """Batch 16 x accumulation 1 = batch 4 x accumulation 4: losses are divided by the minibatch's units."""
-    common = {"minibatches": 1, "epochs": 2, "aggregation": aggregation, "entropy_coef": 0.01}
-    whole, metrics = trajectory(tokenizer, prompts, Update(**common), **variant)
-    parts, part_metrics = trajectory(tokenizer, prompts, Update(**common, micro_batch=4), **variant)
-    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-6)  # log-probabilities are computed in float32
-    for name in ("policy/loss", "policy/kl_loss", "policy/entropy_loss", "kl/divergence", "policy/grad_norm"):
-        assert part_metrics[name] == pytest.approx(metrics[name], abs=1e-5), name
-    other, _ = trajectory(tokenizer, prompts, Update(**{**common, "minibatches": 4}), **variant)
-    assert (other - whole).abs().max() > 1e-3
-
-
-def test_activation_checkpointing_does_not_change_the_gradient(tokenizer, prompts):
-    gradients = []
-    for checkpointing in (False, True):
-        model = build_policy(TINY, tokenizer, seed=0).double()
-        if checkpointing:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        model.train()
-        batch = sampled_batch(model.eval(), prompts, torch.ones(16, dtype=torch.float64))
-        logps, _ = token_logps(model.train(), batch.sequences)
-        logps.sum().backward()
-        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
-    torch.testing.assert_close(*gradients, rtol=0, atol=1e-7)
 
 
 def updated(tokenizer, prompts, advantages, *, update, kl_coef, steps=3, drop=True):
