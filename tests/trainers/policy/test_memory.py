@@ -96,9 +96,3 @@ def test_a_warm_start_learns_the_same_with_less_memory(tmp_path, prepared, monke
     assert memory_of(made)[-1] == (0, "memory/micro_batch", 4)
     for name, value in rows_of(whole).items():
         assert rows_of(made)[name] == pytest.approx(value, rel=1e-4), name
-
-
-def test_one_response_that_does_not_fit_ends_the_stage_with_the_reason(tmp_path, prepared, monkeypatch):
-    monkeypatch.setattr(actor, "token_logps", Scarce(actor.token_logps, 0))
-    with pytest.raises(RuntimeError, match=r"out of memory with one row at a time .*use a smaller model"):
-        reinforced(tmp_path, prepared, PolicyConfig(**{**SMALL, "steps": 1}))
