@@ -111,25 +111,6 @@ def test_no_more_responses_at_once_than_the_batch_allows(model, prompts, monkeyp
         torch.testing.assert_close(parts.mean(torch.ones(len(parts.shares))), torch.ones(4, dtype=torch.float64))
 
 
-def test_on_average_responses_have_their_probabilities(model, prompts):
-    """First and second token over many offsets, five samples each, against the probabilities of the two together."""
-    ids, mask, draws = prompts[0][:1], prompts[1][:1], 2000
-    found = sample_evenly(
-        model, ids.expand(draws, -1), mask.expand(draws, -1), uniforms=numbers_of(draws, 5, 2), **SETTINGS
-    )
-    first = response_logits(model, found.sequences)[0, 0].softmax(-1).detach()
-    seen = Counter()
-    for row, share in zip(found.sequences.response_ids.tolist(), found.shares.tolist(), strict=True):
-        seen[row[0], row[1]] += share / draws
-    for token in first.topk(3).indices.tolist():
-        extended = torch.cat([ids[0][mask[0].bool()], torch.tensor([token])])[None]
-        with torch.no_grad():
-            second = model(extended).logits[0, -1].softmax(-1)
-        for other in range(len(second)):
-            expected = float(first[token] * second[other])
-            assert seen[token, other] == pytest.approx(expected, abs=4.5 * (expected / draws) ** 0.5 + 1e-9)
-
-
 def test_even_samples_vary_less_than_independent_ones(model, prompts):
     """The share of responses that begin with a token is one of two neighbours: a variance that is known."""
     ids, mask = prompts[0][:1].expand(800, -1), prompts[1][:1].expand(800, -1)
