@@ -70,7 +70,7 @@ def bucket(text: str, buckets: int) -> int:
 
 
 def places(text: str) -> list[str]:
-    """Return the splits that a problem known by `text` may be in: by it alone, so no other seed trains on it."""
+    """Return the splits that a problem may be in: by `text` alone, so that no seed trains on another's test problem."""
     return {0: ["test"], 1: ["test"], 2: ["dev"]}.get(bucket(text, 10), ["warm", "train"])
 
 
@@ -90,10 +90,12 @@ def draw_splits(
         if idle > _PATIENCE:
             raise ValueError(f"data: too few distinct problems for {dict(sizes)}; {advice}")
         drawn = draw(missing, taken)
-        if drawn is not None and drawn[1].prompt not in taken:
-            idle = 0
-            taken.add(drawn[1].prompt)
-            splits[drawn[0]].append(drawn[1])
+        if drawn is None or drawn[1].prompt in taken:
+            continue
+        split, problem = drawn
+        splits[split].append(problem)
+        taken.add(problem.prompt)
+        idle = 0
     return splits
 
 
