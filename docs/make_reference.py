@@ -34,9 +34,11 @@ A model or data set from outside, in every study; made from the config model by 
 FORMATS_HEAD = """# Formats of other programs
 
 `import` is [`ablation import`](import.md), `compare` is [`ablation compare`](compare.md), `collect` is
-[what a command leaves](any-program.md#what-it-leaves). This page is made from `ablation/config/formats.py` by
-`make docs`. A further format is an entry there, a module of its name in `ablation/readers/`, and a test; for `import`
-the module has `read(path, problem)`, which yields `ImportedRun` (`run.py`).
+[what a command leaves](any-program.md#what-it-leaves). `make docs` makes this page from `ablation/config/formats.py`.
+
+To add a format, write an entry there, a module of its name in `ablation/readers/`, and a test. For `import` the module
+has `read(path, problem)` (`trackio.py` is short): it yields an `ImportedRun` (`run.py`) for each run, calls
+`problem(line)` for what it leaves out, and raises `ConfigError` with the path if nothing there is of the format.
 """
 
 

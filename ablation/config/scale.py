@@ -112,7 +112,7 @@ class Scale:
         model = type(written)
         if not self.definition.set and not self.definition.multiply:
             return written
-        config = dotted.merge_into(model, declared, self.definition.set)
+        config = dotted.merge_into(model, declared, _of_its_kinds(written, self.definition.set))
         for key, factor in self.definition.multiply.items():
             value = dotted.get(config, key, None)
             if value is None:
@@ -124,6 +124,17 @@ class Scale:
                 )
             config = _replaced(config, key.split("."), multiply(value, factor))
         return validate(model, config, f"{self.file} (for {variant})")
+
+
+def _of_its_kinds(written: BaseModel, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values without those for another kind of a tagged union, such as another task's `people`."""
+    fitting = dict(values)
+    for name, field in type(written).model_fields.items():
+        below, own = values.get(name), getattr(written, name)
+        if field.discriminator and isinstance(below, Mapping) and field.discriminator not in below:
+            if not below.keys() <= type(own).model_fields.keys():
+                del fitting[name]
+    return fitting
 
 
 def multiply(value: float, factor: float) -> float:

@@ -178,7 +178,7 @@ class Sources:
             return
         bindings = self.read(module).bindings
         if function not in bindings:
-            problem = f"there is no {function} in it"
+            problem = f"the module has no {function}"
             raise ConfigError(self.root, "", module, problem, f"define {function}, or correct the name")
         for each in (function, *(_OF_ENTRIES if colon else ())):
             if each in bindings:

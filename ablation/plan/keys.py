@@ -195,9 +195,9 @@ class Finder:
         try:
             return self._reached(entry, config_modules(study.config_model), parts)
         except ConfigError as error:
-            where = f"stages.{stage}.entry" if error.value == entry else f"stages.{stage}"
-            problem = f"{error.file}: {error.problem}"
-            raise ConfigError(study.file, where, error.value, problem, error.remedy) from None
+            asked = [(slot, name) for slot, name in parts.items() if name.startswith(str(error.value))]
+            file, slot, name = (variant.file, *asked[0]) if asked else (study.file, "entry", error.value)
+            raise ConfigError(file, f"stages.{stage}.{slot}", name, error.problem, error.remedy) from None
 
     def _command_code(self, study: Study, stage: str) -> FileCode:
         """Return the files of a command. Raises ConfigError where there is none, or the command starts another."""

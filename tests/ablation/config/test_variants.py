@@ -211,6 +211,7 @@ STUDY_REFUSALS = {
     "a way beside the results": (
         {"stages": WITHOUT_INPUTS | {"evaluate": ALONE}},
         "no stage that leads to the results gets it",
+        "or make train, which reads it, an input of one",
     ),
     "published path": ({"published": "../../secret"}, "not a file name"),
     "missing": ({"title": None}, "title"),

@@ -210,7 +210,7 @@ def test_missing_and_broken_modules(root):
         with pytest.raises(ConfigError, match="no such module"):
             code_of([name], root)
     for name in ("trainers.toy.train:walk", "trainers.toy.train.walk"):
-        with pytest.raises(ConfigError, match="there is no walk in it"):
+        with pytest.raises(ConfigError, match="has no walk"):
             code_of([name], root)
     write(root, {A: "def ("})
     with pytest.raises(ConfigError, match="not valid Python"):

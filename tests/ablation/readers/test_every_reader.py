@@ -43,6 +43,7 @@ def test_what_is_not_of_the_format_is_refused_by_its_name(name, tmp_path):
     for place in sorted(tmp_path.iterdir()):
         with pytest.raises(ConfigError, match=place.name):
             list(load_reader(name)(place, print))
+            pytest.fail(f"{name} must raise ConfigError, which names the path, where nothing there is of its format")
     if name in PLACES:
         for place in ("is not there", "is not there.csv"):
             with pytest.raises(ConfigError, match=place):
