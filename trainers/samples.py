@@ -8,6 +8,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -99,14 +100,14 @@ class _Kept:
 
     def table(self) -> pa.Table:
         """Return the rows; a column for each name, empty or NaN where a row lacks it."""
-        table = pa.table(
-            {
-                name: pa.array([_HALVES.sub("\ufffd", str(row.get(name, ""))) for row in self._rows], pa.large_string())
-                if is_text
-                else pa.array([float(row.get(name, math.nan)) for row in self._rows], pa.float64())  # type: ignore[arg-type]
-                for name, is_text in self._is_text.items()
-            }
-        )
+        columns = {}
+        for name, is_text in self._is_text.items():
+            values: list[Any] = [row.get(name, "" if is_text else math.nan) for row in self._rows]
+            if is_text:
+                columns[name] = pa.array([_HALVES.sub("\ufffd", str(value)) for value in values], pa.large_string())
+            else:
+                columns[name] = pa.array([float(value) for value in values], pa.float64())
+        table = pa.table(columns)
         notes = []
         if self._longest < LONGEST:
             notes.append(f"texts were cut to {self._longest:,} characters")
