@@ -47,11 +47,11 @@ def table(plan: PlanFile, results: Path) -> pd.DataFrame:
     for stage in plan.stages:
         try:
             status = json.loads((folders[stage.key] / "status.json").read_text(encoding="utf-8"))
-            if status["state"] == "ok":
-                cpu, wall = float(status["cpu_s"]), float(status["wall_s"])
-                rows.append((stage.study, stage.stage, 1, cpu, wall, cpu * users[stage.key]))
+            ended_ok, cpu, wall = status["state"] == "ok", float(status["cpu_s"]), float(status["wall_s"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
+        if ended_ok:
+            rows.append((stage.study, stage.stage, 1, cpu, wall, cpu * users[stage.key]))
     columns = ["study", "stage", "stages", "cpu", "wall", "alone"]
     return pd.DataFrame(rows, columns=columns).groupby(["study", "stage"]).sum()
 
