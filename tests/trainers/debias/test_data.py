@@ -77,7 +77,6 @@ CONTRADICTORY = BASE | {"data": DATA, "sentences": [{"gold_label": EXCHANGED[lab
         ("items.jsonl", [[ROW, ROW]], "items.jsonl, item 1: not an object"),
         ("items.jsonl", "{broken", "items.jsonl: .jsonl must hold one object a line"),
         ("dev.json", {"version": 1}, "dev.json: .json must hold a list of items"),
-        ("items.jsonl", [{**ROW, "bias_type": "race"}], r"no intrasentence items of the domain\(s\) gender"),
     ],
 )
 def test_a_file_of_another_form_is_named_with_its_row(tmp_path, name, content, message):
@@ -88,6 +87,11 @@ def test_a_file_of_another_form_is_named_with_its_row(tmp_path, name, content, m
         write(tmp_path, content, name)
     with pytest.raises(ValueError, match=message):
         read_items(path, ["gender"])
+
+
+def test_a_domain_without_items_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match=r"no intrasentence items of the domain\(s\) religion"):
+        read_items(write(tmp_path, [ROW]), ["gender", "religion"])
 
 
 def biasedit_folder(tmp_path, swap=(), tests=(5, 7, 4)):

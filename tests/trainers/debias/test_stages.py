@@ -1,4 +1,4 @@
-"""The stages of study `debias` as wholes: determinism, resumption, restoration, what is measured and written."""
+"""The stages of study `debias` as wholes: restoration, what is measured and written."""
 
 import shutil
 

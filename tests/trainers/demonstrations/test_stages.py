@@ -130,26 +130,30 @@ def test_without_grpo_the_rce_policy_is_the_result(folders, tmp_path):
     assert_equal_weights(weights(found["rce"]), weights(found["grpo"]))
 
 
-@pytest.mark.parametrize("threshold", [None, 0.0])
-def test_conditional_counts_the_queries_that_train_and_means_are_over_them(folders, tmp_path, threshold):
-    """As in the demonstrations notes, scheme 4: only valid queries are in the loss.
+# With a threshold a sequence is positive that gains information, also where its answer is wrong.
+CONDITIONS = [(None, 0.5, lambda data: data.correct > 0), (0.0, 0.6, lambda data: data.info_score > 0)]
 
-    With a threshold a sequence is positive that gains information, also where its answer is wrong.
-    """
-    inputs, ratio = dict(folders), 0.5 if threshold is None else 0.6
+
+@pytest.mark.parametrize(("threshold", "ratio", "positive"), CONDITIONS)
+def test_conditional_counts_the_queries_that_train_and_means_are_over_them(
+    folders, tmp_path, threshold, ratio, positive
+):
+    """As in the demonstrations notes, scheme 4: only valid queries are in the loss."""
+    inputs = dict(folders)
     conditional = {"min_positive_ratio": ratio, "positive_threshold": threshold}
     settings = config(grpo={**conditional, "epochs": 2, "batch_size": 64})
     inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
     _, metrics = run("grpo", settings, inputs, tmp_path / "grpo")
-    data = read_candidates(folders["candidates"])
-    right, gains = (
-        (positive.float().mean(1) >= ratio).float().mean().item() for positive in (data.correct, data.info_score > 0)
-    )
-    assert threshold is None or right != gains
-    share = right if threshold is None else gains
+    share = (positive(read_candidates(folders["candidates"])).float().mean(1) >= ratio).float().mean().item()
     assert 0 < share < 1
     assert metrics["grpo/trained_queries"] == pytest.approx(share)
     assert metrics["grpo/loss"] == pytest.approx(metrics["grpo/policy_loss"] + 0.1 * metrics["grpo/kl"], rel=1e-5)
+
+
+def test_other_queries_train_where_positive_means_a_gain_of_information(folders):
+    data = read_candidates(folders["candidates"])
+    right, gains = ((each > 0).float().mean(1) >= 0.6 for each in (data.correct, data.info_score))
+    assert right.sum() != gains.sum()
 
 
 def test_conditional_without_any_right_sequence_learns_nothing(folders, tmp_path):

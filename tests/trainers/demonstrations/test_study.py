@@ -29,7 +29,7 @@ def copied(tmp_path):
 
 @pytest.mark.parametrize("scale", ["smoke", "demo", "laptop", "paper"])
 def test_every_variant_is_valid_at_every_scale_and_so_is_what_each_stage_reads_of_it(scale):
-    """Without the defaults, which are of another task."""
+    """What a stage reads makes a configuration again without the defaults, which are another task's."""
     _, study = load(scale=scale)
     assert study.variants.keys() == {file.stem for file in (CONFIGS / "studies/demonstrations").glob("[!_]*.yaml")}
     for variant, stage in itertools.product(study.variants.values(), study.stages.values()):

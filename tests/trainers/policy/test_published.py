@@ -152,6 +152,8 @@ def test_verl_gae(tensors):
     advantages, returns = gae(rewards, values, mask, gamma=0.97, lam=0.9)
     torch.testing.assert_close(advantages[mask.bool()], chosen)
     torch.testing.assert_close(returns[mask.bool()], (expected + values)[mask.bool()])
+    assert (advantages[mask == 0] == 0).all()
+    assert (returns[mask == 0] == 0).all()
     torch.testing.assert_close(whiten(advantages, mask)[mask.bool()], white)
 
 

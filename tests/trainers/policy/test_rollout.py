@@ -1,4 +1,4 @@
-"""Sampling: against a plain sampler, in parts, greedy, by frequency; text to tokens and back."""
+"""Sampling: against a plain sampler, in parts, greedy; text to tokens and back."""
 
 import math
 
