@@ -32,7 +32,7 @@ def refuse_pickles(folder: Path) -> None:
 
 
 def load_model(folder: Path, *, dtype: str = "float32", device: str = "cpu") -> PreTrainedModel:
-    """Load a frozen causal language model in evaluation mode; ValueError: no safetensors weights in the folder."""
+    """Load a frozen causal language model in evaluation mode. Raises ValueError where it has no safetensors weights."""
     refuse_pickles(folder)
     disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), use_safetensors=True)
@@ -47,7 +47,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 def blocks(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     """Return the name (within `model`) and the list of the decoder's blocks.
 
-    ValueError: no ModuleList of length num_hidden_layers, or several.
+    Raises ValueError where no ModuleList has length num_hidden_layers, or several have.
     """
     n_layers = model.config.get_text_config().num_hidden_layers
     prefix = model.base_model_prefix
@@ -111,7 +111,7 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
     """Find the modules to edit, in the order of the blocks.
 
     rule: an object with `last`, the number of blocks whose MLP's output is edited, or a sequence of dotted names.
-    ValueError: a name is unknown, outside the blocks or not linear, or the rule fits no or several modules.
+    Raises ValueError where a name is unknown, outside the blocks or not linear, or the rule fits none or several.
     """
     list_name, layers = blocks(model)
     if isinstance(rule, Sequence) and not isinstance(rule, str):
@@ -134,8 +134,8 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
 def output_matrix(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
     """Return (weight [V, d], bias [V] or None) with logits = weight @ (last hidden state of the base model) + bias.
 
-    A constant logit scale (Granite, Cohere) is folded in. The relation is checked on two tokens. ValueError: the logits
-    are not a linear function of the last hidden state (Gemma's soft-capping, for example).
+    A constant logit scale (Granite, Cohere) is folded in. The relation is checked on two tokens. Raises ValueError
+    where the logits are not a linear function of the last hidden state (Gemma's soft-capping, for example).
     """
     head = model.get_output_embeddings()
     device = head.weight.device

@@ -72,8 +72,8 @@ def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
     """Read the intrasentence items of some domains, in the file's order, without repetitions.
 
     path: a .jsonl file with one flat item a line (fields `type`, `bias_type`, `target`, `stereotype`, ...), or a .json
-    file: StereoSet's own dev.json, or a list of items as BiasEdit keeps them. ValueError, with file and row: a row is
-    not a StereoSet item, or a domain has none.
+    file: StereoSet's own dev.json, or a list of items as BiasEdit keeps them. Raises ValueError, with file and row,
+    where a row is not a StereoSet item, or a domain has none.
     """
     items: dict[str, Item] = {}
     for number, row in enumerate(_rows(path), start=1):
@@ -87,10 +87,13 @@ def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
 
 
 def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: random.Random) -> dict[str, str]:
-    """Give every target term of one domain (with its number of items) to one split, close to the fractions (of sum 1).
+    """Assign every target term of one domain to one split, so that the splits' sizes come close to the fractions.
+
+    counts: items per term. fractions: share per split, of sum 1.
 
     Greedy: terms from the most to the least frequent (ties in random order), each to the split that lacks most; as soon
-    as only as many terms are left as splits are empty, they go to those. ValueError: fewer terms than splits.
+    as only as many terms are left as splits are empty, they go to those. Raises ValueError where there are fewer terms
+    than splits.
     """
     if len(counts) < len(fractions):
         raise ValueError(f"{len(counts)} target terms cannot fill {len(fractions)} splits without sharing a term")
@@ -135,7 +138,7 @@ def split_items(
 
 
 def split_files(folder: Path, domains: Sequence[str]) -> dict[str, dict[Path, tuple[str, ...]]]:
-    """Find the files of each split, and the domains that each is read for; ValueError: a split has none.
+    """Find the files of each split, and the domains that each is read for. Raises ValueError where a split has none.
 
     A split is one file `<split>.json` of all domains, or `<domain>_<split>.json` for each domain; `.jsonl` too.
     """
@@ -163,7 +166,8 @@ def read_own_splits(
     """Read the splits that `split_files` found, items in the order of their files.
 
     max_items: at most so many items per domain and split, the first ones, or None. labels: StereoSet's own items; None:
-    labels are not compared. ValueError: a file is not of StereoSet's form, lacks a domain, or has swapped labels.
+    labels are not compared. Raises ValueError where a file is not of StereoSet's form, lacks a domain, or has swapped
+    labels.
     """
     reference = None if labels is None else list(labels)
     splits: dict[str, list[Item]] = {}
@@ -185,7 +189,7 @@ def read_own_splits(
 def refuse_swapped(items: Sequence[Item], labels: Iterable[Item], path: Path) -> int:
     """Compare the labels of a file's items with StereoSet's own; return how many of the items StereoSet has.
 
-    ValueError: items whose stereotype is StereoSet's anti-stereotype; the message counts them.
+    Raises ValueError, with their number, where the stereotype of some items is StereoSet's anti-stereotype.
     """
     orders: dict[frozenset[str], set[str]] = {}
     for item in labels:

@@ -63,7 +63,7 @@ class Ridge:
         return self._solution.to(differences.dtype)
 
     def backward(self, shift_grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Take a loss's gradient w.r.t. the last `shift` [d_in, d_out] back.
+        """Backpropagate a loss's gradient w.r.t. the last `shift`, [d_in, d_out].
 
         Returns its gradients w.r.t. the value differences [N, d_out] and w.r.t. log lambda (scalar).
         """
@@ -106,8 +106,9 @@ def predict(
 ) -> dict[str, ModuleEdit]:
     """Predict the shifts that edit a batch of items, given as micro-batches of their numbers, without a graph.
 
-    chunk: rows per pass through the hypernetwork. update_normaliser: true on training batches only. only: the modules
-    whose shifts are asked for; None: all. The normaliser sees all modules in either case.
+    Returns each module's part of the edit by its name. chunk: rows per pass through the hypernetwork.
+    update_normaliser: true on training batches only. only: the modules whose shifts are asked for; None: all. The
+    normaliser sees all modules in either case.
     """
     edits = {}
     names = [module.name for module in prepared.modules]
@@ -129,10 +130,12 @@ def predict(
 def applied(
     model: SuffixModel, shifts: Mapping[str, Tensor], *, gradients: bool = False
 ) -> Iterator[dict[str, nn.Parameter]]:
-    """Run the block with the shifts [d_in, d_out] added to the edited weights, which it gets, in their modules' layout.
+    """Run the block with the shifts [d_in, d_out] added to the edited weights.
 
     The original parameters are put aside untouched and put back whatever happens, so the model is afterwards the same
     to the last bit. gradients: whether the edited weights collect `.grad`.
+
+    Yields the edited weights by module name, in their module's own layout.
     """
     modules = {name: model.module(name) for name in shifts}
     originals = {name: module.get_parameter("weight") for name, module in modules.items()}

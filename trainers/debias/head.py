@@ -108,9 +108,9 @@ def reference(hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: OutputMatri
 
 
 def token_kl(hidden: Tensor, partition: Tensor, reference_mean: Tensor, reference_offset: Tensor) -> Tensor:
-    """Return KL(reference || current) [N] of the next-token distributions, in nats; rounding can make it -1e-6.
+    """Return KL(reference || current) [N] of the next-token distributions, in nats.
 
-    hidden [N, d] and partition [N] are the current model's, in both of which it is differentiable; the others are from
-    `reference`.
+    Differentiable in `hidden` and `partition`. Rounding can make a vanishing KL negative by about 1e-6. hidden [N, d],
+    partition [N]: of the current model. reference_mean [N, d], reference_offset [N]: from `reference`.
     """
     return reference_offset + partition - (reference_mean * hidden).sum(-1)

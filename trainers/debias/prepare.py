@@ -81,7 +81,7 @@ def _splits(stage: Stage) -> dict[str, list[Item]]:
 def tokenise(item: Item, split: str, tokenizer: PreTrainedTokenizerBase) -> TokenisedItem:
     """Token ids of the three sentences, each with BOS (or EOS where the tokenizer has none) in front.
 
-    ValueError: the tokenizer has neither, or a sentence has no token.
+    Raises ValueError where the tokenizer has neither, or a sentence has no token.
     """
     bos = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     if bos is None:
@@ -117,8 +117,8 @@ def _record(model: SuffixModel) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
 def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Stage) -> dict[str, Tensor] | None:
     """Compute all tensors of the prepared folder (listed in `prepared`), on the CPU; None but in the first rank.
 
-    Each of n ranks makes every n-th pass. As items are in the order of their length, passes that are made at the same
-    time take about as long.
+    model: the whole unedited model. Each of n ranks makes every n-th pass. As items are in the order of their length,
+    passes that are made at the same time take about as long.
     """
     _refuse_if_packing_matters(model, [items[0].tokens[kind] for kind in KINDS])
     ranks = stage.ranks

@@ -91,9 +91,9 @@ def divide_questions(
 ) -> Division:
     """Draw the training and validation queries; what is left over of the training file are the demonstrations.
 
-    Each query gets a pool of its own: `candidates` distinct demonstrations, drawn uniformly. The first `sizes.test`
-    items of the evaluation file `test` are the test queries; None: there is one file, and they are drawn from it too.
-    ValueError: too few questions; with the key to change.
+    Each query gets a pool of its own: `candidates` (K) distinct demonstrations, drawn uniformly. The first `sizes.test`
+    items of the evaluation file `test` are the test queries, in its order; None: there is one file, and they are drawn
+    from it too. Raises ValueError, with the key to change, where there are too few questions.
     """
     order = torch.randperm(len(training), generator=torch.Generator().manual_seed(seed)).tolist()
     drawn = [training[place] for place in order]

@@ -79,7 +79,8 @@ def keeping(folder: Path, step: int) -> Iterator[Path]:
 def earlier_models(folder: Path, checkpoints: int) -> list[Path]:
     """Return the earlier models that a training kept for its evaluation, the latest first.
 
-    folder: holds a folder per kept step, named by its number. ValueError: not those that `checkpoints` asks for.
+    folder: holds a folder per kept step, named by its number. Raises ValueError where these are not the steps that
+    `checkpoints` asks for.
     """
     found = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
     if found != measured_steps(found[-1] + 1 if found else 0, checkpoints)[:-1]:

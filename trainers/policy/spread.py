@@ -85,7 +85,7 @@ def sample_evenly(
     temperature: float = 1.0,
     batch_size: int | None = None,
 ) -> Distinct:
-    """Return the different ones among S responses per prompt; `rollout.sample` describes the arguments, except these.
+    """Return the different ones among S responses per prompt. Arguments as in `rollout.sample`, and:
 
     uniforms: (B, S, longest response) in [0, 1), float64. At each token the first of the samples with the same
     beginning gives the offset. batch_size: responses at once, even if all differ; None: all. What is sampled does not
