@@ -223,16 +223,18 @@ def choose(
     waiting = dict(chances)
 
     def offers(edge: tuple[str, str]) -> list[Offer]:
-        """One for each look."""
+        """Offers of an edge, one for each look that is left, at what is still to pay."""
         first = min(waiting[edge], default=0)
         return [
             Offer(*edge, taken[edge], look, first, chance, prices.missing(edge, look, paid))
             for look, chance in waiting[edge].items()
         ]
 
-    while possible := [
-        offer for edge in waiting for offer in offers(edge) if offer.chance >= LEAST_CHANCE and offer.hours <= left
-    ]:
+    while True:
+        every = [offer for edge in waiting for offer in offers(edge)]
+        possible = [offer for offer in every if offer.chance >= LEAST_CHANCE and offer.hours <= left]
+        if not possible:
+            break
         best = max(possible, key=_worth)
         chosen.append(replace(best, chosen=True))
         left -= best.hours

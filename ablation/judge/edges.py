@@ -170,7 +170,10 @@ def measure(study: Measurements, child: str, parent: str) -> Measured:
 
 
 def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None, squares: float = 2.0) -> Noise:
-    """The noise of a difference, or of a contrast with this sum of squared weights: see `SeedPrior.moderated`."""
+    """The noise of a difference, or of a contrast with this sum of squared weights: see `SeedPrior.moderated`.
+
+    Its own noise without a prior, or with one seed.
+    """
     if prior is None or not numbers.noise.seeds_known:
         return numbers.noise
     plain = float(np.var(numbers.per_seed, ddof=1))
@@ -466,9 +469,15 @@ class Edge(Measured):
             return _NAN, _NAN
         return _around(self.effect, self.seen, self.correction.joint)
 
-    # The interval corrected for all edges of the study that could be tested.
-    joint_low = property(lambda self: self._joint[0])
-    joint_high = property(lambda self: self._joint[1])
+    @property
+    def joint_low(self) -> float:
+        """The interval corrected for all edges of the study that could be tested."""
+        return self._joint[0]
+
+    @property
+    def joint_high(self) -> float:
+        """Its upper end."""
+        return self._joint[1]
 
     @cached_property
     def mde(self) -> float:
@@ -502,11 +511,25 @@ class Edge(Measured):
             return nothing
         return above[-1], whole.effect, *_around(whole.effect, whole.looks[-1], self.correction.path_level)
 
-    # The first of the child's ancestors, and the child against it; empty or NaN where they cannot be compared.
-    root = property(lambda self: self._whole[0])
-    root_effect = property(lambda self: self._whole[1])
-    root_low = property(lambda self: self._whole[2])
-    root_high = property(lambda self: self._whole[3])
+    @property
+    def root(self) -> str:
+        """The first of the child's ancestors; empty where the two cannot be compared."""
+        return self._whole[0]
+
+    @property
+    def root_effect(self) -> float:
+        """The effect of all changes since the root."""
+        return self._whole[1]
+
+    @property
+    def root_low(self) -> float:
+        """Its interval, for all paths of the lineage at once."""
+        return self._whole[2]
+
+    @property
+    def root_high(self) -> float:
+        """The upper end."""
+        return self._whole[3]
 
 
 def judge_edges(study: Measurements) -> list[Edge]:
@@ -560,7 +583,10 @@ def judge_all_pairs(study: Measurements) -> list[Pair]:
 
 
 def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
-    """Compare two variants; what differs is read from their configurations, not along the lineage between them."""
+    """Compare two variants as if nothing else were compared: p is not corrected.
+
+    What differs is read from their configurations, not along the lineage between them.
+    """
     configs = {variant.name: variant.resolved for variant in study.variants}
     factors = {change.key: change.factor for variant in study.variants for change in variant.changes}
     differing: dict[str, list[tuple[str, Any, Any]]] = {}

@@ -34,7 +34,7 @@ class Member:
 
 
 def covariances(members: Sequence[Member], prior: SeedPrior | None) -> tuple[Array, Array] | None:
-    """Covariance of the members' effects, by training seeds and by items; None if the seeds' cannot be estimated.
+    """(of seeds, of items), the covariances [members, members] of the effects; None if the seeds' is not known.
 
     Two edges share the noise of the runs that both use: a common parent correlates them by +1/2 if all runs are
     equally noisy, parent and grandchild by -1/2. Few seeds cannot estimate these numbers, so they are computed from the
@@ -131,7 +131,10 @@ class Family:
         return result
 
     def level(self, alpha: float) -> float:
-        """The level at which each member may be tested, or its interval drawn, with alpha over all of them."""
+        """The level at which each member may be tested, or its interval drawn, with alpha over all of them.
+
+        Never below alpha / members.
+        """
         if len(self.df) < 2 or self._exceeded(alpha, self.df, self._draws) <= alpha:
             return alpha
 

@@ -87,8 +87,8 @@ class Measurements:
     samples: Mapping[str, int] = field(default_factory=dict)  # of an item, that its value is the mean of, by variant
     imported: bool = False  # other programs made the runs
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
-    _arms: dict[Hashable, Arm] = field(default_factory=dict, init=False, repr=False)
-    _held: dict[Arm, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False)
+    _arms: dict[Hashable, Arm] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _held: dict[Arm, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _common: dict[tuple[str, int, int], int] = field(default_factory=dict, init=False, repr=False)  # items of two lists
 
     @property

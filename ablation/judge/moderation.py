@@ -96,7 +96,7 @@ def fit_prior(variances: Array, df: Array) -> tuple[float, float]:
 
 
 def squeeze(variances: Array, df: Array, prior: float, prior_df: float) -> Array:
-    """Posterior variances, the means of both weighted by degrees of freedom (Smyth 2004, equation 5: squeezeVar)."""
+    """Posterior variances, as limma's squeezeVar (Smyth 2004, equation 5): means weighted by degrees of freedom."""
     if prior_df == inf:
         return np.full_like(variances, prior)
     return (prior_df * prior + df * variances) / (prior_df + df)

@@ -119,7 +119,10 @@ def of_draws(study: Measurements, edge: Edge) -> float | None:
 
 
 def detectable(pilot: Pilot, seeds: int, items: int, level: float, wanted: float) -> tuple[float, float, float]:
-    """The smallest effect found with probability `wanted`; also for small and large true noise, one in ten each."""
+    """Return (effect, low, high): the smallest effect found with probability `wanted`.
+
+    `low` and `high`: the same for small and large true noise, one in ten each.
+    """
     low, high = (
         minimal_detectable_effect(pilot.noise(seeds, items, float(ratio)), level, wanted)
         for ratio in 1 / np.quantile(variance_ratios(pilot.df, _OFTEN), [0.9, 0.1])

@@ -193,7 +193,7 @@ def benjamini_hochberg(p: Sequence[float]) -> Array:
 
 
 def look_weights(looks: Sequence[int]) -> dict[int, float]:
-    """{number of seeds: its share of alpha} for looks that increase; the shares sum to 1. Nothing for no looks.
+    """{number of seeds: its share of alpha} for looks that increase; the shares sum to 1. {} for no looks.
 
     Lan and DeMets (1983, Biometrika 70, 659-663) spend alpha along ln(1 + (e - 1) t) at the fraction t of the most
     seeds: evenly, so that a large effect is found early. Their O'Brien-Fleming form leaves a first look at 3 of 10

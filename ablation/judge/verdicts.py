@@ -81,7 +81,7 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
 
 
 def edge_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
-    """Return one row per edge; `guardrails` is their addition to its verdict."""
+    """Return one row per edge, columns EDGE_COLUMNS and `guardrails`, what these add to its verdict."""
     found = [(study, edge) for study in judged for edge in study.edges]
     said = [rails_in_words(study.guarded.get(edge.pair, ())) for study, edge in found]
     return edge_rows(edge for _, edge in found).assign(guardrails=said)

@@ -148,8 +148,7 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
     """
     if pattern is not None:
         return [_by_pattern(sheet.source, pattern) for sheet in sheets]
-    named = {sheet.source: _SEED.findall(str(sheet.source)) for sheet in sheets}
-    seeds = [s.seed if s.seed is not None else int(f[-1]) if (f := named[s.source]) else None for s in sheets]
+    seeds = [_seed_of(sheet) for sheet in sheets]
     if None not in seeds:
         return seeds
     if any(seed is not None for seed in seeds):
@@ -159,6 +158,15 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
         return seeds
     by_part = _by_part(list(dict.fromkeys(sheet.source for sheet in sheets)))
     return [by_part.get(sheet.source) for sheet in sheets]
+
+
+def _seed_of(sheet: Sheet) -> int | None:
+    """What the file says, or the last `seed<n>` in its path; None where there is neither."""
+    if sheet.seed is not None:
+        return sheet.seed
+    if numbers := _SEED.findall(str(sheet.source)):
+        return int(numbers[-1])
+    return None
 
 
 def _by_pattern(path: Path, pattern: str) -> int:

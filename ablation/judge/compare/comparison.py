@@ -172,12 +172,12 @@ class Comparison:
 
     @property
     def sheets(self) -> list[Sheet]:
-        """Of all arms."""
+        """The sheets of all arms."""
         return [sheet for arm in self.arms.values() for sheet in arm.sheets]
 
     @property
     def filters(self) -> list[str]:
-        """Of the answers, by name."""
+        """The filters of the answers, sorted."""
         return sorted({sheet.filter for sheet in self.sheets} - {""})
 
 

@@ -153,7 +153,7 @@ def test_folding_bias_is_taken_out_of_the_centre():
 
 
 def to_target(*rates):
-    """A child of so many of 400 items in its four seeds against a constant 0.8, judged by the distance from 0.5."""
+    """A child that gets these rates of 400 items right in its four seeds, against a constant 0.8; the target is 0.5."""
     order = np.random.default_rng(6).permutation(400)
     child, parent = (np.stack([order < 400 * rate for rate in of]) for of in (rates, [0.8] * 4))
     return contrast([np.stack([child, parent]).astype(float)], (1, -1), TARGET)
@@ -205,10 +205,7 @@ def test_no_word_contradicts_the_effect_that_is_shown():
     ("weights", "squares"), [((1,), 1), ((1, -1), 2), ((1, -1, -1, 1), 4), ((1, -1, -1, -1, 2), 8)]
 )
 def test_what_rounding_hides_grows_with_the_squared_weights(weights, squares):
-    """Counts of whole items: each arm's mean is known to within step / n, a variance of its square / 12 (Sheppard).
-
-    So seeds with the same count do not mean that seeds agree.
-    """
+    """Counts of whole items: each arm's mean is known to within step / n, a variance of its square / 12 (Sheppard)."""
     rng = np.random.default_rng(0)
     means = rng.permuted(np.tile(np.arange(20) < 10, (len(weights), 5, 1)), axis=2).astype(float)
     assert (means.mean(axis=2) == 0.5).all()  # the very same count in every run: no spread at all
