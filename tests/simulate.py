@@ -207,10 +207,18 @@ def _variants(study: Study) -> list[dict[str, Any]]:
         flat = resolved.get(parent, first) | {key: new for key, (_, new) in changes.items()}
         resolved[variant] = flat
         edge = [{"key": k, "from": a, "to": b, "factor": k.split(".")[0]} for k, (a, b) in changes.items()]
-        entry = {"name": variant, "parent": parent, "why": f"why {variant}", "file": f"{study.name}/{variant}.yaml"}
-        entry |= {"gpu": None, "resolved": MODEL | _nested(flat)}
-        entry |= {"factors": sorted({c["factor"] for c in edge}), "changes": edge}
-        variants.append(entry)
+        variants.append(
+            {
+                "name": variant,
+                "parent": parent,
+                "why": f"why {variant}",
+                "file": f"{study.name}/{variant}.yaml",
+                "gpu": None,
+                "resolved": MODEL | _nested(flat),
+                "factors": sorted({change["factor"] for change in edge}),
+                "changes": edge,
+            }
+        )
     return variants
 
 
@@ -232,11 +240,19 @@ def _stage(
     identity = study if study == name else f"{study}.{name}"
     key = hashlib.sha256(f"{identity}|{salt}|{seed}".encode()).hexdigest()[:16]
     folder = results / "stages" / (study if study == name else f"{study}/{name}") / key
-    entry = {"id": identity, "study": study, "stage": name, "key": key, "seed": seed, "label": label}
-    variants = [f"{study}/{salt}"] if seed is not None else []
-    entry |= {"entry": f"trainers.{identity}", "dir": str(folder), "variants": variants}
-    entry |= {"inputs": {n: s["dir"] for n, s in inputs.items()}}
-    entry["resources"] = {"threads": 1, "mem_mb": 100, "runtime": 5, "gpu": 0}
+    entry = {
+        "id": identity,
+        "study": study,
+        "stage": name,
+        "key": key,
+        "seed": seed,
+        "label": label,
+        "entry": f"trainers.{identity}",
+        "dir": str(folder),
+        "variants": [f"{study}/{salt}"] if seed is not None else [],
+        "inputs": {n: s["dir"] for n, s in inputs.items()},
+        "resources": {"threads": 1, "mem_mb": 100, "runtime": 5, "gpu": 0},
+    }
     return stages.setdefault(key, entry)
 
 

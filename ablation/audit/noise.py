@@ -86,9 +86,9 @@ def _best_case(new: Printed, old: Printed, items: int) -> float:
 
 def _said(new: Printed, old: Printed, items: int, limit: float) -> str:
     difference = abs(new.value - old.value)
+    finer = min(new, old, key=lambda number: number.exact_half)
     return (
-        f"{min(new, old, key=lambda number: number.exact_half).show(difference)} = "
-        f"{difference * items:.1f} of {items} items "
+        f"{finer.show(difference)} = {difference * items:.1f} of {items} items "
         f"(1.96 SE {limit:.4f}, best-case p {_best_case(new, old, items):.2g})"
     )
 

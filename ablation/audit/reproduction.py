@@ -85,7 +85,8 @@ def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Find
         said = "the intervals overlap" if overlap else "the intervals do not overlap"
         severity: Severity = "note"
         if reason := "; ".join(filter(None, (measured.difference, cell.problem))):
-            said = f"{f'{said}, but ' if isfinite(cell.low) else ''}they are not comparable, {reason}"
+            they = f"{said}, but they" if isfinite(cell.low) else "they"
+            said = f"{they} are not comparable, {reason}"
         elif not isfinite(cell.low):
             said = "one seed does not say how far another run may lie from it"
         elif not overlap:

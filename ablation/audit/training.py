@@ -78,8 +78,16 @@ def stated_metrics(published: PublishedFile) -> list[str]:
 def _figures(reading: Reading) -> Iterator[_Figure]:
     for metric, value in reading.values.items():
         low, high = (value, value) if isinstance(value, Printed) else value
-        bounds = -inf if low is None else low.value, inf if high is None else high.value
-        yield _Figure(reading.variant, reading.stage, reading.kind, reading.at, metric, *bounds, reading.text)
+        yield _Figure(
+            variant=reading.variant,
+            stage=reading.stage,
+            kind=reading.kind,
+            at=reading.at,
+            metric=metric,
+            low=-inf if low is None else low.value,
+            high=inf if high is None else high.value,
+            text=reading.text,
+        )
 
 
 def _differences(readings: Sequence[Reading], rules: Sequence[Difference]) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ import pandas as pd
 from ablation.show.text import clean_records, decimals_for, is_number, number, p_value, plural, signed
 from ablation.store.database import ENDED_WELL
 
-# How changes of each word are counted, in this order.
+# How the edges of each verdict are counted, in this order.
 _COUNTED = {
     "equivalent": ("makes no difference", "make no difference"),
     "undecided": ("is undecided", "are undecided"),
@@ -35,7 +35,8 @@ def answer(verdicts: pd.DataFrame, margin: float) -> str:
     for word, (one, many) in _COUNTED.items():
         if found := of_word.get(word):
             parts.append(f"{plural(len(found), 'change')} {one if len(found) == 1 else many}{_cost(found)}")
-            parts += filter(None, [next_step(found)])
+            if word == "undecided" and (step := next_step(found)):
+                parts.append(step)
     return ". ".join(parts) + "." if parts else "Nothing has been judged yet."
 
 

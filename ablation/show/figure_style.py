@@ -1,7 +1,7 @@
 """The look of figures: colours and dashes, a grid of panels, and what all kinds of figures share."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,10 +13,15 @@ from ablation.show.text import plain, shortened, wrapped
 
 # Okabe and Ito, Color Universal Design (2008): distinct also with colour-blind eyes; yellow is left out as too pale.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-Dash = Any  # a line style of matplotlib: where strokes and gaps begin, and their lengths in widths of the line
+# A line style of matplotlib: "-", or the offset and the lengths of strokes and gaps, in widths of the line.
+Dash = Literal["-"] | tuple[float, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = (
     "-",
-    *((0, lengths) for lengths in ((5, 1.5), (1, 1), (5, 1, 1, 1), (3, 1, 1, 1, 1, 1), (8, 2))),
+    (0, (5, 1.5)),
+    (0, (1, 1)),
+    (0, (5, 1, 1, 1)),
+    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (8, 2)),
 )
 INK, MUTED, FAINT, WARN = "#222222", "#888888", "#DDDDDD", "#B34700"
 SMALL = 7.0  # size of letters in points

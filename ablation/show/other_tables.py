@@ -32,15 +32,18 @@ def subset_table(store: Store, table: ComparisonTable) -> ComparisonTable:
     for variant, seed, subset, value in found:
         runs.setdefault(variant, {}).setdefault(seed, {})[subset] = value
     target = analysis.direction.target if isinstance(analysis.direction, Target) else None
+    several = len(analysis.subsets) > 1
     if target is None:
         better = "larger" if analysis.direction == "max" else "smaller"
-        last = ["mean"] if len(analysis.subsets) > 1 else []
+        last = ["mean"] if several else []
     else:
         better = f"closer to {target:g}"
-        last = [f"{'mean ' * (len(analysis.subsets) > 1)}distance from {target:g}"]
+        last = [f"{'mean distance' if several else 'distance'} from {target:g}"]
     columns = [ComparisonColumn(label, label, None) for label in (*analysis.subsets, *last)]
     rows = []
-    for row in (row for row in table.rows if not row.is_reference):
+    for row in table.rows:
+        if row.is_reference:
+            continue
         cells = _cells(runs.get(row.name, {}), analysis.subsets, target)[: len(columns)]
         rows.append(replace(row, cells=cells, published=(None,) * len(columns)))
     counts = dict(store.item_counts(table.study).itertuples(index=False))
@@ -58,9 +61,13 @@ def subset_table(store: Store, table: ComparisonTable) -> ComparisonTable:
 def _cells(runs: Mapping[int, Mapping[str, float]], subsets: Sequence[str], target: float | None) -> tuple[Cell, ...]:
     """The subsets' cells, and that of their mean, or of the mean of their distances from the target."""
     in_order = [runs[seed] for seed in sorted(runs)]
+
+    def mean(values: Mapping[str, float]) -> float:
+        return sum(values[s] if target is None else abs(values[s] - target) for s in subsets) / len(subsets)
+
+    cells = [Cell(tuple(values[subset] for values in in_order if subset in values)) for subset in subsets]
     whole = [values for values in in_order if all(subset in values for subset in subsets)]
-    means = [sum(of[s] if target is None else abs(of[s] - target) for s in subsets) / len(subsets) for of in whole]
-    return (*(Cell(tuple(of[s] for of in in_order if s in of)) for s in subsets), Cell(tuple(means)))
+    return (*cells, Cell(tuple(mean(values) for values in whole)))
 
 
 ABSENT = "no such key"
@@ -94,7 +101,8 @@ def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list
     ]
     if not having:
         known = sorted({key for variants in studies.values() for key in keys_that_differ(variants)})
-        raise ConfigError("tables", "--by", key, "no variant has such a key", suggest(key, known))
+        remedy = f"{suggest(key, known)} (keys that differ)"
+        raise ConfigError("tables", "--by", key, "no variant has such a key", remedy)
     return having
 
 

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count, pairwise
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -195,8 +195,11 @@ def anchors(names: Sequence[str]) -> list[str]:
     found: list[str] = []
     for name in names:
         base = "study-" + (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "x")
-        numbered = (f"{base}-{number}" for number in count(2))
-        found.append(next(anchor for anchor in chain([base], numbered) if anchor not in found))
+        anchor, number = base, 1
+        while anchor in found:
+            number += 1
+            anchor = f"{base}-{number}"
+        found.append(anchor)
     return found
 
 
@@ -251,8 +254,15 @@ def broken_rules(store: Store, study: str) -> list[dict[str, Any]]:
     return sorted(rules.values(), key=lambda rule: SEVERITIES.get(rule["severity"], 1))
 
 
-MAIN_FACTS = {"git.commit", "git.dirty", "python", "packages.torch", "packages.transformers"}
-MAIN_FACTS |= {"hardware.processor", "hardware.gpus"}
+MAIN_FACTS = {
+    "git.commit",
+    "git.dirty",
+    "python",
+    "packages.torch",
+    "packages.transformers",
+    "hardware.processor",
+    "hardware.gpus",
+}
 
 
 def provenance(store: Store, study: str) -> list[dict[str, Any]]:
