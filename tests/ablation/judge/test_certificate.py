@@ -155,11 +155,15 @@ def test_verdicts_on_these_items_alone_get_no_noise_of_items():
 def test_runs_that_did_not_end_well_are_left_out():
     study = normal_study(variants=3)
     broken = replace(
-        study, states=study.states | {("v1", 2): ("failed", "x")}, aborted={("v2", 0): "NaN"}, duplicates={("v2", 1)}
+        study,
+        states=study.states | {("v1", 2): ("failed", "x")},
+        aborted={("v2", 0): "NaN"},
+        duplicates={("v2", 1)},
+        no_shares={("v0", 3): "an item whose samples are not right or wrong"},
     )
-    assert parts_of(broken, items_only=False).runs == {"v0": [0, 1, 2, 3, 4], "v1": [0, 1, 3, 4], "v2": [2, 3, 4]}
+    assert parts_of(broken, items_only=False).runs == {"v0": [0, 1, 2, 4], "v1": [0, 1, 3, 4], "v2": [2, 3, 4]}
     [world] = made(broken, "signs", 1)
-    assert set(world.study.values) == set(broken.values) - {("v1", 2), ("v2", 0), ("v2", 1)}
+    assert set(world.study.values) == set(broken.values) - {("v0", 3), ("v1", 2), ("v2", 0), ("v2", 1)}
     assert parts_of(normal_study(seeds=1), items_only=False) is None
 
 

@@ -314,7 +314,9 @@ def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
         [judged_study] = judge_studies(store)
     [broken] = judged_study.edges[0].warnings
     assert (broken.rule, broken.runs) == (("lms-low", diagnosis), ("v1 seed 0", "v1 seed 2"))
-    assert f"lms-low: {diagnosis}" in " ".join(_reasons(judged_study.edges).split())
+    printed = " ".join(_reasons(judged_study.edges).split())
+    assert printed.count("lms-low") == 2  # beside the edge, and with what it means
+    assert f"lms-low: {diagnosis}" in printed
 
 
 @pytest.mark.parametrize(
