@@ -29,6 +29,21 @@ def put(value: dict[str, Any], key: str, item: Any) -> None:
     value[last] = item
 
 
+def nested(values: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
+    """Return the tree of dotted keys; a key below another one that is a leaf stays whole."""
+    tree: dict[str, Any] = {}
+    for key, value in values.items():
+        place, (*above, last) = tree, key.split(separator)
+        for part in above:
+            below = place.setdefault(part, {})
+            if not isinstance(below, dict):
+                place, last = tree, key
+                break
+            place = below
+        place[last] = value
+    return tree
+
+
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return `base` overridden by `over`: mappings merge, lists and scalars replace. Neither is changed."""
     result = dict(base)

@@ -4,14 +4,12 @@ An item is a sample, by its `sample_id`; the evaluation's name is the subset. Th
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablation.contract.errors import ConfigError
-from ablation.contract.reading import read_json
 from ablation.readers.lm_eval import first_row
-from ablation.readers.sample_lines import Sample, sheets_of
-from ablation.readers.sheet import Facts, ItemText, Sheet, Wanted
+from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, json_lines, read_beside, sample_sheets
 
 FILES = ("*_samples.jsonl", "????????-????-????-????-????????????.jsonl")
 
@@ -23,11 +21,12 @@ def recognises(path: Path) -> bool:
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read one file. Raises ConfigError as `sample_lines.sheets_of`."""
-    yield from sheets_of(path, wanted, _sample, _facts)
+    """Read one file. Raises ConfigError for a damaged row, and as `sample_sheets`."""
+    means = read_beside(path.with_name(f"{path.stem.removesuffix('_samples')}.json"), {})
+    yield from sample_sheets(path, wanted, partial(json_lines, path, _sample), partial(_facts, means))
 
 
-def _sample(path: Path, row: dict[str, Any]) -> Sample:
+def _sample(row: dict[str, Any]) -> Sample:
     given, scored = row["input"], row["evaluation"]
     prompt = given.get("formatted") or "\n".join([given["raw"], *(given.get("choices") or ())])
     answers = [said["extracted_value"] for said in row["answer_attribution"] if said.get("is_terminal")]
@@ -36,13 +35,8 @@ def _sample(path: Path, row: dict[str, Any]) -> Sample:
     return Sample(str(row["evaluation_name"]), str(row["sample_id"]), values, words)
 
 
-def _facts(path: Path, subset: str, metric: str, metrics: tuple[str, ...]) -> Facts:
+def _facts(means: dict[str, Any], subset: str, metric: str) -> Facts:
     """What the file of means next to it says of the evaluation."""
-    beside = path.with_name(f"{path.stem.removesuffix('_samples')}.json")
-    try:
-        means = read_json(beside) if beside.is_file() else {}
-    except (OSError, ValueError) as error:
-        raise ConfigError(beside, "", None, f"cannot be read ({error})", "copy it again, or remove it") from None
     found = [result for result in means.get("evaluation_results", ()) if result.get("evaluation_name") == subset]
     smaller = found[0].get("metric_config", {}).get("lower_is_better") if found and metric == "score" else None
     model = means.get("model_info", {}).get("id")
@@ -50,5 +44,4 @@ def _facts(path: Path, subset: str, metric: str, metrics: tuple[str, ...]) -> Fa
         tool="Every Eval Ever",
         larger_is_better=None if smaller is None else not smaller,
         settings={"model": model} if model else {},
-        metrics=metrics,
     )

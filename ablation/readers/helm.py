@@ -6,32 +6,22 @@ Stat, Instance, ScenarioState and RunSpec of crfm-helm.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import read_json
 from ablation.readers import tabular
-from ablation.readers.sheet import (
-    Facts,
-    ItemText,
-    Sheet,
-    Wanted,
-    add_value,
-    asked,
-    digest,
-    mean_over_repeats,
-    refuse_options,
-    short,
-)
+from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, read_beside, sample_sheets
 
 FILES = ("per_instance_stats.json",)
 _OF_THE_MODEL = ("model", "model_deployment")
-_STATS = f"""(SELECT instance_id, train_trial_index AS trial, unnest(stats) AS stat FROM read_json({{file}},
-    format = 'array', maximum_object_size = {tabular.LARGEST_ROW}, columns = {{'instance_id': 'VARCHAR',
-    'perturbation': 'JSON', 'train_trial_index': 'BIGINT', 'stats': 'STRUCT("name" STRUCT("name" VARCHAR,
-    split VARCHAR, perturbation JSON), mean DOUBLE)[]'}}) WHERE perturbation IS NULL)"""
+_ROWS = f"""(SELECT instance_id, train_trial_index, stats FROM read_json({{file}}, format = 'array',
+    maximum_object_size = {tabular.LARGEST_ROW}, columns = {{'instance_id': 'VARCHAR', 'perturbation': 'JSON',
+    'train_trial_index': 'BIGINT', 'stats': 'STRUCT("name" STRUCT("name" VARCHAR, split VARCHAR, perturbation JSON),
+    mean DOUBLE)[]'}}) WHERE perturbation IS NULL)"""
+_NAMES = f"SELECT DISTINCT stat.name.name AS name FROM (SELECT unnest(stats) AS stat FROM {_ROWS}) ORDER BY 1"
+_VALUES = f"""SELECT instance_id, train_trial_index AS trial, coalesce(stats[1].name.split, '') AS split,
+    [s.mean for s in stats if s.name.name = ? AND s.name.perturbation IS NULL][1] AS value FROM {_ROWS}"""
 
 
 def recognises(path: Path) -> bool:
@@ -42,68 +32,33 @@ def recognises(path: Path) -> bool:
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read one run: the statistic that `--metric` names, of the test split where there is one.
 
+    An instance without the statistic is refused: HELM leaves out NaN.
+
     Raises:
-        ConfigError: no metric was named, or there is none of this name; or a file is damaged.
+        ConfigError: no metric was named, or a file is damaged; and as `sample_sheets`.
     """
-    names_none, has_none = "a run of HELM names no clusters", "a run of HELM has no filters"
-    refuse_options(path, wanted, cluster=names_none, filter=has_none)
-    spec = _beside(path, "run_spec.json", {})
+    spec = read_beside(path.with_name("run_spec.json"), {})
+    adapter = spec.get("adapter_spec", {})
     task = _task(str(spec.get("name", path.parent.name)))
     if not wanted.wants(task):
         return
-    names = tabular.query(path, f"SELECT DISTINCT stat.name.name AS name FROM {_STATS} ORDER BY 1")["name"]
+    names = tabular.query(path, _NAMES)["name"]
     metric = wanted.metric or ""
     if metric not in names:
         problem = "there is none of this name" if wanted.metric else "HELM keeps many numbers: one must be named"
         raise ConfigError(path, "metric", wanted.metric, problem, f"--metric and one of {', '.join(map(str, names))}")
-    rows = tabular.query(
-        path,
-        f"""SELECT instance_id, trial, stat.name.split AS split, stat.mean AS value FROM {_STATS}
-            WHERE stat.name.name = ? AND stat.name.perturbation IS NULL""",
-        [metric],
-    )
-    splits = [split or "" for split in rows["split"]]
-    chosen = "test" if "test" in splits else next(iter(splits), "")
-    values: dict[str, dict[Any, float]] = {}
-    for item, trial, split, value in zip(rows["instance_id"], rows["trial"], splits, rows["value"], strict=True):
-        if split == chosen:
-            add_value(path, values, str(item), int(trial), float(value))
-    _refuse_gaps(path, metric, chosen, values)
-    items, means, repeats = mean_over_repeats(path, metric, values)
     words = _words(path)
-    adapter = {key: value for key, value in spec.get("adapter_spec", {}).items() if key not in _OF_THE_MODEL}
-    how = json.dumps(adapter, sort_keys=True)
-    said = {
-        "prompt": {item: digest(how, words[item].asked) for item in items if item in words},
-        "target": {item: digest(words[item].wanted) for item in items if item in words},
-    }
-    settings = {key: spec.get("adapter_spec", {}).get(key) for key in _OF_THE_MODEL}
+    how = json.dumps({key: value for key, value in adapter.items() if key not in _OF_THE_MODEL}, sort_keys=True)
 
-    def texts(which: Sequence[str]) -> dict[str, ItemText]:
-        return {item: words[item] for item in which if item in words}
+    def read() -> Iterator[Sample]:
+        rows = tabular.query(path, _VALUES, [metric])
+        chosen = "test" if "test" in rows["split"] else next(iter(rows["split"]), "")
+        for item, trial, split, value in zip(*rows.values(), strict=True):
+            if split == chosen:
+                yield Sample(task, item, {metric: float(value)}, words.get(item, ItemText()), trial, (how,))
 
-    facts = Facts(settings={k: v for k, v in settings.items() if v}, metrics=(metric,), repeats=repeats)
-    yield Sheet(path, task, metric, "", items, means, None, asked(items, said), {}, facts, texts)
-
-
-def _refuse_gaps(path: Path, metric: str, split: str, values: Mapping[str, Mapping[int, float]]) -> None:
-    """Refuse a statistic that only some instances have: HELM leaves out NaN, which would drop items."""
-    rows = tabular.query(
-        path, f"SELECT DISTINCT instance_id, trial, stat.name.split AS split FROM {_STATS} ORDER BY ALL"
-    )
-    for item, trial, of in zip(rows["instance_id"], rows["trial"], rows["split"], strict=True):
-        if (of or "") == split and int(trial) not in values.get(str(item), {}):
-            problem = f"item {short(str(item))} has none (trial {trial}): HELM leaves out what is not a number"
-            raise ConfigError(path, metric, None, problem, "repair the evaluation; no item may be dropped")
-
-
-def _beside(path: Path, name: str, otherwise: Any) -> Any:
-    try:
-        return read_json(path.with_name(name), 256 << 20)
-    except FileNotFoundError:
-        return otherwise
-    except (OSError, ValueError) as error:
-        raise ConfigError(path.with_name(name), "", None, f"cannot be read ({error})", "copy the run again") from None
+    settings = {key: adapter[key] for key in _OF_THE_MODEL if adapter.get(key)}
+    yield from sample_sheets(path, wanted, read, lambda task, metric: Facts(settings=settings))
 
 
 def _task(name: str) -> str:
@@ -115,9 +70,10 @@ def _task(name: str) -> str:
 
 def _words(path: Path) -> dict[str, ItemText]:
     """Input and right answers of each instance that is not a perturbed copy."""
-    instances = _beside(path, "instances.json", None)
+    instances = read_beside(path.with_name("instances.json"), None)
     if instances is None:
-        instances = [state["instance"] for state in _beside(path, "scenario_state.json", {}).get("request_states", ())]
+        state = read_beside(path.with_name("scenario_state.json"), {})
+        instances = [request["instance"] for request in state.get("request_states", ())]
     found: dict[str, ItemText] = {}
     for instance in instances:
         item = str(instance.get("id"))

@@ -6,25 +6,14 @@ The members are unpacked one at a time. inspect_ai's own reader does the same; i
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
-from ablation.readers.sheet import (
-    Facts,
-    ItemText,
-    Sheet,
-    Wanted,
-    add_value,
-    asked,
-    digest,
-    mean_over_repeats,
-    refuse_options,
-    short,
-)
+from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, sample_sheets
 
 FILES = ("*.eval",)
 _LARGEST_JSON = 256 << 20
@@ -48,11 +37,9 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read one log: the scorer wanted (`--metric`), else the first.
 
     Raises:
-        ConfigError: the log is damaged or its evaluation did not end, or no such scorer, or a score is not a number.
+        ConfigError: the log is damaged or its evaluation did not end; and as `sample_sheets`.
     """
-    names_none, has_none = "a log of Inspect names no clusters", "a log of Inspect has no filters"
-    refuse_options(path, wanted, cluster=names_none, filter=has_none)
-    header, samples = _open(path)
+    header, _ = _open(path)
     task = str(header.get("eval", {}).get("task", path.stem))
     if not wanted.wants(task):
         return
@@ -60,25 +47,11 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         raise ConfigError(
             path, "status", header.get("status"), "the evaluation did not end", "run `inspect eval-retry`"
         )
-    values: dict[str, dict[Any, float]] = {}
-    said: dict[str, dict[str, int]] = {"prompt": {}, "target": {}}
-    scorers: dict[str, None] = {}
-    metric = wanted.metric or ""
-    for sample in samples:
-        item, repeat, scores = str(sample.get("id")), int(sample.get("epoch", 1)), sample.get("scores") or {}
-        found = _flat(scores)
-        scorers |= dict.fromkeys(found)
-        metric = metric or next(iter(found), "")
-        if metric not in found:
-            problem = f"sample {short(item)} has no score of this name"
-            remedy = f"there are {', '.join(found)}" if found else "evaluate it again: no item may be dropped"
-            raise ConfigError(path, "metric", metric or None, problem, remedy)
-        add_value(path, values, item, repeat, _number(path, metric, item, found[metric]))
-        said["prompt"][item] = digest(_words(sample.get("input")), *map(str, sample.get("choices") or ()))
-        said["target"][item] = digest(_words(sample.get("target")))
-    items, means, repeats = mean_over_repeats(path, metric, values)
-    facts = _facts(header, metric, tuple(scorers), repeats)
-    yield Sheet(path, task, metric, "", items, means, None, asked(items, said), {}, facts, partial(_texts, path))
+    read = partial(_samples, path, task)
+    found = list(sample_sheets(path, wanted, read, lambda _, metric: _facts(header, metric)))
+    if not found:
+        raise ConfigError(path, "samples", None, "there are none", "evaluate without --no-log-samples")
+    yield from found
 
 
 def _open(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
@@ -128,6 +101,15 @@ def _unpack(path: Path, name: str) -> bytes:
     return content
 
 
+def _samples(path: Path, task: str) -> Iterator[Sample]:
+    for row in _open(path)[1]:
+        completion = str((row.get("output") or {}).get("completion", ""))
+        words = ItemText(_words(row.get("input")), _words(row.get("target")), completion)
+        values = {name: _number(value) for name, value in _flat(row.get("scores") or {}).items()}
+        choices = tuple(map(str, row.get("choices") or ()))
+        yield Sample(task, str(row.get("id")), values, words, int(row.get("epoch", 1)), choices)
+
+
 def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
     """{scorer: value}; a scorer of several values gives scorer/key for each."""
     found: dict[str, Any] = {}
@@ -140,16 +122,15 @@ def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _number(path: Path, metric: str, item: str, value: Any) -> float:
-    if isinstance(value, str):
-        known = _WORDS.get(value, _WORDS.get(value.lower()) if len(value) > 1 else None)
-        try:
-            return float(value) if known is None else known
-        except ValueError:
-            pass
-    elif isinstance(value, bool | int | float):
-        return float(value)
-    raise ConfigError(path, metric, value, f"sample {short(item)} has no number", "name another scorer with --metric")
+def _number(value: Any) -> Any:
+    """A score as a number, where it is one or a word for one."""
+    if not isinstance(value, str):
+        return value
+    known = _WORDS.get(value, _WORDS.get(value.lower()) if len(value) > 1 else None)
+    try:
+        return float(value) if known is None else known
+    except ValueError:
+        return value
 
 
 def _words(said: Any) -> str:
@@ -162,34 +143,19 @@ def _words(said: Any) -> str:
     return "" if said is None else str(said)
 
 
-def _facts(header: dict[str, Any], metric: str, scorers: tuple[str, ...], repeats: int) -> Facts:
+def _facts(header: dict[str, Any], metric: str) -> Facts:
     about, scorer = header.get("eval", {}), metric.split("/", maxsplit=1)[0]
     metrics: dict[str, Any] = {}
     for score in (header.get("results") or {}).get("scores") or ():
         if metric in (score.get("name"), f"{scorer}/{score.get('name')}"):
             metrics = {name: found.get("value") for name, found in (score.get("metrics") or {}).items()}
             break
-    reported = next((metrics[name] for name in ("accuracy", "mean") if name in metrics), None)
-    settings = {"model": about.get("model"), "model_args": about.get("model_args"), "task_args": about.get("task_args")}
+    settings = {key: about[key] for key in ("model", "model_args", "task_args") if about.get(key)}
     version = about.get("task_version")
     return Facts(
         tool="Inspect",
         version=None if version is None else str(version),
-        reported=reported,
+        reported=next((metrics[name] for name in ("accuracy", "mean") if name in metrics), None),
         stderr=metrics.get("stderr"),
-        settings={key: value for key, value in settings.items() if value},
-        metrics=scorers,
-        repeats=repeats,
+        settings=settings,
     )
-
-
-def _texts(path: Path, items: Sequence[str]) -> dict[str, ItemText]:
-    found: dict[str, ItemText] = {}
-    for sample in _open(path)[1]:
-        item = str(sample.get("id"))
-        if item in items and item not in found:
-            completion = str((sample.get("output") or {}).get("completion", ""))
-            found[item] = ItemText(_words(sample.get("input")), _words(sample.get("target")), completion)
-            if len(found) == len(items):
-                break
-    return found

@@ -23,10 +23,20 @@ import pandas as pd
 import pyarrow as pa
 
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line, read_json
+from ablation.contract.reading import one_line
 from ablation.readers import tabular
 from ablation.readers.run import ImportedRun, Problem
-from ablation.readers.sheet import REPEATED, Facts, ItemText, Sheet, Wanted, check_values, sheet_items, short
+from ablation.readers.sheet import (
+    REPEATED,
+    Facts,
+    ItemText,
+    Sheet,
+    Wanted,
+    check_values,
+    read_beside,
+    sheet_items,
+    short,
+)
 
 FILES = ("samples_*.jsonl",)
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl")
@@ -87,7 +97,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     task, named = task_of(path), _NAME.fullmatch(path.name)
     if not wanted.wants(task):
         return
-    results = _results(path, named["date"]) if named else {}
+    results = _results(path.parent, named["date"]) if named else {}
     metrics = tuple(row.get("metrics") or _numbers(row))
     metric = wanted.metric or next(iter(metrics), "")
     if metric not in metrics:
@@ -181,22 +191,24 @@ def _numbers(row: dict[str, Any]) -> list[str]:
 
 
 def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
+    """The rows' columns, and lm-eval's digest of all rows in their order, `digest`, where they have all hashes."""
     columns = {"doc_id": "BIGINT", "filter": "VARCHAR", **dict.fromkeys(hashes, "VARCHAR"), metric: "VARCHAR"}
     form = ", ".join(f"{tabular.sql_text(column)}: '{kind}'" for column, kind in columns.items())
     value = tabular.sql_name(metric)
-    asked = ", ".join(f"{tabular.sql_digest(name)} AS {name}" for name in hashes if name != "doc_hash")
-    whole = "".join(f" || {name}" for name in _HASHES)[4:] if len(hashes) == len(_HASHES) else ""
-    parts = [asked, f"{whole} AS line" if whole else ""]
-    return _with_digest(
-        tabular.query(
-            path,
-            f"""SELECT doc_id, filter, doc_hash, {"".join(f"{part}, " for part in parts if part)}
-                {tabular.sql_number(value)} AS value,
-                CASE WHEN {tabular.sql_number(value)} IS NULL THEN {value} END AS raw
-                FROM read_json({{file}}, format = 'newline_delimited', maximum_object_size = {tabular.LARGEST_ROW},
-                    columns = {{{form}}})""",
-        )
+    parts = [f"{tabular.sql_digest(name)} AS {name}" for name in hashes if name != "doc_hash"]
+    parts += [f"{' || '.join(_HASHES)} AS line"] if len(hashes) == len(_HASHES) else []
+    rows = tabular.query(
+        path,
+        f"""SELECT doc_id, filter, doc_hash, {"".join(f"{part}, " for part in parts)}
+            {tabular.sql_number(value)} AS value,
+            CASE WHEN {tabular.sql_number(value)} IS NULL THEN {value} END AS raw
+            FROM read_json({{file}}, format = 'newline_delimited', maximum_object_size = {tabular.LARGEST_ROW},
+                columns = {{{form}}})""",
     )
+    lines = rows.pop("line", None)
+    if lines is not None and all(lines):
+        rows["digest"] = hashlib.sha256("".join(lines).encode()).hexdigest()
+    return rows
 
 
 def _of_documents(path: Path, field: str, row: dict[str, Any]) -> Any:
@@ -222,68 +234,38 @@ def _shared_text(path: Path, row: dict[str, Any]) -> str:
     return ""
 
 
-def _with_digest(rows: dict[str, Any]) -> dict[str, Any]:
-    """lm-eval's digest of all rows in their order, from the digests of their texts."""
-    lines = rows.pop("line", None)
-    if lines is not None and all(lines):
-        rows["digest"] = hashlib.sha256("".join(lines).encode()).hexdigest()
-    return rows
-
-
-class _Known:
-    """The items of the file read last: files of one task mostly have the same items in the same order."""
-
-    keys: Any = None
-    ids: Any = None
-    found: Any = None
-
-
 def _items(path: Path, keys: Any, ids: Any) -> tuple[pd.Index, Any, int, dict[str, str]]:
     """Names of the items, sorted; the item of each row; how often each was asked; clusters of equal documents.
 
     A document that occurs several times in the data has several numbers (`doc_id`): these are different items of one
     cluster.
     """
-    if _Known.keys is not None and np.array_equal(_Known.keys, keys) and np.array_equal(_Known.ids, ids):
-        return _Known.found
     missing = [place for place, key in enumerate(keys) if not key]
     if missing:
         raise ConfigError(path, "doc_hash", None, f"row {missing[0] + 1} has none", "is the file whole?")
-    numbers: dict[str, list[int]] = {}
-    for key, number in sorted(zip(keys.tolist(), ids.tolist(), strict=True)):
-        held = numbers.setdefault(key, [])
-        if not held or held[-1] != number:
-            held.append(number)
-    named = {(k, n): k if at == 0 else f"{k}#{at + 1}" for k, held in numbers.items() for at, n in enumerate(held)}
-    index = pd.Index(sorted(named.values()))
-    place = {name: at for at, name in enumerate(index)}
-    codes = np.array([place[named[pair]] for pair in zip(keys.tolist(), ids.tolist(), strict=True)], dtype=np.int64)
-    counts = np.bincount(codes, minlength=len(index))
-    if len(counts) and counts.min() != counts.max():
+    rows = pd.DataFrame({"key": keys, "id": ids})
+    items = rows.drop_duplicates().sort_values(["key", "id"], ignore_index=True)
+    place = items.groupby("key").cumcount()
+    items["name"] = items["key"].where(place == 0, items["key"] + "#" + (place + 1).astype(str))
+    index = pd.Index(sorted(items["name"]))
+    codes = index.get_indexer(rows.merge(items, how="left")["name"])
+    counts = np.bincount(codes)
+    if counts.min() != counts.max():
         often = index[int(counts.argmax())]
         problem = f"item {short(often)} stands {counts.max()} times, others {counts.min()}: duplicated rows"
         raise ConfigError(path, "doc_hash", None, problem, REPEATED)
-    clusters = {named[k, n]: k for k, held in numbers.items() if len(held) > 1 for n in held}
-    _Known.keys, _Known.ids = keys, ids
-    _Known.found = (index, codes, int(counts.max()) if len(counts) else 1, clusters)
-    return _Known.found
+    equal = items[items["key"].duplicated(keep=False)]
+    return index, codes, int(counts.max()), dict(zip(equal["name"], equal["key"], strict=True))
 
 
 @lru_cache(maxsize=64)
-def _read_results(path: Path) -> dict[str, Any]:
-    try:
-        found = read_json(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(path, "", None, f"cannot be read ({error})", "copy it again, or remove it") from None
-    return found if isinstance(found, dict) else {}
-
-
-def _results(path: Path, date: str) -> dict[str, Any]:
+def _results(folder: Path, date: str) -> dict[str, Any]:
     """The results that lm-eval wrote at the same moment; empty if they are not next to the samples."""
-    found = path.parent / f"results_{date}.json"
+    found = folder / f"results_{date}.json"
     if not found.is_file():
-        found = next((p for p in sorted(path.parent.iterdir()) if p.name.endswith(f"_{date}.json")), found)
-    return _read_results(found) if found.is_file() else {}
+        found = next((p for p in sorted(folder.iterdir()) if p.name.endswith(f"_{date}.json")), found)
+    results = read_beside(found, {})
+    return results if isinstance(results, dict) else {}
 
 
 def _facts(results: dict[str, Any], task: str, metric: str, filter_name: str) -> dict[str, Any]:

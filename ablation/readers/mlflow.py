@@ -10,6 +10,7 @@ numbered in the order of logging; of any other metric, a step that was logged tw
 """
 
 import ast
+import json
 import math
 import os
 import re
@@ -31,11 +32,7 @@ _LONGEST = 10_000  # longest parameter that is converted from text; MLflow allow
 _PARENT = "mlflow.parentRunId"
 _SYSTEM = "system/"
 _SEED_TAGS = ("seed", "random_seed")
-_STATES: dict[str, State] = {
-    "FINISHED": "finished",
-    "FAILED": "failed",
-    "KILLED": "failed",
-}
+_STATES: dict[str, State] = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "failed"}
 _META = "meta.yaml"
 _TRASH = ".trash"  # deleted experiments
 _STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
@@ -170,17 +167,9 @@ def typed(text: str) -> Any:
         return text
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return value if json.loads(json.dumps(value, allow_nan=False)) == value else text
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return text
-    return value if _is_plain(value) else text
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _run_folders(path: Path) -> list[Path]:

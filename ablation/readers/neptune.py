@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ablation.config.dotted import nested
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, plain, regular
 from ablation.readers.run import ImportedRun, Problem, State, metric_table, shortened
@@ -93,7 +94,7 @@ def _read_run(file: Path, table: pa.Table, problem: Problem) -> ImportedRun:
         source=file,
         id=f"{project}/{run}",
         name=str(name),
-        config=_nested({name: value for name, value in values.items() if not _own(name)}),
+        config=nested({name: values[name] for name in sorted(values) if not _own(name)}, "/"),
         state=_state(values),
         started=values.get("sys/creation_time"),
         metrics=metric_table([*((last, name, value) for name, value in numbers.items()), *series]),
@@ -127,19 +128,3 @@ def _series(table: pa.Table, where: str, problem: Problem) -> list[tuple[int, st
     counted = frame.groupby("name", sort=False).cumcount()
     steps = frame["step"].where(~frame["name"].isin(odd), counted).astype("int64")
     return list(zip(steps.tolist(), frame["name"].tolist(), frame["value"].tolist(), strict=True))
-
-
-def _nested(values: dict[str, Any]) -> dict[str, Any]:
-    """The settings by the parts of their paths; one below another setting keeps its path whole."""
-    config: dict[str, Any] = {}
-    for path in sorted(values):
-        *above, last = path.split("/")
-        place = config
-        for part in above:
-            below = place.setdefault(part, {})
-            if not isinstance(below, dict):
-                place, last = config, path
-                break
-            place = below
-        place[last] = values[path]
-    return config

@@ -52,7 +52,7 @@ class ImportedRun:
         source: the file or folder that it was read from.
         id: stable, and unique in its source: importing again finds the same run by source and id.
         name: for people; need not be unique. Seeds and variants are read from it if the configuration has none.
-        config: nested, plain JSON values: the run's configuration as far as the source has it.
+        config: nested: the run's configuration as far as the source has it.
         seed: None if neither configuration nor source has it.
         state: how it ended, by its source; `finished` for a format that never says.
         started: ISO 8601; None where the source does not tell.
@@ -208,7 +208,7 @@ def read_settings(candidates: Iterable[Path], problem: Problem) -> dict[str, Any
             continue
         try:
             text = read_text(path)
-            content = as_plain(json.loads(text) if path.suffix == ".json" else parse_foreign(text))
+            content = json.loads(text) if path.suffix == ".json" else parse_foreign(text)
         except (OSError, ValueError, RecursionError) as error:
             problem(f"{path}: cannot be read ({one_line(error, 200)})")
             continue
@@ -216,15 +216,6 @@ def read_settings(candidates: Iterable[Path], problem: Problem) -> dict[str, Any
             return content
         problem(f"{path}: holds no mapping")
     return {}
-
-
-def as_plain(value: Any) -> Any:
-    """Return a value as JSON: keys are text; dates and the like become text."""
-    if isinstance(value, dict):
-        return {str(key): as_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [as_plain(item) for item in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def load_reader(name: str, use: str = "import") -> Reader:

@@ -7,8 +7,10 @@ A reader is a module with two functions, and FILES, the patterns by which it is 
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import listed
+from ablation.contract.reading import listed, read_json
 from ablation.readers.run import ITEM_ROWS
 
 Array = NDArray[np.float64]
@@ -141,8 +143,6 @@ def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any,
     Raises:
         ConfigError: an item was asked more often than another, or a value is not finite.
     """
-    if not values:
-        raise ConfigError(path, metric, None, "no item has it", "was the evaluation scored?")
     items = pd.Index(sorted(values))
     counts = {item: len(values[item]) for item in items}
     most, least = max(counts, key=lambda item: counts[item]), min(counts, key=lambda item: counts[item])
@@ -162,13 +162,91 @@ def add_value(path: Path, values: dict[str, dict[Any, float]], item: str, repeat
     held[repeat] = value
 
 
-def asked(items: Sequence[str], by_name: Mapping[str, Mapping[str, int]]) -> dict[str, Digests]:
-    """Digests in the order of the items; 0 where an item has none."""
-    return {
-        name: np.array([digests.get(item, 0) for item in items], dtype=np.uint64)
-        for name, digests in by_name.items()
-        if digests
-    }
+@dataclass(frozen=True)
+class Sample:
+    """One answer to an item of a subset: its numbers, its texts, and which repeat of the item it is."""
+
+    subset: str
+    item: str
+    values: Mapping[str, Any]  # by metric; what is not a number is refused if it is asked for
+    words: ItemText
+    repeat: Any = 0
+    more: Sequence[str] = ()  # of what was asked, beside the prompt: choices, instructions
+
+
+def sample_sheets(
+    path: Path, wanted: Wanted, read: Callable[[], Iterator[Sample]], facts_of: Callable[[str, str], Facts]
+) -> Iterator[Sheet]:
+    """Yield a sheet for each subset of a file whose samples `read` yields; `facts_of(subset, metric)` says the rest.
+
+    Raises:
+        ConfigError: there is no such metric, a value is not a finite number, or an item stands twice or has repeats
+            that others lack.
+    """
+    why = "samples of this format have none"
+    refuse_options(path, wanted, cluster=why, filter=why)
+    values: dict[str, dict[str, dict[Any, float]]] = {}
+    asked: dict[str, dict[str, tuple[int, int]]] = {}
+    metrics: dict[str, dict[str, None]] = {}
+    for sample in read():
+        if not wanted.wants(sample.subset):
+            continue
+        known = metrics.setdefault(sample.subset, {})
+        known |= dict.fromkeys(sample.values)
+        metric = wanted.metric or next(iter(known), "")
+        if metric not in sample.values:
+            there = f"the file has {', '.join(known)}" if known else "its samples have no number"
+            raise ConfigError(path, "metric", metric or None, f"item {short(sample.item)} has none of this name", there)
+        value = sample.values[metric]
+        if not isinstance(value, int | float):
+            problem = f"item {short(sample.item)} has no number of its own"
+            raise ConfigError(path, metric, str(value), problem, "name another with --metric")
+        add_value(path, values.setdefault(sample.subset, {}), sample.item, sample.repeat, float(value))
+        asked.setdefault(sample.subset, {})[sample.item] = (
+            digest(sample.words.asked, *sample.more) if sample.words.asked else 0,
+            digest(sample.words.wanted) if sample.words.wanted else 0,
+        )
+    for subset, found in values.items():
+        metric = wanted.metric or next(iter(metrics[subset]))
+        items, means, repeats = mean_over_repeats(path, metric, found)
+        digests = np.array([asked[subset][item] for item in items], dtype=np.uint64)
+        facts = replace(facts_of(subset, metric), metrics=tuple(metrics[subset]), repeats=repeats)
+        texts = partial(_texts_of, read, subset)
+        said = {name: column for name, column in zip(("prompt", "target"), digests.T, strict=True) if column.any()}
+        yield Sheet(path, subset, metric, "", items, means, None, said, {}, facts, texts)
+
+
+def _texts_of(read: Callable[[], Iterator[Sample]], subset: str, items: Sequence[str]) -> dict[str, ItemText]:
+    found: dict[str, ItemText] = {}
+    for sample in read():
+        if sample.subset == subset and sample.item in items:
+            found.setdefault(sample.item, sample.words)
+            if len(found) == len(items):
+                break
+    return found
+
+
+def json_lines(path: Path, sample_of: Callable[[dict[str, Any]], Sample]) -> Iterator[Sample]:
+    """Yield the samples of a file of JSON lines. Raises ConfigError for a damaged line."""
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    sample = sample_of(json.loads(line))
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    problem = f"line {number} is damaged ({error!r})"
+                    raise ConfigError(path, "", None, problem, "copy the file again") from None
+                yield sample
+
+
+def read_beside(path: Path, otherwise: Any) -> Any:
+    """Return the JSON of a file that explains another; `otherwise` if it is not there. Raises ConfigError."""
+    try:
+        return read_json(path, 256 << 20)
+    except FileNotFoundError:
+        return otherwise
+    except (OSError, ValueError) as error:
+        raise ConfigError(path, "", None, f"cannot be read ({error})", "copy it again, or remove it") from None
 
 
 def sheet_items(

@@ -22,7 +22,7 @@ from typing import Any
 from ablation.config.yaml_io import parse_foreign
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
-from ablation.readers.run import ImportedRun, Problem, as_plain, metric_table, name_below
+from ablation.readers.run import ImportedRun, Problem, metric_table, name_below
 
 _PATTERN = "*tfevents*"
 _START_OF_TRAINER = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*")
@@ -207,7 +207,7 @@ def _settings(value: Any) -> dict[str, Any]:
             content = json.loads(text)
         except (ValueError, RecursionError):
             return {}
-        return as_plain(content) if isinstance(content, dict) else {}
+        return content if isinstance(content, dict) else {}
     return {}
 
 

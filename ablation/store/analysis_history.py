@@ -1,7 +1,6 @@
 """Changes of a study's analysis plan after results existed: `results/analysis_history.json`.
 
-    record_analysis(results, study, digest, analysis, edges, seeds, has_results, now)
-        -> [{digest, analysis, since, edges, seeds, rules}], oldest first
+    record_analysis(results, study, runs, parents) -> [{digest, analysis, since, edges, seeds, rules}], oldest first
 
 Entries are added when results are collected, so more than one entry means that the plan was changed after results
 existed. The compared edges belong to the plan: removing a variant shrinks the family that is corrected for. Edges that
@@ -11,55 +10,58 @@ in force (`ablation.config.judging_rules`).
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ablation.config.judging_rules import RECORDED, RULES
+from ablation.config.lineage import compared
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
+from ablation.plan.plan_file import StudyRecord
 
 FILE = "analysis_history.json"
 
 
 def record_analysis(
     results: Path,
-    study: str,
-    digest: str,
-    analysis: dict[str, Any],
-    edges: Sequence[tuple[str, str]],
+    study: StudyRecord,
+    runs: Iterable[str],
+    parents: Mapping[str, str | None],
     *,
-    seeds: Mapping[str, int],
     has_results: bool,
-    now: str,
-    record: bool = True,
+    record: bool,
 ) -> list[dict[str, Any]]:
     """Add the plan if it is new, or edges were removed, and results exist; return the study's history.
 
-    Without `record` the file stays as it is, and the history is what it would be.
+    `runs`: the variant of each run. Without `record` the file stays as it is, and the history is what it would be.
     """
     path = results / FILE
     content = _read(path)
-    history = content.get(study, [])
-    listed = sorted(map(list, edges))
-    noted: dict[str, Any] = {"edges": listed, "seeds": dict(seeds), "rules": len(RULES)}
-    before = noted | {"rules": RECORDED} | history[-1] if history else noted
+    history = content.get(study.name, [])
     if not has_results:
         return history
+    analysis, seeds = study.analysis.model_dump(mode="json"), Counter(runs)
+    edges = sorted(map(list, compared(study.analysis.edges, parents)))
+    noted: dict[str, Any] = {"edges": edges, "seeds": dict(seeds), "rules": len(RULES)}
+    before = noted | {"rules": RECORDED} | history[-1] if history else noted
     more = not analysis.get("looks") and any(count > before["seeds"].get(name, count) for name, count in seeds.items())
-    gone = any(edge not in listed for edge in before["edges"])
-    if not history or before["digest"] != digest or gone or more or before["rules"] != len(RULES):
-        changed = [*history, {"digest": digest, "analysis": analysis, "since": now, **noted}]
+    gone = any(edge not in edges for edge in before["edges"])
+    if not history or before["digest"] != study.analysis_digest or gone or more or before["rules"] != len(RULES):
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        changed = [*history, {"digest": study.analysis_digest, "analysis": analysis, "since": now, **noted}]
     else:
         changed = [*history[:-1], history[-1] | noted]
     if changed != history:
         history = changed
-        text = json.dumps(content | {study: history}, indent=1, sort_keys=True)
+        text = json.dumps(content | {study.name: history}, indent=1, sort_keys=True)
         if record:
             write_text(path, text + "\n")
-        history = json.loads(text)[study]  # as read back from the file by every later collect
+        history = json.loads(text)[study.name]  # as read back from the file by every later collect
     return history
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,6 @@ import duckdb
 import pyarrow as pa
 
 from ablation.config.judging_rules import RULES
-from ablation.config.lineage import compared
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.atomic import date, from_the_future, replacing
 from ablation.contract.process import alone
@@ -23,12 +21,12 @@ from ablation.contract.reading import sha256
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import COLLECTED_FILES, STATUS, TO_COME, StageState, altered, misplaced, read_state
 from ablation.plan.collected import PLAN_FILE, note_collected, sources_of
-from ablation.plan.plan_file import PlanFile, PlannedVariant, StudyRecord, digest_of_plan, read_plan
+from ablation.plan.plan_file import PlanFile, PlannedVariant, digest_of_plan, read_plan
 from ablation.store import analysis_history
 from ablation.store.analysis_history import record_analysis
 from ablation.store.database import SCHEMA, SCHEMA_VERSION, Store, is_whole
 from ablation.store.health_events import find_events
-from ablation.store.imported import IMPORTED, Imports, load_imports, note, run_stage_rows, stage_rows, study_row
+from ablation.store.imported import IMPORTED, Imports, load_imports, note, run_stage_rows, stage_rows
 from ablation.store.imports.stored import studies as imported_studies
 from ablation.store.shards import TABLES, insert, load_stages, load_unfinished
 from ablation.store.stored_study import StoredStudy
@@ -132,7 +130,7 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
         return _summary(database)
     states = {key: known.stages[key][2] if key in same else state for key, state in read.items()}
     _mark_altered(places, states, same)
-    known_places, known_states = places | imports.places, states | imports.states
+    all_states = states | imports.states
     with replacing(database) as aside:
         try:
             if known.sources:
@@ -140,16 +138,15 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
             with duckdb.connect(str(aside)) as connection:
                 _keep(connection, same) if known.sources else connection.execute(SCHEMA)
                 _write_plan(connection, plan, studies, made_from)
-                load_stages(connection, {k: place for k, place in known_places.items() if k not in same}, known_states)
+                new = {key: place for key, place in (places | imports.places).items() if key not in same}
+                load_stages(connection, new, all_states)
                 if apart:
                     load_unfinished(connection, places, states)
-                states = {key: known_states[key] for key in states}
-                imports.states = {key: known_states[key] for key in imports.states}
                 ended = [key for key, state in read.items() if state.state not in TO_COME and key not in same]
                 insert(connection, "loaded", ((key, signatures[key], read[key].state) for key in ended))
                 insert(connection, "health", find_events(connection, plan))
-                _write_stages(connection, plan, states)
-                _write_imports(connection, results, imports, record=not apart)
+                _write_stages(connection, plan, all_states)
+                _write_imports(connection, results, imports, all_states, record=not apart)
                 connection.execute("CHECKPOINT")
         except _DISK_FAULTS as error:  # a full disk, then, in a commit or at the checkpoint
             raise OSError(" ".join(str(error).split())) from error
@@ -157,7 +154,7 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
             with suppress(OSError):
                 aside.with_name(f"{aside.name}.wal").unlink(missing_ok=True)
     if not apart:
-        note_collected(results, states, read, sources)
+        note_collected(results, {key: all_states[key] for key in states}, read, sources)
     return _summary(database, imports.problems)
 
 
@@ -187,30 +184,14 @@ def _plan(results: Path) -> PlanFile:
 
 def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState], *, record: bool) -> list[StoredStudy]:
     """Return the studies with the history of their analysis plans since they had results."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
     stored = []
     for study in plan.studies:
         last = {run.stages[study.last_stage] for run in study.runs}
         finished = any(key in states and states[key].state == "ok" for key in last)
-        names = [run.variant for run in study.runs]
-        history = _history(results, study, study.parents, names, has_results=finished, now=now, record=record)
+        runs = [run.variant for run in study.runs]
+        history = record_analysis(results, study, runs, study.parents, has_results=finished, record=record)
         stored.append(StoredStudy(**study.as_recorded(), analysis_history=history))
     return stored
-
-
-def _history(
-    results: Path,
-    study: StudyRecord,
-    parents: dict[str, str | None],
-    runs: Iterable[str],
-    *,
-    has_results: bool,
-    now: str,
-    record: bool,
-) -> list[dict[str, Any]]:
-    plan = study.name, study.analysis_digest, study.analysis.model_dump(mode="json")
-    edges = compared(study.analysis.edges, parents)
-    return record_analysis(results, *plan, edges, seeds=Counter(runs), has_results=has_results, now=now, record=record)
 
 
 def _write_plan(
@@ -220,40 +201,47 @@ def _write_plan(
     meta = {"scale": plan.scale, "created": now, "plan digest": digest, "schema version": SCHEMA_VERSION}
     insert(connection, "meta", (meta | {"sources": sources}).items())
     for study, planned in zip(studies, plan.studies, strict=True):
-        name = study.name
-        insert(connection, "studies", [stored_row(study)])
-        insert(connection, "variants", (variant_row(name, i, entry) for i, entry in enumerate(planned.variants)))
-        rows = [
-            (name, run.variant, run.seed, stage, position, key)
+        run_stages = (
+            (study.name, run.variant, run.seed, stage, position, key)
             for run in planned.runs
             for position, (stage, key) in enumerate(run.stages.items())
-        ]
-        insert(connection, "run_stages", rows)
-        insert(connection, "published", _published(name, study.published))
+        )
+        write_study(connection, study, planned.variants, run_stages)
+        insert(connection, "published", _published(study.name, study.published))
 
 
-def _write_imports(connection: duckdb.DuckDBPyConnection, results: Path, imports: Imports, *, record: bool) -> None:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+def _write_imports(
+    connection: duckdb.DuckDBPyConnection,
+    results: Path,
+    imports: Imports,
+    states: Mapping[str, StageState],
+    *,
+    record: bool,
+) -> None:
     for name, imported in imports.studies.items():
-        study = study_row(name, imported)
+        study = imported.study.model_copy(update={"name": name})
         parents = {variant.name: variant.parent for variant in imported.variants}
-        runs = {(run.variant, run.seed) for run in imported.runs}
-        names = [variant for variant, _ in sorted(runs)]
-        history = _history(results, study, parents, names, has_results=True, now=now, record=record)
+        runs = [variant for variant, _ in sorted({(run.variant, run.seed) for run in imported.runs})]
+        history = record_analysis(results, study, runs, parents, has_results=True, record=record)
         stored = StoredStudy(**study.as_recorded(), analysis_history=history, imported=note(imported))
-        insert(connection, "studies", [stored_row(stored)])
-        insert(connection, "variants", (variant_row(name, i, entry) for i, entry in enumerate(imported.variants)))
-        insert(connection, "run_stages", run_stage_rows(name, imported))
-        insert(connection, "stages", stage_rows(imports, name, imported))
+        write_study(connection, stored, imported.variants, run_stage_rows(name, imported))
+        insert(connection, "stages", stage_rows(imports.places, states, name, imported))
 
 
-def stored_row(study: StoredStudy) -> tuple[Any, ...]:
-    """Return a row of `studies`."""
-    return (study.name, study.title, study.question, study.source, study.model_dump_json())
+def write_study(
+    connection: duckdb.DuckDBPyConnection,
+    study: StoredStudy,
+    variants: Iterable[PlannedVariant],
+    run_stages: Iterable[tuple[Any, ...]],
+) -> None:
+    """Insert the rows of a study into `studies`, `variants` and `run_stages`."""
+    head = study.name, study.title, study.question, study.source, study.model_dump_json()
+    insert(connection, "studies", [head])
+    insert(connection, "variants", (_variant_row(study.name, i, entry) for i, entry in enumerate(variants)))
+    insert(connection, "run_stages", run_stages)
 
 
-def variant_row(study: str, position: int, entry: PlannedVariant) -> tuple[Any, ...]:
-    """Return a row of `variants`."""
+def _variant_row(study: str, position: int, entry: PlannedVariant) -> tuple[Any, ...]:
     changes = [change.model_dump(by_alias=True) for change in entry.changes]
     documents = (json.dumps(value) for value in (entry.resolved, entry.factors, changes))
     return (study, entry.name, entry.parent, position, entry.why, entry.file, *documents)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.run import ITEM_ROWS
-from ablation.store.collect import stored_row, variant_row
+from ablation.store.collect import write_study
 from ablation.store.database import SCHEMA, SCHEMA_VERSION
 from ablation.store.shards import insert, insert_table
 from ablation.store.stored_study import StoredStudy
@@ -45,9 +45,7 @@ def write_evaluated(
     with duckdb.connect(str(path)) as database:
         database.execute(SCHEMA)
         insert(database, "meta", [("schema version", SCHEMA_VERSION), ("scale", SCALE)])
-        insert(database, "studies", [stored_row(definition)])
-        insert(database, "variants", [variant_row(study, place, each) for place, each in enumerate(variants)])
-        insert(database, "run_stages", [(study, *run, STAGE, 0, key) for run, key in keys.items()])
+        write_study(database, definition, variants, [(study, *run, STAGE, 0, key) for run, key in keys.items()])
         stages = [(key, study, STAGE, run[1], key, "ok", "", 0.0, 1, 0) for run, key in keys.items()]
         names = ("key", "study", "stage", "seed", "label", "state", "reason", "wall_s", "attempt", "devices")
         insert_table(database, "stages", pa.table(list(zip(*stages, strict=True)), names=names))

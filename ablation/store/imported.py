@@ -1,7 +1,7 @@
 """Imported studies as rows of the database: two stages a run, its log (named by the format) and its `outcome`."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import one_line
 from ablation.contract.status import StageState
-from ablation.plan.plan_file import StudyRecord
 from ablation.store.imports.stored import (
     OUTCOME,
     ImportedStudy,
@@ -81,20 +80,16 @@ def note(study: ImportedStudy) -> str:
     )
 
 
-def study_row(name: str, study: ImportedStudy) -> StudyRecord:
-    """Return the definition under its name in these results."""
-    return study.study.model_copy(update={"name": name})
-
-
-def stage_rows(imports: Imports, name: str, study: ImportedStudy) -> Iterator[tuple[Any, ...]]:
+def stage_rows(
+    places: Mapping[str, Path], states: Mapping[str, StageState], name: str, study: ImportedStudy
+) -> Iterator[tuple[Any, ...]]:
     """Yield rows of `stages`."""
     for run in study.runs:
-        label = f"{run.variant} seed {run.seed}"
-        for key, stage in zip(_keys(run), (run.format, OUTCOME), strict=True):
-            state = imports.states[key]
+        log, outcome = _keys(run)
+        for key, stage, inputs in ((log, run.format, {}), (outcome, OUTCOME, {run.format: log})):
+            state, label = states[key], f"{run.variant} seed {run.seed}"
             head = (key, name, stage, run.seed, label, state.state, state.reason, state.started)
-            inputs = {} if stage != OUTCOME else {run.format: _keys(run)[0]}
-            yield (*head, None, None, None, None, None, str(imports.places[key]), json.dumps(inputs))
+            yield (*head, None, None, None, None, None, str(places[key]), json.dumps(inputs))
 
 
 def run_stage_rows(name: str, study: ImportedStudy) -> Iterator[tuple[Any, ...]]:

@@ -25,7 +25,7 @@ from ablation.contract.reading import one_line
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers import database
 from ablation.readers.database import Declared
-from ablation.readers.run import EVALUATION, ImportedRun, Reader, as_plain, metric_table
+from ablation.readers.run import EVALUATION, ImportedRun, Reader, metric_table
 from ablation.store.imports import stored
 from ablation.store.imports.definition import KnownRun, describe_study, known_run, plan_analysis
 from ablation.store.imports.lineage import derive
@@ -255,7 +255,7 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
         source=str(source),
         id=run.id,
         name=one_line(run.name, 300),
-        config=_json(as_plain(run.config)),
+        config=_json(run.config),
         seed=run.seed,
         state=run.state,
         started=run.started,
@@ -284,16 +284,16 @@ def _joined(known: Path, metrics: pa.Table, items: pa.Table | None) -> tuple[pa.
 
 
 def _json(value: Any) -> Any:
-    """Return a value that JSON and DuckDB can hold: no NaN, no lone surrogates."""
+    """Return a value that JSON and DuckDB can hold: dates become text, as do NaN and huge integers; no surrogates."""
     if isinstance(value, dict):
-        return {one_line(_json(key), 200): _json(item) for key, item in value.items()}
-    if isinstance(value, list):
+        return {one_line(_json(str(key)), 200): _json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
         return [_json(item) for item in value]
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if value is None or (isinstance(value, int) and -(2**63) <= value < 2**63):
+        return value
+    return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
 def _facts(record: Record) -> dict[str, Any]:

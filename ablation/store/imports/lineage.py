@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ablation.config.dotted import nested
 from ablation.config.lineage import ancestors, natural, walk
 from ablation.config.names import suggest
 from ablation.config.study import Change, factor_of
@@ -180,7 +181,7 @@ def _planned(
             parent=group.parent,
             why=why or ("imported" if group.leaves else "imported; its source tells no configuration"),
             file="",
-            resolved=_nested(group.leaves),
+            resolved=nested(group.leaves),
             factors=tuple(dict.fromkeys(change.factor for change in changes)),
             changes=changes,
         )
@@ -194,18 +195,3 @@ def _changes(group: Group, parent: Group, factors: Mapping[str, list[str]]) -> t
         )
         for key in keys
     )
-
-
-def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tree of dotted keys; a key below another one that is a leaf keeps its dots."""
-    tree: dict[str, Any] = {}
-    for key, value in leaves.items():
-        place, parts = tree, key.split(".")
-        for part in parts[:-1]:
-            if not isinstance(place.setdefault(part, {}), dict):
-                tree[key] = value
-                break
-            place = place[part]
-        else:
-            place[parts[-1]] = value
-    return tree

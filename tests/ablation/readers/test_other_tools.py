@@ -106,9 +106,9 @@ def test_a_log_of_inspect(suffix, tmp_path, capsys):
     [
         (log(status="error"), "the evaluation did not end"),
         (log({"a": [1, 1], "b": [1]}), "item a was asked 2 times, item b 1"),
-        (log(samples=[]), "no item has it"),
-        (log(samples=[log()["samples"][0] | {"scores": None}]), "has no score of this name"),
-        (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": "maybe"}}}]), "has no number"),
+        (log(samples=[]), "there are none; evaluate without --no-log-samples"),
+        (log(samples=[log()["samples"][0] | {"scores": None}]), "has none of this name"),
+        (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": "maybe"}}}]), "has no number of its own"),
         (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": float("nan")}}}]), "no finite value"),
     ],
 )
@@ -241,4 +241,4 @@ def test_helm_before_summarize_has_its_questions_in_the_scenario_state(written_b
 
 def test_an_instance_of_which_helm_left_out_the_nan_is_refused(written_by_helm, capsys):
     said = refused(capsys, written_by_helm / "a", "--with", written_by_helm / "b", "--metric", "defined")
-    assert "defined: item id3 has none (trial 0): HELM leaves out what is not a number" in said
+    assert "item id3 has no finite value" in said
