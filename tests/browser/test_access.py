@@ -36,23 +36,17 @@ def test_by_keyboard_alone(open_page):
     assert page.locator(".lineage details[open]").count() == 1
 
 
-NAMELESS = """() => [...document.querySelectorAll('input, select, button, a, summary, [tabindex="0"]')]
-  .filter((n) => !(n.labels?.length || n.getAttribute('aria-label') || n.getAttribute('aria-labelledby')))
-  .filter((n) => !n.textContent.trim()).map((n) => n.outerHTML)"""
 DANGLING = """() => [...document.querySelectorAll('a[href^="#"], [aria-labelledby]')]
   .map((n) => n.getAttribute('aria-labelledby') ?? n.getAttribute('href').slice(1))
   .filter((id) => !document.getElementById(id))"""
 
 
-def test_every_control_has_a_name(open_page):
+def test_every_id_is_there_once_and_every_link_leads_to_one(open_page):
     page = open_page()
     drawn(page)
-    nameless = page.evaluate(NAMELESS)
-    assert nameless == []
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map(n => n.id)")
     assert len(ids) == len(set(ids))
-    dangling = page.evaluate(DANGLING)
-    assert dangling == []
+    assert page.evaluate(DANGLING) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -61,37 +55,6 @@ def test_the_page_is_never_wider_than_the_screen(open_page, width, scheme):
     page = open_page(width, 844, scheme)
     with_all_open(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-# WCAG 2.1, relative luminance and contrast ratio.
-CONTRAST = """() => {
-  const linear = (x) => (x / 255 <= 0.04045 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4);
-  const rgb = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
-  const luminance = (colour) => rgb(colour).map(linear).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const behind = (node) => {
-    for (; node; node = node.parentElement) {
-      const colour = getComputedStyle(node).backgroundColor;
-      if (!/, 0\\)$/.test(colour)) return colour;
-    }
-    return 'rgb(255, 255, 255)';
-  };
-  const own = (node) => [...node.childNodes].some((c) => c.nodeType === 3 && c.textContent.trim());
-  const poor = new Set();
-  for (const node of document.querySelectorAll('main *, header *, footer *')) {
-    if (node.closest('svg, select') || !own(node)) continue;
-    const [a, b] = [luminance(getComputedStyle(node).color), luminance(behind(node))];
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (ratio < 4.5) poor.add(`${node.tagName}.${node.className} ${ratio.toFixed(2)}`);
-  }
-  return [...poor];
-}"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_has_contrast(open_page, scheme):
-    page = open_page(scheme=scheme)
-    drawn(page)
-    assert page.evaluate(CONTRAST) == []
 
 
 LIGHTNESS = """() => {

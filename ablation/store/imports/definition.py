@@ -51,23 +51,17 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
     """Return the analysis plan. Raises ConfigError if the deciding metric is not stated, or no run has it."""
     metrics = sorted(set().union(*(run.metrics for run in runs)))
     items = sorted(set().union(*(run.items for run in runs)))
-    primary = "metric" in values or "value" in values
-    lacking = [name for name in ("direction", "margin") if name not in values]
-    if not primary or lacking:
-        options = {
-            "direction": "--direction max, min or target=0.5",
-            "margin": "--margin M, a difference that does not matter",
-        }
-        asked = ([] if primary else ["--metric NAME or --items PROTOCOL/SUBSET/NAME"]) + [
-            options[name] for name in lacking
-        ]
+    wanted = {
+        "metric": "--metric NAME or --items PROTOCOL/SUBSET/NAME",
+        "direction": "--direction max, min or target=0.5",
+        "margin": "--margin M, a difference that does not matter",
+    }
+    lacking = [name for name in wanted if name not in values and (name, "value" in values) != ("metric", True)]
+    if lacking:
         kinds = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
         shown = f"logged: {_some(sorted(metrics, key=_rank))}" + (f"; items: {_some(kinds)}" if kinds else "")
-        remedy = f"pass {'; '.join(asked)}; or write it in a study.yaml ({shown})"
-        missing = (
-            f"{' and '.join(lacking)} {'are' if len(lacking) > 1 else 'is'}" if primary else "metric that decides is"
-        )
-        raise ConfigError(where, "analysis", None, f"the {missing} not stated", remedy)
+        remedy = f"pass {'; '.join(wanted[name] for name in lacking)}; or write it in a study.yaml ({shown})"
+        raise ConfigError(where, "analysis", None, f"not stated: {', '.join(lacking)}", remedy)
     analysis = analysis_of(values, where)
     if analysis.protocol == LOGGED:
         for name in analysis.subsets:

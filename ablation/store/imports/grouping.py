@@ -15,23 +15,9 @@ from ablation.store.imports.stored import Record
 from ablation.store.imports.study_file import ImportFile, NamedVariant
 
 SEED_KEYS = ("seed", "random_seed", "manual_seed", "global_seed", "seed_everything")
-_NO_CHANGE = {
-    *SEED_KEYS,
-    "data_seed",
-    "output_dir",
-    "logging_dir",
-    "run_name",
-    "exp_name",
-    "experiment_name",
-    "hub_model_id",
-}
-_NO_CHANGE |= {
-    "default_local_dir",
-    "validation_data_dir",
-    "rollout_data_dir",
-    "resume_from_checkpoint",
-    "trackio_space_id",
-}
+_PLACES = ("output_dir", "logging_dir", "default_local_dir", "validation_data_dir", "rollout_data_dir")
+_NAMES = ("run_name", "exp_name", "experiment_name", "hub_model_id")
+_NO_CHANGE = {*SEED_KEYS, *_PLACES, *_NAMES, "data_seed", "resume_from_checkpoint", "trackio_space_id"}
 _SEED_IN_NAME = re.compile(r"(?:(?<=[-_./ ])|^)(?:seed|s)[-_=]?(\d+)(?=$|[-_./ ])", re.IGNORECASE)
 # SummaryWriter's <date>_<host><comment>; without a comment the date is all that tells two runs apart.
 _START_IN_NAME = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_(?=[^/]*(?:_|[-.]s(?:eed)?[-=]?\d))")
@@ -47,7 +33,6 @@ class Group:
     leaves: dict[str, Any]  # dotted key: value, without seeds and keys that do not distinguish variants
     started: str = ""
     parent: str | None = None
-    why: str = ""
     seeds: list[int] = field(default_factory=list)
 
 

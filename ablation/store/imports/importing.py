@@ -138,9 +138,9 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         if request.write:
             raise
         outcome.missing = error
-        outcome.problems += [other.problem for other in other_prompts.values()]
-        return outcome, None
     outcome.problems += [other.problem for other in other_prompts.values()]
+    if outcome.missing is not None or outcome.analysis is None:
+        return outcome, None
     study = ImportedStudy(
         written=written,
         known=declared.lineage,
@@ -163,7 +163,8 @@ def _take_in(
         record, metrics, items = run
         was = found.get(record.identity)
         if was is not None:
-            metrics, items = _joined(folder / was.key, metrics, items)
+            before, evaluated = stored.read_rows(folder / was.key)
+            metrics, items = merged_metrics(before, metrics), merged_items(evaluated, items)
         record = record.model_copy(update={"last_step": pc.max(metrics["step"]).as_py()})
         key = stored.key_of_run(record, metrics, items)
         if request.write:
@@ -196,8 +197,7 @@ def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -
         except (TrackerError, OSError, pa.ArrowException) as error:
             outcome.problems.append(one_line(f"{error}: what was imported of {run.name} is lost", 500))
             continue
-        plain = Record(**{name: getattr(record, name) for name in Record.model_fields})
-        found[record.identity] = known_run(plain, run.key, metrics, items)
+        found[record.identity] = known_run(record, run.key, metrics, items)
     return found
 
 
@@ -275,12 +275,6 @@ def _check_items(run: ImportedRun, items: pa.Table) -> None:
             f"item {row['item']} of {row['subset']} has a {row['name']} that is not a number ({bad.num_rows} such rows)"
         )
         raise ConfigError(place, "items", row["value"], problem, "evaluate again, or remove the rows")
-
-
-def _joined(known: Path, metrics: pa.Table, items: pa.Table | None) -> tuple[pa.Table, pa.Table | None]:
-    was, evaluated = stored.read_rows(known)
-    both = merged_items(evaluated, items)
-    return merged_metrics(was, metrics), None if both is None else sorted_items(both)
 
 
 def _json(value: Any) -> Any:

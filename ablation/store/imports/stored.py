@@ -19,6 +19,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,11 +157,9 @@ def key_of_run(record: Record, metrics: pa.Table, items: pa.Table | None) -> str
 def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: pa.Table | None) -> None:
     """Write a run's folder, if it does not exist, as a whole."""
     folder = study / key
-    try:
+    with suppress(TrackerError):
         read_record(folder)
         return
-    except TrackerError:
-        pass
     aside = study / f".{os.getpid()}.tmp.{key}"
     shutil.rmtree(aside, ignore_errors=True)
     try:
@@ -268,7 +267,7 @@ def merged_items(known: pa.Table | None, evaluated: pa.Table | None) -> pa.Table
         return evaluated if known is None else known
     place = ["subset", "protocol"]
     rest = known.join(evaluated.group_by(place).aggregate([]), keys=place, join_type="left anti")
-    return pa.concat_tables([rest.select(ITEM_ROWS.names).cast(ITEM_ROWS), evaluated])
+    return sorted_items(pa.concat_tables([rest.select(ITEM_ROWS.names).cast(ITEM_ROWS), evaluated]))
 
 
 def sorted_items(items: pa.Table) -> pa.Table:
@@ -279,8 +278,7 @@ def sorted_items(items: pa.Table) -> pa.Table:
 def twice(items: pa.Table) -> str | None:
     """Return an item that has two values of one name, in words."""
     counted = items.group_by(_ITEM).aggregate([([], "count_all")])
-    often = counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist()
-    for row in often:
+    for row in counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist():
         return f"item {row['item']} of {row['subset']} has {row['count_all']} values of {row['name']}"
     return None
 

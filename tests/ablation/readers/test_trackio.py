@@ -1,6 +1,5 @@
 """Projects that trackio wrote, against what its own API says of them."""
 
-import math
 import shutil
 import sqlite3
 
@@ -11,7 +10,6 @@ from tests.ablation.readers.stored import comparable, make, points, read_all
 
 PACKAGE, SCRIPT = "trackio", "trackio_projects.py"
 FILES = {"grid": "grid.db", "other project": "otherproject.db", "study": "study.db", "live": "live.db"}
-ODD = 'odd/näme "q" .x\\y #1'
 
 
 @pytest.fixture
@@ -36,19 +34,10 @@ def test_trackio_says_the_same(folder, told):
         assert (run.name, run.started) == (described[key]["name"], described[key]["logs"][0]["timestamp"])
 
 
-def test_values_by_hand(folder):
+def test_two_runs_of_one_name_and_what_holds_no_numbers(folder):
     runs, problems = read_all(read, folder / "grid.db")
-    first, second = runs.values()
-    assert (first.name, second.name, first.config["seed"], second.config) == ("base", "base", 3, {"seed": 4})
-    found = points(first)
-    assert [found[5, name] for name in ("nan", "inf", "-inf")] == ["NaN", math.inf, -math.inf]
-    assert found[1, "loss"] == 9.0  # twice at step 1
-    assert [found[step, ODD] for step in range(5)] == [0, 1, 2, 3, 4]
-    assert [found[step, "ok"] for step in range(5)] == [1, 0, 1, 0, 1]
-    assert found[101, "__step"] == 7.0  # so trackio calls a metric `step`
-    assert {name for _, name in found}.isdisjoint({"cpu", "hist", "text", "nothing", "nested"})
+    assert [(run.name, run.config["seed"]) for run in runs.values()] == [("base", 3), ("base", 4)]
     assert problems == [f"{folder / 'grid.db'}: run base: no numbers, and so left out: hist, nested, text"]
-    assert first.config["optim"] == {"name": "adam"}
 
 
 def test_a_resumed_run_keeps_what_was_logged_last(folder):

@@ -1,7 +1,6 @@
 """Writes offline runs with the real wandb: `python wandb_runs.py OUT`. Those in ../written/wandb.tar.gz: 0.31.0.
 
-OUT/wandb holds the runs, OUT/expected.json what was logged and what `run.config` and `run.summary` said at the end;
-../written has decoded.jsonl as well, by wandb_decode.py.
+OUT/wandb holds the runs, OUT/expected.json what was logged and what `run.config` and `run.summary` said at the end.
 """
 
 import json

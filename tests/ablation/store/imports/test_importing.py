@@ -73,10 +73,10 @@ def test_the_default_shows_the_lineage_and_writes_nothing(capsys):
     assert "lr: 4 runs of 2 variants (4 new, 0 changed)" in out
     assert "learning_rate: 0.05 -> 0.2" in out
     assert "runs end at different steps: most at 4, fast seed 1 at 6" in out
-    assert "the metric that decides is not stated; pass --metric NAME" in out
+    assert "not stated: metric, direction, margin; pass --metric NAME" in out
     assert "nothing has been written: pass --yes" in out
     out = typed.output(capsys, "import", *HF, "--metric", "eval_loss", "--direction", "min")
-    assert "the margin is not stated; pass --margin M, a difference" in out
+    assert "not stated: margin; pass --margin M, a difference" in out
     assert list(Path().iterdir()) == []
 
 
@@ -375,7 +375,7 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
         (["trainer_state", WRITTEN / "verl", "--study", "s"], "holds no trainer_state.json"),
         (["database", WRITTEN / "verl/grpo/seed_0.jsonl", "--study", "s"], "seed_0.jsonl: is not a DuckDB database"),
         (["database", WRITTEN, "--study", "s"], "is not a file"),
-        ([*HF, "--yes"], "the metric that decides is not stated"),
+        ([*HF, "--yes"], "not stated: metric"),
         ([*HF, *EVAL[:4], "--yes"], "pass --margin M"),
         ([*HF, "--metric", "eval_los", *EVAL[2:], "--yes"], "no run has logged it; did you mean 'eval_loss'?"),
         ([*HF, "--items", "a/b/c", *EVAL[2:], "--yes"], "no run has such items"),
