@@ -8,16 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablation.readers.lm_eval import first_row
 from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, json_lines, read_beside, sample_sheets
+from ablation.readers.tabular import first_row
 
 FILES = ("*_samples.jsonl", "????????-????-????-????-????????????.jsonl")
 
 
 def recognises(path: Path) -> bool:
     """Whether the first row has keys that the schema requires."""
-    row = first_row(path) if path.suffix == ".jsonl" else None
-    return isinstance(row, dict) and {"schema_version", "evaluation_id", "sample_id", "evaluation"} <= row.keys()
+    return {"schema_version", "evaluation_id", "sample_id", "evaluation"} <= first_row(path).keys()
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:

@@ -32,10 +32,8 @@ def recognises(path: Path) -> bool:
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read one run: the statistic that `--metric` names, of the test split where there is one.
 
-    An instance without the statistic is refused: HELM leaves out NaN.
-
-    Raises:
-        ConfigError: no metric was named, or a file is damaged; and as `sample_sheets`.
+    An instance without the statistic is refused: HELM leaves out NaN. Raises ConfigError if no metric was named, and as
+    `sample_sheets`.
     """
     spec = read_beside(path.with_name("run_spec.json"), {})
     adapter = spec.get("adapter_spec", {})

@@ -36,8 +36,7 @@ def recognises(path: Path) -> bool:
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read one log: the scorer wanted (`--metric`), else the first.
 
-    Raises:
-        ConfigError: the log is damaged or its evaluation did not end; and as `sample_sheets`.
+    Raises ConfigError if the log is damaged or its evaluation did not end, and as `sample_sheets`.
     """
     header, _ = _open(path)
     task = str(header.get("eval", {}).get("task", path.stem))

@@ -51,7 +51,6 @@ _SETTINGS = (
 )
 _HASHES = ("doc_hash", "prompt_hash", "target_hash")
 _LONG = 100  # characters of a passage that several items may share
-_ROW_BYTES = 64 << 20
 
 
 class NotPerItem(ConfigError):
@@ -60,22 +59,7 @@ class NotPerItem(ConfigError):
 
 def recognises(path: Path) -> bool:
     """Whether the first row has the keys that lm-eval writes for each document."""
-    row = first_row(path) if path.suffix == ".jsonl" else None
-    return isinstance(row, dict) and {"doc_id", "filter", "arguments"} <= row.keys()
-
-
-@lru_cache(maxsize=4)
-def first_row(path: Path) -> Any:
-    """The first line that is not blank, as JSON; None where it is none."""
-    with path.open("rb") as handle:
-        for _ in range(1000):
-            line = handle.readline(_ROW_BYTES)
-            if line.strip() or not line:
-                break
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    return {"doc_id", "filter", "arguments"} <= tabular.first_row(path).keys()
 
 
 def task_of(path: Path) -> str:
@@ -91,7 +75,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         ConfigError: no such metric or filter, a value that is not a finite number, an item twice, or other rows than
             the results were computed from.
     """
-    row = first_row(path)
+    row = tabular.first_row(path)
     if "doc_hash" not in row:
         raise ConfigError(path, "doc_hash", None, "the samples have no hashes", "evaluate with lm-eval 0.4.3 or later")
     task, named = task_of(path), _NAME.fullmatch(path.name)

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablation.readers.lm_eval import first_row
 from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, json_lines, read_beside, sample_sheets
+from ablation.readers.tabular import first_row
 
 FILES = ("*_samples_*.jsonl",)
 _NAME = re.compile(r"(?P<date>.+?)_samples_(?P<task>.+)\.jsonl")
@@ -20,8 +20,7 @@ _OWN = ("doc_id", "doc_hash", "prompt_hash", "target_hash", "target", "filtered_
 
 def recognises(path: Path) -> bool:
     """Whether the first row has the keys that lmms-eval leaves of each document."""
-    row = first_row(path) if path.suffix == ".jsonl" else None
-    return isinstance(row, dict) and {"doc_id", "doc_hash", "input", "filtered_resps"} <= row.keys()
+    return {"doc_id", "doc_hash", "input", "filtered_resps"} <= first_row(path).keys()
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:

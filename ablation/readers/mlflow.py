@@ -71,8 +71,7 @@ _Points = Callable[[RawRun, Problem], Iterable[tuple[int, str, float]]]
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs of a database, of a folder `mlruns`, of one experiment or run in it, or of a folder with both.
 
-    Raises:
-        ConfigError: there is no MLflow store, or its database cannot be read.
+    Raises ConfigError if there is no MLflow store, or its database cannot be read.
     """
     try:
         files = sorted(path.glob("*.db")) if path.is_dir() else [path]

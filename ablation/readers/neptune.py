@@ -40,11 +40,7 @@ _REMEDY = "name the --data-path of neptune-exporter, or a project's folder in it
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the complete runs at or below a path. A part that cannot be read is a problem, and the rest is read.
-
-    Raises:
-        ConfigError: there is no such run.
-    """
+    """Yield the runs at or below a path; raise ConfigError if there is none. A part that is unreadable is a problem."""
     files = sorted(path.rglob("*_part_*.parquet")) if path.is_dir() else [path]
     runs: dict[str, dict[int, Path]] = {}
     for file in files:

@@ -41,12 +41,7 @@ _SCANS = {
 
 def recognises(path: Path) -> bool:
     """Whether the file is a table by its name; JSON lines must name an item in their first row."""
-    if path.suffix == ".jsonl":
-        from ablation.readers.lm_eval import first_row
-
-        row = first_row(path)
-        return isinstance(row, dict) and "item" in row
-    return path.suffix in _SCANS
+    return path.suffix in _SCANS and (path.suffix != ".jsonl" or "item" in tabular.first_row(path))
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:

@@ -9,7 +9,8 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -36,6 +37,21 @@ Row = tuple[int, dict[str, Any]]
 
 Refuse = Callable[[int, str, Any], None]
 """Called for a cell of the wrong type, with line, column and cell. If it returns, the cell is left out."""
+
+
+@lru_cache(maxsize=4)
+def first_row(path: Path) -> dict[str, Any]:
+    """Return the first line of a `.jsonl` that is not blank; {} where it is no JSON object, or for another suffix."""
+    if path.suffix != ".jsonl":
+        return {}
+    with path.open("rb") as handle:
+        lines = islice(iter(partial(handle.readline, _LONGEST), b""), 1000)
+        line = next((line for line in lines if line.strip()), b"")
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return row if isinstance(row, dict) else {}
 
 
 def file_at(path: Path, stem: str) -> Path:
@@ -185,8 +201,7 @@ def sql_digest(expression: str) -> str:
 def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str, Any]:
     """Run a query of one file, which it names as {file}; return its columns as numpy arrays.
 
-    Raises:
-        ConfigError: the file is not of the form that the query asks for.
+    Raises ConfigError if the file is not of the form that the query asks for.
     """
     # DuckDB takes these signs for patterns; a descriptor has none of them.
     with path.open("rb") as handle:
@@ -195,9 +210,9 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
         try:
             found = _connection().execute(sql.replace("{file}", sql_text(place)), parameters or []).fetchnumpy()
         except duckdb.OutOfMemoryException as error:
-            raise TrackerError(f"{path}: does not fit into {MEMORY} of memory ({_first(error)})") from None
+            raise TrackerError(f"{path}: does not fit into {MEMORY} of memory ({one_line(error, 300)})") from None
         except duckdb.Error as error:
-            said = _first(error).replace(place, path.name)
+            said = one_line(str(error).split("\n")[0], 300).replace(place, path.name)
             raise ConfigError(
                 path, "", None, f"cannot be read ({said})", "is the file whole, and of this format?"
             ) from None
@@ -215,7 +230,3 @@ def _plain(values: Any) -> Any:
     if not np.ma.is_masked(values):
         return values.data
     return np.where(np.ma.getmaskarray(values), np.nan, values.data.astype(float))
-
-
-def _first(error: Exception) -> str:
-    return " ".join(str(error).split("\n")[0].split())[:300]

@@ -23,10 +23,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
     A step that was logged twice, after a resume say, keeps the value that was logged last. trackio does not record
     whether a run has ended, so every run is `finished`. A resumed run has the configuration of its last start: trackio
-    replaces it.
-
-    Raises:
-        ConfigError: there is no trackio file.
+    replaces it. Raises ConfigError if there is no trackio file.
     """
     found = False
     for file in sorted(path.glob("*.db")) if path.is_dir() else [path]:

@@ -45,11 +45,7 @@ class Head:
 
 
 def read_head(file: Path) -> Head:
-    """Return the head in the file's first records; if they are damaged, from its name.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the head in the file's first records; if they are damaged, from its name. Raises OSError."""
     for record in islice(read_records(file, lambda _: None), 100):
         with suppress(ValueError):
             run = parse(record).run
@@ -247,8 +243,7 @@ def _loaded(content: Any) -> Any:
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs of a `.wandb` file, of all such files in a folder, or of a CSV, by the time of their start.
 
-    Raises:
-        ConfigError: there is no W&B file.
+    Raises ConfigError if there is no W&B file.
     """
     try:
         if path.is_dir():

@@ -39,12 +39,7 @@ _REMEDY = "export a run's history, a chart over Step, or runs with columns name,
 
 
 def read_csv(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of an exported CSV.
-
-    Raises:
-        ConfigError: it is not one of the kinds above.
-        OSError: it cannot be read.
-    """
+    """Yield the runs of an exported CSV. Raises ConfigError if it is none of the kinds above, OSError if unreadable."""
     with regular(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
         try:
             header = next(csv.reader(file), [])
