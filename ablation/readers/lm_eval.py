@@ -245,10 +245,7 @@ def _items(path: Path, keys: Any, ids: Any) -> tuple[pd.Index, Any, int, dict[st
 @lru_cache(maxsize=64)
 def _results(folder: Path, date: str) -> dict[str, Any]:
     """The results that lm-eval wrote at the same moment; empty if they are not next to the samples."""
-    found = folder / f"results_{date}.json"
-    if not found.is_file():
-        found = next((p for p in sorted(folder.iterdir()) if p.name.endswith(f"_{date}.json")), found)
-    results = read_beside(found, {})
+    results = read_beside(folder / f"results_{date}.json", {})
     return results if isinstance(results, dict) else {}
 
 

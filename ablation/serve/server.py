@@ -1,7 +1,7 @@
 """A small HTTP server on 127.0.0.1: the page, the running stages as HTML and as JSON, and nothing else.
 
-Only GET and HEAD of four fixed paths are answered. A request whose `Host` is not this machine's own name is refused:
-another site whose name resolves to this machine must not read the results.
+Only GET and HEAD of four fixed paths are answered; the base class refuses other methods. A request whose `Host` is not
+this machine's own name is refused: another site whose name resolves to this machine must not read the results.
 """
 
 import gzip
@@ -84,19 +84,11 @@ class Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
-    def refuse(self) -> None:
-        """Answer any method that could change something."""
-        headers = {"Allow": "GET, HEAD", "Connection": "close"}  # its body is not read
-        self._send(HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, "nothing can be sent here\n", headers)
-
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = refuse
-
     def _page(self) -> None:
         page = self.server.painter.page
         text = f"{page.before}{self._section(self.server.watcher.now())}{page.after}"
-        self._send(
-            HTTPStatus.OK, _HTML, text, {"Content-Security-Policy": "frame-ancestors 'none'"}
-        )  # more in its head
+        policy = {"Content-Security-Policy": "frame-ancestors 'none'"}  # more in its head
+        self._send(HTTPStatus.OK, _HTML, text, policy)
 
     def _now(self) -> None:
         text = self._section(self.server.watcher.now())

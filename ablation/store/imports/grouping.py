@@ -143,12 +143,8 @@ def _declared(run: Record, variants: Mapping[str, NamedVariant], where: str) -> 
 
 
 def _by_rule(run: Record, rule: str, where: str) -> str:
-    if rule == "name":
-        found: Any = _stem(run, _seed(run, None, where))
-    elif rule.startswith("name:"):
-        found = _group_in_name(run, rule, where)
-    else:
-        found = dotted.get(run.config, rule, None)
+    by_name = rule.startswith("name:")
+    found: Any = _group_in_name(run, rule, where) if by_name else dotted.get(run.config, rule, None)
     if found is None or not str(found):
         shown = f"run {run.name} ({run.source})"
         raise ConfigError(where, "--map variant", rule, f"{shown} has nothing there", "name another key, or name:REGEX")

@@ -52,42 +52,35 @@ def endless(path):
     os.truncate(path, 1 << 40)
 
 
-def status(**changes):
-    def change(path):
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-    change.__name__ = f"status_{'_'.join(changes)}"
-    return change
+def harm(change):
+    """Return a function of the change's settings, which returns what does it to a file."""
+    return lambda *words, **settings: lambda path: change(path, *words, **settings)
 
 
-def text(content):
-    def write(path):
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-
-    write.__name__ = f"text_{str(content)[:12]}"
-    return write
+@harm
+def status(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def frame(**columns):
-    def change(path):
-        rows = pd.read_parquet(path)
-        for name, values in columns.items():
-            rows[name] = [*values, *rows[name][len(values) :]]
-        rows.to_parquet(path, index=False)
-
-    change.__name__ = f"frame_{'_'.join(columns)}"
-    return change
+@harm
+def text(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def clusters(*names):
-    def change(path):
-        rows = pd.read_parquet(path)
-        number = rows["item"].map({item: i for i, item in enumerate(rows["item"].unique())})
-        rows["cluster"] = [names[i % len(names)] for i in number] if len(names) < len(rows) else list(names)
-        rows.to_parquet(path, index=False)
+@harm
+def frame(path, **columns):
+    rows = pd.read_parquet(path)
+    for name, values in columns.items():
+        rows[name] = [*values, *rows[name][len(values) :]]
+    rows.to_parquet(path, index=False)
 
-    change.__name__ = f"clusters_{names[:2]}"
-    return change
+
+@harm
+def clusters(path, *names):
+    rows = pd.read_parquet(path)
+    number = rows["item"].map({item: i for i, item in enumerate(rows["item"].unique())})
+    rows["cluster"] = [names[i % len(names)] for i in number] if len(names) < len(rows) else list(names)
+    rows.to_parquet(path, index=False)
 
 
 def truncated(path):
@@ -164,8 +157,8 @@ def test_faults_of_stages_cost_these_stages_alone(tmp_path):
     results = tmp_path / "results"
     plan = simulate(results, [Study(variants=len(FAULTS), seeds=2, steps=2, items={"a": 5})])
     attacked = [stage_dir(plan, "toy", f"v{number}", 0, "evaluate") for number in range(len(FAULTS))]
-    for folder_, (name, harm) in zip(attacked, FAULTS, strict=True):
-        harm(folder_ / name)
+    for place, (name, fault) in zip(attacked, FAULTS, strict=True):
+        fault(place / name)
     with time_limit(60):
         assert main(["collect", "--results", str(results)]) == 0
     with Store(results / DATABASE) as store:
@@ -173,10 +166,10 @@ def test_faults_of_stages_cost_these_stages_alone(tmp_path):
         left = store.sql("SELECT DISTINCT key FROM metrics UNION SELECT key FROM items UNION SELECT key FROM weights")
     found = {key: (state, reason) for key, state, reason in stages.itertuples(index=False)}
     wrong = {}
-    for folder_, (name, harm) in zip(attacked, FAULTS, strict=True):
-        state, reason = found.pop(folder_.name)
+    for number, (name, _) in enumerate(FAULTS):
+        state, reason = found.pop(attacked[number].name)
         if state != "corrupt" or not reason.startswith(f"{name}: ") or not reason.isprintable() or len(reason) > 500:
-            wrong[f"{name} {harm.__name__}"] = (state, reason)
+            wrong[number, name] = state, reason
     assert wrong == {}
     assert {state for state, _ in found.values()} == {"ok"}
     assert not {path.name for path in attacked} & set(left["key"])

@@ -90,7 +90,7 @@ def test_runs_of_two_imports_that_were_asked_otherwise_are_no_pairs(tmp_path, mo
     for variant in ("base", "same", "other"):
         rows = [f"q{i},{i % 2},{'Think: ' * (variant == 'other')}question {i}" for i in range(9)]
         (tmp_path / f"{variant}.csv").write_text("\n".join(["item,value,prompt", *rows]))
-    words = ["--study", "s", "--map", "variant=name", "--map", "seed=number"]
+    words = ["--study", "s", "--map", "variant=name:(.+)", "--map", "seed=number"]
     words += ["--items", "evaluation/all/value", *DECIDED]
     assert main(["import", "evaluation", "base.csv", *words]) == 0
     assert main(["import", "evaluation", "same.csv", *words]) == 0
