@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ablation.config.dotted import nested
 from ablation.contract.status import TO_COME
 
 METRICS_DTYPES = {"step": "int64", "name": "str", "value": "float64"}
@@ -214,24 +215,12 @@ def _variants(study: Study) -> list[dict[str, Any]]:
                 "why": f"why {variant}",
                 "file": f"{study.name}/{variant}.yaml",
                 "gpu": None,
-                "resolved": MODEL | _nested(flat),
+                "resolved": MODEL | nested(flat),
                 "factors": sorted({change["factor"] for change in edge}),
                 "changes": edge,
             }
         )
     return variants
-
-
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """{a: {b: 1}} of {a.b: 1}."""
-    nested: dict[str, Any] = {}
-    for key, value in flat.items():
-        *above, last = key.split(".")
-        place = nested
-        for part in above:
-            place = place.setdefault(part, {})
-        place[last] = value
-    return nested
 
 
 def _stage(
