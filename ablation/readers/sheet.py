@@ -7,7 +7,6 @@ A reader is a module with two functions, and FILES, the patterns by which it is 
 """
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import listed, read_json
 from ablation.readers.run import ITEM_ROWS
+from ablation.readers.tabular import rows_of
 
 Array = NDArray[np.float64]
 Digests = NDArray[np.uint64]
@@ -116,10 +116,8 @@ def check_values(
     if len(bad):
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
         problem = f"item {short(items[bad[0]])}{more} has no finite value"
-        mend = (
-            "repair the evaluation; no item may be dropped" if raw is None else "no item may be dropped: evaluate again"
-        )
-        raise ConfigError(path, metric, float(values[bad[0]]) if raw is None else raw(bad[0]), problem, mend)
+        said = float(values[bad[0]]) if raw is None else raw(bad[0])
+        raise ConfigError(path, metric, said, problem, "no item may be dropped: evaluate again")
 
 
 def short(item: str) -> str:
@@ -228,15 +226,12 @@ def _texts_of(read: Callable[[], Iterator[Sample]], subset: str, items: Sequence
 
 def json_lines(path: Path, sample_of: Callable[[dict[str, Any]], Sample]) -> Iterator[Sample]:
     """Yield the samples of a file of JSON lines. Raises ConfigError for a damaged line."""
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    sample = sample_of(json.loads(line))
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    problem = f"line {number} is damaged ({error!r})"
-                    raise ConfigError(path, "", None, problem, "copy the file again") from None
-                yield sample
+    for number, row in rows_of(path):
+        try:
+            yield sample_of(row)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            problem = f"line {number} is damaged ({error!r})"
+            raise ConfigError(path, "", None, problem, "copy the file again") from None
 
 
 def read_beside(path: Path, otherwise: Any) -> Any:

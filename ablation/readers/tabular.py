@@ -122,7 +122,7 @@ def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[
     with regular(file).open(encoding="utf-8-sig", errors="replace" if torn else "strict", newline="") as text:
         reader = csv.reader(iter(partial(text.readline, _LONGEST), ""), strict=torn is None)
         head = next(reader, [])
-        if torn is None and (twice := {name for name in head if head.count(name) > 1}):
+        if twice := {name for name in head if name and head.count(name) > 1}:
             raise ConfigError(file, "line 1", min(twice), "names two columns", "give each a name of its own")
         for cells in reader:
             if len(cells) == len(head):

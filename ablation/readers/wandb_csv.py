@@ -45,9 +45,6 @@ def read_csv(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             header = next(csv.reader(file), [])
         except csv.Error as error:
             raise ConfigError(path, "", None, f"is not a CSV: {error}", _REMEDY) from None
-    twice = sorted({name for name in header if name and header.count(name) > 1})
-    if twice:
-        raise ConfigError(path, twice[0], None, "is the name of two columns", "rename one of them")
     rows = _rows(path, problem)
     if "_step" in header:
         metrics = [name for name in header if name and name not in OWN and not name.startswith("Unnamed: ")]

@@ -98,12 +98,6 @@ def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
     except (ValueError, OSError) as error:
         problem, remedy = f"not JSON ({error})", "restore it; or delete it, and say in the report that it was lost"
         raise ConfigError(path, "", None, problem, remedy) from None
-    histories = content.values() if isinstance(content, dict) else [None]
-    if not all(isinstance(history, list) and all(map(_is_entry, history)) for history in histories):
+    if not isinstance(content, dict):
         raise ConfigError(path, "", None, "expected {study: [analysis plans]}", "restore it or delete it")
     return content
-
-
-def _is_entry(entry: Any) -> bool:
-    kinds = {"digest": str, "analysis": dict, "since": str}
-    return isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in kinds.items())

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import duckdb
 
@@ -110,11 +110,7 @@ def export_tables(database: Path, folder: Path) -> list[Path]:
     return [*files, folder / "views.sql"]
 
 
-Name = TypeVar("Name")
-Value = TypeVar("Value")
-
-
-def _named(entries: Mapping[Name, Value], name: Name, file: Path, where: str) -> Value:
+def _named(entries: Mapping[Any, Any], name: Any, file: Path, where: str) -> Any:
     if name in entries:
         return entries[name]
     raise ConfigError(file, where, name, "is not in the plan", suggest(str(name), entries))

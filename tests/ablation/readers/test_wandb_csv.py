@@ -105,7 +105,7 @@ def test_the_table_of_the_page_does_not_say_what_is_configuration(tmp_path):
     [
         ("", "is not a CSV that W&B exports"),
         ("a,b\n1,2\n", "is not a CSV that W&B exports"),
-        ("_step,loss,loss\n1,2,3\n", "loss: is the name of two columns"),
+        ("_step,loss,loss\n1,2,3\n", "line 1 .*: names two columns"),
         ("config,summary\n{},{}\n", "has no column name or id"),
         ("\x00\x01\x02", "is not a CSV"),
     ],
