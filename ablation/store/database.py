@@ -213,12 +213,6 @@ class Store:
             ORDER BY variant, metric, ends.step"""
         return self.sql(query, [study, list(metrics), points])
 
-    def items(self, study: str, *, protocol: str, name: str) -> pd.DataFrame:
-        """variant, seed, subset, item, value of the last stage of ok runs."""
-        query = """SELECT variant, seed, subset, item, value FROM finals JOIN items USING (key)
-                   WHERE study = ? AND protocol = ? AND name = ? ORDER BY variant, seed, subset, item"""
-        return self.sql(query, [study, protocol, name])
-
     def item_counts(self, study: str) -> pd.DataFrame:
         """subset, items: distinct evaluation items behind the results, without metrics that serve as items."""
         query = """SELECT subset, count(DISTINCT item) AS items FROM finals JOIN items USING (key)
@@ -229,15 +223,9 @@ class Store:
         """variant, col, value, source: numbers that others reported."""
         return self.sql("SELECT variant, col, value, source FROM published WHERE study = ? ORDER BY rowid", [study])
 
-    def stages(self, study: str | None = None) -> pd.DataFrame:
-        """All stages (of one study, with the assets that it uses where `study` is given)."""
-        columns = (
-            "key, study, stage, seed, label, state, reason, started, ended, wall_s, attempt, device, devices, dir,"
-            " inputs, device_hours"
-        )
-        if study is None:
-            return self.sql(f"SELECT {columns} FROM stages ORDER BY rowid")
-        return self.sql(f"SELECT {columns} FROM stages WHERE study = ? ORDER BY rowid", [study])
+    def stages(self) -> pd.DataFrame:
+        """All stages, in the plan's order: the columns of the table."""
+        return self.sql("SELECT * FROM stages ORDER BY rowid")
 
     def health(self, study: str) -> pd.DataFrame:
         """variant, seed, stage, rule, metric, severity, first_step, last_step, value, diagnosis, remedy."""

@@ -155,7 +155,7 @@ def test_distributions_show_quantiles_and_shares_of_each_subset(store, drawn):
     (panel,) = drawn["spread"]
     subsets = sorted(store.study("s").analysis.subsets)
     assert len(panel.patches) == 2 * len(subsets)
-    items = store.items("s", protocol="edited", name="hit")
+    items = store.sql("FROM finals JOIN items USING (key) WHERE protocol = 'edited' AND name = 'hit'")
     chosen = items[(items["variant"] == "v1") & (items["subset"] == subsets[0])]["value"]
     box = panel.patches[0]
     assert (box.get_x(), box.get_x() + box.get_width()) == pytest.approx(tuple(chosen.quantile([0.25, 0.75])))
