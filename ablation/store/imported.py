@@ -9,15 +9,8 @@ from typing import Any
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import one_line
 from ablation.contract.status import StageState
-from ablation.store.imports.stored import (
-    OUTCOME,
-    ImportedStudy,
-    PlacedRun,
-    read_record,
-    read_study,
-    studies,
-    unequal_ends,
-)
+from ablation.store.imports import stored
+from ablation.store.imports.stored import OUTCOME, ImportedStudy, PlacedRun
 
 IMPORTED = "imported"
 _REASONS = {
@@ -39,9 +32,9 @@ class Imports:
 def load_imports(results: Path, planned: Sequence[str]) -> Imports:
     """Read what was imported; a study that cannot be read is named and left out, and costs no other."""
     found = Imports()
-    for folder in studies(results):
+    for folder in stored.studies(results):
         try:
-            study = read_study(folder)
+            study = stored.read_study(folder)
         except ConfigError as error:
             found.problems.append(str(error))
             continue
@@ -60,7 +53,7 @@ def _keys(run: PlacedRun) -> tuple[str, str]:
 
 def _states(folder: Path, run: PlacedRun) -> tuple[StageState, StageState]:
     try:
-        read_record(folder / run.key)
+        stored.read_record(folder / run.key)
     except TrackerError as error:
         broken = StageState("corrupt", one_line(f"{error}; import it again", 500))
         return broken, broken
@@ -73,7 +66,7 @@ def _states(folder: Path, run: PlacedRun) -> tuple[StageState, StageState]:
 def note(study: ImportedStudy) -> str:
     """Return a note for readers on a study whose runs other programs made."""
     formats = ", ".join(sorted({run.format for run in study.runs}))
-    ends = "".join(f" {line[:1].upper()}{line[1:]}." for line in unequal_ends(study.runs))
+    ends = "".join(f" {line[:1].upper()}{line[1:]}." for line in stored.unequal_ends(study.runs))
     return (
         f"Imported runs ({formats}): they have no code fingerprint. That nothing else changed is known only from their "
         f"logs, and the analysis plan was written when there were results.{ends}"

@@ -29,15 +29,7 @@ from ablation.readers.run import EVALUATION, ImportedRun, Reader, metric_table
 from ablation.store.imports import stored
 from ablation.store.imports.definition import KnownRun, describe_study, known_run, plan_analysis
 from ablation.store.imports.lineage import derive
-from ablation.store.imports.stored import (
-    ImportedStudy,
-    PlacedRun,
-    Record,
-    merged_items,
-    merged_metrics,
-    sorted_items,
-    twice,
-)
+from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
 from ablation.store.imports.study_file import ImportFile
 
 _Run = tuple[Record, pa.Table, pa.Table | None]  # with its metrics and items
@@ -164,7 +156,7 @@ def _take_in(
         was = found.get(record.identity)
         if was is not None:
             before, evaluated = stored.read_rows(folder / was.key)
-            metrics, items = merged_metrics(before, metrics), merged_items(evaluated, items)
+            metrics, items = stored.merged_metrics(before, metrics), stored.merged_items(evaluated, items)
         record = record.model_copy(update={"last_step": pc.max(metrics["step"]).as_py()})
         key = stored.key_of_run(record, metrics, items)
         if request.write:
@@ -246,7 +238,7 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
         metrics = metric_table((step, renamed.get(name, name), value) for step, name, value in rows if name not in odd)
     if metrics.num_rows == 0 and run.items is None:
         problems.append(f"{run.source}: {run.name} has logged nothing")
-    items = None if run.items is None or run.items.num_rows == 0 else sorted_items(run.items)
+    items = None if run.items is None or run.items.num_rows == 0 else stored.sorted_items(run.items)
     if items is not None:
         _check_items(run, items)
     source = run.source.resolve()
@@ -267,7 +259,7 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
 
 def _check_items(run: ImportedRun, items: pa.Table) -> None:
     place = f"{run.source}: {run.name}"
-    if (problem := twice(items)) is not None:
+    if (problem := stored.twice(items)) is not None:
         raise ConfigError(place, "items", None, problem, "an item has one value: remove the others")
     bad = items.filter(pc.invert(pc.fill_null(pc.is_finite(items["value"]), False)))
     for row in bad.slice(0, 1).to_pylist():
