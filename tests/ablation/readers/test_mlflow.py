@@ -27,10 +27,6 @@ def expected_points(history):
     return found
 
 
-def by_name(runs):
-    return {run.name: run for run in runs.values()}
-
-
 @pytest.mark.parametrize("store", STORES)
 def test_the_client_says_the_same(folder, told, store):
     runs, _ = read_all(read, folder / store)
@@ -46,8 +42,12 @@ def test_the_client_says_the_same(folder, told, store):
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_parameters_tags_and_states(folder, store):
-    runs = by_name(read_all(read, folder / store)[0])
+def test_parameters_tags_states_and_deleted_runs(folder, store):
+    found, [line] = read_all(read, folder / store)
+    assert line.startswith(f"{folder / store}: 2 runs that were deleted are left out: ")
+    assert "deleted (" in line
+    assert "of a deleted experiment (" in line
+    runs = {run.name: run for run in found.values()}
     assert runs["sweep"].config == {
         "lr": 0.001,
         "optim.name": "adam",
@@ -63,15 +63,6 @@ def test_parameters_tags_and_states(folder, store):
         "sweep / child": "failed",
         "sweep / child / grandchild": "running",
     }
-
-
-@pytest.mark.parametrize("store", STORES)
-def test_deleted_runs_are_left_out_and_named(folder, store):
-    _, problems = read_all(read, folder / store)
-    [line] = problems
-    assert line.startswith(f"{folder / store}: 2 runs that were deleted are left out: ")
-    assert "deleted (" in line
-    assert "of a deleted experiment (" in line
 
 
 def test_a_run_that_only_holds_others_is_left_out_and_named(folder):
