@@ -15,13 +15,15 @@ from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, read_
 
 FILES = ("per_instance_stats.json",)
 _OF_THE_MODEL = ("model", "model_deployment")
-_ROWS = f"""(SELECT instance_id, train_trial_index, stats FROM read_json({{file}}, format = 'array',
-    maximum_object_size = {tabular.LARGEST_ROW}, columns = {{'instance_id': 'VARCHAR', 'perturbation': 'JSON',
-    'train_trial_index': 'BIGINT', 'stats': 'STRUCT("name" STRUCT("name" VARCHAR, split VARCHAR, perturbation JSON),
-    mean DOUBLE)[]'}}) WHERE perturbation IS NULL)"""
-_NAMES = f"SELECT DISTINCT stat.name.name AS name FROM (SELECT unnest(stats) AS stat FROM {_ROWS}) ORDER BY 1"
-_VALUES = f"""SELECT instance_id, train_trial_index AS trial, coalesce(stats[1].name.split, '') AS split,
-    [s.mean for s in stats if s.name.name = ? AND s.name.perturbation IS NULL][1] AS value FROM {_ROWS}"""
+_STATS = f"""(SELECT instance_id, train_trial_index AS trial, row_number() OVER () AS row, unnest(stats) AS stat
+    FROM read_json({{file}}, format = 'array', maximum_object_size = {tabular.LARGEST_ROW}, columns = {{
+        'instance_id': 'VARCHAR', 'perturbation': 'JSON', 'train_trial_index': 'BIGINT', 'stats': 'STRUCT("name" STRUCT(
+        "name" VARCHAR, split VARCHAR, perturbation JSON), mean DOUBLE)[]'}}) WHERE perturbation IS NULL)"""
+_NAMES = f"SELECT DISTINCT stat.name.name AS name FROM {_STATS} ORDER BY 1"
+_VALUES = f"""SELECT instance_id, trial, split, unnest(coalesce(means, [NULL])) AS value FROM (
+    SELECT instance_id, trial, coalesce(stat.name.split, '') AS split, min(row) AS row,
+        list(stat.mean) FILTER (stat.name.name = ? AND stat.name.perturbation IS NULL) AS means
+    FROM {_STATS} GROUP BY ALL) ORDER BY row"""
 
 
 def recognises(path: Path) -> bool:
