@@ -100,15 +100,10 @@ def _check(path: Path, value: str, rows: dict[str, Any], optional: Sequence[str]
         raise ConfigError(path, "item", None, f"row {lacking[0] + 1} has none", "name every item")
     check_values(path, value, rows["item"], rows["value"], rows["raw"].__getitem__)
     for column in optional:
-        wrong = [place for place, text in enumerate(rows[column]) if text is None]
-        if column == "seed":
-            wrong = wrong or [
-                place for place, text in enumerate(rows[column]) if not text.strip().lstrip("-").isdigit()
-            ]
-        if wrong:
-            shown = rows[column][wrong[0]]
-            remedy = "fill the column, or leave it out" if shown is None else "write whole numbers"
-            raise ConfigError(path, column, shown, f"row {wrong[0] + 1} has no {column}", remedy)
+        for number, text in enumerate(rows[column], 1):
+            if text is None or (column == "seed" and not text.strip().lstrip("-").isdigit()):
+                remedy = "fill the column, or leave it out" if text is None else "write whole numbers"
+                raise ConfigError(path, column, text, f"row {number} has no {column}", remedy)
 
 
 def _sheet(

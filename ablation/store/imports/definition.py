@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ablation.config.names import suggest
-from ablation.config.study_schema import Analysis, ColumnDefinition, CurveDefinition, TableDefinition
+from ablation.config.study_schema import Analysis, CurveDefinition, TableDefinition
 from ablation.contract.errors import ConfigError
 from ablation.contract.rows import LOGGED
 from ablation.plan.keys import key_of
@@ -91,10 +91,8 @@ def describe_study(
     """Return the definition: what study.yaml says, else what the source says, else what the runs logged."""
     formats = ", ".join(sorted({run.record.format for run in runs}))
     primary = _primary(analysis)
-    columns = [ColumnDefinition(metric=metric, label=metric.removesuffix("/value")) for metric in primary]
-    table = written.table or TableDefinition.model_validate(
-        definition.get("table") or {"columns": [c.model_dump() for c in columns]}
-    )
+    columns = [{"metric": metric, "label": metric.removesuffix("/value")} for metric in primary]
+    table = written.table or TableDefinition.model_validate(definition.get("table") or {"columns": columns})
     curves = written.curves
     if curves is None:
         told = [CurveDefinition.model_validate(curve) for curve in definition.get("curves", [])]
