@@ -19,9 +19,9 @@ from ablation.contract.reading import aligned, one_line
 from ablation.judge.compare.comparison import Compared, Comparison, Flip
 from ablation.judge.verdicts import EDGE_COLUMNS
 from ablation.readers.sheet import short
+from ablation.store.analysis_history import StoredStudy
 from ablation.store.database import Store
 from ablation.store.samples import Run, Samples
-from ablation.store.stored_study import StoredStudy
 
 _FEWEST_DECIMALS = 4
 

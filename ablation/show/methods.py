@@ -14,9 +14,8 @@ from ablation.contract.rows import LOGGED
 from ablation.judge.significance import seeds_for
 from ablation.show.tables import means_over
 from ablation.show.text import describe_value, plural
-from ablation.store.analysis_history import seeds_added
+from ablation.store.analysis_history import StoredStudy, seeds_added
 from ablation.store.database import ENDED_WELL, Store
-from ablation.store.stored_study import StoredStudy
 
 REFERENCES = {
     "smyth": "Smyth, G. K. (2004). Linear models and empirical Bayes methods for assessing differential expression in "

@@ -12,9 +12,9 @@ from ablation.config.study_schema import ReferenceDefinition
 from ablation.contract.status import FAILED, TO_COME
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.text import lineage
+from ablation.store.analysis_history import StoredStudy
 from ablation.store.database import ENDED_WELL, Store
 from ablation.store.health_events import OF_EVERY_STAGE
-from ablation.store.stored_study import StoredStudy
 from ablation.store.unlogged import find_unlogged
 
 

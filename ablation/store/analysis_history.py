@@ -27,6 +27,16 @@ from ablation.plan.plan_file import StudyRecord
 FILE = "analysis_history.json"
 
 
+class StoredStudy(StudyRecord):
+    """A study in the database, with its analysis plans since results existed, the current one last.
+
+    `imported`: a note for readers on a study whose runs other programs made; empty for a study of the plan.
+    """
+
+    analysis_history: list[dict[str, Any]]
+    imported: str = ""
+
+
 def record_analysis(
     results: Path,
     study: StudyRecord,

@@ -23,13 +23,12 @@ from ablation.contract.status import COLLECTED_FILES, STATUS, TO_COME, StageStat
 from ablation.plan.collected import PLAN_FILE, note_collected, sources_of
 from ablation.plan.plan_file import PlanFile, PlannedVariant, digest_of_plan, read_plan
 from ablation.store import analysis_history
-from ablation.store.analysis_history import record_analysis
+from ablation.store.analysis_history import StoredStudy, record_analysis
 from ablation.store.database import SCHEMA, SCHEMA_VERSION, Store, is_whole
 from ablation.store.health_events import find_events
 from ablation.store.imported import IMPORTED, Imports, load_imports, note, run_stage_rows, stage_rows
 from ablation.store.imports.stored import studies as imported_studies
 from ablation.store.shards import TABLES, insert, load_stages, load_unfinished
-from ablation.store.stored_study import StoredStudy
 
 _STATE = ("state", "reason", "started", "ended", "wall_s", "attempt", "device", "devices")
 _DISK_FAULTS = (duckdb.IOException, duckdb.FatalException, duckdb.TransactionException, duckdb.OutOfMemoryException)

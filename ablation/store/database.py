@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second
     import pyarrow as pa
 
     from ablation.plan.plan_file import PlannedVariant
-    from ablation.store.stored_study import StoredStudy
+    from ablation.store.analysis_history import StoredStudy
 
 __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
@@ -165,7 +165,7 @@ class Store:
 
     def study(self, study: str) -> StoredStudy:
         """Return what the plan says of a study, and the history of its analysis plan."""
-        from ablation.store.stored_study import StoredStudy  # late: a query needs no pydantic
+        from ablation.store.analysis_history import StoredStudy  # late: a query needs no pydantic
 
         rows = self.rows("SELECT definition FROM studies WHERE study = ?", [study])[1]
         if not rows:

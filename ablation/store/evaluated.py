@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.run import ITEM_ROWS
+from ablation.store.analysis_history import StoredStudy
 from ablation.store.collect import write_study
 from ablation.store.database import SCHEMA, SCHEMA_VERSION
 from ablation.store.shards import insert, insert_table
-from ablation.store.stored_study import StoredStudy
 
 STAGE = "evaluate"
 SCALE = "as evaluated"  # runs made elsewhere: the page says so

@@ -29,9 +29,9 @@ from ablation.show.page.published import DotPlot, dot_plots
 from ablation.show.page.samples import Quoted, page_samples
 from ablation.show.tables import build_table, means_over
 from ablation.show.text import clean_records, day, describe_change, is_number, plural
+from ablation.store.analysis_history import StoredStudy
 from ablation.store.database import ENDED_WELL, Store
 from ablation.store.samples import study_samples
-from ablation.store.stored_study import StoredStudy
 
 SEVERITIES = {"abort": 0, "warn": 1, "note": 2}
 EFFECTS = ("effect", "low", "high", "p", "p_adjusted", "seeds", "items")
