@@ -11,9 +11,8 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from ablation.serve.now import Now, Watcher
+from ablation.serve.now import Watcher
 from ablation.show.page.inline import Live, asset, content_policy, environment
 
 HERE = Path(__file__).parent
@@ -24,16 +23,6 @@ MARKER = "<!-- what runs now -->"  # no text of a configuration or a log can hol
 def live_parts(seconds: float) -> Live:
     """Return what makes a page a served one; without scripts it reloads every `seconds`."""
     return Live(asset("live.js", HERE / "assets"), MARKER, max(2, round(seconds)))
-
-
-def show_now(now: Now, version: str, *, drawn: str, problem: str, drawing: bool) -> str:
-    """Return the section on top of the page as HTML.
-
-    version: of the page that is drawn, empty before the first. drawn: its time, as text. problem: why the last drawing
-    failed, or nothing. drawing: whether one is in progress.
-    """
-    words: dict[str, Any] = {"version": version, "drawn": drawn, "problem": problem, "drawing": drawing}
-    return TEMPLATES.get_template("now.html.j2").render(now=now, **words)
 
 
 def show_waiting(seconds: float) -> str:
@@ -93,6 +82,16 @@ class Painter:
     def asked(self) -> None:
         """Note that somebody looks."""
         self._asked = time.monotonic()
+
+    def section(self) -> str:
+        """Return the section on top of the page as HTML: what runs now, and whether the page is up to date."""
+        page = {
+            "version": self.page.version,
+            "drawn": self.page.drawn,
+            "problem": self.problem,
+            "drawing": self.drawing,
+        }
+        return TEMPLATES.get_template("now.html.j2").render(now=self._watcher.now(), **page)
 
     def _run(self) -> None:
         while not self._ended.is_set():

@@ -15,8 +15,8 @@ from typing import Any
 
 from ablation.contract.errors import TrackerError
 from ablation.contract.reading import json_text
-from ablation.serve.now import Now, Watcher
-from ablation.serve.painter import Painter, show_now
+from ablation.serve.now import Watcher
+from ablation.serve.painter import Painter
 
 ADDRESS = "127.0.0.1"
 NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -85,25 +85,19 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _page(self) -> None:
-        page = self.server.painter.page
-        text = f"{page.before}{self._section(self.server.watcher.now())}{page.after}"
+        painter = self.server.painter
         policy = {"Content-Security-Policy": "frame-ancestors 'none'"}  # more in its head
-        self._send(HTTPStatus.OK, _HTML, text, policy)
+        self._send(HTTPStatus.OK, _HTML, f"{painter.page.before}{painter.section()}{painter.page.after}", policy)
 
     def _now(self) -> None:
-        text = self._section(self.server.watcher.now())
-        self._send(HTTPStatus.OK, _HTML, text, {"Content-Security-Policy": _NOTHING_RUNS})
+        section = self.server.painter.section()
+        self._send(HTTPStatus.OK, _HTML, section, {"Content-Security-Policy": _NOTHING_RUNS})
 
     def _status(self) -> None:
         painter, now = self.server.painter, self.server.watcher.now()
         page = {"version": painter.page.version, "drawn": painter.page.drawn, "problem": painter.problem}
         text = json_text({**asdict(now), "page": page}) + "\n"
         self._send(HTTPStatus.OK, _JSON, text, {"Content-Security-Policy": _NOTHING_RUNS})
-
-    def _section(self, now: Now) -> str:
-        painter = self.server.painter
-        page = painter.page
-        return show_now(now, page.version, drawn=page.drawn, problem=painter.problem, drawing=painter.drawing)
 
     def _send(self, status: HTTPStatus, kind: str | None, text: str, headers: dict[str, str] | None = None) -> None:
         body = text.encode("utf-8", errors="replace")
