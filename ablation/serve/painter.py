@@ -85,13 +85,9 @@ class Painter:
 
     def section(self) -> str:
         """Return the section on top of the page as HTML: what runs now, and whether the page is up to date."""
-        page = {
-            "version": self.page.version,
-            "drawn": self.page.drawn,
-            "problem": self.problem,
-            "drawing": self.drawing,
-        }
-        return TEMPLATES.get_template("now.html.j2").render(now=self._watcher.now(), **page)
+        page = self.page
+        said = {"version": page.version, "drawn": page.drawn, "problem": self.problem, "drawing": self.drawing}
+        return TEMPLATES.get_template("now.html.j2").render(now=self._watcher.now(), **said)
 
     def _run(self) -> None:
         while not self._ended.is_set():
