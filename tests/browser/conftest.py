@@ -63,28 +63,36 @@ def file(tmp_path_factory):
 
 
 @pytest.fixture
-def open_page(browser, file):
-    """Return a function that opens the page; at the end no error, warning or dialog may have been seen."""
+def watched(browser):
+    """Return a function that makes a page; at the end nothing but requests to its own address may have been seen."""
     troubles, contexts = [], []
 
-    def opened(width=1280, height=900, scheme="light", scripts=True):
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, java_script_enabled=scripts, offline=True
-        )
+    def made(own, heard=lambda: True, **options):
+        context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))
+        page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}") if heard() else None)
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("dialog", lambda dialog: (troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on(
-            "request", lambda request: troubles.append(request.url) if not request.url.startswith("file:") else None
-        )
+        page.on("request", lambda request: None if request.url.startswith(own) else troubles.append(request.url))
+        return page
+
+    yield made
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+@pytest.fixture
+def open_page(watched, file):
+    """Return a function that opens the report."""
+
+    def opened(width=1280, height=900, scheme="light", scripts=True):
+        size = {"width": width, "height": height}
+        page = watched("file:", viewport=size, color_scheme=scheme, java_script_enabled=scripts, offline=True)
         page.goto(file.as_uri())
         if scripts:
             page.locator("html[data-ready]").wait_for(state="attached")
         return page
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert troubles == []
+    return opened

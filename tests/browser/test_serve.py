@@ -46,28 +46,17 @@ def serve(monkeypatch):
 
 
 @pytest.fixture
-def open_page(browser):
-    """Return a function that opens a server's page; at the end no error or request elsewhere may have been seen."""
-    troubles, contexts = [], []
+def open_page(watched):
+    """Return a function that opens a server's page."""
 
     def opened(asking, scripts=True, clock=True, **options):
-        context = browser.new_context(java_script_enabled=scripts, **options)
-        contexts.append(context)
-        page = context.new_page()
+        page = watched(asking.server.url, lambda: asking.answers, java_script_enabled=scripts, **options)
         if scripts and clock:
             page.clock.install()
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("console", lambda message: troubles.append(message.text) if asking.answers else None)
-        page.on(
-            "request", lambda request: troubles.append(request.url) if asking.server.url not in request.url else None
-        )
         page.goto(asking.server.url)
         return page
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert troubles == []
+    return opened
 
 
 def drawn(asking, than=""):
