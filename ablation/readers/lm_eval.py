@@ -82,7 +82,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     if not wanted.wants(task):
         return
     results = _results(path.parent, named["date"]) if named else {}
-    metrics = tuple(row.get("metrics") or _numbers(row))
+    numbers = [name for name, value in row.items() if isinstance(value, int | float) and name not in ("doc_id", "idx")]
+    metrics = tuple(row.get("metrics") or numbers)  # samples need not list them
     metric = wanted.metric or next(iter(metrics), "")
     if metric not in metrics:
         raise ConfigError(path, "metric", metric, "there is none of this name", f"the file has {', '.join(metrics)}")
@@ -167,11 +168,6 @@ def read(path: Path, problem: Problem, old: Container[Path] = ()) -> Iterator[Im
     values = (value for _, file in sorted(newest.items()) for value in every_value(file, problem))
     tables = [sheet_items(sheet, "lm_eval", name, clustered=True) for name, sheet in values]
     yield ImportedRun(source=path, id="lm_eval", name=path.name, items=pa.concat_tables(tables))
-
-
-def _numbers(row: dict[str, Any]) -> list[str]:
-    """The metrics of samples that do not list them: all numbers except lm-eval's own columns."""
-    return [k for k, v in row.items() if isinstance(v, int | float) and k not in ("doc_id", "idx")]
 
 
 def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def _read_run(file: Path, table: pa.Table, problem: Problem) -> ImportedRun:
                 numbers[name] = value
     series = _series(table.filter(pa.array(kinds == "float_series")), f"{file}: run {one_line(run, 80)}", problem)
     last = max((step for step, _, _ in series), default=0)
+    ended: State = "running" if str(values.get("sys/state")).lower() == "active" else "finished"
     # Version 2 numbers its runs (`SAN-1`), version 3 takes the user's name for them.
     name = values.get("sys/name") or run if values.get("sys/id") == run else run
     return ImportedRun(
@@ -91,7 +92,7 @@ def _read_run(file: Path, table: pa.Table, problem: Problem) -> ImportedRun:
         id=f"{project}/{run}",
         name=str(name),
         config=nested({name: values[name] for name in sorted(values) if not _own(name)}, "/"),
-        state=_state(values),
+        state="failed" if values.get("sys/failed") is True else ended,
         started=values.get("sys/creation_time"),
         metrics=metric_table([*((last, name, value) for name, value in numbers.items()), *series]),
     )
@@ -100,12 +101,6 @@ def _read_run(file: Path, table: pa.Table, problem: Problem) -> ImportedRun:
 def _own(name: str) -> bool:
     """Whether Neptune logged it by itself."""
     return name.partition("/")[0] in ("sys", "monitoring", "source_code")
-
-
-def _state(values: dict[str, Any]) -> State:
-    if values.get("sys/failed") is True:
-        return "failed"
-    return "running" if str(values.get("sys/state")).lower() == "active" else "finished"
 
 
 def _series(table: pa.Table, where: str, problem: Problem) -> list[tuple[int, str, float]]:

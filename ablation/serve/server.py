@@ -44,8 +44,9 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__((ADDRESS, port), Handler)
         except (OSError, OverflowError) as error:
+            reason = str(getattr(error, "strerror", None) or error).lower()
             remedy = "name another one with --port, or --port 0 for any that is free"
-            raise TrackerError(f"port {port} cannot be used ({_reason(error)}); {remedy}") from None
+            raise TrackerError(f"port {port} cannot be used ({reason}); {remedy}") from None
 
     def server_bind(self) -> None:
         """Bind; unlike the base class, without a DNS lookup of our own name."""
@@ -125,7 +126,3 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Do not log to the terminal, where a line every few seconds would hide what matters."""
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error).lower()

@@ -128,7 +128,9 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
     if as_before and known.sources == made_from and known.stages.keys() == read.keys():
         return _summary(database)
     states = {key: known.stages[key][2] if key in same else state for key, state in read.items()}
-    _mark_altered(places, states, same)
+    for key, state in states.items():
+        if key not in same and (problem := altered(places[key], state)):
+            states[key] = replace(state, state="corrupt", reason=problem)
     all_states = states | imports.states
     with replacing(database) as aside:
         try:
@@ -165,13 +167,6 @@ def _keep(connection: duckdb.DuckDBPyConnection, keys: Collection[str]) -> None:
         of_files = table in (*TABLES, "loaded")
         connection.execute(f"DELETE FROM {table}" + (" WHERE key NOT IN (SELECT key FROM kept)" if of_files else ""))
     connection.unregister("kept")
-
-
-def _mark_altered(places: Mapping[str, Path], states: dict[str, StageState], same: Collection[str]) -> None:
-    """Mark stages with changed files as corrupt."""
-    for key, state in states.items():
-        if key not in same and (problem := altered(places[key], state)):
-            states[key] = replace(state, state="corrupt", reason=problem)
 
 
 def _plan(results: Path) -> PlanFile:

@@ -1,7 +1,7 @@
 """Reads the stages' files and inserts their rows; an unreadable file costs only its own stage."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,24 +137,18 @@ def _check_clusters(rows: pa.Table) -> None:
 
 
 def _read_document(path: Path, table: str) -> pa.Table:
-    return pa.table([[value] for value in _DOCUMENT_ROWS[table](read_json(path))], schema=DOCUMENTS[table])
-
-
-def _provenance_row(document: Any) -> tuple[Any, ...]:
-    # As ASCII, lone surrogates would be escapes that DuckDB's JSON refuses; encoded here, they are refused here.
-    text = json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    text.encode("utf-8")
-    return (text,)
-
-
-def _weights_row(document: Any) -> tuple[Any, ...]:
-    digest, moved = document["digest"], [float(value) for value in document["moved"]]
-    if not isinstance(digest, str) or not digest.isalnum():
-        raise ValueError(f"digest = {digest!r} is not a digest")
-    return digest, moved
-
-
-_DOCUMENT_ROWS: dict[str, Callable[[Any], tuple[Any, ...]]] = {"provenance": _provenance_row, "weights": _weights_row}
+    document = read_json(path)
+    row: list[Any]
+    if table == "provenance":
+        # As ASCII, lone surrogates would be escapes that DuckDB's JSON refuses; encoded here, they are refused here.
+        text = json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        text.encode("utf-8")
+        row = [text]
+    else:
+        row = [document["digest"], [float(value) for value in document["moved"]]]
+        if not isinstance(row[0], str) or not row[0].isalnum():
+            raise ValueError(f"digest = {row[0]!r} is not a digest")
+    return pa.table([[value] for value in row], schema=DOCUMENTS[table])
 
 
 def _with_key(key: str, rows: pa.Table) -> pa.Table:

@@ -90,7 +90,8 @@ def describe_study(
 ) -> StudyRecord:
     """Return the definition: what study.yaml says, else what the source says, else what the runs logged."""
     formats = ", ".join(sorted({run.record.format for run in runs}))
-    primary = _primary(analysis)
+    items = [f"{analysis.protocol}/{subset}/{analysis.value}" for subset in analysis.subsets]
+    primary = list(analysis.subsets) if analysis.protocol == LOGGED else items
     columns = [{"metric": metric, "label": metric.removesuffix("/value")} for metric in primary]
     table = written.table or TableDefinition.model_validate(definition.get("table") or {"columns": columns})
     curves = written.curves
@@ -112,12 +113,6 @@ def describe_study(
         published=None,
         last_stage=stored.OUTCOME,
     )
-
-
-def _primary(analysis: Analysis) -> list[str]:
-    if analysis.protocol == LOGGED:
-        return list(analysis.subsets)
-    return [f"{analysis.protocol}/{subset}/{analysis.value}" for subset in analysis.subsets]
 
 
 def _curves(primary: Sequence[str], runs: Sequence[KnownRun]) -> list[CurveDefinition]:

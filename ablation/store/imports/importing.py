@@ -32,6 +32,7 @@ from ablation.store.imports.lineage import derive
 from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
 from ablation.store.imports.study_file import ImportFile
 
+_FACTS = ("format", "source", "name", "state", "started", "last_step")  # of a run's record, that its study lists
 _Run = tuple[Record, pa.Table, pa.Table | None]  # with its metrics and items
 
 
@@ -114,7 +115,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     lineage = derive([run.record for run in runs], written, request.where, declared.lineage)
     outcome.variants = lineage.variants
     outcome.runs = tuple(
-        PlacedRun(key=run.key, variant=variant, seed=seed, **_facts(run.record))
+        PlacedRun(key=run.key, variant=variant, seed=seed, **{name: getattr(run.record, name) for name in _FACTS})
         for run, (variant, seed) in zip(runs, lineage.placed, strict=True)
     )
     outcome.problems += stored.unequal_ends(outcome.runs)
@@ -228,7 +229,8 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
     """Return a run in a form that can be stored. Raises ConfigError if its items are invalid."""
     metrics = run.metrics
     renamed = {theirs: ours for ours, theirs in written.runs.metrics.items()}
-    odd = set(stored.unusable_names(metrics))
+    names = pc.unique(metrics["name"]).to_pylist()
+    odd = {name for name in names if not name or len(name) > 500 or not name.isprintable()}  # no table can show them
     if odd:
         problems.append(
             one_line(f"{run.source}: {run.name}: left out metrics without a usable name: {sorted(odd)}", 500)
@@ -280,7 +282,3 @@ def _json(value: Any) -> Any:
     if value is None or (isinstance(value, int) and -(2**63) <= value < 2**63):
         return value
     return str(value).encode("utf-8", "replace").decode("utf-8")
-
-
-def _facts(record: Record) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in ("format", "source", "name", "state", "started", "last_step")}

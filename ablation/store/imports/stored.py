@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -220,13 +220,6 @@ def _with_logged(items: pa.Table | None, last: pa.Table) -> pa.Table:
     clusters = pc.coalesce(items["cluster"], items["item"])  # an item without a cluster is one of its own
     place = items.schema.get_field_index("cluster")
     return sorted_items(pa.concat_tables([logged, items.set_column(place, "cluster", clusters)]))
-
-
-def unusable_names(metrics: pa.Table) -> Iterator[str]:
-    """Yield names of metrics that no table could show: too long, or with control characters."""
-    for name in pc.unique(metrics["name"]).to_pylist():
-        if not name or len(name) > 500 or not name.isprintable():
-            yield name
 
 
 def unequal_ends(runs: Sequence[PlacedRun]) -> list[str]:
