@@ -44,23 +44,15 @@ _LARGEST = 1.7976931348623157e308  # what the database holds for infinity
 
 @dataclass(frozen=True)
 class RawRun:
-    """A run, in the same form for both stores.
+    """A run, in the same form for both stores."""
 
-    Attributes:
-        place: the database, or the folder of the run.
-        key: MLflow's id of it.
-        status: MLflow's word, such as `FINISHED`; "" where it cannot be read.
-        started: milliseconds since the epoch.
-        params, tags: as text, as MLflow keeps them.
-    """
-
-    place: Path
-    key: str
+    place: Path  # the database, or the folder of the run
+    key: str  # MLflow's id of it
     name: str
-    status: str
-    started: int | None
+    status: str  # MLflow's word, such as `FINISHED`; "" where it cannot be read
+    started: int | None  # milliseconds since the epoch
     deleted: bool
-    params: Mapping[str, str]
+    params: Mapping[str, str]  # as text, as MLflow keeps them
     tags: Mapping[str, str]
 
 
@@ -104,8 +96,7 @@ def _imported(store: Path, runs: Sequence[RawRun], points: _Points, problem: Pro
     by_key = {run.key: run for run in runs}
     deleted = [f"{run.name} ({run.key})" for run in runs if run.deleted]
     if deleted:
-        words = "run that was deleted is" if len(deleted) == 1 else "runs that were deleted are"
-        problem(f"{store}: {len(deleted)} {words} left out: {shortened(deleted)}")
+        problem(f"{store}: {len(deleted)} deleted, and left out: {shortened(deleted)}")
     holders = {run.tags.get(_PARENT) for run in runs}
     empty = []
     for run in runs:
@@ -184,14 +175,14 @@ def folder_runs(folders: Sequence[Path], problem: Problem) -> list[RawRun]:
     """Return the runs, experiment by experiment in the order of their start."""
     experiments = {folder.parent: _TRASH in folder.parts[-3:] for folder in folders}
     for experiment in experiments:
-        meta = _meta(experiment / _META, lambda _: None) or {}
+        meta = _meta(experiment / _META, lambda _: None)
         experiments[experiment] |= meta.get("lifecycle_stage") == "deleted"
     runs = [_raw_run(folder, problem, deleted=experiments[folder.parent]) for folder in folders]
     return sorted(runs, key=lambda run: (_TRASH in run.place.parts, run.place.parent, run.started or 0, run.key))
 
 
 def _raw_run(folder: Path, problem: Problem, *, deleted: bool) -> RawRun:
-    meta = _meta(folder / _META, problem) or {}
+    meta = _meta(folder / _META, problem)
     tags = _texts(folder / "tags", problem)
     started, status = meta.get("start_time"), meta.get("status")
     return RawRun(
@@ -206,7 +197,7 @@ def _raw_run(folder: Path, problem: Problem, *, deleted: bool) -> RawRun:
     )
 
 
-def _meta(file: Path, problem: Problem) -> dict[str, Any] | None:
+def _meta(file: Path, problem: Problem) -> dict[str, Any]:
     try:
         found = parse_foreign(read_text(file, _MAX_BYTES))
         if not isinstance(found, dict):
@@ -216,7 +207,7 @@ def _meta(file: Path, problem: Problem) -> dict[str, Any] | None:
         problem(f"{file}: is not there, so name, start and state are not known")
     except (OSError, ValueError) as error:
         problem(f"{file}: cannot be read, so name, start and state are not known: {one_line(error, 200)}")
-    return None
+    return {}
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -284,26 +275,17 @@ def database_runs(connection: Connection, file: Path, problem: Problem) -> list[
         if not isinstance(key, str) or key in seen:
             continue  # of a damaged page
         seen.add(key)
-        texts: dict[str, dict[str, str]] = {}
+        texts = []
         for table in ("params", "tags"):
             select = f"SELECT key, value FROM {table} WHERE run_uuid = ? ORDER BY key"
             where = f"{file}: {table} of run {one_line(name or key, 80)}"
-            texts[table] = {
-                str(word): "" if text is None else str(text)
-                for word, text in rows(connection, select, [key], where, problem)
-            }
-        found.append(
-            RawRun(
-                place=file,
-                key=key,
-                name=str(name or texts["tags"].get("mlflow.runName") or key),
-                status=str(status or ""),
-                started=started if isinstance(started, int) else None,
-                deleted="deleted" in (stage, experiment),
-                params=texts["params"],
-                tags=texts["tags"],
-            )
-        )
+            pairs = rows(connection, select, [key], where, problem)
+            texts.append({str(word): "" if text is None else str(text) for word, text in pairs})
+        params, tags = texts
+        title = str(name or tags.get("mlflow.runName") or key)
+        when = started if isinstance(started, int) else None
+        deleted = "deleted" in (stage, experiment)
+        found.append(RawRun(file, key, title, str(status or ""), when, deleted, params, tags))
     return found
 
 
