@@ -14,7 +14,6 @@ import math
 import re
 from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -271,12 +270,8 @@ def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText
     """The texts of the rows at these places, read from the file again."""
     found: dict[str, ItemText] = {}
     with path.open("rb") as handle:
-        rows = (line for line in handle if not line.isspace())
-        at = 0
-        for place in sorted(lines):
-            row = json.loads(next(islice(rows, place - at, None)))
-            at = place + 1
-            if lines[place].startswith(row.get("doc_hash", "?")):
+        for place, line in enumerate(line for line in handle if not line.isspace()):
+            if place in lines and lines[place].startswith((row := json.loads(line)).get("doc_hash", "?")):
                 found[lines[place]] = _text(row, metric)
     return found
 

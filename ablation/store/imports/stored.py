@@ -169,9 +169,10 @@ def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: p
         source = {"imported": {"format": record.format, "from": record.source, "run": record.id}}
         write_json(aside / "log/provenance.json", source)
         last = _last(metrics)
-        means = _means(items, last, record.last_step or 0)
+        evaluated = ITEM_ROWS.empty_table() if items is None else items
+        means = _means(evaluated, last, record.last_step or 0)
         pq.write_table(pa.concat_tables([last, means]), aside / "outcome/metrics.parquet")
-        pq.write_table(_with_logged(items, last), aside / "outcome/items.parquet")
+        pq.write_table(_with_logged(evaluated, last), aside / "outcome/items.parquet")
         files = {name: sha256(aside / name) for name in _FILES}
         write_text(aside / RUN, StoredRecord(**record.model_dump(), files=files).model_dump_json(indent=1) + "\n")
         shutil.rmtree(folder, ignore_errors=True)  # a damaged one
@@ -198,25 +199,22 @@ def _last(metrics: pa.Table) -> pa.Table:
     return metrics.take(pa.array(sorted(places.values()), pa.int64()))
 
 
-def _means(items: pa.Table | None, last: pa.Table, step: int) -> pa.Table:
+def _means(items: pa.Table, last: pa.Table, step: int) -> pa.Table:
     """Return the means of the items as metrics."""
-    if items is None:
-        return METRIC_ROWS.empty_table()
     found = item_means(items)
     names = sorted(found.keys() - set(last["name"].to_pylist()))
     return pa.table([[step] * len(names), names, [found[name] for name in names]], schema=METRIC_ROWS)
 
 
-def _with_logged(items: pa.Table | None, last: pa.Table) -> pa.Table:
+def _with_logged(items: pa.Table, last: pa.Table) -> pa.Table:
     """Return the items, each final metric as one more; the column `cluster` only where there are clusters."""
     count = last.num_rows
     logged = pa.table(
         [["final"] * count, last["name"], [LOGGED] * count, [LOGGED_VALUE] * count, last["value"], ["final"] * count],
         schema=ITEM_ROWS,
     )
-    if items is None or items["cluster"].null_count == items.num_rows:
-        tables = [logged] if items is None else [logged, items]
-        return sorted_items(pa.concat_tables(tables)).drop_columns(["cluster"])
+    if items["cluster"].null_count == items.num_rows:
+        return sorted_items(pa.concat_tables([logged, items])).drop_columns(["cluster"])
     clusters = pc.coalesce(items["cluster"], items["item"])  # an item without a cluster is one of its own
     place = items.schema.get_field_index("cluster")
     return sorted_items(pa.concat_tables([logged, items.set_column(place, "cluster", clusters)]))
