@@ -112,14 +112,13 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     runs = [found[identity] for identity in sorted(found)]
     if not runs:
         raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
-    lineage = derive([run.record for run in runs], written, request.where, declared.lineage)
-    outcome.variants = lineage.variants
+    outcome.variants, placed = derive([run.record for run in runs], written, request.where, declared.lineage)
     outcome.runs = tuple(
         PlacedRun(key=run.key, variant=variant, seed=seed, **{name: getattr(run.record, name) for name in _FACTS})
-        for run, (variant, seed) in zip(runs, lineage.placed, strict=True)
+        for run, (variant, seed) in zip(runs, placed, strict=True)
     )
     outcome.problems += stored.unequal_ends(outcome.runs)
-    other_prompts = _other_prompts(runs, [seed for _, seed in lineage.placed])
+    other_prompts = _other_prompts(runs, [seed for _, seed in placed])
     theirs = {} if "metric" in written.analysis else declared.definition.get("analysis", {})
     try:
         outcome.analysis = plan_analysis({**theirs, **written.analysis}, runs, request.where)

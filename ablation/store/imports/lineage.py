@@ -7,7 +7,6 @@ the one from which its configuration differs least.
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,28 +32,21 @@ _PRODUCT_OF = {  # by default and on one device, in the Trainer and TRL
 _ROOTS = ("base", "baseline", "control", "reference", "root")
 
 
-@dataclass(frozen=True)
-class Lineage:
-    """Variants, parents before children, and of each run its variant and seed."""
-
-    variants: tuple[PlannedVariant, ...]
-    placed: tuple[tuple[str, int], ...]
-
-
 def derive(
     runs: Sequence[Record], study: ImportFile, where: str, known: Mapping[str, tuple[str | None, str]]
-) -> Lineage:
-    """Return variants and seeds of the runs. Raises ConfigError, which names the run that cannot be placed.
+) -> tuple[tuple[PlannedVariant, ...], list[tuple[str, int]]]:
+    """Return the variants, parents before children, and each run's variant and seed.
 
     `known`: {variant: (parent, why)} of a source that has a lineage itself, whose runs are named `variant/seed_n`.
+    Raises ConfigError, which names the run that cannot be placed.
     """
     groups = group_runs(runs, study, where, known)
     _hang(groups, study, where, known)
-    placed: list[tuple[str, int]] = [("", 0)] * len(runs)
+    placed = [("", 0)] * len(runs)
     for group in groups:
         for place, seed in zip(group.runs, group.seeds, strict=True):
             placed[place] = (group.name, seed)
-    return Lineage(tuple(_planned(groups, study, known)), tuple(placed))
+    return tuple(_planned(groups, study, known)), placed
 
 
 def _hang(groups: list[Group], study: ImportFile, where: str, known: Mapping[str, tuple[str | None, str]]) -> None:

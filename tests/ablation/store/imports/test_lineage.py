@@ -20,8 +20,8 @@ def record(name, config=None, *, seed=None, started=None, kind="wandb"):
 
 def place(records, *mapped, known=None, written=None):
     study = with_options(written or ImportFile(), list(mapped), {})
-    found = derive(records, study, "study s", known or {})
-    return {v.name: v for v in found.variants}, list(found.placed)
+    variants, placed = derive(records, study, "study s", known or {})
+    return {v.name: v for v in variants}, placed
 
 
 def test_runs_with_names_that_say_nothing_are_grouped_by_configuration_without_the_seed():
