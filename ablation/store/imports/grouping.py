@@ -56,10 +56,8 @@ def group_runs(
 def _seed(run: Record, rule: str | None, where: str) -> int | None:
     if rule == "number":
         return None
-    if rule and rule.startswith("name:"):
-        return _whole(_group_in_name(run, rule, where))
     if rule:
-        return _whole(dotted.get(run.config, rule, None))
+        return _whole(_told(run, rule, where))
     found = run.seed
     if found is None:
         found = next((seed for seed in _seeds_in(run.config) if seed is not None), None)
@@ -83,7 +81,10 @@ def _whole(value: Any) -> int | None:
     return number if number is not None and number == float(value) and abs(number) < 2**63 else None
 
 
-def _group_in_name(run: Record, rule: str, where: str) -> str | None:
+def _told(run: Record, rule: str, where: str) -> Any:
+    """Return what a rule finds: `name:` and an expression, or a dotted key of the configuration."""
+    if not rule.startswith("name:"):
+        return dotted.get(run.config, rule, None)
     try:
         found = re.search(rule.removeprefix("name:"), run.name)
         return found and found.group(1)
@@ -143,8 +144,7 @@ def _declared(run: Record, variants: Mapping[str, NamedVariant], where: str) -> 
 
 
 def _by_rule(run: Record, rule: str, where: str) -> str:
-    by_name = rule.startswith("name:")
-    found: Any = _group_in_name(run, rule, where) if by_name else dotted.get(run.config, rule, None)
+    found = _told(run, rule, where)
     if found is None or not str(found):
         shown = f"run {run.name} ({run.source})"
         raise ConfigError(where, "--map variant", rule, f"{shown} has nothing there", "name another key, or name:REGEX")
