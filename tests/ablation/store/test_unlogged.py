@@ -8,6 +8,8 @@ from ablation.store.database import DATABASE, Store
 from ablation.store.unlogged import find_unlogged
 from tests.simulate import Study, editing, simulate
 
+FIGURE = {"name": "f", "title": "t", "kind": "lines", "x": {"metric": "unknown", "label": "x"}}
+FIGURE["panels"] = [{"metric": "unseen", "label": "y"}]
 RULE = {"stage": "train", "severity": "warn", "range": {"max": 1e9}, "diagnosis": "d", "remedy": "r"}
 
 
@@ -50,17 +52,7 @@ def rule(**changes):
             ["curves: no stage has logged train/M00; did you mean train/m00?"],
         ),
         (
-            {
-                "figures": [
-                    {
-                        "name": "f",
-                        "title": "t",
-                        "kind": "lines",
-                        "panels": [{"metric": "unseen", "label": "y"}],
-                        "x": {"metric": "unknown", "label": "x"},
-                    }
-                ]
-            },
+            {"figures": [FIGURE]},
             ["figure f: no stage has logged unseen", "figure f: no stage has logged unknown"],
         ),
         (
