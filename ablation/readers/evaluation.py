@@ -10,7 +10,6 @@ it is named by its place. Items have the protocol `evaluation` and the task as s
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -26,14 +25,8 @@ from ablation.readers.sheet import Sheet, Wanted, sheet_items
 
 READERS: tuple[ModuleType, ...] = tuple(import_module(f"ablation.readers.{name}") for name in formats_of("compare"))
 IN_FOLDERS = tuple(pattern for reader in READERS if reader is not table for pattern in reader.FILES)
+_Sheets = dict[tuple[str, str], Sheet]  # of one run, by subset and value
 _LOGS = (*lm_eval.FILES, *inspect_ai.FILES)  # HELM's need a metric
-
-
-@dataclass
-class _Run:
-    source: Path
-    seed: int | None
-    sheets: dict[tuple[str, str], Sheet] = field(default_factory=dict)  # by subset and value
 
 
 def reader_of(path: Path) -> ModuleType:
@@ -54,20 +47,20 @@ def reader_of(path: Path) -> ModuleType:
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs at or below a path. Raises ConfigError if there is none, or an invalid one."""
     root = path if path.is_dir() else path.parent
-    runs: dict[tuple[Path, int | None], _Run] = {}
+    runs: dict[tuple[Path, int | None], _Sheets] = {}
     for source, file in _newest(_files(path, problem), problem):
         for value, sheet in _values(file, problem):
-            run = runs.setdefault((source, sheet.seed), _Run(source, sheet.seed))
-            run.sheets[sheet.subset, value] = sheet
-    for run in runs.values():
-        name = name_below(root, run.source.with_suffix("") if run.source.is_file() else run.source)
+            runs.setdefault((source, sheet.seed), {})[sheet.subset, value] = sheet
+    for (source, seed), sheets in runs.items():
+        name = name_below(root, source.with_suffix("") if source.is_file() else source)
+        asked = {subset: sheet.asked["prompt"] for (subset, _), sheet in sheets.items() if "prompt" in sheet.asked}
         yield ImportedRun(
-            source=run.source,
-            id=f"seed {run.seed}" if run.seed is not None else EVALUATION,
-            name=name if run.seed is None else f"{name}/seed_{run.seed}",
-            seed=run.seed,
-            items=_items(run),
-            prompts=_prompts(run),
+            source=source,
+            id=f"seed {seed}" if seed is not None else EVALUATION,
+            name=name if seed is None else f"{name}/seed_{seed}",
+            seed=seed,
+            items=_items(sheets),
+            prompts={subset: hashlib.sha256(digests.tobytes()).hexdigest() for subset, digests in asked.items()},
         )
 
 
@@ -77,11 +70,6 @@ def _values(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
         yield from lm_eval.every_value(file, problem)
     else:
         yield from ((sheet.metric, sheet) for sheet in reader.sheets(file, Wanted()))
-
-
-def _prompts(run: _Run) -> dict[str, str]:
-    asked = {subset: sheet.asked["prompt"] for (subset, _), sheet in run.sheets.items() if "prompt" in sheet.asked}
-    return {subset: hashlib.sha256(digests.tobytes()).hexdigest() for subset, digests in asked.items()}
 
 
 def _files(path: Path, problem: Problem) -> list[Path]:
@@ -119,11 +107,11 @@ def _is_table(file: Path, problem: Problem) -> bool:
     return True
 
 
-def _items(run: _Run) -> pa.Table:
+def _items(sheets: _Sheets) -> pa.Table:
     """Return the items. The target is part of an item's name: with another target it is another item."""
-    clustered = any(sheet.clusters for sheet in run.sheets.values())
+    clustered = any(sheet.clusters for sheet in sheets.values())
     tables = []
-    for (_, value), sheet in run.sheets.items():
+    for (_, value), sheet in sheets.items():
         wanted = sheet.asked.get("target")
         suffixes = None if wanted is None else [f".{digest:016x}" for digest in wanted.tolist()]
         tables.append(sheet_items(sheet, EVALUATION, value, clustered=clustered, suffixes=suffixes))
