@@ -107,8 +107,7 @@ def test_device_hours_are_wall_time_times_devices(results, devices, hours):
     (folder / "status.json").write_text(
         json.dumps(status | {"device": "5 x whatever", "devices": devices, "wall_s": 1800})
     )
-    collect(results)
-    with Store(results / DATABASE) as store:
+    with Store(collect(results).database) as store:
         stages = store.stages().set_index("key")
     assert stages.loc[folder.name, "device_hours"] == hours
 
@@ -178,8 +177,7 @@ def test_a_pipe_in_place_of_the_database_is_built_again(results):
 
 def test_a_reader_of_the_old_database_is_not_disturbed(results):
     simulate(results)
-    collect(results)
-    with Store(results / DATABASE) as store:
+    with Store(collect(results).database) as store:
         rows = len(store.results("toy"))
         shutil.rmtree(results / "stages")
         collect(results)

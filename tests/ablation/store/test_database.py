@@ -57,8 +57,7 @@ def test_figures_of_a_run_that_is_not_ok_are_no_results(results):
     plan = simulate(results, [Study(states={("v1", 0): "diverged"})])
     left = stage_dir(plan, "toy", "v1", 0, "evaluate") / "metrics.parquet"  # of an earlier attempt, say
     left.write_bytes((stage_dir(plan, "toy", "v0", 0, "evaluate") / "metrics.parquet").read_bytes())
-    collect(results)
-    with Store(results / DATABASE) as store:
+    with Store(collect(results).database) as store:
         frame = store.results("toy")
     assert ("v1", 0) not in set(zip(frame["variant"], frame["seed"], strict=True))
 
@@ -71,8 +70,7 @@ def test_a_last_stage_without_a_seed_says_how_its_runs_ended(results, unseeded):
             stage["seed"] = None if stage["stage"] in unseeded else stage["seed"]
     folder = stage_dir(path, "toy", "v1", 1, "evaluate")
     write_status(folder, {"id": "toy.evaluate", "seed": None, "key": folder.name}, "failed", "broken")
-    collect(results)
-    with Store(results / DATABASE) as store:
+    with Store(collect(results).database) as store:
         runs = store.runs("toy").set_index(["variant", "seed"])
         ok = store.results("toy")[["variant", "seed"]].drop_duplicates()
     assert tuple(runs.loc[("v1", 1), ["state", "reason"]]) == ("failed", "broken")
@@ -87,8 +85,7 @@ def test_results_take_the_last_step_and_nothing_infinite(results):
     pd.DataFrame(rows, columns=["step", "name", "value"]).to_parquet(shard, index=False)
     other = stage_dir(plan, "toy", "v0", 1, "evaluate") / "metrics.parquet"
     pd.DataFrame([(0, "bad", 1.0)], columns=["step", "name", "value"]).to_parquet(other, index=False)
-    collect(results)
-    with Store(results / DATABASE) as store:
+    with Store(collect(results).database) as store:
         frame = store.results("toy")
         average = store.sql("SELECT avg(value) FROM results WHERE metric = 'bad'").iloc[0, 0]
         assert store.rows("SELECT count(*) FROM metrics WHERE value IS NULL")[1] == [(0,)]

@@ -5,7 +5,7 @@ import pandas as pd
 
 from ablation.contract.health import evaluate, parse_rules
 from ablation.store.collect import collect
-from ablation.store.database import DATABASE, Store
+from ablation.store.database import Store
 from tests.simulate import METRICS_DTYPES, Study, editing, simulate, stage_dir
 
 WORDS = {"severity": "warn", "diagnosis": "too high", "remedy": "lower lr"}
@@ -27,8 +27,7 @@ def log(plan, run, series, stage="train"):
 
 
 def events(results):
-    collect(results)
-    with Store(results / DATABASE) as store:
+    with Store(collect(results).database) as store:
         return store.health("toy")
 
 

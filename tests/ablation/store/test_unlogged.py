@@ -4,7 +4,7 @@ import pytest
 
 from ablation.show.tables import build_table
 from ablation.store.collect import collect
-from ablation.store.database import DATABASE, Store
+from ablation.store.database import Store
 from ablation.store.unlogged import find_unlogged
 from tests.simulate import Study, editing, simulate
 
@@ -19,8 +19,7 @@ def found(results, states=(), **changes):
         study = plan["studies"][0]
         study["analysis"] |= changes.pop("analysis", {})
         plan["studies"][0] = study | changes
-    collect(results)
-    with Store(results / DATABASE) as store:
+    with Store(collect(results).database) as store:
         unlogged = find_unlogged(store, "toy")
         assert set(unlogged) <= set(build_table(store, "toy").notes)  # so they are on the page, too
         return unlogged
