@@ -78,10 +78,9 @@ def test_of_checkpoints_the_furthest_counts_and_a_damaged_one_is_named(written, 
     shutil.copytree(written / "trainer/base/seed_0", tmp_path / "run")
     whole = (tmp_path / "run/trainer_state.json").read_text()
     (tmp_path / "run/trainer_state.json").write_text("")
-    runs, problems = read(trainer_state, tmp_path)
+    runs, [problem] = read(trainer_state, tmp_path)
     assert len(course(runs["run"], "loss")) == 4  # of checkpoint-4
-    assert len(problems) == 1
-    assert "run/trainer_state.json: cut off or damaged; 0 rows" in problems[0]
+    assert "run/trainer_state.json: cut off or damaged; 0 rows" in problem
     for path in tmp_path.glob("run/checkpoint-*/*"):
         path.unlink()
     (tmp_path / "run/trainer_state.json").write_text(whole[: whole.index('"step": 4')])
@@ -99,10 +98,9 @@ def test_of_histories_that_are_no_parts_of_each_other_the_newer_file_counts(tmp_
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"global_step": reached, "max_steps": 1000, "log_history": history}))
         os.utime(path, (1e9 + age, 1e9 + age))
-    runs, problems = read(trainer_state, tmp_path)
+    runs, [problem] = read(trainer_state, tmp_path)
     assert course(runs["run"], "loss") == [(step, 0.1) for step in range(100, 501, 100)]
-    assert len(problems) == 1
-    assert "checkpoint-400/trainer_state.json: does not continue an older" in problems[0]
+    assert "checkpoint-400/trainer_state.json: does not continue an older" in problem
 
 
 def test_completions_are_items_of_their_step_with_a_value_per_reward(written, tmp_path):
@@ -112,18 +110,16 @@ def test_completions_are_items_of_their_step_with_a_value_per_reward(written, tm
     table = pq.read_table(written / "trl/grpo-s0/completions/completions_00002.parquet").to_pylist()
     found = items(run, "step 2", "length")
     assert sorted(found.values()) == sorted(row["length"] for row in table)
-    asked = {row["prompt"] for row in table}
-    assert {name.partition("#")[0] for name in found}.__len__() == len(asked)
+    assert len({name.partition("#")[0] for name in found}) == len({row["prompt"] for row in table})
     assert len(found) == len(table) == 4  # two completions of each of two prompts: the second is numbered
     assert sum("#2" in name for name in found) == 2
     assert {row["name"] for row in run.items.to_pylist()} == {"advantage", "has_a", "length"}
     shutil.copytree(written / "trl/grpo-s0", tmp_path / "run")
     broken = tmp_path / "run/completions/completions_00001.parquet"
     broken.write_bytes(broken.read_bytes()[:-100])
-    runs, problems = read(trainer_state, tmp_path)
+    runs, [problem] = read(trainer_state, tmp_path)
     assert {row["subset"] for row in runs["run"].items.to_pylist()} == {"step 2"}
-    assert len(problems) == 1
-    assert str(broken) in problems[0]
+    assert str(broken) in problem
 
 
 def test_settings_are_read_from_the_pickle_of_a_real_run(written):
@@ -245,10 +241,9 @@ def test_verls_log_and_samples(written):
 def test_a_torn_line_of_verls_log_is_named_and_the_others_are_read(written, tmp_path):
     log = tmp_path / "run one.jsonl"
     log.write_bytes((written / "verl/grpo/seed_0.jsonl").read_bytes()[:-30])
-    runs, problems = read(verl, tmp_path)
+    runs, [problem] = read(verl, tmp_path)
     assert [step for step, _ in course(runs["run one"], "critic/score/mean")] == [1, 2, 3, 4, 5]
-    assert len(problems) == 1
-    assert f"{log}:6: cut off" in problems[0]
+    assert f"{log}:6: cut off" in problem
 
 
 # TensorBoard
@@ -383,14 +378,11 @@ def test_a_torn_and_a_flipped_event_file(tmp_path):
     again.unlink()
     whole = file.read_bytes()
     file.write_bytes(whole[:5007])
-    runs, problems = read(tensorboard, tmp_path)
-    read_so_far = course(runs["torn"], "loss")
-    assert 50 < len(read_so_far) < 300
-    assert len(problems) == 1
-    assert f"{file}: cut off or damaged after byte" in problems[0]
+    runs, [problem] = read(tensorboard, tmp_path)
+    assert 50 < len(course(runs["torn"], "loss")) < 300
+    assert f"{file}: cut off or damaged after byte" in problem
     middle = whole.index(b"loss", 3000) + 6  # within a record's data
     file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :])
-    runs, problems = read(tensorboard, tmp_path)
+    runs, [problem] = read(tensorboard, tmp_path)
     assert len(course(runs["torn"], "loss")) == 299
-    assert len(problems) == 1
-    assert "is damaged and left out" in problems[0]
+    assert "is damaged and left out" in problem
