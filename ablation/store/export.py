@@ -28,21 +28,13 @@ def find_model(
     stage: str | None = None,
     step: int | None = None,
 ) -> Path:
-    """Return the folder of a model that a run left.
+    """Return the folder of a model that a run left: the trained one, or another `part`, such as `critic`.
 
-    Args:
-        results: folder of plan.json and the stages.
-        study: its `_study.yaml` names the subfolder, `trained_model`.
-        variant: of the study.
-        seed: None: the first of the plan.
-        part: the subfolder of another model that the stages leave, such as `critic`; None: the trained model.
-        stage: the stage that left it; None: the last one that did.
-        step: a kept step (`keep_checkpoints`, or one that an evaluation averages over), numbered as in its metrics;
-            None: the end of the stage.
+    Without `seed`, of the first of the plan; without `stage`, of the last that left one. `step`: a kept step
+    (`keep_checkpoints`, or one that an evaluation averages over), numbered as in its metrics; else the stage's end.
 
-    Raises:
-        ConfigError: there is no such study, variant, seed or stage, or the study trains no such model.
-        TrackerError: the run has not left the model (yet).
+    Raises ConfigError if there is no such study, variant, seed or stage, or the study trains no such model; TrackerError
+    if the run has not left the model (yet).
     """
     file = results / PLAN_FILE
     plan = read_plan(file)

@@ -126,9 +126,8 @@ def _running(views: list[StageView]) -> list[str]:
     running = [view for view in views if view.state.state == "running"]
     lines = []
     for view in running:
-        far = "starting"
-        if view.progress:
-            far = f"{view.progress.done:g}/{view.progress.total:g} {view.progress.unit}"
+        now = view.progress
+        far = f"{now.done:g}/{now.total:g} {now.unit}" if now else "starting"
         left = "" if view.left is None else f", {duration(view.left)} left"
         lines.append(f"  {view.kind}  {view.label}: {far}{left}")
     return ["", "running", *lines] if lines else []
