@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ablation.config import dotted
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, read_bytes, read_text, regular
 from ablation.readers.run import (
@@ -106,10 +107,8 @@ def _has_ended(state: dict[str, Any]) -> bool:
     step, last = as_number(state.get("global_step")), as_number(state.get("max_steps"))
     if step is not None and last is not None and 0 < last <= step:
         return True
-    control = state.get("stateful_callbacks", {}).get("TrainerControl", {})
-    said = control.get("args") if isinstance(control, dict) else None
-    stopped = isinstance(said, dict) and said.get("should_training_stop") is True
-    return stopped or any("train_runtime" in row for row in state["log_history"][-1:])
+    stopped = dotted.get(state, "stateful_callbacks.TrainerControl.args.should_training_stop", False)
+    return stopped is True or any("train_runtime" in row for row in state["log_history"][-1:])
 
 
 def _logged(state: dict[str, Any], folder: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:
@@ -144,8 +143,6 @@ def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
     if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
         problem(f"{path}: it has no log_history")
         return None
-    if not isinstance(content.get("stateful_callbacks"), dict):
-        content["stateful_callbacks"] = {}
     return content
 
 

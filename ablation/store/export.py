@@ -33,8 +33,8 @@ def find_model(
     Without `seed`, of the first of the plan; without `stage`, of the last that left one. `step`: a kept step
     (`keep_checkpoints`, or one that an evaluation averages over), numbered as in its metrics; else the stage's end.
 
-    Raises ConfigError if there is no such study, variant, seed or stage, or the study trains no such model; TrackerError
-    if the run has not left the model (yet).
+    Raises ConfigError if there is no such study, variant, seed or stage, or the study trains no such model, and
+    TrackerError if the run has not left the model (yet).
     """
     file = results / PLAN_FILE
     plan = read_plan(file)
