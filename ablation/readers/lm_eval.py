@@ -39,15 +39,8 @@ from ablation.readers.sheet import (
 
 FILES = ("samples_*.jsonl",)
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl")
-_SETTINGS = (
-    "model",
-    "model_args",
-    "gen_kwargs",
-    "limit",
-    "chat_template_sha",
-    "system_instruction",
-    "fewshot_as_multiturn",
-)
+_OF_PROMPT = ("chat_template_sha", "system_instruction", "fewshot_as_multiturn")
+_SETTINGS = ("model", "model_args", "gen_kwargs", "limit", *_OF_PROMPT)
 _HASHES = ("doc_hash", "prompt_hash", "target_hash")
 _LONG = 100  # characters of a passage that several items may share
 

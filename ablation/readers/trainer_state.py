@@ -181,11 +181,10 @@ def _completion_rows(path: Path) -> list[tuple[str, str, str, str, float]]:
         schema = file.schema_arrow
         if not {"step", "prompt"} <= set(schema.names):
             raise ValueError("it has no columns step and prompt")
-        kinds = {name: schema.field(name).type for name in schema.names}
         values = [
-            name
-            for name, kind in kinds.items()
-            if name != "step" and (pa.types.is_floating(kind) or pa.types.is_integer(kind))
+            field.name
+            for field in schema
+            if field.name != "step" and (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
         ]
         numbered = Numbered()
         for batch in file.iter_batches(columns=["step", "prompt", *values]):
