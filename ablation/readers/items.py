@@ -21,19 +21,8 @@ from ablation.readers.tabular import NOTHING, file_at, number, renamed
 
 _WORDS = {"item": None, "subset": "all", "protocol": "test", "name": "value", "cluster": None}
 _TEXTS = {"prompt", "question", "text", "response", "reference", "target", "answer"}
-_CLASSES = {
-    "label",
-    "labels",
-    "class",
-    "gold",
-    "pred",
-    "prediction",
-    "predictions",
-    "predicted",
-    "y",
-    "y_true",
-    "y_pred",
-}
+_PREDICTED = ("pred", "prediction", "predictions", "predicted", "y_pred")
+_CLASSES = {"label", "labels", "class", "gold", "y", "y_true", *_PREDICTED}
 _IDS = ("id", "idx", "index", "item_id", "doc_id", "example_id", "sample_id", "question_id", "qid", "uid")
 _NOT_VALUES = {*_WORDS, *_TEXTS, *_CLASSES, *_IDS, "seed", "value", ""}
 _EACH = "write a number for each item; a column of words may be called `text`"
