@@ -10,6 +10,7 @@ from ablation.store.database import Store
 from ablation.store.health_events import as_rule
 
 _OVER_SUBSETS = ("subsets", "distributions")  # kinds of figures that read items
+_Check = tuple[str, str, set[str]]  # what is said of a name that is not among the known ones
 
 
 def find_unlogged(store: Store, study: str, now: StudyRecord | None = None) -> list[str]:
@@ -21,17 +22,12 @@ def find_unlogged(store: Store, study: str, now: StudyRecord | None = None) -> l
     definition = now or store.study(study)
     logged, ended = _logged(store, study), _ended(store, study)
     found = [*_unwatched(definition, logged, ended)]
-    everything = set().union(*logged.values())
-    if all(ended.values()):
-        for where, metric in _drawn(definition):
-            if metric not in everything:
-                found.append(f"{where}: no stage has logged {metric}{_meant(metric, everything)}")
+    checks = [*_drawn(definition, set().union(*logged.values()))] if all(ended.values()) else []
     if ended.get(definition.last_stage):
-        for column in definition.table.columns:
-            if column.metric not in logged[definition.last_stage]:
-                meant = _meant(column.metric, logged[definition.last_stage])
-                found.append(f"table: no run has measured {column.metric}{meant}")
-        found += _unmeasured(store, study, definition.analysis)
+        measured = logged[definition.last_stage]
+        checks += [("table: no run has measured", column.metric, measured) for column in definition.table.columns]
+        checks += _judged(store, study, definition.analysis)
+    found += [f"{what} {name}{_meant(name, known)}" for what, name, known in checks if name not in known]
     return list(dict.fromkeys(found))
 
 
@@ -45,36 +41,29 @@ def _unwatched(definition: StudyRecord, logged: dict[str, set[str]], ended: dict
                 yield f"health rule {rule.id}: no stage {stage} has logged {metric}{meant}; it watches nothing"
 
 
-def _drawn(definition: StudyRecord) -> Iterator[tuple[str, str]]:
+def _drawn(definition: StudyRecord, logged: set[str]) -> Iterator[_Check]:
     for curve in definition.curves:
-        yield "curves", curve.metric
+        yield "curves: no stage has logged", curve.metric, logged
     for figure in definition.figures:
         if figure.kind not in _OVER_SUBSETS:
             shown = [panel.metric for panel in figure.panels] + ([figure.x.metric] if figure.x else [])
-            yield from ((f"figure {figure.name}", metric) for metric in shown)
+            yield from ((f"figure {figure.name}: no stage has logged", metric, logged) for metric in shown)
 
 
-def _unmeasured(store: Store, study: str, analysis: Analysis) -> Iterator[str]:
+def _judged(store: Store, study: str, analysis: Analysis) -> Iterator[_Check]:
     query = "SELECT DISTINCT protocol, name, subset FROM finals JOIN items USING (key) WHERE study = ?"
-    items = {tuple(row) for row in store.rows(query, [study])[1]}
+    items = store.rows(query, [study])[1]
     names = {name for protocol, name, _ in items if protocol == analysis.protocol}
     subsets = {subset for protocol, name, subset in items if (protocol, name) == (analysis.protocol, analysis.value)}
-    if not items:
-        return
-    if not names:
-        meant = _meant(analysis.protocol, {protocol for protocol, _, _ in items})
-        yield f"analysis.protocol: no item was saved under the protocol {analysis.protocol}{meant}"
-    elif not subsets:
-        meant = _meant(analysis.value, names)
-        yield f"analysis.value: no item of the protocol {analysis.protocol} has a value called {analysis.value}{meant}"
-    else:
-        for rail in analysis.guardrails:
-            if rail.metric not in names:
-                what = f"no item of the protocol {analysis.protocol} has a value called {rail.metric}"
-                yield f"analysis.guardrails: {what}{_meant(rail.metric, names)}"
-        for subset in analysis.subsets:
-            if subset not in subsets:
-                yield f"analysis.subsets: no item is of the subset {subset}{_meant(subset, subsets)}"
+    no_value = f"no item of the protocol {analysis.protocol} has a value called"
+    if items:
+        protocols = {protocol for protocol, _, _ in items}
+        yield "analysis.protocol: no item was saved under the protocol", analysis.protocol, protocols
+    if names:
+        yield f"analysis.value: {no_value}", analysis.value, names
+    if subsets:
+        yield from ((f"analysis.guardrails: {no_value}", rail.metric, names) for rail in analysis.guardrails)
+        yield from (("analysis.subsets: no item is of the subset", subset, subsets) for subset in analysis.subsets)
 
 
 def _logged(store: Store, study: str) -> dict[str, set[str]]:
