@@ -242,13 +242,17 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
     items = None if run.items is None or run.items.num_rows == 0 else stored.sorted_items(run.items)
     if items is not None:
         _check_items(run, items)
-    source = run.source.resolve()
+    try:
+        config = _json(run.config)
+    except RecursionError:
+        problems.append(f"{run.source}: its configuration is nested too deeply, and is left out")
+        config = {}
     record = Record(
         format=request.format,
-        source=str(source),
+        source=str(run.source.resolve()),
         id=run.id,
         name=one_line(run.name, 300),
-        config=_json(run.config),
+        config=config,
         seed=run.seed,
         state=run.state,
         started=run.started,
