@@ -20,6 +20,15 @@ from pathlib import Path
 HERE = Path(__file__).parent / "written"
 
 
+def keep(place: Path, *patterns: str) -> None:
+    """Delete all other files, and the folders that are empty then."""
+    for path in sorted(place.rglob("*"), reverse=True):
+        if path.is_file() and not any(map(path.match, patterns)):
+            path.unlink()
+        elif path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+
+
 def trainer(folder: Path) -> None:
     """Two runs of the Trainer on a linear model: seed 0 with checkpoints, seed 1 resumed from one and stopped early."""
     import torch
@@ -63,12 +72,7 @@ def trainer(folder: Path) -> None:
         made.train()
         made.save_state()
         (place / "training_args.json").write_text(arguments.to_json_string())
-        keep = {"trainer_state.json", "training_args.json"}
-        for path in sorted(place.rglob("*"), reverse=True):
-            if path.is_file() and path.name not in keep and "tfevents" not in path.name:
-                path.unlink()
-            elif path.is_dir() and not any(path.iterdir()):
-                path.rmdir()
+        keep(place, "trainer_state.json", "training_args.json", "*tfevents*")
 
 
 def trl(folder: Path) -> None:
@@ -123,10 +127,7 @@ def trl(folder: Path) -> None:
         made.train()
         made.save_state()
         made.save_model()
-        kept = {"trainer_state.json", "training_args.bin"}
-        for path in sorted(place.rglob("*"), reverse=True):
-            if path.is_file() and path.name not in kept and path.suffix != ".parquet":
-                path.unlink()
+        keep(place, "trainer_state.json", "training_args.bin", "*.parquet")
 
 
 def verl(folder: Path) -> None:
