@@ -138,8 +138,7 @@ def digest(*parts: str) -> int:
 def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any, float]]) -> tuple[pd.Index, Any, int]:
     """Return sorted items with their means, and the number of repeats, from {item: {repeat: value}}.
 
-    Raises:
-        ConfigError: an item was asked more often than another, or a value is not finite.
+    Raises ConfigError if an item was asked more often than another, or a value is not finite.
     """
     items = pd.Index(sorted(values))
     counts = {item: len(values[item]) for item in items}
@@ -177,9 +176,8 @@ def sample_sheets(
 ) -> Iterator[Sheet]:
     """Yield a sheet for each subset of a file whose samples `read` yields; `facts_of(subset, metric)` says the rest.
 
-    Raises:
-        ConfigError: there is no such metric, a value is not a finite number, or an item stands twice or has repeats
-            that others lack.
+    Raises ConfigError if there is no such metric, a value is not a finite number, or an item stands twice or has repeats
+    that others lack.
     """
     why = "samples of this format have none"
     refuse_options(path, wanted, cluster=why, filter=why)
@@ -200,17 +198,16 @@ def sample_sheets(
             problem = f"item {short(sample.item)} has no number of its own"
             raise ConfigError(path, metric, str(value), problem, "name another with --metric")
         add_value(path, values.setdefault(sample.subset, {}), sample.item, sample.repeat, float(value))
-        asked.setdefault(sample.subset, {})[sample.item] = (
-            digest(sample.words.asked, *sample.more) if sample.words.asked else 0,
-            digest(sample.words.wanted) if sample.words.wanted else 0,
-        )
+        if sample.words != ItemText():
+            digests = digest(sample.words.asked, *sample.more), digest(sample.words.wanted)
+            asked.setdefault(sample.subset, {})[sample.item] = digests
     for subset, found in values.items():
         metric = wanted.metric or next(iter(metrics[subset]))
         items, means, repeats = mean_over_repeats(path, metric, found)
-        digests = np.array([asked[subset][item] for item in items], dtype=np.uint64)
+        of_items = np.array([asked.get(subset, {}).get(item, (0, 0)) for item in items], dtype=np.uint64)
         facts = replace(facts_of(subset, metric), metrics=tuple(metrics[subset]), repeats=repeats)
         texts = partial(_texts_of, read, subset)
-        said = {name: column for name, column in zip(("prompt", "target"), digests.T, strict=True) if column.any()}
+        said = {name: column for name, column in zip(("prompt", "target"), of_items.T, strict=True) if column.any()}
         yield Sheet(path, subset, metric, "", items, means, None, said, {}, facts, texts)
 
 
