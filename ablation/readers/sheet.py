@@ -176,8 +176,8 @@ def sample_sheets(
 ) -> Iterator[Sheet]:
     """Yield a sheet for each subset of a file whose samples `read` yields; `facts_of(subset, metric)` says the rest.
 
-    Raises ConfigError if there is no such metric, a value is not a finite number, or an item stands twice or has repeats
-    that others lack.
+    Raises ConfigError if there is no such metric, a value is not a finite number, or an item stands twice or was asked
+    more often than others.
     """
     why = "samples of this format have none"
     refuse_options(path, wanted, cluster=why, filter=why)
