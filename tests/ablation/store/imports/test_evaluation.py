@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ablation.cli.main import main
-from ablation.judge.verdicts import judge_study
-from ablation.store.database import Store
+from tests.ablation.store.imports.test_importing import asked, edges_of
 from tests.ablation.typed import output, refused
 
 FILES = Path(__file__).parents[2] / "readers/fixtures/lm_eval.tar.gz"
@@ -23,11 +22,6 @@ def runs(tmp_path, monkeypatch):
     return tmp_path / "runs"
 
 
-def edges(study):
-    with Store(Path("results/tracker.duckdb")) as store:
-        return judge_study(store, study).edges
-
-
 def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
     words = ["compare", str(runs / "base"), "--with", str(runs / "new"), "--tasks", "openbook"]
     [compared] = json.loads(output(capsys, *words, "--allow", "prompt", "--json"))["rows"]
@@ -37,7 +31,7 @@ def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
     assert line.endswith("or pass --map allow=prompt if that is the change")
     assert not Path("results/imported/prompts").exists()
     assert "note: the prompts of openbook differ between new/" in output(capsys, *words, "--map", "allow=prompt")
-    [edge] = edges("prompts")
+    [edge] = edges_of("prompts")
     assert (edge.parent.partition("-")[0], edge.child.partition("-")[0]) == ("base", "new")
     assert edge.seeds == compared["seeds"] == 3
     assert (edge.effect, edge.low, edge.high) == pytest.approx(
@@ -54,9 +48,8 @@ def test_a_task_that_was_evaluated_again_counts_once_and_is_named_once(runs, cap
     words = ["--study", "s", "--items", "evaluation/openbook/acc", *DECIDED]
     out = output(capsys, "import", "evaluation", runs / "base", *words)
     assert out.count(f"openbook was evaluated again, in {newer.name}, which counts") == 1
-    with Store(Path("results/tracker.duckdb")) as store:
-        query = "SELECT value FROM results WHERE metric = 'evaluation/openbook/acc' AND seed = 0"
-        assert store.rows(query)[1] == [(1.0,)]
+    query = "SELECT value FROM results WHERE metric = 'evaluation/openbook/acc' AND seed = 0"
+    assert asked(query) == [(1.0,)]
 
 
 def test_a_table_of_items_joins_the_log_of_its_run(tmp_path, monkeypatch, capsys):
@@ -74,15 +67,11 @@ def test_a_table_of_items_joins_the_log_of_its_run(tmp_path, monkeypatch, capsys
     assert main(["import", "trainer_state", "runs", "--study", "s", "--metric", "loss", *DECIDED]) == 0
     again = ["import", "evaluation", "runs", "--study", "s", "--items", "evaluation/all/value", "--yes"]
     assert main([*again, "--map", "variant=name:^([a-z]+)/"]) == 0
-    [edge] = edges("s")
+    [edge] = edges_of("s")
     assert (edge.child, edge.seeds, edge.items) == ("new", 3, 30)
     assert edge.effect == pytest.approx(10 / 30)
-    with Store(Path("results/tracker.duckdb")) as store:
-        assert store.rows("SELECT stage, count(*) FROM run_stages GROUP BY ALL ORDER BY ALL")[1] == [
-            ("evaluation", 6),
-            ("outcome", 12),
-            ("trainer_state", 6),
-        ]
+    stages = asked("SELECT stage, count(*) FROM run_stages GROUP BY ALL ORDER BY ALL")
+    assert stages == [("evaluation", 6), ("outcome", 12), ("trainer_state", 6)]
 
 
 def test_runs_of_two_imports_that_were_asked_otherwise_are_no_pairs(tmp_path, monkeypatch, capsys):
