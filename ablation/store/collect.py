@@ -73,27 +73,20 @@ def collect_apart(results: Path, database: Path) -> Collected:
     return _collect(results, database, apart=True)
 
 
-@dataclass(frozen=True)
-class _Known:
-    """The database of an earlier collect: what it was made from, and its stages by key; empty if it cannot be read.
+def _known(database: Path) -> tuple[str, dict[str, tuple[str, StageState, StageState]]]:
+    """Return what the database of an earlier collect was made from, and its stages; nothing if it cannot be read.
 
-    stages: signature of the files, state by status.json, and state with what was found in the files.
+    Of each stage: the signature of its files, its state by status.json, and that with what was found in the files.
     """
-
-    sources: str = ""
-    stages: Mapping[str, tuple[str, StageState, StageState]] = field(default_factory=dict)
-
-
-def _known(database: Path) -> _Known:
     if not database.is_file() or not is_whole(database):
-        return _Known()
+        return "", {}
     stages = {}
     with Store(database) as store:
         query = f"SELECT key, signature, status, {', '.join(_STATE)} FROM stages LEFT JOIN loaded USING (key)"
         for key, signature, status, *values in store.rows(query)[1]:
             state = StageState(**dict(zip(_STATE, values, strict=True)))
             stages[key] = signature or "", replace(state, state=status or state.state), state
-        return _Known(store.meta().get("sources", ""), stages)
+        return store.meta().get("sources", ""), stages
 
 
 def _signature(folder: Path) -> str:
@@ -115,29 +108,29 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
     if not apart:
         with suppress(OSError):  # another user's files: only Snakemake cares, and reports it
             date(from_the_future(folder / STATUS for folder in places.values()))
-    known = _known(database)
+    made_before, known = _known(database)
     signatures = {key: _signature(folder) for key, folder in places.items()}
-    same = {key for key, text in signatures.items() if text and known.stages.get(key, ("",))[0] == text}
-    read = {key: known.stages[key][1] if key in same else read_state(folder, key) for key, folder in places.items()}
+    same = {key for key, text in signatures.items() if text and known.get(key, ("",))[0] == text}
+    read = {key: known[key][1] if key in same else read_state(folder, key) for key, folder in places.items()}
     studies = _with_history(results, plan, read, record=not apart)
     imports = load_imports(results, [study.name for study in studies])
     history = results / analysis_history.FILE
     made_from = f"{sources} {len(RULES)} {sha256(history) if history.is_file() else ''}"
-    missing = {key for key, (_, _, state) in known.stages.items() if state.state == "missing"}
+    missing = {key for key, (_, _, state) in known.items() if state.state == "missing"}
     as_before = all(key in same or (key in missing and state.state == "missing") for key, state in read.items())
-    if as_before and known.sources == made_from and known.stages.keys() == read.keys():
+    if as_before and made_before == made_from and known.keys() == read.keys():
         return _summary(database)
-    states = {key: known.stages[key][2] if key in same else state for key, state in read.items()}
+    states = {key: known[key][2] if key in same else state for key, state in read.items()}
     for key, state in states.items():
         if key not in same and (problem := altered(places[key], state)):
             states[key] = replace(state, state="corrupt", reason=problem)
     all_states = states | imports.states
     with replacing(database) as aside:
         try:
-            if known.sources:
+            if made_before:
                 shutil.copyfile(database, aside)
             with duckdb.connect(str(aside)) as connection:
-                _keep(connection, same) if known.sources else connection.execute(SCHEMA)
+                _keep(connection, same) if made_before else connection.execute(SCHEMA)
                 _write_plan(connection, plan, studies, made_from)
                 new = {key: place for key, place in (places | imports.places).items() if key not in same}
                 load_stages(connection, new, all_states)
