@@ -4,14 +4,12 @@ import math
 import random
 import shutil
 import sqlite3
-from importlib import import_module
 
 import pytest
 
-from ablation.config.formats import FORMATS, formats_of
+from ablation.config.formats import formats_of
 from ablation.contract.errors import ConfigError
 from ablation.readers import sqlite
-from ablation.readers.evaluation import READERS
 from ablation.readers.run import METRIC_ROWS, load_reader, metric_table
 from tests.ablation.readers.stored import make, points, read_all
 
@@ -21,14 +19,6 @@ PLACES = {"mlflow": ("mlflow.db", "mlruns"), "trackio": ("grid.db", "study.db"),
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     return {name: make(name, "", "written", tmp_path_factory.mktemp(name)) for name in PLACES}
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_format_has_a_reader(name):
-    if "compare" in FORMATS[name].uses:
-        assert import_module(f"ablation.readers.{name}") in READERS
-    for use in {"import", "collect"} & set(FORMATS[name].uses):
-        assert callable(load_reader(name, use))
 
 
 @pytest.mark.parametrize("name", formats_of("import"))
