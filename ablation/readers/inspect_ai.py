@@ -42,10 +42,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     task = str(header.get("eval", {}).get("task", path.stem))
     if not wanted.wants(task):
         return
-    if header.get("status") != "success":
-        raise ConfigError(
-            path, "status", header.get("status"), "the evaluation did not end", "run `inspect eval-retry`"
-        )
+    if (status := header.get("status")) != "success":
+        raise ConfigError(path, "status", status, "the evaluation did not end", "run `inspect eval-retry`")
     read = partial(_samples, path, task)
     found = list(sample_sheets(path, wanted, read, lambda _, metric: _facts(header, metric)))
     if not found:

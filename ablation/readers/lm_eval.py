@@ -83,9 +83,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     filters = tuple(dict.fromkeys(rows["filter"]))
     chosen = wanted.filter or filters[0]
     if chosen not in filters:
-        raise ConfigError(
-            path, "filter", chosen, "there is none of this name", f"the file has {', '.join(map(str, filters))}"
-        )
+        remedy = f"the file has {', '.join(map(str, filters))}"
+        raise ConfigError(path, "filter", chosen, "there is none of this name", remedy)
     task_hash = results.get("task_hashes", {}).get(task)
     if task_hash and "digest" in rows and rows["digest"] != task_hash:
         problem = "is not what its results file was made of (task_hashes): rows are missing, or were changed"

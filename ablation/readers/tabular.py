@@ -82,10 +82,8 @@ def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> It
         if missing := next((column for column in (*called, *values) if column not in row), None):
             remedy = suggest(missing, list(row))
             raise ConfigError(file, f"line {line}", missing, "there is no such column", remedy)
-        yield (
-            line,
-            {called.get(name, name): cell for name, cell in row.items() if name in called or name not in columns},
-        )
+        kept = {name: cell for name, cell in row.items() if name in called or name not in columns}
+        yield line, {called.get(name, name): cell for name, cell in kept.items()}
 
 
 def rows_of(file: Path) -> Iterator[Row]:
@@ -213,9 +211,8 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
             raise TrackerError(f"{path}: does not fit into {MEMORY} of memory ({one_line(error, 300)})") from None
         except duckdb.Error as error:
             said = one_line(str(error).split("\n")[0], 300).replace(place, path.name)
-            raise ConfigError(
-                path, "", None, f"cannot be read ({said})", "is the file whole, and of this format?"
-            ) from None
+            remedy = "is the file whole, and of this format?"
+            raise ConfigError(path, "", None, f"cannot be read ({said})", remedy) from None
     return {column: _plain(values) for column, values in found.items()}
 
 

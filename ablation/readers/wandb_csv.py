@@ -61,9 +61,8 @@ def _rows(path: Path, problem: Problem) -> Iterator[Row]:
     for line, row in csv_rows(path, torn.append):
         yield line, {name: cell for name, cell in row.items() if name and cell != ""}
     if torn:
-        problem(
-            f"{path}: lines with more or fewer cells than the first are left out: {len(torn)}, first line {torn[0]}"
-        )
+        what = "lines with more or fewer cells than the first"
+        problem(f"{path}: {what} are left out: {len(torn)}, first line {torn[0]}")
 
 
 def _wide(path: Path, rows: Iterable[Row], step: str, names: Mapping[str, str], problem: Problem) -> pa.Table:

@@ -148,10 +148,8 @@ def _without_plan(results: Path) -> Now:
     """Runs made elsewhere, or only a database; or nothing yet."""
     if (results / DATABASE).exists() or any(results.glob(_BESIDE[-1])):
         return Now(_digest_of(results, ()), "Nothing runs here: these results were made elsewhere.")
-    problem = f"{results}: nothing has been planned, run or imported here"
-    return Now(
-        None, "Nothing has been planned yet. The report comes when the first stages have ended.", problem=problem
-    )
+    text = "Nothing has been planned yet. The report comes when the first stages have ended."
+    return Now(None, text, problem=f"{results}: nothing has been planned, run or imported here")
 
 
 def _digest_of(results: Path, views: Sequence[StageView]) -> str:

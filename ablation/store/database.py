@@ -189,9 +189,8 @@ class Store:
     def results(self, study: str, metrics: Sequence[str] | None = None) -> pd.DataFrame:
         """variant, seed, metric, value: final metrics of ok runs, all or these; NaN if not finite."""
         chosen = "" if metrics is None else "AND list_contains(?, metric)"
-        query = (
-            f"SELECT variant, seed, metric, value FROM results WHERE study = ? {chosen} ORDER BY variant, seed, metric"
-        )
+        query = f"""SELECT variant, seed, metric, value FROM results WHERE study = ? {chosen}
+                    ORDER BY variant, seed, metric"""
         return self.sql(query, [study] if metrics is None else [study, list(metrics)])
 
     def curves(self, study: str, metrics: Sequence[str], points: int = 200) -> pd.DataFrame:

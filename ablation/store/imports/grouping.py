@@ -89,9 +89,8 @@ def _told(run: Record, rule: str, where: str) -> Any:
         found = re.search(rule.removeprefix("name:"), run.name)
         return found and found.group(1)
     except (re.error, IndexError) as error:
-        raise ConfigError(
-            where, "--map", rule, f"is not a valid expression with a group ({error})", "as name:-s([0-9]+)$"
-        ) from None
+        problem = f"is not a valid expression with a group ({error})"
+        raise ConfigError(where, "--map", rule, problem, "as name:-s([0-9]+)$") from None
 
 
 def _leaves(run: Record, study: ImportFile) -> dict[str, Any]:

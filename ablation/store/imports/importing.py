@@ -231,9 +231,8 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
     names = pc.unique(metrics["name"]).to_pylist()
     odd = {name for name in names if not name or len(name) > 500 or not name.isprintable()}  # no table can show them
     if odd:
-        problems.append(
-            one_line(f"{run.source}: {run.name}: left out metrics without a usable name: {sorted(odd)}", 500)
-        )
+        what = f"left out metrics without a usable name: {sorted(odd)}"
+        problems.append(one_line(f"{run.source}: {run.name}: {what}", 500))
     if odd or renamed or len(metrics.group_by(["step", "name"]).aggregate([])) < metrics.num_rows:
         rows = zip(*(column.to_pylist() for column in metrics.columns), strict=True)
         metrics = metric_table((step, renamed.get(name, name), value) for step, name, value in rows if name not in odd)

@@ -65,17 +65,15 @@ def _hang(groups: list[Group], study: ImportFile, where: str, known: Mapping[str
     for name, parent in study.runs.parents.items():
         for needed in filter(None, (name, parent)):
             if needed not in taken:
-                raise ConfigError(
-                    where, f"parents.{name}", parent, f"no run is of {needed}", suggest(needed, sorted(taken))
-                )
+                remedy = suggest(needed, sorted(taken))
+                raise ConfigError(where, f"parents.{name}", parent, f"no run is of {needed}", remedy)
     for group in groups:
         if group.parent is not None and group.parent not in taken:
             if group.name in known and group.name not in study.runs.parents:
                 group.parent = None
                 continue
-            raise ConfigError(
-                where, group.name, group.parent, "its parent has no run", suggest(group.parent, sorted(taken))
-            )
+            remedy = suggest(group.parent, sorted(taken))
+            raise ConfigError(where, group.name, group.parent, "its parent has no run", remedy)
     parents = {group.name: group.parent for group in groups}
     circular = len(list(walk(parents))) < len(groups)
     for group in groups:
