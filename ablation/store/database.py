@@ -102,11 +102,7 @@ class Store:
         if not path.is_file():  # a pipe, say, for which DuckDB would wait
             raise ConfigError(path, "", None, "is not a file", "remove it and run `python -m ablation collect`")
         # One thread: sums over several would depend on which thread finished first.
-        locked: dict[str, str | bool | int | float | list[str]] = {
-            "enable_external_access": False,
-            "lock_configuration": True,
-            "threads": 1,
-        }
+        locked: dict[str, Any] = {"enable_external_access": False, "lock_configuration": True, "threads": 1}
         try:
             self._connection = duckdb.connect(str(path), read_only=True, config=locked)
             version = [value for (value,) in self.rows("SELECT value FROM meta WHERE key = 'schema version'")[1]]
