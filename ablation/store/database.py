@@ -32,9 +32,7 @@ _SHARDS = "".join(
     for table, columns in ((table, SHARDS[table] | OPTIONAL[table]) for table in SHARDS)
 )
 
-SCHEMA = (
-    _SHARDS
-    + r"""
+SCHEMA = f"""{_SHARDS}
 CREATE TABLE meta (key VARCHAR, value VARCHAR);
 CREATE TABLE studies (study VARCHAR, title VARCHAR, question VARCHAR, source VARCHAR, definition JSON);
 CREATE TABLE variants (study VARCHAR, variant VARCHAR, parent VARCHAR, position INTEGER, why VARCHAR,
@@ -85,7 +83,6 @@ FROM run_stages r JOIN (SELECT study, definition->>'last_stage' AS last FROM stu
     JOIN metrics m USING (key)
 WHERE r.stage <> d.last OR r.position = 0;
 """
-)
 
 
 class Store:

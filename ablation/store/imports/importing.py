@@ -267,9 +267,8 @@ def _check_items(run: ImportedRun, items: pa.Table) -> None:
         raise ConfigError(place, "items", None, problem, "an item has one value: remove the others")
     bad = items.filter(pc.invert(pc.fill_null(pc.is_finite(items["value"]), False)))
     for row in bad.slice(0, 1).to_pylist():
-        problem = (
-            f"item {row['item']} of {row['subset']} has a {row['name']} that is not a number ({bad.num_rows} such rows)"
-        )
+        problem = f"item {row['item']} of {row['subset']} has a {row['name']} that is not a number"
+        problem += f" ({bad.num_rows} such rows)"
         raise ConfigError(place, "items", row["value"], problem, "evaluate again, or remove the rows")
 
 
