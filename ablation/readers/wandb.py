@@ -136,7 +136,8 @@ class Run:
         else:
             step = int(own) if own is not None and own.is_integer() else self._step + 1
         self._step = step
-        numbers = dict(self._numbers(items))
+        numbers, others = _numbers(items)
+        self._others |= dict.fromkeys(others)
         files, codes, steps, xs, values = self._rows
         for name, logged in numbers.items():
             files.append(len(self._files) - 1)
@@ -144,20 +145,6 @@ class Run:
             steps.append(step)
             xs.append(numbers.get(self._step_metric(name), math.nan))
             values.append(logged)
-
-    def _numbers(self, items: Iterable[tuple[_Path, Any]]) -> Iterator[tuple[str, float]]:
-        flat = [leaf for path, value in items for leaf in _leaves(path, value)]
-        described = {path[:-1] for path, _ in flat if path[-1] == _TYPE}
-        for path, value in flat:
-            if path[0] in OWN:
-                continue
-            number = as_written(value)
-            if any(path[:depth] in described for depth in range(1, len(path))) or (
-                number is None and value is not None
-            ):
-                self._others.setdefault(path[0])
-            elif number is not None:
-                yield ".".join(path), number
 
     def _step_metric(self, name: str) -> str:
         if name in self._step_metrics:
@@ -208,13 +195,25 @@ class Run:
         for path, content in self._summary.items():
             with suppress(ValueError, RecursionError):
                 items.append((path, _loaded(content)))
-        others = dict(self._others)
-        for name, number in self._numbers(items):
+        for name, number in _numbers(items)[0].items():
             parts = name.split(".")
             # `define_metric(summary="max")` leaves loss.max of the metric loss.
             if not any(".".join(parts[:size]) in self._codes for size in range(1, len(parts) + 1)):
                 yield name, number
-        self._others = others
+
+
+def _numbers(items: Iterable[tuple[_Path, Any]]) -> tuple[dict[str, float], list[str]]:
+    """Return the numbers by their names, and the first keys of what is none: text, and what describes media."""
+    flat = [leaf for path, value in items if path[0] not in OWN for leaf in _leaves(path, value)]
+    described = {path[:-1] for path, _ in flat if path[-1] == _TYPE}
+    numbers, others = dict[str, float](), list[str]()
+    for path, value in flat:
+        number = as_written(value)
+        if any(path[:depth] in described for depth in range(1, len(path))) or (number is None and value is not None):
+            others.append(path[0])
+        elif number is not None:
+            numbers[".".join(path)] = number
+    return numbers, others
 
 
 def _leaves(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
