@@ -131,9 +131,13 @@ def _of_its_kinds(written: BaseModel, values: Mapping[str, Any]) -> dict[str, An
     fitting = dict(values)
     for name, field in type(written).model_fields.items():
         below, own = values.get(name), getattr(written, name)
-        if field.discriminator and isinstance(below, Mapping) and field.discriminator not in below:
-            if not below.keys() <= type(own).model_fields.keys():
-                del fitting[name]
+        if (
+            field.discriminator
+            and isinstance(below, Mapping)
+            and field.discriminator not in below
+            and not below.keys() <= type(own).model_fields.keys()
+        ):
+            del fitting[name]
     return fitting
 
 

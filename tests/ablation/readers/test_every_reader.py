@@ -31,7 +31,7 @@ def test_what_is_not_of_the_format_is_refused_by_its_name(name, tmp_path):
     view = "CREATE VIEW metrics AS SELECT 1 AS id, 'r' AS run_name, 1 AS step, '{}' AS metrics, 't' AS timestamp"
     sqlite3.connect(tmp_path / "view.db").execute(view).connection.close()
     for place in sorted(tmp_path.iterdir()):
-        with pytest.raises(ConfigError, match=place.name):
+        with pytest.raises(ConfigError, match=place.name):  # noqa: PT012 - the second says what to do
             list(load_reader(name)(place, print))
             pytest.fail(f"{name} must raise ConfigError, which names the path, where nothing there is of its format")
     if name in PLACES:
