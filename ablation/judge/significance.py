@@ -179,14 +179,12 @@ def holm(p: Sequence[float]) -> Array:
 
 
 def benjamini_hochberg(p: Sequence[float]) -> Array:
-    """Step-up adjusted p-values (Journal of the Royal Statistical Society B 57, 289-300, 1995); NaN does not count.
+    """Step-up adjusted p-values (Journal of the Royal Statistical Society B 57, 289-300, 1995).
 
     Of those at most alpha, an expected share of at most alpha is false.
     """
     raw = np.asarray(p, dtype=float)
-    adjusted = np.full(raw.shape, np.nan)
-    known = np.flatnonzero(~np.isnan(raw))
-    order = known[np.argsort(raw[known], kind="stable")][::-1]
+    adjusted, order = np.empty_like(raw), np.argsort(raw, kind="stable")[::-1]
     steps = raw[order] * len(order) / np.arange(len(order), 0, -1)
     adjusted[order] = np.minimum.accumulate(np.minimum(steps, 1.0))
     return adjusted
