@@ -1,10 +1,10 @@
 """CPU seconds of `ablation tables`, `figures` and `report` over a database of the demo's size.
 
     python benchmarks/rendering.py                    # 2 seeds, in a folder that is removed
-    python benchmarks/rendering.py --seeds 5 --keep DIR --commands tables figures report figures
+    python benchmarks/rendering.py --seeds 5 --keep DIR --commands tables figures report
 
 The plan is that of the demo: 5 studies and their figures. Nothing is trained: learning curves and evaluation items are
-drawn at random. A command may be named twice, to see what drawing again costs when nothing has changed.
+drawn at random.
 """
 
 import argparse
@@ -116,7 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="a folder to keep, or one that was kept")
-    parser.add_argument("--commands", nargs="+", default=["tables", "figures", "report", "figures"])
+    parser.add_argument("--commands", nargs="+", default=["tables", "figures", "report"])
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = (arguments.keep or Path(temporary)).resolve()

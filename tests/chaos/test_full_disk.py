@@ -13,7 +13,6 @@ import torch
 
 from ablation.cli.main import main
 from ablation.runner.runlog import METRICS, write_table
-from ablation.show.figures import DRAWN
 from tests.chaos import database
 from tests.chaos.light import finish, fresh
 from tests.simulate import Study, simulate
@@ -130,8 +129,6 @@ def test_what_is_rendered(tmp_path, disk, capsys, command):
     arguments = [command, "--results", str(results), "--reports", str(disk / "reports")]
     assert main(arguments) == 0
     capsys.readouterr()
-    for drawn in disk.rglob(DRAWN):  # or figures of the same numbers would not be drawn again
-        drawn.unlink()
     fill(disk)
     before = listing(disk)
     assert main(arguments) == 2

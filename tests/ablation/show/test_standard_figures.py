@@ -1,24 +1,20 @@
-"""The figures of every study: what is drawn with what, that names are drawn as they stand, that equal data are equal
-bytes, and that what has changed is drawn again, nothing else.
-"""
+"""The figures of every study: what is drawn with what, names as they stand, and equal bytes of equal data."""
 
 import shutil
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 
 import pytest
 from PIL import Image, ImageStat
 
 from ablation.config.study import Change
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show import figures as render
 from ablation.show.figure_kinds import draw_curves, families, primary_column
 from ablation.show.figures import render_figures
 from ablation.show.tables import build_table
 from ablation.show.text import describe_change, describe_value, lineage
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
-from tests.simulate import DEBIAS, Study, default_lineage, editing, simulate
+from tests.simulate import DEBIAS, Study, default_lineage, simulate
 
 
 def nodes_of(tree):
@@ -123,66 +119,9 @@ def test_one_line_and_one_band_per_variant_and_panel(tmp_path):
     assert {tuple(panel.get_ylim()) for panel in figure.axes} == {tuple(figure.axes[0].get_ylim())}
 
 
-# What is drawn again: nothing of a study that is as it was, and all of one of which data, plan, code or files changed.
-
-
-@pytest.fixture
-def saved(monkeypatch):
-    """Names of the figures that were drawn, in their order."""
-    names, save = [], render._save
-    monkeypatch.setattr(
-        render, "_save", lambda figure, stem, kinds: (names.append(stem.name), save(figure, stem, kinds))
-    )
-    return names
-
-
-ALL = ["metric", "lineage", "curves"]
-
-
-def test_a_study_is_drawn_again_only_where_something_changed(tmp_path, saved):
-    study = Study(variants=3, metrics=2)
-    plan, database, reports = tmp_path / "results/plan.json", tmp_path / "results" / DATABASE, tmp_path / "reports"
-
-    def drawn():
-        saved.clear()
-        render_figures(database, reports)
-        return list(saved)
-
-    rendered(tmp_path, study, Study("other", variants=2, metrics=1))
-    assert saved == ALL * 2
-    collect(plan.parent)  # a new database of the same results
-    assert drawn() == []
-    with editing(plan) as content:
-        content["studies"][0]["curves"][0]["label"] = "another"
-    collect(plan.parent)
-    assert drawn() == ALL  # of that study alone
-    (reports / "toy" / "metric.svg").write_bytes((reports / "toy" / "curves.svg").read_bytes())
-    assert drawn() == ALL
-    (reports / "toy" / "lineage.svg").unlink()
-    assert drawn() == ALL
-    (reports / "toy" / render.DRAWN).write_text("[")
-    assert drawn() == ALL
-    saved.clear()
-    rendered(tmp_path, replace(study, distance=0.2), Study("other", variants=2, metrics=1))  # other items
-    assert saved == ALL
-
-
 def test_other_formats_are_drawn_when_they_are_asked_for(tmp_path):
     rendered(tmp_path, Study(variants=2, metrics=1))
     paths = render_figures(tmp_path / "results" / DATABASE, tmp_path / "reports", ["pdf", "png"])
     assert {path.suffix for path in paths} == {".pdf", ".png"}
     image = Image.open(next(path for path in paths if path.name == "metric.png")).convert("L")
     assert ImageStat.Stat(image).stddev[0] > 5
-
-
-def test_what_is_kept_is_as_young_as_what_is_drawn(tmp_path):
-    """Snakemake compares times: an older figure would be drawn again and again."""
-    import os
-
-    paths = rendered(tmp_path, Study(variants=3, metrics=2))
-    for path in paths:
-        os.utime(path, (1, 1))
-    database = tmp_path / "results" / DATABASE
-    assert all(
-        path.stat().st_mtime >= database.stat().st_mtime for path in render_figures(database, tmp_path / "reports")
-    )
