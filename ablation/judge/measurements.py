@@ -89,7 +89,6 @@ class Measurements:
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
     _arms: dict[Hashable, Arm] = field(default_factory=dict, init=False, repr=False, compare=False)
     _held: dict[Arm, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _common: dict[tuple[str, int, int], int] = field(default_factory=dict, init=False, repr=False)  # items of two lists
 
     @property
     def direction(self) -> Direction:
@@ -269,11 +268,9 @@ def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
         for subset in study.analysis.subsets:
             theirs, ours = (study.values[run][subset].index for run in (runs[0], (variant, seed)))
             if not ours.equals(theirs):
-                lists = (subset, study.item_lists[runs[0]], study.item_lists[variant, seed])
-                if lists not in study._common:
-                    study._common[lists] = len(ours.intersection(theirs))
                 counts = f"{one} seed {at} has {len(theirs)}, {variant} seed {seed} has {len(ours)}"
-                found.append(f"unpaired items of {subset}: {counts}, {study._common[lists]} in common")
+                common = len(ours.intersection(theirs))
+                found.append(f"unpaired items of {subset}: {counts}, {common} in common")
     return found
 
 
