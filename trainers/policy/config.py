@@ -8,21 +8,17 @@ default, as a stage is given the keys that it reads and no others.
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from ablation.contract.absent import Absent
-from trainers.assets_config import Asset
+from trainers.assets_config import Asset, Strict
 from trainers.tasks.settings import KnightsKnaves, QuestionAnswer, TaskSettings
 
 COLDEST = 0.01  # vLLM takes lower temperatures for this one
 VLLM_REMEDY = "run this in the environment that `make vllm` makes (docs/vllm.md), or set it to own"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Vllm(_Strict):
+class Vllm(Strict):
     """Settings of vLLM as the sampler (docs/vllm.md)."""
 
     memory_share: Annotated[float, Absent(0.4)] = Field(
@@ -36,7 +32,7 @@ class Vllm(_Strict):
     )
 
 
-class Sampled(_Strict):
+class Sampled(Strict):
     """What the studies' settings of a rollout have in common."""
 
     batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all.")
@@ -52,7 +48,7 @@ class Sampled(_Strict):
         return {"vllm": ("rollout.engine", VLLM_REMEDY)} if self.engine == "vllm" else {}
 
 
-class Lora(_Strict):
+class Lora(Strict):
     """Low-rank adapters (arXiv 2106.09685) on frozen weights; needs peft, the extra `lora`. Their dropout is 0."""
 
     rank: int = Field(default=16, ge=1, description="Rank.")
@@ -64,7 +60,7 @@ class Lora(_Strict):
     )
 
 
-class Memory(_Strict):
+class Memory(Strict):
     """How a training takes less memory; docs/several-devices.md says what each saves, and what it changes."""
 
     lora: Annotated[Lora | None, Absent(None)] = Field(
@@ -77,7 +73,7 @@ class Memory(_Strict):
         return {} if self.lora is None else {"peft": (f"{key}.lora", remedy)}
 
 
-class Data(_Strict):
+class Data(Strict):
     """Problems per split. The development split is for choices; the test split is read once, by the last stage."""
 
     warm: int = Field(default=2000, ge=1, description="Problems with worked responses.")
@@ -87,7 +83,7 @@ class Data(_Strict):
     seed: int = Field(default=0, ge=0, description="Seed of the problems, shared by all training seeds.")
 
 
-class Scratch(_Strict):
+class Scratch(Strict):
     """A small Qwen2 with random weights and a word-level vocabulary, where `model` is null."""
 
     hidden: int = Field(default=64, ge=8, description="Hidden size; a multiple of heads.")
@@ -99,7 +95,7 @@ class Scratch(_Strict):
     positions: int = Field(default=256, ge=16, description="Longest sequence, in tokens.")
 
 
-class Until(_Strict):
+class Until(Strict):
     """Ends a warm start at a quality and not after a number of steps, so that seeds start equally good."""
 
     accuracy: float = Field(default=0.9, gt=0, le=1, description="Required share of correct greedy responses.")
@@ -107,7 +103,7 @@ class Until(_Strict):
     every: int = Field(default=25, ge=1, description="Steps between measurements.")
 
 
-class WarmStart(_Strict):
+class WarmStart(Strict):
     """Supervised training on worked responses before reinforcement, shared by all variants of a seed."""
 
     steps: int = Field(default=400, ge=0, description="Optimizer steps; 0: none.")
@@ -122,7 +118,7 @@ class WarmStart(_Strict):
     memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Saves memory.")
 
 
-class Sampling(_Strict):
+class Sampling(Strict):
     """How responses are drawn in training; evaluation shares the longest response and has its own temperature."""
 
     max_new_tokens: int = Field(default=32, ge=1, description="Longest response, in tokens.")
@@ -145,7 +141,7 @@ class Rollout(Sampled):
         return self
 
 
-class Reward(_Strict):
+class Reward(Strict):
     """Reward of a response: a weighted sum."""
 
     rule: float = Field(default=1.0, ge=0, description="Weight of the task's rule.")
@@ -167,7 +163,7 @@ class Reward(_Strict):
         return self
 
 
-class RewardTraining(_Strict):
+class RewardTraining(Strict):
     """A reward model that learns the rule's rewards from responses of the warm start, with a head on its body."""
 
     enabled: bool = Field(default=False, description="Train one instead of loading `reward_model`.")
@@ -185,7 +181,7 @@ class RewardTraining(_Strict):
     seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
 
 
-class UpdateOf(_Strict):
+class UpdateOf(Strict):
     """How a batch of responses changes a policy, in every study."""
 
     epochs: int = Field(default=2, ge=1, description="Passes over a step's responses.")
@@ -213,7 +209,7 @@ class Update(UpdateOf):
     warmup_steps: int = Field(default=5, ge=0, description="Rollouts of linear warm-up.")
 
 
-class Kl(_Strict):
+class Kl(Strict):
     """KL to the reference policy (the warm start)."""
 
     estimator: Annotated[Literal["k1", "k3"], Absent("k3")] = Field(
@@ -235,7 +231,7 @@ class Kl(_Strict):
         return self
 
 
-class Critic(_Strict):
+class Critic(Strict):
     """PPO's value network, a copy of the policy with a value head, and its advantage estimation."""
 
     lr: float = Field(default=1e-5, gt=0, le=1, description="Learning rate (verl's).")
@@ -244,13 +240,13 @@ class Critic(_Strict):
     clip: float = Field(default=0.5, gt=0, description="Clip range of value changes.")
 
 
-class GroupAdvantage(_Strict):
+class GroupAdvantage(Strict):
     """The reward minus the group's mean; divided by the group's or the batch's standard deviation."""
 
     kind: Literal["relative", "normalized", "batch_normalized"] = "normalized"
 
 
-class Gae(_Strict):
+class Gae(Strict):
     """PPO's advantage, of a critic."""
 
     kind: Literal["gae"] = "gae"
@@ -260,7 +256,7 @@ class Gae(_Strict):
 Advantage = Annotated[GroupAdvantage | Gae, Field(discriminator="kind")]
 
 
-class ClipRange(_Strict):
+class ClipRange(Strict):
     """Clip range of the importance ratio: [1 - low, 1 + high]."""
 
     low: float = Field(default=0.2, gt=0, description="Below 1.")
@@ -274,19 +270,19 @@ class Clip(ClipRange):
     kind: Literal["clip"] = "clip"
 
 
-class EmaSmoothing(_Strict):
+class EmaSmoothing(Strict):
     """2.1: w'_1 = w_1, w'_t = beta w_t + (1 - beta) w'_{t-1}."""
 
     beta: float = Field(default=0.9, gt=0, le=1, description="Weight of the present token.")
 
 
-class GradientAdaptive(_Strict):
+class GradientAdaptive(Strict):
     """2.2: token weight L softmax_t(|log p_t| / temperature)."""
 
     temperature: float = Field(default=1.0, gt=0, description="Larger: more equal weights.")
 
 
-class Ptrw(_Strict):
+class Ptrw(Strict):
     """2.4: Gaussian trust region, loss -exp(-(s - 1)^2 / (2 sigma^2)) s A on the sequence ratio s."""
 
     kind: Literal["ptrw"] = "ptrw"
@@ -294,7 +290,7 @@ class Ptrw(_Strict):
     detach_weight: bool = Field(default=False, description="Detach the Gaussian from the gradient.")
 
 
-class AsymmetricClip(_Strict):
+class AsymmetricClip(Strict):
     """2.6: clip range by the advantage's sign."""
 
     kind: Literal["asymmetric_clip"] = "asymmetric_clip"
@@ -306,14 +302,14 @@ class AsymmetricClip(_Strict):
 Surrogate = Annotated[Clip | Ptrw | AsymmetricClip, Field(discriminator="kind")]
 
 
-class Lspd(_Strict):
+class Lspd(Strict):
     """Decay on a logarithmic scale of positions, the same from first to last token at any length."""
 
     alpha: float = Field(default=2.0, gt=0, description="The last weight is e^-alpha of the first.")
     tau: float = Field(default=10.0, gt=0, description="Tokens before the scale becomes logarithmic.")
 
 
-class TemporalDecay(_Strict):
+class TemporalDecay(Strict):
     """2.5: token weight gamma^(t-1)."""
 
     gamma: float = Field(default=0.95, gt=0, le=1, description="Decay per token.")
@@ -325,13 +321,13 @@ class TemporalDecay(_Strict):
     )
 
 
-class DynamicSampling(_Strict):
+class DynamicSampling(Strict):
     """DAPO: sample on until every group has right and wrong answers."""
 
     max_rounds: int = Field(default=3, ge=1, description="Rollouts per step at most.")
 
 
-class OverlongPenalty(_Strict):
+class OverlongPenalty(Strict):
     """DAPO: reward minus up to 1 over the last tokens before max_new_tokens."""
 
     share: float = Field(
@@ -339,7 +335,7 @@ class OverlongPenalty(_Strict):
     )
 
 
-class Precision(_Strict):
+class Precision(Strict):
     """Memory and speed of larger models."""
 
     compute: Literal["float32", "tf32", "bfloat16"] = Field(
@@ -349,7 +345,7 @@ class Precision(_Strict):
     activation_checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass.")
 
 
-class Evaluate(_Strict):
+class Evaluate(Strict):
     """Evaluation."""
 
     checkpoints: int = Field(default=1, ge=1, description="Number of last models to average over.")
@@ -359,7 +355,7 @@ class Evaluate(_Strict):
     temperature: float = Field(default=1.0, gt=0, description="Temperature of the sampled protocol.")
 
 
-class PolicyConfig(_Strict):
+class PolicyConfig(Strict):
     """Everything that a variant of `innovations` or `gspo` may change."""
 
     task: TaskSettings = Field(default=KnightsKnaves(), description="Questions, and how answers are checked.")

@@ -1,17 +1,17 @@
-"""The settings of the tasks, one class for each, and their union at the end. Only pydantic is imported."""
+"""The settings of the tasks, one class for each, and their union at the end. Nothing but pydantic is imported."""
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from trainers.assets_config import Strict
 
 
-class TaskBase(BaseModel):
+class TaskBase(Strict):
     """A task's settings; `name` is a Literal, the name of the task's module.
 
     reads_source: whether the task reads the asset `data_source`. It belongs to the task and is not a key.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     reads_source: ClassVar[bool] = False
     name: str

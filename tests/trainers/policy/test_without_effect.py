@@ -13,8 +13,8 @@ from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
 from tests.repository import ROOT
 from tests.trainers.policy.helpers import SMALL, objective_of, stage
+from trainers.assets_config import Strict
 from trainers.objectives.losses import adapt_coefficient
-from trainers.policy import config as settings
 from trainers.policy import evaluate, reinforce, reward_model, task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart
 
@@ -159,18 +159,17 @@ STAGES = {
 @pytest.fixture
 def reads(monkeypatch):
     """The fields of settings that are read from here on: (name of the model, field)."""
-    seen = set()
-    for base in {settings._Strict, *type(SMALL["data"]).__mro__[1:2], *type(PolicyConfig().task).__mro__[2:3]}:
+    seen, original = set(), Strict.__getattribute__
 
-        def watched(self, name, original=base.__getattribute__):
-            fields = type(self).model_fields
-            if name == "model_dump":
-                seen.update((type(self).__name__, field) for field in fields)
-            elif name in fields:
-                seen.add((type(self).__name__, name))
-            return original(self, name)
+    def watched(self, name):
+        fields = type(self).model_fields
+        if name == "model_dump":
+            seen.update((type(self).__name__, field) for field in fields)
+        elif name in fields:
+            seen.add((type(self).__name__, name))
+        return original(self, name)
 
-        monkeypatch.setattr(base, "__getattribute__", watched)
+    monkeypatch.setattr(Strict, "__getattribute__", watched)
     return seen
 
 
