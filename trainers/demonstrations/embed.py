@@ -16,8 +16,6 @@ def run(stage: Stage) -> None:
     model = load_in_context_model(stage)
     division = model.divide()
     names = [model.names[item] for item in division.queries]
-    if len(set(names)) != len(names):
-        raise ValueError("data: two queries have the same id")
     work = Resumable(stage)
     queries, demonstrations = torch.tensor(division.queries), torch.tensor(division.demonstrations)
 

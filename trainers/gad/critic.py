@@ -40,8 +40,7 @@ def new_critic(
 ) -> ValueModel:
     """Return a critic before its first step: the reward model, or a body with a new head: the student's, or its own."""
     if settings.init == "reward_model":
-        if reward_model is None:
-            raise ValueError("critic.init = 'reward_model': the config key `reward_model` must hold an asset")
+        assert reward_model is not None  # `GadConfig` sees to that
         if not is_language_model(reward_model):
             return ValueModel.from_reward_model(reward_model, placement, student)
         refuse_other_tokenizer(reward_model, student)

@@ -34,11 +34,9 @@ def pool(values: Tensor, mask: Tensor, pooling: Pooling) -> Scores:
     lengths = mask.to(values.dtype).sum(-1)
     if pooling in ("mean", "sum"):
         raw = torch.where(mask > 0, values, 0.0).sum(-1)
-    elif pooling in ("last", "last_per_token"):
+    else:
         last = (lengths.long() - 1).clamp(min=0)
         raw = torch.where(lengths > 0, values.gather(-1, last[:, None])[:, 0], 0.0)
-    else:
-        raise ValueError(f"pooling = {pooling!r}: expected mean, sum, last or last_per_token")
     return Scores(raw, raw / lengths.clamp(min=1.0) if pooling in ("mean", "last_per_token") else raw)
 
 
