@@ -86,9 +86,9 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _page(self) -> None:
-        painter = self.server.painter
+        painter, page = self.server.painter, self.server.painter.page  # one page: the painter may take over another
         policy = {"Content-Security-Policy": "frame-ancestors 'none'"}  # more in its head
-        self._send(HTTPStatus.OK, _HTML, f"{painter.page.before}{painter.section()}{painter.page.after}", policy)
+        self._send(HTTPStatus.OK, _HTML, f"{page.before}{painter.section()}{page.after}", policy)
 
     def _now(self) -> None:
         section = self.server.painter.section()
