@@ -90,7 +90,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         problem = "is not what its results file was made of (task_hashes): rows are missing, or were changed"
         raise ConfigError(path, "", None, problem, "copy it again, or remove the results file")
     keep = np.flatnonzero(rows["filter"] == chosen)
-    items, codes, repeats, clusters = _items(path, rows["doc_hash"][keep], rows["doc_id"][keep])
+    items, codes, repeats, clusters = _items(path, tuple(rows["doc_hash"][keep]), tuple(rows["doc_id"][keep]))
     shared = ""
     if wanted.cluster is None:
         shared = _shared_text(path, row)
@@ -205,7 +205,8 @@ def _shared_text(path: Path, row: dict[str, Any]) -> str:
     return ""
 
 
-def _items(path: Path, keys: Any, ids: Any) -> tuple[pd.Index, Any, int, dict[str, str]]:
+@lru_cache(maxsize=1)  # the same for every metric and filter of a file
+def _items(path: Path, keys: tuple[str, ...], ids: tuple[int, ...]) -> tuple[pd.Index, Any, int, dict[str, str]]:
     """Names of the items, sorted; the item of each row; how often each was asked; clusters of equal documents.
 
     A document that occurs several times in the data has several numbers (`doc_id`): these are different items of one
@@ -232,7 +233,9 @@ def _items(path: Path, keys: Any, ids: Any) -> tuple[pd.Index, Any, int, dict[st
 @lru_cache(maxsize=64)
 def _results(folder: Path, date: str) -> dict[str, Any]:
     """The results that lm-eval wrote at the same moment; empty if they are not next to the samples."""
-    results = read_beside(folder / f"results_{date}.json", {})
+    # results_<date>.json; with `--output_path foo.json` it is foo_<date>.json.
+    found = next(iter(sorted(folder.glob(f"*_{date}.json"))), None)
+    results = read_beside(found, {}) if found else {}
     return results if isinstance(results, dict) else {}
 
 
@@ -261,9 +264,15 @@ def _number(value: Any) -> float | None:
 def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText]:
     """The texts of the rows at these places, read from the file again."""
     found: dict[str, ItemText] = {}
+    last = max(lines, default=-1)
     with path.open("rb") as handle:
         for place, line in enumerate(line for line in handle if not line.isspace()):
-            if place in lines and lines[place].startswith((row := json.loads(line)).get("doc_hash", "?")):
+            if place > last:
+                break
+            if place not in lines:
+                continue
+            row = json.loads(line)
+            if lines[place].startswith(row.get("doc_hash", "?")):
                 found[lines[place]] = _text(row, metric)
     return found
 

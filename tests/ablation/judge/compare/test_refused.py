@@ -60,7 +60,10 @@ def test_another_version_of_the_task_is_refused(tmp_path, capsys):
     assert read(capsys, base, "--with", new, "--allow", "task")["effect"] == 0
 
 
-def test_samples_that_are_not_those_of_their_results_are_refused(arms, capsys):
+@pytest.mark.parametrize("name", ["results", "foo"])  # the latter with `--output_path foo.json`
+def test_samples_that_are_not_those_of_their_results_are_refused(arms, capsys, name):
+    (results,) = Path(arms[1], "seed1").glob("results_*")
+    results.rename(results.with_name(results.name.replace("results", name)))
     (path,) = Path(arms[1], "seed1").glob("samples_*")
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-5]))
     assert "task_hashes" in refused(capsys, arms[0], "--with", arms[1])
