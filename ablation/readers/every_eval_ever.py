@@ -8,7 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, json_lines, read_beside, sample_sheets
+from ablation.readers.sheet import (
+    Facts,
+    ItemText,
+    Sample,
+    Sheet,
+    Wanted,
+    json_lines,
+    read_again,
+    read_beside,
+    sample_sheets,
+)
 from ablation.readers.tabular import first_row
 
 FILES = ("*_samples.jsonl", "????????-????-????-????-????????????.jsonl")
@@ -22,7 +32,8 @@ def recognises(path: Path) -> bool:
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read one file. Raises ConfigError for a damaged row, and as `sample_sheets`."""
     means = read_beside(path.with_name(f"{path.stem.removesuffix('_samples')}.json"), {})
-    yield from sample_sheets(path, wanted, partial(json_lines, path, _sample), partial(_facts, means))
+    read = partial(json_lines, path, _sample)
+    yield from sample_sheets(path, wanted, read(), partial(read_again, read), partial(_facts, means))
 
 
 def _sample(row: dict[str, Any]) -> Sample:

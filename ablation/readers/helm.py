@@ -6,16 +6,19 @@ Stat, Instance, ScenarioState and RunSpec of crfm-helm.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from ablation.contract.errors import ConfigError
 from ablation.readers import tabular
-from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, read_beside, sample_sheets
+from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, read_beside, sample_sheets, short
 
 FILES = ("per_instance_stats.json",)
 _OF_THE_MODEL = ("model", "model_deployment")
-_STATS = f"""(SELECT instance_id, train_trial_index AS trial, row_number() OVER () AS row, unnest(stats) AS stat
+_STATS = f"""(
+    SELECT instance_id, coalesce(train_trial_index, 0) AS trial, row_number() OVER () AS row, unnest(stats) AS stat
     FROM read_json({{file}}, format = 'array', maximum_object_size = {tabular.LARGEST_ROW}, columns = {{
         'instance_id': 'VARCHAR', 'perturbation': 'JSON', 'train_trial_index': 'BIGINT', 'stats': 'STRUCT("name" STRUCT(
         "name" VARCHAR, split VARCHAR, perturbation JSON), mean DOUBLE)[]'}}) WHERE perturbation IS NULL)"""
@@ -23,7 +26,7 @@ _NAMES = f"SELECT DISTINCT stat.name.name AS name FROM {_STATS} ORDER BY 1"
 _VALUES = f"""SELECT instance_id, trial, split, unnest(coalesce(means, [NULL])) AS value FROM (
     SELECT instance_id, trial, coalesce(stat.name.split, '') AS split, min(row) AS row,
         list(stat.mean) FILTER (stat.name.name = ? AND stat.name.perturbation IS NULL) AS means
-    FROM {_STATS} GROUP BY ALL) ORDER BY row"""
+    FROM {_STATS} GROUP BY ALL) ORDER BY row, split"""
 
 
 def recognises(path: Path) -> bool:
@@ -34,8 +37,8 @@ def recognises(path: Path) -> bool:
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read one run: the statistic that `--metric` names, of the test split where there is one.
 
-    An instance without the statistic is refused: HELM leaves out NaN. Raises ConfigError if no metric was named, and as
-    `sample_sheets`.
+    An instance without the statistic is refused: HELM leaves out NaN. Raises ConfigError if no metric was named, or
+    there is none of this name, and as `sample_sheets`.
     """
     spec = read_beside(path.with_name("run_spec.json"), {})
     adapter = spec.get("adapter_spec", {})
@@ -52,13 +55,22 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
     def read() -> Iterator[Sample]:
         rows = tabular.query(path, _VALUES, [metric])
-        chosen = "test" if "test" in rows["split"] else next(iter(rows["split"]), "")
-        for item, trial, split, value in zip(*rows.values(), strict=True):
+        lacking = np.isnan(rows["value"])
+        splits = rows["split"][~lacking]  # of those that have the statistic
+        chosen = "test" if "test" in splits else next(iter(splits), "")
+        for item, trial, split, value, lacks in zip(*rows.values(), lacking, strict=True):
+            if split == chosen and lacks:
+                problem = f"item {short(str(item))} has none (trial {trial}): HELM leaves out what is not a number"
+                raise ConfigError(path, metric, None, problem, "repair the evaluation; no item may be dropped")
             if split == chosen:
-                yield Sample(task, item, {metric: float(value)}, words.get(item, ItemText()), trial, (how,))
+                asked = words.get(str(item), ItemText())
+                yield Sample(task, str(item), {metric: float(value)}, asked, int(trial), (how,))
+
+    def texts(task: str, items: Sequence[str]) -> dict[str, ItemText]:
+        return {item: words[item] for item in items if item in words}
 
     settings = {key: adapter[key] for key in _OF_THE_MODEL if adapter.get(key)}
-    yield from sample_sheets(path, wanted, read, lambda task, metric: Facts(settings=settings))
+    yield from sample_sheets(path, wanted, read(), texts, lambda task, metric: Facts(settings=settings))
 
 
 def _task(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
-from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, sample_sheets
+from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, read_again, sample_sheets
 
 FILES = ("*.eval",)
 _LARGEST_JSON = 256 << 20
@@ -38,16 +38,16 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
     Raises ConfigError if the log is damaged or its evaluation did not end, and as `sample_sheets`.
     """
-    header, _ = _open(path)
+    header, rows = _open(path)
     task = str(header.get("eval", {}).get("task", path.stem))
     if not wanted.wants(task):
         return
     if (status := header.get("status")) != "success":
         raise ConfigError(path, "status", status, "the evaluation did not end", "run `inspect eval-retry`")
-    read = partial(_samples, path, task)
-    found = list(sample_sheets(path, wanted, read, lambda _, metric: _facts(header, metric)))
+    texts = partial(read_again, lambda: _samples(_open(path)[1], task))
+    found = list(sample_sheets(path, wanted, _samples(rows, task), texts, lambda _, metric: _facts(header, metric)))
     if not found:
-        raise ConfigError(path, "samples", None, "there are none", "evaluate without --no-log-samples")
+        raise ConfigError(path, "samples", None, "the log holds none", "evaluate without --no-log-samples")
     yield from found
 
 
@@ -98,8 +98,8 @@ def _unpack(path: Path, name: str) -> bytes:
     return content
 
 
-def _samples(path: Path, task: str) -> Iterator[Sample]:
-    for row in _open(path)[1]:
+def _samples(rows: Iterator[dict[str, Any]], task: str) -> Iterator[Sample]:
+    for row in rows:
         completion = str((row.get("output") or {}).get("completion", ""))
         words = ItemText(_words(row.get("input")), _words(row.get("target")), completion)
         values = {name: _number(value) for name, value in _flat(row.get("scores") or {}).items()}

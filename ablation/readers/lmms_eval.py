@@ -10,7 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, json_lines, read_beside, sample_sheets
+from ablation.readers.sheet import (
+    Facts,
+    ItemText,
+    Sample,
+    Sheet,
+    Wanted,
+    json_lines,
+    read_again,
+    read_beside,
+    sample_sheets,
+)
 from ablation.readers.tabular import first_row
 
 FILES = ("*_samples_*.jsonl",)
@@ -29,12 +39,14 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     date, task = (named["date"], named["task"]) if named else ("", path.stem)
     results = read_beside(path.with_name(f"{date}_results.json"), {})
 
-    def facts(task: str, metric: str) -> Facts:
+    def facts(subset: str, metric: str) -> Facts:
         settings = {key: results[key] for key in ("model_name", "model_source") if results.get(key)}
-        larger = results.get("higher_is_better", {}).get(task, {}).get(metric)
+        larger = results.get("higher_is_better", {}).get(subset, {}).get(metric)
         return Facts(tool="lmms-eval", larger_is_better=larger, settings=settings)
 
-    yield from sample_sheets(path, wanted, partial(json_lines, path, partial(_sample, task)), facts)
+    sample_of = partial(_sample, task)
+    read = partial(json_lines, path, sample_of)
+    yield from sample_sheets(path, wanted, read(), partial(read_again, read), facts)
 
 
 def _sample(task: str, row: dict[str, Any]) -> Sample:

@@ -7,7 +7,7 @@ A reader is a module with two functions, and FILES, the patterns by which it is 
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -168,23 +168,27 @@ class Sample:
     values: Mapping[str, Any]  # by metric; what is not a number is refused if it is asked for
     words: ItemText
     repeat: Any = 0
-    more: Sequence[str] = ()  # of what was asked, beside the prompt: choices, instructions
+    more: Sequence[str] = ()  # of what was asked, besides the prompt: choices, instructions
+
+
+Texts = Callable[[str, Sequence[str]], dict[str, ItemText]]
+"""Returns the texts of items of a subset."""
 
 
 def sample_sheets(
-    path: Path, wanted: Wanted, read: Callable[[], Iterator[Sample]], facts_of: Callable[[str, str], Facts]
+    path: Path, wanted: Wanted, samples: Iterable[Sample], texts: Texts, facts_of: Callable[[str, str], Facts]
 ) -> Iterator[Sheet]:
-    """Yield a sheet for each subset of a file whose samples `read` yields; `facts_of(subset, metric)` says the rest.
+    """Yield a sheet for each subset of a file with these samples; `facts_of(subset, metric)` says the rest.
 
-    Raises ConfigError if there is no such metric, a value is not a finite number, or an item stands twice or was asked
-    more often than others.
+    Raises ConfigError for an option (`--cluster`, `--filter`) that the format lacks, or if there is no such metric, a
+    value is not a finite number, or an item stands twice or was asked more often than others.
     """
     why = "samples of this format have none"
     refuse_options(path, wanted, cluster=why, filter=why)
     values: dict[str, dict[str, dict[Any, float]]] = {}
     asked: dict[str, dict[str, tuple[int, int]]] = {}
     metrics: dict[str, dict[str, None]] = {}
-    for sample in read():
+    for sample in samples:
         if not wanted.wants(sample.subset):
             continue
         known = metrics.setdefault(sample.subset, {})
@@ -206,17 +210,18 @@ def sample_sheets(
         items, means, repeats = mean_over_repeats(path, metric, found)
         of_items = np.array([asked.get(subset, {}).get(item, (0, 0)) for item in items], dtype=np.uint64)
         facts = replace(facts_of(subset, metric), metrics=tuple(metrics[subset]), repeats=repeats)
-        texts = partial(_texts_of, read, subset)
         said = {name: column for name, column in zip(("prompt", "target"), of_items.T, strict=True) if column.any()}
-        yield Sheet(path, subset, metric, "", items, means, None, said, {}, facts, texts)
+        yield Sheet(path, subset, metric, "", items, means, None, said, {}, facts, partial(texts, subset))
 
 
-def _texts_of(read: Callable[[], Iterator[Sample]], subset: str, items: Sequence[str]) -> dict[str, ItemText]:
+def read_again(read: Callable[[], Iterator[Sample]], subset: str, items: Sequence[str]) -> dict[str, ItemText]:
+    """Return the texts of items of a subset from the samples that `read` yields."""
     found: dict[str, ItemText] = {}
+    chosen = set(items)
     for sample in read():
-        if sample.subset == subset and sample.item in items:
+        if sample.subset == subset and sample.item in chosen:
             found.setdefault(sample.item, sample.words)
-            if len(found) == len(items):
+            if len(found) == len(chosen):
                 break
     return found
 
@@ -232,7 +237,10 @@ def json_lines(path: Path, sample_of: Callable[[dict[str, Any]], Sample]) -> Ite
 
 
 def read_beside(path: Path, otherwise: Any) -> Any:
-    """Return the JSON of a file that explains another; `otherwise` if it is not there. Raises ConfigError."""
+    """Return the JSON of a file that explains another; `otherwise` if it is not there.
+
+    Raises ConfigError if it cannot be read.
+    """
     try:
         return read_json(path, 256 << 20)
     except FileNotFoundError:

@@ -103,15 +103,16 @@ def rows_of(file: Path) -> Iterator[Row]:
 def _json_rows(file: Path) -> Iterator[Row]:
     with file.open(encoding="utf-8-sig") as text:
         for number, line in enumerate(iter(partial(text.readline, _LONGEST), ""), 1):
+            if line.isspace():
+                continue
             try:
-                row = json.loads(line) if line.strip() else {}
+                row = json.loads(line)
             except (ValueError, RecursionError):
                 row = None
             if not isinstance(row, dict):
                 problem = "is too long" if len(line) == _LONGEST else "is not a JSON object"
                 raise ConfigError(file, f"line {number}", line[:60], problem, _WHOLE)
-            if row:
-                yield number, row
+            yield number, row
 
 
 def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:

@@ -106,7 +106,7 @@ def test_a_log_of_inspect(suffix, tmp_path, capsys):
     [
         (log(status="error"), "the evaluation did not end"),
         (log({"a": [1, 1], "b": [1]}), "item a was asked 2 times, item b 1"),
-        (log(samples=[]), "there are none; evaluate without --no-log-samples"),
+        (log(samples=[]), "the log holds none; evaluate without --no-log-samples"),
         (log(samples=[log()["samples"][0] | {"scores": None}]), "has none of this name"),
         (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": "maybe"}}}]), "has no number of its own"),
         (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": float("nan")}}}]), "no finite value"),
@@ -197,14 +197,20 @@ def test_runs_of_helm_that_were_asked_otherwise_or_are_damaged(tmp_path, capsys)
     b = write_run(tmp_path / "b" / "run", [1.0, 0.0], instructions="Think first.")
     metric = ("--metric", "exact_match")
     assert "the prompt of 2 of 2 items" in refused(capsys, a, "--with", b, *metric)
-    again = {"instance_id": "id1", "train_trial_index": 0}
-    again["stats"] = [{"name": {"name": "exact_match", "split": "test"}, "mean": 1}]
+    again = {"instance_id": "id1", "stats": [{"name": {"name": "exact_match", "split": "test"}, "mean": 1}]}
     c = write_run(tmp_path / "c" / "run", [1.0, 0.0], more=[again])
     assert "item id1 stands twice" in refused(capsys, a, "--with", c, *metric)
     d = write_run(tmp_path / "d" / "run", [1.0, float("nan")])
-    assert "no finite value" in refused(capsys, a, "--with", d, *metric)
+    assert "item id1 has none (trial 0)" in refused(capsys, a, "--with", d, *metric)
     b.write_text(b.read_text()[:-30])
     assert "cannot be read" in refused(capsys, a, "--with", b, *metric)
+
+
+def test_a_statistic_of_helm_that_no_test_instance_has_is_that_of_the_other_split(tmp_path):
+    tuned = {"name": {"name": "tuned", "split": "valid"}, "mean": 0.5}
+    path = write_run(tmp_path / "run", [1.0, 0.0], more=[{"instance_id": "v0", "stats": [tuned]}])
+    (sheet,) = helm.sheets(path, Wanted("tuned"))
+    assert (list(sheet.items), sheet.values.tolist()) == (["v0"], [0.5])
 
 
 @pytest.fixture
@@ -241,4 +247,4 @@ def test_helm_before_summarize_has_its_questions_in_the_scenario_state(written_b
 
 def test_an_instance_of_which_helm_left_out_the_nan_is_refused(written_by_helm, capsys):
     said = refused(capsys, written_by_helm / "a", "--with", written_by_helm / "b", "--metric", "defined")
-    assert "item id3 has no finite value" in said
+    assert "defined: item id3 has none (trial 0): HELM leaves out what is not a number" in said

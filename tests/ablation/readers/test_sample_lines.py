@@ -108,10 +108,11 @@ def test_compared_by_folder(tmp_path, capsys, name, rows):
         ({"doc_id": 0}, "item 0 stands twice"),
         ({"exact_match": float("nan")}, "no finite value"),
         ({"filtered_resps": None}, "line 2 is damaged"),
+        (None, "line 2 is damaged"),
     ],
 )
 def test_what_is_wrong_with_a_row_is_said(tmp_path, row, problem):
     first, second = lmms_rows([True, False])
-    path = written(tmp_path / f"{DATE}_samples_mme.jsonl", [first, second | row])
+    path = written(tmp_path / f"{DATE}_samples_mme.jsonl", [first, {} if row is None else second | row])
     with pytest.raises(ConfigError, match=problem):
         sheets(path)
