@@ -30,6 +30,8 @@ FILE = "analysis_history.json"
 class StoredStudy(StudyRecord):
     """A study in the database, with its analysis plans since results existed, the current one last.
 
+    `analysis_history`: {digest, analysis, since, edges, seeds, rules} of each.
+
     `imported`: a note for readers on a study whose runs other programs made; empty for a study of the plan.
     """
 
@@ -108,6 +110,6 @@ def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
     except (ValueError, OSError) as error:
         problem, remedy = f"not JSON ({error})", "restore it; or delete it, and say in the report that it was lost"
         raise ConfigError(path, "", None, problem, remedy) from None
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or not all(isinstance(plans, list) for plans in content.values()):
         raise ConfigError(path, "", None, "expected {study: [analysis plans]}", "restore it or delete it")
     return content
