@@ -30,10 +30,14 @@ def put(value: dict[str, Any], key: str, item: Any) -> None:
 
 
 def nested(values: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
-    """Return the tree of dotted keys; a key below another one that is a leaf stays whole."""
+    """Return the tree of dotted keys; a key below another one that is a leaf stays whole.
+
+    A leaf that comes after keys below it replaces them: sort the keys where both may be there.
+    """
     tree: dict[str, Any] = {}
     for key, value in values.items():
-        place, (*above, last) = tree, key.split(separator)
+        place = tree
+        *above, last = key.split(separator)
         for part in above:
             below = place.setdefault(part, {})
             if not isinstance(below, dict):
@@ -63,8 +67,8 @@ def merge_into(model: type[BaseModel], base: Mapping[str, Any], over: Mapping[st
         if isinstance(tag := field.discriminator, str):
             if tag in above and above[tag] != below.get(tag):
                 result[name] = {}
-        elif len(nested := list(models_in(field.annotation))) == 1:
-            result[name] = merge_into(nested[0], below, above)
+        elif len(inner := list(models_in(field.annotation))) == 1:
+            result[name] = merge_into(inner[0], below, above)
     return merge(result, over)
 
 
@@ -78,8 +82,8 @@ def model_keys(model: type[BaseModel], prefix: str = "") -> set[str]:
     keys: set[str] = set()
     for name, field in model.model_fields.items():
         keys.add(f"{prefix}{name}")
-        for nested in models_in(field.annotation):
-            keys |= model_keys(nested, f"{prefix}{name}.")
+        for inner in models_in(field.annotation):
+            keys |= model_keys(inner, f"{prefix}{name}.")
     return keys
 
 

@@ -96,7 +96,7 @@ def _imported(store: Path, runs: Sequence[RawRun], points: _Points, problem: Pro
     by_key = {run.key: run for run in runs}
     deleted = [f"{run.name} ({run.key})" for run in runs if run.deleted]
     if deleted:
-        problem(f"{store}: {len(deleted)} deleted, and left out: {shortened(deleted)}")
+        problem(f"{store}: deleted runs are left out ({len(deleted)}): {shortened(deleted)}")
     holders = {run.tags.get(_PARENT) for run in runs}
     empty = []
     for run in runs:
@@ -282,10 +282,18 @@ def database_runs(connection: Connection, file: Path, problem: Problem) -> list[
             pairs = rows(connection, select, [key], where, problem)
             texts.append({str(word): "" if text is None else str(text) for word, text in pairs})
         params, tags = texts
-        title = str(name or tags.get("mlflow.runName") or key)
-        when = started if isinstance(started, int) else None
-        deleted = "deleted" in (stage, experiment)
-        found.append(RawRun(file, key, title, str(status or ""), when, deleted, params, tags))
+        found.append(
+            RawRun(
+                place=file,
+                key=key,
+                name=str(name or tags.get("mlflow.runName") or key),
+                status=str(status or ""),
+                started=started if isinstance(started, int) else None,
+                deleted="deleted" in (stage, experiment),
+                params=params,
+                tags=tags,
+            )
+        )
     return found
 
 

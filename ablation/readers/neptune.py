@@ -40,7 +40,10 @@ _REMEDY = "name the --data-path of neptune-exporter, or a project's folder in it
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs at or below a path; raise ConfigError if there is none. A part that is unreadable is a problem."""
+    """Yield the runs at or below a path. An unreadable part is reported, and the rest is read.
+
+    Raises ConfigError if there is no run.
+    """
     files = sorted(path.rglob("*_part_*.parquet")) if path.is_dir() else [path]
     runs: dict[str, dict[int, Path]] = {}
     for file in files:

@@ -52,7 +52,8 @@ class ImportedRun:
         source: the file or folder that it was read from.
         id: stable, and unique in its source: importing again finds the same run by source and id.
         name: for people; need not be unique. Seeds and variants are read from it if the configuration has none.
-        config: nested: the run's configuration as far as the source has it.
+        config: the run's configuration, nested, as the source has it: keys need not be text, values may be dates;
+            importing makes JSON of it.
         seed: None if neither configuration nor source has it.
         state: how it ended, by its source; `finished` for a format that never says.
         started: ISO 8601; None where the source does not tell.

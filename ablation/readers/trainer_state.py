@@ -234,7 +234,7 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
         if sum(name.startswith("TUPLE") for name, _ in words) > _MAX_TUPLES:
             raise ValueError("it holds too many tuples")
         made = _Unpickler(BytesIO(content)).load()
-        settings = _plain(made, [_MAX_VALUES]) if isinstance(made, _Value) else {}
+        settings = _plain(made) if isinstance(made, _Value) else {}
         return settings or _refused(path, "it holds no settings", problem)
     except Exception as error:  # whatever a damaged pickle can raise
         return _refused(path, one_line(error, 200) or type(error).__name__, problem)
@@ -256,21 +256,27 @@ def _is_setting(name: Any) -> bool:
     )
 
 
-def _plain(value: Any, left: list[int]) -> Any:
-    """Return JSON's values; `left` is how many more, since a short file can name one list a billion times."""
-    left[0] -= 1 + (len(value) // _CHARACTERS if isinstance(value, str) else 0)
-    if left[0] < 0:
-        raise ValueError("it holds too many values")
-    if isinstance(value, type):  # `torch.bfloat16`
-        return value.__name__
-    if isinstance(value, _Value):  # a record, or one of an enum
-        value = value.fields() or (value._args[0] if len(value._args) == 1 else {})
-    if isinstance(value, dict):
-        return {str(name): _plain(item, left) for name, item in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_plain(item, left) for item in value]
-    if isinstance(value, int) and value.bit_length() > 64:
-        raise ValueError("it holds a number of more than 64 bits")
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise ValueError(f"it holds a value of type {type(value).__name__}")
+def _plain(made: _Value) -> Any:
+    """Return JSON's values; counts them, since a short file can name one list a billion times."""
+    left = _MAX_VALUES
+
+    def plain(value: Any) -> Any:
+        nonlocal left
+        left -= 1 + (len(value) // _CHARACTERS if isinstance(value, str) else 0)
+        if left < 0:
+            raise ValueError("it holds too many values")
+        if isinstance(value, type):  # `torch.bfloat16`
+            return value.__name__
+        if isinstance(value, _Value):  # a record, or one of an enum
+            value = value.fields() or (value._args[0] if len(value._args) == 1 else {})
+        if isinstance(value, dict):
+            return {str(name): plain(item) for name, item in value.items()}
+        if isinstance(value, list | tuple | set):
+            return [plain(item) for item in value]
+        if isinstance(value, int) and value.bit_length() > 64:
+            raise ValueError("it holds a number of more than 64 bits")
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        raise ValueError(f"it holds a value of type {type(value).__name__}")
+
+    return plain(made)

@@ -203,7 +203,7 @@ class Run:
 
 
 def _numbers(items: Iterable[tuple[_Path, Any]]) -> tuple[dict[str, float], list[str]]:
-    """Return the numbers by their names, and the first keys of what is none: text, and what describes media."""
+    """Return the numbers by their names, and the top-level keys of what is not a number: text, media."""
     flat = [leaf for path, value in items if path[0] not in OWN for leaf in _leaves(path, value)]
     described = {path[:-1] for path, _ in flat if path[-1] == _TYPE}
     numbers, others = dict[str, float](), list[str]()

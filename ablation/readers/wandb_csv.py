@@ -26,8 +26,15 @@ from ablation.readers.wandb_log import OWN
 _CHART_ENDS = ("__MIN", "__MAX")
 _SEPARATOR = " - "  # of run and metric in the columns of a chart
 _STATES: dict[str, State] = {"finished": "finished", "running": "running"}
-_NAMED: dict[str, Any] = {"nan": math.nan, "NaN": math.nan, "inf": math.inf, "Infinity": math.inf}
-_NAMED |= {"null": None, "true": True, "false": False}
+_NAMED = {
+    "nan": math.nan,
+    "NaN": math.nan,
+    "inf": math.inf,
+    "Infinity": math.inf,
+    "null": None,
+    "true": True,
+    "false": False,
+}
 _REMEDY = "export a run's history, a chart over Step, or runs with columns name, config and summary (docs/import.md)"
 
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import duckdb
 
@@ -30,7 +30,7 @@ def find_model(
 ) -> Path:
     """Return the folder of a model that a run left: the trained one, or another `part`, such as `critic`.
 
-    Without `seed`, of the first of the plan; without `stage`, of the last that left one. `step`: a kept step
+    Without `seed`: the plan's first; without `stage`: the last stage that left one. `step`: a kept step
     (`keep_checkpoints`, or one that an evaluation averages over), numbered as in its metrics; else the stage's end.
 
     Raises ConfigError if there is no such study, variant, seed or stage, or the study trains no such model, and
@@ -102,7 +102,11 @@ def export_tables(database: Path, folder: Path) -> list[Path]:
     return [*files, folder / "views.sql"]
 
 
-def _named(entries: Mapping[Any, Any], name: Any, file: Path, where: str) -> Any:
+Name = TypeVar("Name")
+Value = TypeVar("Value")
+
+
+def _named(entries: Mapping[Name, Value], name: Name, file: Path, where: str) -> Value:
     if name in entries:
         return entries[name]
     raise ConfigError(file, where, name, "is not in the plan", suggest(str(name), entries))

@@ -145,9 +145,10 @@ def _read_document(path: Path, table: str) -> pa.Table:
         text.encode("utf-8")
         row = [text]
     else:
-        row = [document["digest"], [float(value) for value in document["moved"]]]
-        if not isinstance(row[0], str) or not row[0].isalnum():
-            raise ValueError(f"digest = {row[0]!r} is not a digest")
+        digest = document["digest"]
+        if not isinstance(digest, str) or not digest.isalnum():
+            raise ValueError(f"digest = {digest!r} is not a digest")
+        row = [digest, [float(value) for value in document["moved"]]]
     return pa.table([[value] for value in row], schema=DOCUMENTS[table])
 
 

@@ -64,7 +64,7 @@ def file(tmp_path_factory):
 
 @pytest.fixture
 def watched(browser):
-    """Return a function that makes a page; at the end nothing but requests to its own address may have been seen."""
+    """Return a function that makes a page; no error, warning, dialog or request elsewhere may have been seen."""
     troubles, contexts = [], []
 
     def made(own, heard=lambda: True, **options):

@@ -56,7 +56,8 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
         "direction": "--direction max, min or target=0.5",
         "margin": "--margin M, a difference that does not matter",
     }
-    lacking = [name for name in wanted if name not in values and (name, "value" in values) != ("metric", True)]
+    given = {"metric", *values} if "value" in values else set(values)  # --items names the metric, too
+    lacking = [name for name in wanted if name not in given]
     if lacking:
         kinds = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
         shown = f"logged: {_some(sorted(metrics, key=_rank))}" + (f"; items: {_some(kinds)}" if kinds else "")

@@ -19,7 +19,6 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -157,9 +156,11 @@ def key_of_run(record: Record, metrics: pa.Table, items: pa.Table | None) -> str
 def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: pa.Table | None) -> None:
     """Write a run's folder, if it does not exist, as a whole."""
     folder = study / key
-    with suppress(TrackerError):
+    try:
         read_record(folder)
         return
+    except TrackerError:
+        pass
     aside = study / f".{os.getpid()}.tmp.{key}"
     shutil.rmtree(aside, ignore_errors=True)
     try:

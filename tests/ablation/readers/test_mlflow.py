@@ -44,7 +44,7 @@ def test_the_client_says_the_same(folder, told, store):
 @pytest.mark.parametrize("store", STORES)
 def test_parameters_tags_states_and_deleted_runs(folder, store):
     found, [line] = read_all(read, folder / store)
-    assert line.startswith(f"{folder / store}: 2 deleted, and left out: ")
+    assert line.startswith(f"{folder / store}: deleted runs are left out (2): ")
     assert "deleted (" in line
     assert "of a deleted experiment (" in line
     runs = {run.name: run for run in found.values()}

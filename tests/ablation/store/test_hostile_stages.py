@@ -53,8 +53,16 @@ def endless(path):
 
 
 def harm(change):
-    """Return a function of the change's settings, which returns what does it to a file."""
-    return lambda *words, **settings: lambda path: change(path, *words, **settings)
+    """Make of `change(path, ...)` a function that takes the settings and returns what does the harm to a path."""
+
+    def with_settings(*words, **settings):
+        def act(path):
+            change(path, *words, **settings)
+
+        act.__name__ = f"{change.__name__} {words or settings}"[:60]
+        return act
+
+    return with_settings
 
 
 @harm
@@ -166,10 +174,10 @@ def test_faults_of_stages_cost_these_stages_alone(tmp_path):
         left = store.sql("SELECT DISTINCT key FROM metrics UNION SELECT key FROM items UNION SELECT key FROM weights")
     found = {key: (state, reason) for key, state, reason in stages.itertuples(index=False)}
     wrong = {}
-    for number, (name, _) in enumerate(FAULTS):
+    for number, (name, fault) in enumerate(FAULTS):
         state, reason = found.pop(attacked[number].name)
         if state != "corrupt" or not reason.startswith(f"{name}: ") or not reason.isprintable() or len(reason) > 500:
-            wrong[number, name] = state, reason
+            wrong[name, fault.__name__] = state, reason
     assert wrong == {}
     assert {state for state, _ in found.values()} == {"ok"}
     assert not {path.name for path in attacked} & set(left["key"])

@@ -8,8 +8,13 @@ from ablation.store.database import Store
 from ablation.store.unlogged import find_unlogged
 from tests.simulate import Study, editing, simulate
 
-FIGURE = {"name": "f", "title": "t", "kind": "lines", "x": {"metric": "unknown", "label": "x"}}
-FIGURE["panels"] = [{"metric": "unseen", "label": "y"}]
+FIGURE = {
+    "name": "f",
+    "title": "t",
+    "kind": "lines",
+    "x": {"metric": "unknown", "label": "x"},
+    "panels": [{"metric": "unseen", "label": "y"}],
+}
 RULE = {"stage": "train", "severity": "warn", "range": {"max": 1e9}, "diagnosis": "d", "remedy": "r"}
 
 
