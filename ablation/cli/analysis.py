@@ -5,11 +5,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from ablation.cli.common import check_study, paragraph, print_json, results_folder
+from ablation.cli.common import check_study, overrides_of, paragraph, print_json, results_folder
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import device_time, duration
@@ -17,7 +18,15 @@ from ablation.judge.certificate.certify import CERTIFICATE, certified
 from ablation.judge.certificate.tally import StudyCertificate, describe
 from ablation.judge.decide import decide, grid_command, run_snakemake
 from ablation.judge.edges import Edge
-from ablation.judge.verdicts import edge_rows, edge_table, guardrail_table, interaction_table, judge_studies
+from ablation.judge.verdicts import (
+    JudgedStudy,
+    edge_rows,
+    edge_table,
+    guardrail_table,
+    interaction_table,
+    judge_studies,
+)
+from ablation.show.answer import answer
 from ablation.show.text import clean_records, is_number, leveled, p_value
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
@@ -36,12 +45,20 @@ TO_ROOT = ["child", "root", "root_effect", "root_low", "root_high"]
 
 
 def run_verdicts(arguments: argparse.Namespace) -> int:
-    """Print the edges, then the interactions of combinations. With `--brief` it is `ablation.cli.brief` that runs."""
+    """Print the edges, then the interactions of combinations; with `--brief` a sentence for each study."""
+    results = results_folder(arguments)
     if arguments.since is not None:
-        raise ConfigError("verdicts", "--since", str(arguments.since), "belongs to --brief", "add --brief")
-    with Store(load_or_collect(results_folder(arguments))) as store:
+        if not arguments.brief:
+            raise ConfigError("verdicts", "--since", str(arguments.since), "belongs to --brief", "add --brief")
+        if not _started_since(results, arguments.since):
+            return 1
+    with Store(load_or_collect(results)) as store:
         check_study(store, "verdicts", arguments.study)
         studies = judge_studies(store, arguments.study)
+    if arguments.brief:
+        for study in studies:
+            print(paragraph(f"{study.name}: {answer(edge_table([study]), study.measurements.analysis.margin)}"))
+        return 0
     if arguments.json:
         combinations = clean_records(interaction_table(studies))
         rails = clean_records(guardrail_table(studies))
@@ -51,31 +68,41 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
         print(edge_table(studies).to_csv(index=False), end="")
         return 0
     for study in studies:
-        if study.edges:
-            columns = [*SHOWN[:3], *(["guardrails"] if study.guarded else []), *SHOWN[3:]]
-            print(f"{study.name}\n{_text(edge_table([study])[columns])}\n\n{_reasons(study.edges)}\n")
-        if far := [edge for edge in study.edges if edge.root not in ("", edge.parent)]:
-            table = edge_rows(far)[TO_ROOT].set_axis(["child", "root", "effect", "joint_low", "joint_high"], axis=1)
-            print(f"{study.name}: all changes since the root, intervals for all paths at once\n{_text(table)}\n")
-        if study.guarded:
-            table = guardrail_table([study]).drop(columns=["study", "why"])
-            print(f"{study.name}: guardrails, corrected for all edges and guardrails\n{_text(table)}\n")
-        if study.edges and study.plan_changed:
-            said = "the analysis plan, its seeds or the rules of judging were changed after results existed"
-            print(f"{study.name}: {said} (see results/analysis_history.json)\n")
+        _print_verdicts(study)
     combined = interaction_table(studies)
     if not combined.empty:
         print(f"interactions: combination minus the sum of its parts\n{_text(combined)}")
     return 0
 
 
+def _print_verdicts(study: JudgedStudy) -> None:
+    if study.edges:
+        columns = [*SHOWN[:3], *(["guardrails"] if study.guarded else []), *SHOWN[3:]]
+        print(f"{study.name}\n{_text(edge_table([study])[columns])}\n\n{_reasons(study.edges)}\n")
+    if far := [edge for edge in study.edges if edge.root not in ("", edge.parent)]:
+        table = edge_rows(far)[TO_ROOT].set_axis(["child", "root", "effect", "joint_low", "joint_high"], axis=1)
+        print(f"{study.name}: all changes since the root, intervals for all paths at once\n{_text(table)}\n")
+    if study.guarded:
+        table = guardrail_table([study]).drop(columns=["study", "why"])
+        print(f"{study.name}: guardrails, corrected for all edges and guardrails\n{_text(table)}\n")
+    if study.edges and study.plan_changed:
+        said = "the analysis plan, its seeds or the rules of judging were changed after results existed"
+        print(f"{study.name}: {said} (see results/analysis_history.json)\n")
+
+
+def _started_since(results: Path, file: Path) -> bool:
+    """Tell whether a grid has started since the file was written: one that was refused has not, and changed nothing."""
+    lock = results / ".lock"  # as old as the last start (ablation/plan/start.py)
+    return lock.exists() and lock.stat().st_mtime_ns >= file.stat().st_mtime_ns
+
+
 def run_decide(arguments: argparse.Namespace) -> int:
     """Run rounds of the grid; print the verdicts and what each cost."""
-    overrides = dict(_pair(text) for text in arguments.config)
-    if (results_folder(arguments, overrides) / "imported" / arguments.study / "study.json").exists():
+    overrides = overrides_of(arguments.config)
+    results = results_folder(arguments, overrides)
+    if (results / "imported" / arguments.study / "study.json").exists():
         remedy = "run more seeds where they were made, and import again"
         raise ConfigError("decide", "STUDY", arguments.study, "was imported: its runs are not made here", remedy)
-    results = results_folder(arguments, overrides)
     pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
     command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
     say, output = (_to_stderr, sys.stderr) if arguments.json else (print, None)
@@ -95,13 +122,6 @@ def run_decide(arguments: argparse.Namespace) -> int:
 
 def _to_stderr(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, sign, value = text.partition("=")
-    if not sign:
-        raise ConfigError("decide", "--config", text, "is not KEY=VALUE", "write for example scale=smoke")
-    return key, value
 
 
 def _reasons(edges: Sequence[Edge]) -> str:

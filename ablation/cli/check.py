@@ -34,11 +34,8 @@ def run_check(arguments: argparse.Namespace) -> int:
     """Run the stages of one run, read their output, and print what does not fit and how long the grid will take."""
     if arguments.study.endswith(".tex"):
         return _check_paper(arguments)
-    if arguments.results is not None:
-        arguments.config = [*arguments.config, f"results={arguments.results}"]
     name, _, variant = arguments.study.partition("/")
-    arguments.config = [*arguments.config, f"studies={name}"]
-    plan = build_plan(settings_of(arguments))
+    plan = build_plan(settings_of(arguments, studies=name, results=arguments.results))
     (study,) = plan.content.studies
     chosen = plan.studies[name].variant(variant or study.variants[0].name)
     run = next(run for run in study.runs if run.variant == chosen.name)

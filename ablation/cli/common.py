@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 JSON_SCHEMA = 1  # raised where a key changes its meaning or goes; docs/python.md
 
 
+def overrides_of(pairs: Iterable[str]) -> dict[str, str]:
+    """Return `--config KEY=VALUE ...` as a map. Raises ConfigError."""
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError("--config", pair, None, "is not KEY=VALUE", "write, for example, scale=smoke")
+        found[key] = value.strip()
+    return found
+
+
 def results_folder(arguments: Namespace, overrides: Mapping[str, Any] | None = None) -> Path:
     """Return `--results`, or the settings' folder; `results` if nothing is configured and runs were imported."""
     if arguments.results is not None or _unconfigured():
@@ -94,6 +105,11 @@ def obeyed(text: str) -> None:
 def print_json(command: str, rows: Iterable[Mapping[str, Any]], **more: Any) -> None:
     """Print a command's result as JSON: a map for each row of its table, and further values by name."""
     print(json_text({"schema": JSON_SCHEMA, "command": command, "rows": list(rows)} | more))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 run` or `2 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:

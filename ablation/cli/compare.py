@@ -11,6 +11,10 @@ from ablation.judge.outcomes import Outcome
 from ablation.readers.sheet import Wanted
 from ablation.show.comparison import as_rows, in_words, write_comparison
 
+# What a study file says itself.
+_OF_FILES = ("names", "metric", "item", "filter", "cluster", "tasks", "margin", "direction")
+_OF_FILES += ("seed_from", "pass_at", "cons_at")
+
 
 def run_compare(arguments: argparse.Namespace) -> int:
     """Print the verdicts; with --page write the page as well."""
@@ -89,23 +93,7 @@ def _rules(arguments: argparse.Namespace) -> Rules:
 def _from_study(arguments: argparse.Namespace) -> Comparison:
     from ablation.judge.compare.study_file import read_study_file
 
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name in (
-            "names",
-            "metric",
-            "item",
-            "filter",
-            "cluster",
-            "tasks",
-            "margin",
-            "direction",
-            "seed_from",
-            "pass_at",
-            "cons_at",
-        )
-        if getattr(arguments, name) not in (None, [])
-    ]
+    given = [f"--{name.replace('_', '-')}" for name in _OF_FILES if getattr(arguments, name) not in (None, [])]
     if arguments.files or arguments.other or given:
         problem = f"cannot be combined with {', '.join(given) or 'files on the command line'}"
         raise ConfigError("compare", "--study", str(arguments.study), problem, "write it into the file")

@@ -4,19 +4,19 @@ Where there are results, `diff` also says what the change did (`ablation.cli.eff
 """
 
 import argparse
-import difflib
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ablation.cli.common import print_json, results_folder
+from ablation.cli.common import counted, overrides_of, print_json, results_folder
 from ablation.config import dotted
 from ablation.config.lineage import in_natural_order, walk
+from ablation.config.names import suggest
 from ablation.config.settings import Settings, load_settings
 from ablation.config.study import Change, Study, Variant, diff
 from ablation.config.variants import load_studies
@@ -67,17 +67,10 @@ def _named(path: Path) -> Path:
     return Path(".gitignore") if name == Path("gitignore") else name
 
 
-def settings_of(arguments: argparse.Namespace) -> Settings:
-    """Return the settings for `--config KEY=VALUE ... --scale S`. Raises ConfigError."""
-    overrides: dict[str, str] = {}
-    for pair in arguments.config:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise ConfigError("--config", pair, None, "is not KEY=VALUE", "write, for example, scale=smoke")
-        overrides[key] = value.strip()
-    if arguments.scale:
-        overrides["scale"] = arguments.scale
-    return load_settings(overrides)
+def settings_of(arguments: argparse.Namespace, **more: object) -> Settings:
+    """Return the settings for `--config KEY=VALUE ...`, `--scale S`, and `more` where given. Raises ConfigError."""
+    given = {key: str(value) for key, value in {"scale": arguments.scale, **more}.items() if value is not None}
+    return load_settings(overrides_of(arguments.config) | given)
 
 
 def run_validate(arguments: argparse.Namespace) -> int:
@@ -98,8 +91,8 @@ def run_validate(arguments: argparse.Namespace) -> int:
         own = sum(stage.study == study.name for stage in stages)
         runs = len(study.variants) * len(settings.seeds_of(study.name))
         print(
-            f"{study.name}: {_count(len(study.variants), 'variant')}, {_count(runs, 'run')}, {_count(own, 'stage')} "
-            f"and {_count(len(stages) - own, 'asset')} at scale {settings.scale}"
+            f"{study.name}: {counted(len(study.variants), 'variant')}, {counted(runs, 'run')}, "
+            f"{counted(own, 'stage')} and {counted(len(stages) - own, 'asset')} at scale {settings.scale}"
         )
         needs = needs_of(plan, stages, device_memory=settings.device_memory)
         unfit = filter(None, map(problem_of, fullest(needs)))
@@ -138,8 +131,7 @@ def run_variants(arguments: argparse.Namespace) -> int:
         print_json("variants", map(_row, variants), study=arguments.study)
         return 0
     print(f"{arguments.study}: {title}")
-    for line in tree(variants):
-        print(line)
+    print("\n".join(tree(variants, lambda variant: [f"why: {variant.why}"])))
     return 0
 
 
@@ -169,17 +161,15 @@ def _row(variant: "Variant | PlannedVariant") -> dict[str, Any]:
     return names | {"factors": variant.factors, "changes": changes}
 
 
-def tree(variants: "Sequence[Variant | PlannedVariant]") -> Iterator[str]:
-    """Yield the lineage: each variant, under it what changed and why; `confounded` if several factors did."""
+def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], list[str]]) -> Iterator[str]:
+    """Yield the lineage: each variant, under it what changed and `more` lines; `confounded` if several factors did."""
     named = {variant.name: variant for variant in variants}
     for place in walk({name: variant.parent for name, variant in named.items()}, in_natural_order):
         variant, indent = named[place.name], "  " * place.depth
         count = len(variant.factors)
         flag = f"  [confounded: {count} factors]" if count > 1 and variant.parent is not None else ""
         yield f"{indent}{place.name}{flag}"
-        for change in variant.changes:
-            yield f"{indent}    {describe(change)}"
-        yield f"{indent}    why: {variant.why}"
+        yield from (f"{indent}    {line}" for line in (*map(describe, variant.changes), *more(variant)))
 
 
 def describe(change: Change) -> str:
@@ -190,7 +180,7 @@ def describe(change: Change) -> str:
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Print one configuration as YAML."""
-    study_name, name = _split(arguments.variant)
+    study_name, _, name = arguments.variant.rpartition("/")
     if study_name and (stored := _stored(arguments, study_name)):
         if (config := {variant.name: variant.resolved for variant in stored[1]}.get(name)) is None:
             known = f"one of {', '.join(variant.name for variant in stored[1])}"
@@ -239,7 +229,8 @@ def run_diff(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     results = arguments.results or settings.results
     known = (results / DATABASE).exists()
-    if known and not _declared(settings, only, wanted) and _print_stored(results, only, wanted, arguments):
+    declared = all(_having(settings, [name], only) for name in wanted)  # in valid configurations or not
+    if known and not declared and _print_stored(results, only, wanted, arguments):
         return 0
     study = study_of_pair(settings, only, wanted, arguments)
     changes = diff(study, *wanted, scaled=bool(arguments.scale))
@@ -259,7 +250,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
 
 def named_pair(command: str, arguments: argparse.Namespace) -> tuple[str | None, tuple[str, str]]:
     """Return the study that A, B or `--study` names, if one does, and both variants. Raises ConfigError."""
-    names = [_split(name) for name in (arguments.a, arguments.b)]
+    names = [name.rpartition("/")[::2] for name in (arguments.a, arguments.b)]
     given = list(dict.fromkeys(study for study in (arguments.study, *(study for study, _ in names)) if study))
     if len(given) > 1:
         raise ConfigError(command, " and ".join(given), None, "are two studies", "compare variants of one study")
@@ -286,29 +277,21 @@ def _print_stored(results: Path, study: str | None, variants: tuple[str, str], a
     return True
 
 
-def _declared(settings: Settings, study: str | None, variants: Sequence[str]) -> bool:
-    """Return whether each of the variants has a configuration file, valid or not."""
-    folders = [path.parent for path in settings.configs.glob("studies/*/_study.yaml")]
-    having = [folder for folder in folders if study in (None, folder.name)]
-    return all(any((folder / f"{name}.yaml").is_file() for folder in having) for name in variants)
-
-
 def _study(settings: Settings, name: str, arguments: argparse.Namespace) -> Study:
     """Return one study, whether the settings list it or not, and read no other."""
-    overrides = dict(pair.partition("=")[::2] for pair in arguments.config) | {"studies": name, "scale": settings.scale}
-    return load_studies(load_settings(overrides))[name]
+    return load_studies(settings_of(arguments, studies=name, scale=settings.scale))[name]
 
 
-def _split(name: str) -> tuple[str, str]:
-    """Return study (empty where none is named) and variant."""
-    study, _, variant = name.rpartition("/")
-    return study, variant
+def _having(settings: Settings, variants: Sequence[str], study: str | None = None) -> list[str]:
+    """Return the studies, or the one of this name, with a configuration file of each of the variants."""
+    folders = sorted(path.parent for path in settings.configs.glob("studies/*/_study.yaml"))
+    named = [folder for folder in folders if study in (None, folder.name)]
+    return [folder.name for folder in named if all((folder / f"{name}.yaml").is_file() for name in variants)]
 
 
 def _study_with(settings: Settings, *variants: str) -> str:
     """Return the only study that has all these variants: among the settings' studies, else among all."""
-    folders = {path.parent.name: path.parent for path in sorted(settings.configs.glob("studies/*/_study.yaml"))}
-    having = [name for name, folder in folders.items() if all((folder / f"{v}.yaml").is_file() for v in variants)]
+    having = _having(settings, variants)
     listed = [name for name in having if name in settings.studies] or having
     if len(listed) == 1:
         return listed[0]
@@ -319,12 +302,9 @@ def _study_with(settings: Settings, *variants: str) -> str:
         remedy = f"name the study: {', '.join(f'{name}/{variants[0]}' for name in listed)}"
         raise ConfigError(place, shown, None, f"{verb} in {len(listed)} studies", remedy)
     for variant in variants:
-        owners = [name for name, folder in folders.items() if (folder / f"{variant}.yaml").is_file()]
-        if not owners:
-            everywhere = sorted({path.stem for folder in folders.values() for path in folder.glob("[!_]*.yaml")})
-            close = difflib.get_close_matches(variant, everywhere, n=1)
-            remedy = f"did you mean {close[0]!r}?" if close else f"studies: {', '.join(folders)}"
-            raise ConfigError(place, variant, None, "no study has such a variant", remedy)
+        if not _having(settings, [variant]):
+            everywhere = sorted({path.stem for path in place.glob("*/[!_]*.yaml")})
+            raise ConfigError(place, variant, None, "no study has such a variant", suggest(variant, everywhere))
     raise ConfigError(place, shown, None, "no study has both", "compare variants of one study")
 
 
@@ -334,7 +314,3 @@ def _yaml(value: Any) -> str:
         return repr(value)
     text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True, sort_keys=False)
     return text.removesuffix("...\n").strip()
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -18,9 +18,7 @@ _HEAD = ("stage", "most with", "devices", "held", "one row", "configured", "fits
 
 def run_fit(arguments: argparse.Namespace) -> int:
     """Print the table; exit status 1 where a stage cannot fit."""
-    given = {"studies": arguments.study, "device_memory": arguments.device_memory}
-    arguments.config = [*arguments.config, *(f"{key}={value}" for key, value in given.items() if value is not None)]
-    settings = settings_of(arguments)
+    settings = settings_of(arguments, studies=arguments.study, device_memory=arguments.device_memory)
     memory, plan = settings.device_memory, build_plan(settings)
     of_device = "" if memory is None else f", devices of {memory:g} GiB"
     found: list[Need] = []
@@ -31,7 +29,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         found += worst
         if arguments.json:
             continue
-        lines = list(hours(needs) if arguments.hours else memory_of(plan, worst))
+        lines = list(hours(needs)) if arguments.hours else [*memory_of(plan, worst), *notes(worst)]
         if study.written.footprint is None:
             lines = ["nothing is known: _study.yaml names no `footprint`"]
         print(f"{name} at scale {settings.scale}{of_device}", *lines, sep="\n    ")
@@ -57,10 +55,9 @@ def as_row(need: Need) -> dict[str, Any]:
     }
 
 
-def memory_of(plan: Plan, needs: Sequence[Need]) -> Iterator[str]:
-    """Yield a row for each kind of stage, then notes."""
-    yield from aligned([_HEAD, *(_row(plan, need) for need in needs)], [False] * len(_HEAD))
-    yield from notes(needs)
+def memory_of(plan: Plan, needs: Sequence[Need]) -> list[str]:
+    """Return a row for each kind of stage."""
+    return aligned([_HEAD, *(_row(plan, need) for need in needs)], [False] * len(_HEAD))
 
 
 def _row(plan: Plan, need: Need) -> tuple[str, ...]:

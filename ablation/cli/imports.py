@@ -1,14 +1,15 @@
 """The command `import`: runs of other programs, shown first and, with --yes, imported."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import direction, results_folder
+from ablation.cli.common import counted, direction, results_folder
+from ablation.cli.configs import tree
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
+from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.run import load_reader
 from ablation.store.imports.importing import Outcome, Request, import_runs
 from ablation.store.imports.stored import FOLDER, MANIFEST, PlacedRun, read_study
@@ -87,23 +88,15 @@ def _planned() -> frozenset[str]:
 
 def describe(study: str, outcome: Outcome) -> str:
     """Return the lineage for a person to confirm: variants, what each changes, its runs, and what could not be read."""
-    places = {variant.name: variant for variant in outcome.variants}
-    lines = [
-        f"{study}: {_count(len(outcome.runs), 'run')} of {_count(len(places), 'variant')}"
-        f" ({outcome.new} new, {outcome.changed} changed)"
-    ]
-    depth: dict[str | None, int] = {None: -1}
-    for variant in outcome.variants:
-        depth[variant.name] = depth.get(variant.parent, -1) + 1
-        indent = "  " * (depth[variant.name] + 1)
-        flag = f"  [confounded: {len(variant.factors)} factors]" if len(variant.factors) > 1 else ""
-        lines.append(f"{indent}{variant.name}{flag}")
-        lines += [f"{indent}    {c.key}: {json.dumps(c.old)} -> {json.dumps(c.new)}" for c in variant.changes]
-        if variant.parent and not variant.changes:
-            lines.append(f"{indent}    what it changes is not known")
-        lines.append(f"{indent}    {_seeds([run for run in outcome.runs if run.variant == variant.name])}")
-    lines += [f"note: {problem}" for problem in outcome.problems]
-    return "\n".join(lines)
+    count = f"{counted(len(outcome.runs), 'run')} of {counted(len(outcome.variants), 'variant')}"
+
+    def runs_of(variant: PlannedVariant) -> list[str]:
+        unknown = ["what it changes is not known"] if variant.parent and not variant.changes else []
+        return [*unknown, _seeds([run for run in outcome.runs if run.variant == variant.name])]
+
+    lines = [f"{study}: {count} ({outcome.new} new, {outcome.changed} changed)"]
+    lines += [f"  {line}" for line in tree(outcome.variants, runs_of)]
+    return "\n".join([*lines, *(f"note: {problem}" for problem in outcome.problems)])
 
 
 def _seeds(runs: Sequence[PlacedRun]) -> str:
@@ -113,7 +106,3 @@ def _seeds(runs: Sequence[PlacedRun]) -> str:
         step = "" if run.last_step is None else f" at step {run.last_step}"
         shown.append(f"seed {run.seed}: {run.name} ({run.format}{step}{state})")
     return "; ".join(shown)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"

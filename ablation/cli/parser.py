@@ -22,12 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ablation-tracker {_version()}")
     parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    init = _add(
-        commands,
-        "init",
-        "configs",
-        "A project of your own: one study of one command, and a Snakefile.",
-    )
+    init = _add(commands, "init", "configs", "A project of your own: one study of one command, and a Snakefile.")
     init.add_argument(
         "folder", metavar="DIR", type=Path, nargs="?", default=Path(), help="a new folder (default: this)"
     )
@@ -99,10 +94,7 @@ def _configurations(commands: _Commands) -> None:
     fit.add_argument("--hours", action="store_true", help="seconds a step and hours instead, by kind of device")
     _add_json(fit)
     _add_configs(fit)
-    compare = add(
-        "diff",
-        "What variant B changes with respect to variant A; where there are results, also the effect.",
-    )
+    compare = add("diff", "What variant B changes with respect to variant A; where there are results, also the effect.")
     _pair(compare)
     _add_json(compare)
     which = _add(
@@ -257,9 +249,8 @@ def _judgement(commands: _Commands) -> None:
     form = verdicts.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
     _add_json(form)
-    # From the last report, where it is of these results: its module imports nothing that judges.
     brief = "print one sentence for each study, as the report has them"
-    form.add_argument("--brief", action="store_const", dest="run", const="ablation.cli.brief:run_brief", help=brief)
+    form.add_argument("--brief", action="store_true", help=brief)
     since = "with --brief: print nothing, and end with 1, unless a grid has started since FILE was written"
     verdicts.add_argument("--since", type=Path, metavar="FILE", help=since)
     merge = add(

@@ -1,9 +1,14 @@
-"""The command `plan`: how many seeds and items find an effect, and what they cost."""
+"""The command `plan`: how many seeds and items find an effect, and what they cost.
+
+    python -m ablation.cli.plan RESULTS STUDY=SEEDS ...
+
+says what so many seeds can find, for the end of `snakemake -n`: a line for each study whose results tell its noise.
+"""
 
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -12,8 +17,9 @@ from typing import Any
 
 from ablation.cli.common import aligned, check_study, price_per_hour, print_json, results_folder
 from ablation.config import dotted
-from ablation.contract.errors import ConfigError
+from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import device_time, duration
+from ablation.contract.stage_folder import DATABASE
 from ablation.judge.decide import read_seeded_stages
 from ablation.judge.edges import Correction, Edge, judge_edges
 from ablation.judge.gate import chosen
@@ -26,6 +32,7 @@ from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
 SEEDS = (3, 5, 8, 12, 20)
+POWER = 0.8
 _EVALUATED = ("items", "samples", "checkpoints")
 _Source = tuple[Measurements, Callable[[Sequence[Edge], Evaluated], Cost | None], int]  # with averaged checkpoints
 
@@ -35,8 +42,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
     _check(arguments)
     stated = arguments.seed_sd is not None
     if stated:
-        pilots, cost, alone = [_stated(arguments)], None, 0.05 / arguments.family
-        weights: dict[int, float] = {}
+        pilots, cost, alone, looks = [_stated(arguments)], None, 0.05 / arguments.family, []
         said = f"stated noise, alpha 0.05 / {arguments.family}"
     else:
         study, cost_of, averaged = _of_evaluations(arguments.pilot) if _two(arguments) else _of_results(arguments)
@@ -46,21 +52,13 @@ def run_plan(arguments: argparse.Namespace) -> int:
         largest = max(pilots, key=lambda pilot: pilot.items)
         cost = cost_of(tried, (largest.items, largest.samples, largest.checkpoints))
         alone, looks = Correction.of(study, edges).level, study.analysis.looks
-        weights = look_weights(looks) if looks else {}
         edges_ = "1 edge" if len(tried) == 1 else f"{len(tried)} edges"
         said = f"the noise of {edges_}, {pilots[0].seeds} seeds of {pilots[0].items:,} items"
 
-    def level(seeds: int) -> float:
-        share = next((weight for look, weight in weights.items() if look >= seeds), min(weights.values(), default=1.0))
-        return alone * share
-
-    def noisy(pilot: Pilot) -> float:
-        return minimal_detectable_effect(pilot.noise(pilot.seeds, pilot.items), alone)
-
-    pilots.sort(key=noisy)
+    pilots = _by_noise(pilots, alone)
     items, middle = max(pilot.items for pilot in pilots), _middle(pilots)
     sizes = Sizes(
-        arguments.seeds or tuple(weights) or SEEDS,
+        arguments.seeds or looks or SEEDS,
         list(
             product(
                 arguments.items or (items, 2 * items, 4 * items),
@@ -71,13 +69,24 @@ def run_plan(arguments: argparse.Namespace) -> int:
         cost,
         price_per_hour() if cost else None,
     )
-    question = Question(arguments.effect, arguments.power, level, arguments.hours)
+    question = Question(arguments.effect, arguments.power, _level_at(alone, looks), arguments.hours)
     if arguments.json:
         print_json("plan", as_rows(question, pilots, sizes), notes=list(smallest(question, pilots, sizes)))
         return 0
     text = in_words(question, pilots, sizes)
     print(f"from {said}; the table is of {middle.name}\n\n{text}")
     return 0
+
+
+def _level_at(alone: float, looks: Sequence[int]) -> Level:
+    """Return the level of an edge that is judged at so many seeds; `alone`: of all its looks together."""
+    weights = look_weights(looks) if looks else {}
+    least = min(weights.values(), default=1.0)
+    return lambda seeds: alone * next((weight for look, weight in weights.items() if look >= seeds), least)
+
+
+def _by_noise(pilots: Sequence[Pilot], level: float) -> list[Pilot]:
+    return sorted(pilots, key=lambda pilot: minimal_detectable_effect(pilot.noise(pilot.seeds, pilot.items), level))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -192,13 +201,17 @@ def _known(edges: Sequence[Edge]) -> list[Edge]:
     Raises:
         ConfigError: none does.
     """
-    known = [edge for edge in edges if edge.estimate is not None and edge.noise.seeds_known]
+    known = [edge for edge in edges if _tells_noise(edge)]
     if not known:
         problem = (
             "has one seed, or none, or the same difference in every seed: it tells nothing of the noise between seeds"
         )
         raise ConfigError("plan", "--pilot", None, problem, "run two seeds, or state the noise with --seed-sd")
     return known
+
+
+def _tells_noise(edge: Edge) -> bool:
+    return edge.estimate is not None and edge.noise.seeds_known
 
 
 @dataclass(frozen=True)
@@ -318,3 +331,37 @@ def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Itera
 
 def _cost(sizes: Sizes, hours: float) -> str:
     return "" if sizes.cost is None else f", with {device_time(hours, sizes.price)} to run; no cheaper plan does"
+
+
+def findable(results: Path, seeds: Mapping[str, int]) -> Iterator[str]:
+    """Yield `debias: 5 seeds find an effect of 0.02 with 80% (median of 19 edges)` for studies with two seeds or more.
+
+    Raises TrackerError where the database cannot be read.
+    """
+    with Store(results / DATABASE) as store:
+        for name in store.studies():
+            if (count := seeds.get(name, 0)) < 2:
+                continue
+            study = read_measurements(store, name)
+            edges = judge_edges(study)
+            level = _level_at(Correction.of(study, edges).level, study.analysis.looks)(count)
+            if pilots := _by_noise([split(edge) for edge in edges if _tells_noise(edge)], level):
+                middle = _middle(pilots)
+                effect = detectable(middle, count, middle.items, level, POWER)[0]
+                of = f" (median of {len(pilots)} edges)" if len(pilots) > 1 else ""
+                yield f"{name}: {count} seeds find an effect of {effect:.3g} with {POWER:.0%}{of}"
+
+
+def main(words: Sequence[str]) -> int:
+    """Print what the grid can find; return the exit status."""
+    wanted = dict(word.split("=") for word in words[1:])
+    try:
+        for line in findable(Path(words[0]), {study: int(seeds) for study, seeds in wanted.items()}):
+            print(line)
+    except (TrackerError, OSError) as error:
+        print(f"what the grid can find is not known: {error}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from ablation.cli.brief import digest_of, keep_answers
 from ablation.cli.common import reports_folder, results_folder
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import ConfigError
@@ -30,19 +29,17 @@ A_DAY = 86_400
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Write the page, save its answers for `verdicts --brief`, and print its path."""
+    """Write the page, and print its path."""
     results, reports = results_folder(arguments), reports_folder(arguments)
     if arguments.so_far:
         return _report_so_far(results, arguments.out or reports / "index.html")
     database = load_or_collect(results)
     if not arguments.out:
         claim_reports(results, reports)
-    digest = digest_of(results)  # before it is read: what replaces it meanwhile is another database
     with Store(database) as store:
         page = read_page(store)
     path = arguments.out or reports / "index.html"
     write_text(path, draw(page))
-    keep_answers(results, digest, {study.name: study.answer for study in page.studies})
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
 

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from ablation.cli.common import check_study, print_json, results_folder
 from ablation.config.names import check_name, suggest
@@ -71,10 +70,6 @@ class Traced:
         yield "to run it again:" if self.rerun else "made by another program: it cannot be run again from here"
         yield from (f"  {command}" for command in self.rerun)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A map for each stage."""
-        return [asdict(stage) for stage in self.stages]
-
 
 def trace(store: Store, study: str, row: str, column: str) -> Traced:
     """Find the runs behind a cell; `column` is a heading of the study's table, or a metric of its results.
@@ -109,16 +104,10 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
     if not rows:
         raise ConfigError("trace", "ROW", row, f"has no {metric}", found.status or "no run that ended well logged it")
     stages = tuple(TracedStage(**dict(zip(names, values, strict=True))) for values in rows)
-    cell = found.cells[table.columns.index(known)] if known in table.columns else _cell(stages)
-    shown = show_cell(cell, known, found.seeds)
-    scale = store.meta().get("scale", "")
-    return Traced(
-        study, row, metric, shown, stages, () if store.study(study).imported else tuple(_rerun(study, scale, stages))
-    )
-
-
-def _cell(stages: tuple[TracedStage, ...]) -> Cell:
-    return Cell(tuple({(stage.variant, stage.seed): stage.value for stage in stages}.values()))
+    values = {(stage.variant, stage.seed): stage.value for stage in stages}
+    cell = found.cells[table.columns.index(known)] if known in table.columns else Cell(tuple(values.values()))
+    again = () if store.study(study).imported else tuple(_rerun(study, store.meta().get("scale", ""), stages))
+    return Traced(study, row, metric, show_cell(cell, known, found.seeds), stages, again)
 
 
 def _rerun(study: str, scale: str, stages: tuple[TracedStage, ...]) -> Iterator[str]:
@@ -151,7 +140,7 @@ def run_trace(arguments: argparse.Namespace) -> int:
         check_study(store, "trace", study)
         found = trace(store, study, arguments.row, arguments.column)
     if arguments.json:
-        print_json("trace", found.rows(), metric=found.metric, shown=found.shown, rerun=found.rerun)
+        print_json("trace", map(asdict, found.stages), metric=found.metric, shown=found.shown, rerun=found.rerun)
     else:
         print("\n".join(found.lines()))
     return 0

@@ -1,4 +1,4 @@
-"""`verdicts --brief`: the sentences of the last report where it was made of what is here, and never old ones."""
+"""`verdicts --brief`: the sentences of the report, with which `make demo` ends."""
 
 import os
 import re
@@ -8,98 +8,26 @@ import sys
 
 import pytest
 
-from ablation.cli import brief
-from ablation.cli.main import main
-from ablation.judge import verdicts
 from ablation.store.collect import collect
+from tests.ablation.typed import output, refused
 from tests.repository import ROOT
 from tests.simulate import Study, simulate
 
 
-def run_grid(results, **words):
-    simulate(results, [Study("one", variants=2, **words), Study("two", variants=2)])
+def run_grid(results):
+    simulate(results, [Study("one", variants=2), Study("two", variants=2)])
     collect(results)
 
 
-@pytest.fixture
-def said(tmp_path, capsys):
-    """A function that returns what a command prints about these results."""
-
-    def ask(*words, status=0):
-        folders = ["--results", str(tmp_path), *(["--reports", str(tmp_path / "reports")] if "report" in words else [])]
-        assert main([*words, *folders]) == status
-        return " ".join(capsys.readouterr().out.split())
-
-    return ask
-
-
-@pytest.fixture
-def judged(monkeypatch):
-    """The studies that were judged, a call after the other."""
-    calls = []
-    original = verdicts.judge_studies
-
-    def judge_studies(store, study=None):
-        calls.append(study)
-        return original(store, study)
-
-    monkeypatch.setattr(verdicts, "judge_studies", judge_studies)
-    return calls
-
-
-def test_the_report_has_judged_already(tmp_path, said, judged):
+def test_a_sentence_for_each_study_as_the_report_has_it(tmp_path, capsys):
     run_grid(tmp_path)
-    before = said("verdicts", "--brief")
-    assert re.fullmatch(r"one: \S.*\. two: \S.*\.", before)
-    second = said("verdicts", "two", "--brief")
-    assert judged == [None, "two"]
-    assert before.endswith(second)
-    assert "reports/index.html" in said("report")
-    assert (said("verdicts", "--brief"), said("verdicts", "two", "--brief")) == (before, second)
-    assert judged == [None, "two"]
-    said("verdicts", "onne", "--brief", status=2)
+    both = " ".join(output(capsys, "verdicts", "--brief", "--results", tmp_path).split())
+    assert re.fullmatch(r"one: \S.*\. two: \S.*\.", both)
+    assert both.endswith(" ".join(output(capsys, "verdicts", "two", "--brief", "--results", tmp_path).split()))
+    output(capsys, "report", "--results", tmp_path, "--reports", tmp_path / "reports")
     page = (tmp_path / "reports/index.html").read_text()
-    assert all(answer in page for answer in re.split(r" ?\b(?:one|two): ", before))
-
-
-def test_other_results_are_judged(tmp_path, said, judged):
-    run_grid(tmp_path)
-    said("report")
-    before = said("verdicts", "--brief")
-    run_grid(tmp_path, distances={"v1": 0.4})
-    after = said("verdicts", "--brief")
-    assert after != before
-    assert judged == [None]
-    said("report")
-    assert said("verdicts", "--brief") == after
-    assert judged == [None]
-
-
-def test_answers_hold_for_one_database_one_code_and_one_whole_file(tmp_path, monkeypatch):
-    (tmp_path / "judge").mkdir()
-    (tmp_path / "judge/judge.py").write_text("margin = 1")
-    (tmp_path / "tracker.duckdb").write_bytes(b"rows")
-    monkeypatch.setattr(brief, "_PACKAGE", tmp_path)
-    brief.keep_answers(tmp_path, brief.digest_of(tmp_path), {"one": "Yes."})
-    for file, other in (("tracker.duckdb", "row"), ("judge/judge.py", "margin = 2"), ("judge/new.py", "")):
-        path = tmp_path / file
-        before = path.read_text() if path.exists() else None
-        assert brief.kept_answers(tmp_path) == {"one": "Yes."}
-        path.write_text(other)
-        assert brief.kept_answers(tmp_path) is None, file
-        path.unlink()
-        if before is not None:
-            assert brief.kept_answers(tmp_path) is None, file
-            path.write_text(before)
-    for broken in ("", "[]", '{"digest": 1, "answers": [1]}', '{"answers": {}}', "null"):
-        (tmp_path / brief.ANSWERS).write_text(broken)
-        assert brief.kept_answers(tmp_path) is None, broken
-
-
-def test_since_belongs_to_brief(tmp_path, capsys):
-    run_grid(tmp_path)
-    assert main(["verdicts", "--since", "x", "--results", str(tmp_path)]) == 2
-    assert "--since = 'x': belongs to --brief" in capsys.readouterr().err
+    assert all(answer in page for answer in re.split(r" ?\b(?:one|two): ", both))
+    assert "--since = 'x': belongs to --brief" in refused(capsys, "verdicts", "--since", "x", "--results", tmp_path)
 
 
 GRID = """#!/bin/sh

@@ -101,7 +101,7 @@ def test_no_command_shows_a_database_of_another_plan_or_of_fewer_stages(results,
 
     few = Study(seeds=1, variants=2, states={("v1", 0): "missing"})
     simulate(results, [few])
-    typed(capsys, "report", "--results", results, "--reports", tmp_path)  # which keeps its answers for --brief
+    typed(capsys, "report", "--results", results, "--reports", tmp_path)
     assert ended(results) == (4, 2)
     simulate(results, [replace(few, states={})])  # the same plan; its stages have ended
     show()

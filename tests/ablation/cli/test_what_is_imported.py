@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-from ablation.cli.brief import digest_of, keep_answers
 from ablation.store.collect import collect
 from tests.repository import ROOT
 from tests.simulate import Study, simulate
@@ -36,7 +35,6 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     simulate(folder, [Study(seeds=1, variants=2)])
     collect(folder)
-    keep_answers(folder, digest_of(folder), {"toy": "Nothing is decided."})
     return folder
 
 
@@ -62,7 +60,6 @@ def packages_after(*words, code=CODE):
         (["status"], YAML | PYDANTIC),
         (["gate"], YAML | DUCKDB),
         (["sql", "select 1"], YAML | DUCKDB),
-        (["verdicts", "--brief"], YAML),
         (["collect"], YAML | DUCKDB | PYDANTIC | PANDAS),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

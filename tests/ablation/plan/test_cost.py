@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ablation.cli.due import main
+from ablation.cli.plan import main
 from ablation.plan.cost import hours_of, in_words, say_due
 from ablation.plan.retry import states_of
 from ablation.store.collect import collect
@@ -77,7 +77,6 @@ def test_what_so_many_seeds_can_find_falls_with_the_seeds(tmp_path, capsys):
         said = re.fullmatch(rf"toy: {seeds} seeds find an effect of (\S+) with 80% \(median of 3 edges\)", line)
         found.append(float(said[1]))
     assert 0 < found[1] < found[0] / 1.5
-    assert main([str(tmp_path), "toy=3"]) == 0
     assert main([str(tmp_path / "results"), "toy=1"]) == 0
     assert capsys.readouterr().out == ""
 
@@ -94,4 +93,4 @@ def test_a_dry_run_says_both(commands, tmp_path, monkeypatch, capfd):
     assert started == []
     (plan.settings.results / "tracker.duckdb").touch()
     say_due(plan, states_of(plan))
-    assert started == [[sys.executable, "-m", "ablation.cli.due", str(plan.settings.results), "toy=3"]]
+    assert started == [[sys.executable, "-m", "ablation.cli.plan", str(plan.settings.results), "toy=3"]]
