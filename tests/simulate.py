@@ -17,6 +17,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from statistics import NormalDist
@@ -250,7 +251,8 @@ def _finish(stage: Mapping[str, Any], state: str, reason: str = "") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"stage": stage["id"], "key": stage["key"], "config": {}}))
     if state == "running":
-        progress = {"done": 5, "total": 20, "unit": "steps", "started": STARTED, "updated": "2026-01-01T00:00:10+00:00"}
+        began = datetime.fromisoformat(STARTED).timestamp()
+        progress = {"done": 5, "total": 20, "unit": "steps", "started": began, "updated": began + 10}
         (folder / "progress.json").write_text(json.dumps(progress))
     elif state != "missing":
         (folder / "provenance.json").write_text(json.dumps({"git": {"commit": "c0ffee", "dirty": False}}))

@@ -17,7 +17,7 @@ from pathlib import Path
 from ablation.cli.common import results_folder
 from ablation.cli.configs import settings_of
 from ablation.contract.errors import TrackerError
-from ablation.contract.reading import duration
+from ablation.contract.reading import duration, listed
 from ablation.contract.stage_folder import CHECKS
 from ablation.contract.status import StageState, read_state
 from ablation.plan.build import build_plan
@@ -119,8 +119,7 @@ def _found(store: Store) -> Iterator[str]:
 
 
 def _listed(what: str, names: list[str]) -> Iterator[str]:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    yield f"{what}: {', '.join(names[:_SHOWN]) or 'none'}{more}"
+    yield f"{what}: {listed(names, _SHOWN) or 'none'}"
 
 
 def _cost(plan: Plan, states: Mapping[str, StageState]) -> Iterator[str]:

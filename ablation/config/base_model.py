@@ -1,12 +1,13 @@
 """The config model of a study that has none of its own: the keys and types of `base` in its `_study.yaml`."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from ablation.config import dotted
 from ablation.config.names import RESERVED_KEYS
 from ablation.contract.errors import ConfigError
 
@@ -32,11 +33,12 @@ def model_of_base(base: Mapping[str, Any], file: Path, assets: Mapping[str, type
     Raises:
         ConfigError: a key that cannot be one, or an asset that `base` does not have.
     """
+    model = _model("Base", base, "", file, assets)
     for key in assets:
-        if key not in set(_branches(base)):
+        if key not in dotted.model_keys(model):
             problem = "is an asset of `inputs`, and `base` does not have it"
             raise ConfigError(file, f"base.{key}", None, problem, "add it: {kind: ..., sources: [...]}, or null")
-    return _model("Base", base, "", file, assets)
+    return model
 
 
 def _model(
@@ -80,10 +82,3 @@ def _check_name(key: Any, full: str, file: Path, *, top: bool) -> None:
         )
     if hasattr(BaseModel, key) or (top and key in RESERVED_KEYS):
         raise ConfigError(file, f"base.{full}", None, f"the key {key!r} is reserved", "rename it")
-
-
-def _branches(values: Mapping[str, Any], above: str = "") -> Iterable[str]:
-    for key, value in values.items():
-        yield f"{above}{key}"
-        if isinstance(value, Mapping):
-            yield from _branches(value, f"{above}{key}.")

@@ -50,20 +50,14 @@ def read_table(file: Path, options: TableOptions) -> PublishedFile:
     for number, cells in body:
         where = f"{file}:{number}"
         if len(cells) != len(heading):
-            raise ConfigError(
-                where,
-                "",
-                None,
-                f"has {len(cells)} cells, the heading has {len(heading)}",
-                "put a comma for each cell, quotes around text with commas",
-            )
+            problem = f"has {len(cells)} cells, the heading has {len(heading)}"
+            raise ConfigError(where, "", None, problem, "put a comma for each cell, quotes around text with commas")
         name = cells[0].strip()
         if not name:
             raise ConfigError(where, heading[0], "", "the row has no name", "name it in the first column")
         if name in rows:
-            raise ConfigError(
-                where, heading[0], name, "is the name of an earlier row too", "give each row a name of its own"
-            )
+            problem = "is the name of an earlier row too"
+            raise ConfigError(where, heading[0], name, problem, "give each row a name of its own")
         rows[name] = {}
         for place, column in columns.items():
             text = cells[place].strip()
@@ -122,12 +116,9 @@ def _columns(file: Path, heading: Sequence[str], options: TableOptions) -> dict[
         if name not in names[1:]:
             raise ConfigError(file, "--columns", name, "is not a column", suggest(name, names[1:]))
     if len(names) < 2:
-        raise ConfigError(
-            file, "heading", names[0], "is the only column", "the first names the rows, the others hold numbers"
-        )
-    return {
-        place: name for place, name in enumerate(names) if place and (not options.columns or name in options.columns)
-    }
+        remedy = "the first names the rows, the others hold numbers"
+        raise ConfigError(file, "heading", names[0], "is the only column", remedy)
+    return {place: name for place, name in enumerate(names) if place and name in (options.columns or names)}
 
 
 def _cell(where: str, column: str, text: str, *, percent: bool) -> Cell:
@@ -145,31 +136,23 @@ def _items(file: Path, options: TableOptions, columns: Sequence[str], mean: str)
         return {}
     parts = [part.strip() for part in options.items.split(",") if part.strip()]
     wanted = [column for column in columns if column != mean]
-    found: dict[str, int] = {}
-    named = any("=" in part for part in parts)
-    if not named and len(parts) not in (1, len(wanted), len(columns)):
-        raise ConfigError(
-            file,
-            "--items",
-            options.items,
-            f"has {len(parts)} numbers for {len(wanted)} columns ({', '.join(wanted)})",
-            "give one for each, one for all, or NAME=N for some",
-        )
-    names = columns if len(parts) == len(columns) and len(parts) > 1 else wanted
-    pairs = [part.rpartition("=")[::2] for part in parts] if named else list(zip(names, parts, strict=False))
-    if not named and len(parts) == 1:
+    if any("=" in part for part in parts):
+        pairs = [part.rpartition("=")[::2] for part in parts]
+    elif len(parts) == 1:
         pairs = [(name, parts[0]) for name in wanted or columns]
+    elif len(parts) in (len(wanted), len(columns)):
+        pairs = list(zip(columns if len(parts) == len(columns) else wanted, parts, strict=True))
+    else:
+        problem = f"has {len(parts)} numbers for {len(wanted)} columns ({', '.join(wanted)})"
+        remedy = "give one for each, one for all, or NAME=N for some"
+        raise ConfigError(file, "--items", options.items, problem, remedy)
+    found: dict[str, int] = {}
     for name, number in pairs:
         if name.strip() not in columns:
             raise ConfigError(file, "--items", name or number, "is not a column", suggest(name.strip(), columns))
         if not number.strip().isdecimal() or not 0 < int(number) <= MOST_ITEMS:
-            raise ConfigError(
-                file,
-                "--items",
-                number,
-                "is not a valid number of items",
-                f"write a whole number from 1 to {MOST_ITEMS:,}, as 253",
-            )
+            remedy = f"write a whole number from 1 to {MOST_ITEMS:,}, as 253"
+            raise ConfigError(file, "--items", number, "is not a valid number of items", remedy)
         found[name.strip()] = int(number)
     return found
 
@@ -182,9 +165,8 @@ def _target(text: str | None) -> Printed | None:
     except ValueError:
         target = None
     if target is None or not is_target(target):
-        raise ConfigError(
-            "audit", "--target", text, "is not a valid rate", "write one from 0 to 1 with few decimals, as 0.5"
-        )
+        remedy = "write one from 0 to 1 with few decimals, as 0.5"
+        raise ConfigError("audit", "--target", text, "is not a valid rate", remedy)
     return target
 
 
@@ -201,10 +183,9 @@ def _check_range(
         for column, cell in cells.items():
             if column not in items or 0 <= cell.number.exact <= most:
                 continue
-            what = "rate" if target is None else f"distance of a rate from {target}"
-            remedy = "pass --percent if the numbers are percentages" + (
-                "; leave --target out if they are the rates themselves" if target is not None else ""
-            )
-            raise ConfigError(
-                f"{file}:{number}", column, str(cell.number), f"is not a {what}: 0 to {float(most):g}", remedy
-            )
+            what, remedy = "rate", "pass --percent if the numbers are percentages"
+            if target is not None:
+                what = f"distance of a rate from {target}"
+                remedy += "; leave --target out if they are the rates themselves"
+            problem = f"is not a {what}: 0 to {float(most):g}"
+            raise ConfigError(f"{file}:{number}", column, str(cell.number), problem, remedy)

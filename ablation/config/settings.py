@@ -148,9 +148,10 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     if written.wandb is not None and importlib.util.find_spec("wandb") is None:
         remedy = "run `pip install wandb`, or set it to null"
         raise ConfigError(where["wandb"], "wandb", written.wandb, "wandb is not installed", remedy)
-    asked = {key: (str(getattr(written, key)), where[key]) for key in ("results", "reports")}
-    folders = {key: folder_of(key, *value, configs.parent) for key, value in asked.items()}
-    check_apart(folders["results"], folders["reports"], asked)
+    folders = {
+        key: _folder_of(key, str(getattr(written, key)), where[key], configs.parent) for key in ("results", "reports")
+    }
+    _check_apart(folders["results"], folders["reports"], where["reports"])
 
     scale = load_scale(configs, written.scale).written
     own_seeds = {name: part.seeds for name, part in scale.studies.items() if part.seeds is not None}
@@ -184,37 +185,33 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def folder_of(key: str, value: Any, where: str, project: Path) -> Path:
+def _folder_of(key: str, text: str, where: str, project: Path) -> Path:
     """Return the folder that the setting `key` names, with `~` written out. Raises ConfigError where it cannot be one.
 
     where: the file that holds the value, or `--config`. project: the folder that holds `configs`.
     """
-    text = str(value)
     if not text.strip() or not text.isprintable() or set(text) & set("{}*?[]"):
-        raise ConfigError(where, key, value, "is not a usable folder", "no braces, wildcards or control characters")
+        raise ConfigError(where, key, text, "is not a usable folder", "no braces, wildcards or control characters")
     if text.startswith("-"):  # Snakemake and the tracker get it as an argument
-        raise ConfigError(where, key, value, "looks like an option of a command", "do not begin its name with `-`")
+        raise ConfigError(where, key, text, "looks like an option of a command", "do not begin its name with `-`")
     try:
         folder = Path(text).expanduser()
-    except RuntimeError:
-        raise ConfigError(where, key, value, "there is no such home folder", "write the whole path") from None
-    try:
         problem = _problem(folder, project)
+    except RuntimeError:
+        raise ConfigError(where, key, text, "there is no such home folder", "write the whole path") from None
     except OSError as error:
         problem = f"cannot be looked at ({error.strerror})"
     if problem:
-        raise ConfigError(where, key, value, problem, f"name a new folder, or one of earlier {key}")
+        raise ConfigError(where, key, text, problem, f"name a new folder, or one of earlier {key}")
     return folder
 
 
-def check_apart(results: Path, reports: Path, values: dict[str, tuple[Any, str]]) -> None:
-    """Raise ConfigError where reports would be among the results. values: what was written for each, and where."""
+def _check_apart(results: Path, reports: Path, where: str) -> None:
+    """Raise ConfigError where reports would be among the results."""
     place, held = reports.resolve(), results.resolve()
-    among = place == held or any(place.is_relative_to(held / name) for name in _RESULTS)
-    if among:
-        value, where = values["reports"]
-        problem = "is the folder of the results as well" if place == held else f"is in the results' own folder {value}"
-        raise ConfigError(where, "reports", value, problem, "name another folder")
+    if place == held or any(place.is_relative_to(held / name) for name in _RESULTS):
+        problem = "is the folder of the results as well" if place == held else "is in the results' own folder"
+        raise ConfigError(where, "reports", str(reports), problem, "name another folder")
 
 
 def _problem(folder: Path, project: Path) -> str:

@@ -23,7 +23,6 @@ from ablation.config.validation import check_key, known_keys, validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.command import placeholders
 from ablation.contract.errors import ConfigError
-from ablation.contract.parts import PartsOf
 
 READERS = tuple(formats_of("collect"))
 """Readers that `collect` may name."""
@@ -63,7 +62,7 @@ def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
 
 def import_model(path: str, file: Path) -> type[BaseModel]:
     """Return the config model that the study file names, `module:Class`, if it is one that planning can use."""
-    model = _imported(path, file, "config", "Class")
+    model = imported(path, file, "config", "Class")
     if not (isinstance(model, type) and issubclass(model, BaseModel)) or model.model_config.get("extra") != "forbid":
         raise ConfigError(file, "config", path, "is not a strict pydantic model", 'use BaseModel with extra="forbid"')
     for key, info in model.model_fields.items():
@@ -75,13 +74,8 @@ def import_model(path: str, file: Path) -> type[BaseModel]:
     return model
 
 
-def import_parts(path: str, file: Path) -> PartsOf:
-    """Return the function that the study file names, `module:function`."""
-    found: PartsOf = _imported(path, file, "parts", "function")
-    return found
-
-
-def _imported(path: str, file: Path, key: str, what: str) -> Any:
+def imported(path: str, file: Path, key: str, what: str) -> Any:
+    """Return what the study file names at `key`, `module:Class` or `module:function`. Raises ConfigError."""
     module, name = path.split(":")
     try:
         return getattr(import_beside_configs(module), name)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
@@ -465,9 +466,9 @@ class StudyDefinition(Strict):
         default=None, description="Subfolder in which a stage leaves its model as a Hugging Face folder; for `export`."
     )
 
-    def as_declared(self) -> dict[str, Any]:
-        """Return the fields of this class, and none of a subclass, for another subclass to take over."""
-        return {name: getattr(self, name) for name in StudyDefinition.model_fields}
+    def fields_of(self, kind: type[BaseModel]) -> dict[str, Any]:
+        """Return the fields that another class has, for one of it to take over."""
+        return {name: getattr(self, name) for name in kind.model_fields}
 
 
 class StudyFile(StudyDefinition):

@@ -22,7 +22,7 @@ from ablation.config.study_file import (
     check_samples,
     check_variants,
     config_model,
-    import_parts,
+    imported,
     read_published,
     read_study_file,
 )
@@ -94,7 +94,7 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
     published = read_published(configs, written, file)
     check_variants(configs, written, published, file, variants)
     check_samples(written, file, {variant.name: variant.values for variant in variants.values()})
-    parts = None if written.parts is None else import_parts(written.parts, file)
+    parts = None if written.parts is None else imported(written.parts, file, "parts", "function")
     return Study(name, file, written, model, parts, stages, variants, published)
 
 

@@ -99,7 +99,12 @@ def _flush(path: Path) -> None:
 
 def from_the_future(paths: Iterable[Path]) -> list[Path]:
     """Return the files that are dated later than now."""
-    return [path for path in paths if (written := _written(path)) is not None and written > time.time()]
+    found = []
+    for path in paths:
+        with suppress(OSError):  # there is none
+            if path.lstat().st_mtime > time.time():
+                found.append(path)
+    return found
 
 
 def date(paths: Iterable[Path], seconds: float | None = None) -> None:
@@ -112,10 +117,3 @@ def date(paths: Iterable[Path], seconds: float | None = None) -> None:
             with replacing(path, sync=False) as aside:
                 shutil.copyfile(path, aside)
             os.utime(path, times)
-
-
-def _written(path: Path) -> float | None:
-    try:
-        return path.lstat().st_mtime
-    except OSError:  # there is none
-        return None

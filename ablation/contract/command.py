@@ -130,14 +130,7 @@ def _filled(word: str, filling: Filling) -> list[str]:
     parts = list(_parts(word))
     if len(parts) == 1 and isinstance(parts[0], Placeholder) and parts[0].kind == "overrides":
         return [parts[0].name + override for override in hydra_overrides(filling.values)]
-    return ["".join(part if isinstance(part, str) else _converted(part, filling) for part in parts)]
-
-
-def _converted(placeholder: Placeholder, filling: Filling) -> str:
-    if placeholder.conversion and placeholder.kind == "value":
-        return hydra_value(value_at(filling.values, placeholder.name))
-    text = _text(placeholder, filling)
-    return hydra_value(text) if placeholder.conversion else text
+    return ["".join(part if isinstance(part, str) else _text(part, filling) for part in parts)]
 
 
 def value_at(values: Mapping[str, Any], key: str) -> Any:
@@ -149,15 +142,18 @@ def value_at(values: Mapping[str, Any], key: str) -> Any:
 
 
 def _text(placeholder: Placeholder, filling: Filling) -> str:
-    kind, name, _ = placeholder
+    kind, name, conversion = placeholder
     if kind == "value":
         value = value_at(filling.values, name)
-        return value if isinstance(value, str) else json.dumps(value)
-    if kind == "input":
-        return str(filling.inputs[name])
-    if kind == "config":
-        return str(filling.config[name or "yaml"])
-    return str({"out": filling.output}.get(kind, getattr(filling, kind, None)))
+    elif kind == "input":
+        value = str(filling.inputs[name])
+    elif kind == "config":
+        value = str(filling.config[name or "yaml"])
+    else:
+        value = str(filling.output if kind == "out" else getattr(filling, kind))
+    if conversion:
+        return hydra_value(value)
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _parts(word: str) -> Iterator[str | Placeholder]:

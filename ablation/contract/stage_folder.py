@@ -1,7 +1,6 @@
 """A running stage's reported progress, and the database's file name."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from ablation.contract.reading import one_line, read_json
@@ -33,11 +32,10 @@ def read_progress(folder: Path) -> Progress | None:
     """Return the progress of a stage, or None where no readable and plausible one exists."""
     try:
         content = read_json(folder / "progress.json")
-        numbers = float(content["done"]), float(content["total"])
-        times = _seconds(content["started"]), _seconds(content["updated"])
-        if not all(abs(number) < _LARGEST for number in (*numbers, *times)):
+        done, total, *times = (float(content[name]) for name in ("done", "total", "started", "updated"))
+        if not all(abs(number) < _LARGEST for number in (done, total, *times)):
             return None
-        return Progress(*numbers, one_line(content["unit"], 40), *times)
+        return Progress(done, total, one_line(content["unit"], 40), *times)
     except (OSError, ValueError, TypeError, KeyError, ArithmeticError):
         return None  # it is a courtesy of the trainer, never a reason to fail
 
@@ -48,11 +46,3 @@ def read_attempt(folder: Path, unknown: int = 1) -> int:
         return int(read_json(folder / "attempt.json")["attempt"])
     except (OSError, ValueError, TypeError, KeyError, ArithmeticError):
         return unknown
-
-
-def _seconds(moment: float | str) -> float:
-    """Seconds since the epoch of a number of seconds or an ISO 8601 time (UTC where it names no zone)."""
-    if isinstance(moment, (int, float)):
-        return float(moment)
-    parsed = datetime.fromisoformat(moment)
-    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()

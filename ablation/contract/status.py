@@ -19,7 +19,11 @@ TO_COME = ("running", "missing")  # states of a stage that has not ended
 COLLECTED_FILES = (STATUS, "metrics.parquet", "items.parquet", "weights.json", "provenance.json")
 _MAX_BYTES = 1 << 20
 _MAX_WORDS = 500
-_TEXTS = ("reason", "stage", "started", "ended", "device", "reading")  # null is allowed for all
+# What a status may hold besides its state, each of them also null; numbers as large as the database takes them.
+_TEXTS = ("reason", "stage", "key", "started", "ended", "device", "reading")
+_MOST = {"wall_s": 1e15, "attempt": 2**31, "devices": 2**31}
+_KINDS: dict[str, tuple[type, ...]] = {**dict.fromkeys(_TEXTS, (str,)), "files": (dict,), "sha256": (dict,)}
+_KINDS |= {"wall_s": (int, float), "attempt": (int,), "devices": (int,)}
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,10 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
         return StageState("corrupt", f"{name}: {one_line(problem, _MAX_WORDS)}")
     if lost := _lost(folder, status.get("files") or {}):
         return StageState("corrupt", lost)
-    texts = {text: None if status.get(text) is None else one_line(status[text], _MAX_WORDS) for text in _TEXTS}
-    known: dict[str, Any] = {text: status.get(text) for text in ("key", "wall_s", "attempt", "devices")}
-    known["sha256"] = status.get("sha256") or {}
-    return StageState(**{"state": status["state"], **known, **texts, "reason": texts["reason"] or ""})
+    known: dict[str, Any] = {name: status.get(name) for name in (*_TEXTS, *_MOST)}
+    known |= {name: one_line(known[name], _MAX_WORDS) for name in _TEXTS if known[name] is not None}
+    known |= {"reason": known["reason"] or "", "sha256": status.get("sha256") or {}}
+    return StageState(status["state"], **known)
 
 
 def left_files(folder: Path) -> dict[str, dict[str, Any]]:
@@ -135,23 +139,11 @@ def _problem(status: Any, key: str | None) -> str:
         return "it has no known state"
     if key is not None and status.get("key") != key:
         return f"it belongs to the stage {status.get('key')}"
-    names = (*_TEXTS, "key", "wall_s", "attempt", "devices", "files", "sha256")
-    wrong = (name for name in names if status.get(name) is not None and not _can_be(name, status[name]))
-    return next((f"{name} is not what it can be: {status[name]!r}" for name in wrong), "")
-
-
-def _can_be(name: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
-    match name:
-        case "wall_s":
-            return isinstance(value, int | float) and -1e15 < value < 1e15
-        case "attempt" | "devices":
-            return isinstance(value, int) and 0 <= value < 2**31
-        case "files" | "sha256":
-            kind = int if name == "files" else str
-            return isinstance(value, dict) and all(type(item) is kind for item in value.values())
-    return isinstance(value, str)
+    for name, kinds in _KINDS.items():
+        value = status.get(name)
+        if value is not None and (type(value) not in kinds or (name in _MOST and not abs(value) < _MOST[name])):
+            return f"{name} is not what it can be: {value!r}"
+    return ""
 
 
 def _lost(folder: Path, files: dict[str, int]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from ablation.config.names import NO_VARIANT, check_name
 from ablation.config.settings import Settings
 from ablation.config.study import Study, Variant
-from ablation.config.study_schema import ASSET_MODEL, StageDefinition
+from ablation.config.study_schema import ASSET_MODEL, StageDefinition, StudyDefinition
 from ablation.config.variants import load_studies
 from ablation.plan.keys import ASSET_STAGE, Asset, Finder, Ingredients, key_of
 from ablation.plan.plan_file import (
@@ -206,7 +206,7 @@ def _planned_study(study: Study, runs: Iterator[PlannedRun]) -> PlannedStudy:
         for variant in study.variants.values()
     )
     return PlannedStudy(
-        **study.written.as_declared(),
+        **study.written.fields_of(StudyDefinition),
         name=study.name,
         analysis_digest=key_of(study.written.analysis.model_dump(mode="json")),
         published=study.published,

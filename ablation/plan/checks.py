@@ -71,18 +71,13 @@ def check_packages(plan: Plan, states: States) -> None:
                     raise ConfigError(variant.file, key, value, problem, remedy)
 
 
-def _names_of(entry: str, root: Path) -> Iterable[str] | None:
-    """Return the names that an entry module binds, read without importing it; None: no such file."""
-    sources = Sources(root)
-    return sources.read(entry).bindings if sources.find(entry) else None
-
-
 def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
     """Return a line for each kind of stage, except commands, that asks for several devices and uses only the first.
 
     root: the folder that holds the packages of the entry modules.
     """
     most: dict[str, PlannedStage] = {}
+    sources = Sources(root)  # they are read without being imported
     for stage in stages:
         known = most.get(stage.id)
         if stage.resources.gpu > (1 if known is None else known.resources.gpu) and stage.entry != COMMAND_ENTRY:
@@ -91,7 +86,7 @@ def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
         f"{stage.id} is given {stage.resources.gpu} devices and uses one, the others idle: set gpu: 1 in "
         f"studies.{stage.study}.resources.{stage.stage} of the scale, not in a variant (docs/several-devices.md)"
         for stage in most.values()
-        if not _USES_SEVERAL.intersection(_names_of(stage.entry, root) or _USES_SEVERAL)
+        if sources.find(stage.entry) and not _USES_SEVERAL.intersection(sources.read(stage.entry).bindings)
     ]
 
 

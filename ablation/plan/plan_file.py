@@ -19,7 +19,7 @@ from ablation.config.study import Change, Study
 from ablation.config.study_schema import Resources, StudyDefinition
 from ablation.contract.atomic import update_text, write_text
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import read_bytes
+from ablation.contract.reading import one_line, read_bytes
 from ablation.plan.collected import PLAN_FILE, stage_folder
 
 if TYPE_CHECKING:
@@ -65,10 +65,6 @@ class StudyRecord(StudyDefinition):
     analysis_digest: str
     published: PublishedFile | None
     last_stage: str
-
-    def as_recorded(self) -> dict[str, Any]:
-        """Return the fields of this class, and none of a subclass, for another subclass to take over."""
-        return {name: getattr(self, name) for name in StudyRecord.model_fields}
 
 
 class PlannedStudy(StudyRecord):
@@ -276,9 +272,9 @@ class Plan:
                     waiting.append(above)
         return found
 
-    def statuses(self, study: str | None = None) -> list[Path]:
+    def statuses(self) -> list[Path]:
         """Return the status files of the selected stages."""
-        return [stage.status for stage in self.selected(study)]
+        return [stage.status for stage in self.selected()]
 
     def _chosen_studies(self) -> list[PlannedStudy]:
         return [study for study in self.content.studies if self.settings.study in (None, study.name)]
@@ -296,12 +292,8 @@ def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
     except FileNotFoundError:
         return {}
     except (ValidationError, OSError) as error:
-        key, value, why = "", None, str(error)
-        if isinstance(error, ValidationError):
-            first = error.errors(include_url=False)[0]
-            key, value, why = ".".join(map(str, first["loc"])), first["input"], first["msg"]
-        problem = f"expected a number of seeds, 1 to {_MAX_SEEDS}, for each study and variant ({why})"
-        raise ConfigError(path, key, value, problem, "mend it or delete it (the plan's own seeds stay)") from None
+        problem = f"expected a number of seeds, 1 to {_MAX_SEEDS}, for each study and variant ({one_line(error, 200)})"
+        raise ConfigError(path, "", None, problem, "mend it or delete it (the plan's own seeds stay)") from None
 
 
 def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> None:

@@ -253,9 +253,9 @@ def say_what_failed(plan: Plan, words: Sequence[str]) -> None:
 def _again(state: StageState) -> str:
     if state.reading is not None and state.state != "corrupt":
         return "`collect` changed, and its files are read again" if state.state == "ok" else "its files are read again"
-    return {"corrupt": "its files are damaged"}.get(
-        state.state, "it ended badly" if state.state in FAILED else "not run yet"
-    )
+    if state.state == "corrupt":
+        return "its files are damaged"
+    return "it ended badly" if state.state in FAILED else "not run yet"
 
 
 def _read(folder: Path | None) -> Mapping[str, Any]:
@@ -284,9 +284,7 @@ def _code(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the changed files, or modules, of the code."""
     kind = "files" if "files" in now["code"] else "modules"
     one, other = before.get("code", {}).get(kind, {}), now["code"][kind]
-    if not isinstance(one, dict):  # of a version that noted it otherwise
-        yield "this version finds its code in another way"
-    elif names := sorted(name for name in {*one, *other} if one.get(name) != other.get(name)):
+    if names := sorted(name for name in {*one, *other} if one.get(name) != other.get(name)):
         yield f"{listed(names)} changed"
 
 

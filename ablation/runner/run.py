@@ -105,7 +105,9 @@ def _run_alone(job: Job, since: Path | None) -> int:
     try:
         if reason := _blocked(job.inputs, job.first):
             return start.finish("blocked", reason)
-        devices = _lease(job, start.terminal)
+        devices = lease(
+            job.gpus, on_wait=lambda pool: start.say(f"waits for {job.gpus} of the devices {', '.join(pool)}")
+        )
         start.has_devices()
         if problem := hold_code(job.code):
             start.say(f"error: {problem}")
@@ -192,8 +194,9 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     if job.is_command:
         device, count = devices.name, max(1, len(devices.tokens))
     else:
-        count = max(ranks, len(_usable(devices)))
-        device = _device_name(devices, count)
+        usable = _usable(devices)
+        count = max(ranks, len(usable))
+        device = "cpu" if usable == ["cpu"] else f"{count} x {sys.modules['torch'].cuda.get_device_name(0)}"
     return start.finish(state, reason, device=device, devices=count, earlier=earlier)
 
 
@@ -303,13 +306,6 @@ def _blocked(inputs: dict[str, Path], first: Sequence[Path]) -> str:
     return ""
 
 
-def _lease(job: Job, terminal: TextIO) -> Lease:
-    def on_wait(pool: list[str]) -> None:
-        _say(job, f"waits for {job.gpus} of the devices {', '.join(pool)}", terminal)
-
-    return lease(job.gpus, on_wait=on_wait)
-
-
 def build_stage(
     job: Job,
     devices: list[str],
@@ -353,10 +349,6 @@ def _usable(devices: Lease) -> list[str]:
     if torch is None:  # of a command
         return ["cpu"]
     return devices.devices if torch.cuda.device_count() >= len(devices.tokens) > 0 else ["cpu"]
-
-
-def _device_name(devices: Lease, count: int) -> str:
-    return "cpu" if _usable(devices) == ["cpu"] else f"{count} x {sys.modules['torch'].cuda.get_device_name(0)}"
 
 
 def _count_attempt(out: Path) -> int:

@@ -21,7 +21,7 @@ from ablation.contract.reading import sha256
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import COLLECTED_FILES, STATUS, TO_COME, StageState, altered, misplaced, read_state
 from ablation.plan.collected import PLAN_FILE, note_collected, sources_of
-from ablation.plan.plan_file import PlanFile, PlannedVariant, digest_of_plan, read_plan
+from ablation.plan.plan_file import PlanFile, PlannedVariant, StudyRecord, digest_of_plan, read_plan
 from ablation.store import analysis_history
 from ablation.store.analysis_history import StoredStudy, record_analysis
 from ablation.store.database import SCHEMA, SCHEMA_VERSION, Store, is_whole
@@ -177,7 +177,7 @@ def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState], 
         finished = any(key in states and states[key].state == "ok" for key in last)
         runs = [run.variant for run in study.runs]
         history = record_analysis(results, study, runs, study.parents, has_results=finished, record=record)
-        stored.append(StoredStudy(**study.as_recorded(), analysis_history=history))
+        stored.append(StoredStudy(**study.fields_of(StudyRecord), analysis_history=history))
     return stored
 
 
@@ -210,7 +210,7 @@ def _write_imports(
         parents = {variant.name: variant.parent for variant in imported.variants}
         runs = [variant for variant, _ in sorted({(run.variant, run.seed) for run in imported.runs})]
         history = record_analysis(results, study, runs, parents, has_results=True, record=record)
-        stored = StoredStudy(**study.as_recorded(), analysis_history=history, imported=note(imported))
+        stored = StoredStudy(**study.fields_of(StudyRecord), analysis_history=history, imported=note(imported))
         write_study(connection, stored, imported.variants, run_stage_rows(name, imported))
         insert(connection, "stages", stage_rows(imports.places, states, name, imported))
 

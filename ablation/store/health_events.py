@@ -8,8 +8,7 @@ from operator import itemgetter
 import duckdb
 import pyarrow as pa
 
-from ablation.config.study_schema import HealthRule
-from ablation.contract.health import Event, Rule, evaluate
+from ablation.contract.health import Event, Rule, evaluate, parse_rules
 from ablation.plan.plan_file import PlanFile
 
 Row = tuple[str, str, str, str, int, int, float, str, str]
@@ -60,17 +59,10 @@ def _rules_by_stage(plan: PlanFile) -> dict[str, list[Rule]]:
     for study in plan.studies:
         of_stage: defaultdict[str, list[Rule]] = defaultdict(list)
         for declared in study.health:
-            of_stage[declared.stage].append(as_rule(declared))
+            of_stage[declared.stage] += parse_rules([declared.model_dump()])
         for run in study.runs:
             rules |= {key: [*of_stage[stage], *OF_EVERY_STAGE] for stage, key in run.stages.items()}
     return {stage.key: rules[stage.key] for stage in plan.stages if stage.key in rules}
-
-
-def as_rule(declared: HealthRule) -> Rule:
-    """Return a study's declared rule in the form in which it is evaluated."""
-    values = {**dict(declared), **dict(declared.range)}
-    del values["range"]
-    return Rule(**values)
 
 
 def _named(rules: Sequence[Rule], names: Sequence[str]) -> list[str]:

@@ -5,8 +5,7 @@ import pytest
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
-from ablation.contract.health import evaluate
-from ablation.store.health_events import as_rule
+from ablation.contract.health import evaluate, parse_rules
 from tests.make_stage import part_names, parts_of
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import difference_limit
@@ -72,7 +71,7 @@ def test_what_is_read_is_not_idle():
 
 @pytest.fixture(scope="module")
 def rules(study):
-    return [as_rule(rule) for rule in study.written.health]
+    return parse_rules(rule.model_dump() for rule in study.written.health)
 
 
 def tripped(rules, severity, steps=10, stage="gad", first=16, **series):

@@ -8,7 +8,6 @@ import pytest
 
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
-from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.plan.build import build_plan
 from tests.ablation.toy_study import Toy
@@ -57,6 +56,7 @@ def odd(toy):
         ("{root}/dangling/below", "dangling is a link to nowhere, which leads nowhere"),
         ("{root}/circle", "is a link to circle, which leads nowhere"),
         ("x" * 300, "cannot be looked at (File name too long)"),
+        *((name, "is not a usable folder") for name in ("a\0b", "a\nb", "a\x1b[2Jb", "{key}", "a}", "*", " ")),
     ],
 )
 def test_what_is_no_folder_is_refused(odd, folder, problem):
@@ -64,7 +64,8 @@ def test_what_is_no_folder_is_refused(odd, folder, problem):
     text = refusal(odd, **{key: folder.replace("{root}", str(odd.root))})
     assert text.startswith(f"--config: {key} = ")
     assert problem in text
-    assert f"name a new folder, or one of earlier {key}" in text or "do not begin" in text or "whole path" in text
+    remedies = (f"name a new folder, or one of earlier {key}", "do not begin", "whole path", "no braces")
+    assert any(remedy in text for remedy in remedies)
 
 
 def test_a_home_is_written_out(toy, monkeypatch, tmp_path):
@@ -87,61 +88,10 @@ def test_results_and_reports_are_two_folders(toy, tmp_path):
     load_settings({"results": str(tmp_path / "link"), "reports": str(tmp_path / "x")}, configs=toy.configs)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *((key, value) for key in ("seed", "seeds") for value in (10**20, "9" * 20, "9" * 5000, "1_0", "+1")),
-        ("seeds", [0, 2**32]),
-        ("seeds", "0,4294967296"),
-        ("seeds", [0, -1]),
-        ("seeds", 10_001),
-        ("gpus", 10**20),
-        ("gpus", "9" * 5000),
-    ],
-    ids=lambda value: value if value in ("seed", "seeds", "gpus") else type(value).__name__,
-)
-def test_a_number_that_is_too_large_is_refused(toy, key, value):
-    text = refusal(toy, **{key: value})
-    assert text.startswith(f"--config: {key}")
-
-
 def test_a_seed_of_a_scale_or_of_the_settings_file_is_checked_too(toy):
     toy.yaml("scales/full.yaml", {"seeds": [0, 2**40]})
     with pytest.raises(ConfigError, match=r"full\.yaml: seeds\.1 = 1099511627776: input should be less"):
         load_settings({}, configs=toy.configs)
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("a: " + "9" * 5000, "is too large for a whole number of 64 bits"),
-        ("a: -" + "9" * 20, "is too large for a whole number of 64 bits"),
-        ("a: 0x" + "f" * 17, "is too large for a whole number of 64 bits"),
-        ('a: "\\e[31mred"', r"the text '\x1b[31mred' holds a control character"),
-        ('a: {"b\\0": 1}', "holds a control character"),
-        ('a: "\\u202egnp"', "holds a control character"),
-    ],
-)
-def test_yaml_that_would_break_something_later_is_one_line(tmp_path, text, problem):
-    path = tmp_path / "x.yaml"
-    path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        load_yaml(path)
-    assert problem in str(caught.value)
-    assert str(caught.value).isprintable()
-    assert len(str(caught.value)) < 400
-
-
-def test_the_largest_numbers_of_yaml_and_ordinary_text_work(tmp_path):
-    path = tmp_path / "x.yaml"
-    path.write_text('a: 9223372036854775807\nb: -9223372036854775808\nc: "é 日本\\n\\tx"\n')
-    assert load_yaml(path) == {"a": 2**63 - 1, "b": -(2**63), "c": "é 日本\n\tx"}
-
-
-def test_a_pipe_in_place_of_a_configuration_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "x.yaml")
-    with pytest.raises(ConfigError, match=r"x\.yaml is a pipe, where a file belongs"):
-        load_yaml(tmp_path / "x.yaml")
 
 
 def test_the_text_of_an_error_does_nothing_to_a_terminal():
@@ -207,8 +157,11 @@ def test_a_bad_number_of_seeds_of_a_study_is_told_with_its_key(toy, seeds, text)
     assert "studies.toy.seeds" in str(caught.value)
 
 
+TOO_LARGE = (10**20, "9" * 20, "9" * 5000, "1_0", "+1")
+
+
 @pytest.mark.parametrize(
-    ("overrides", "text"),
+    ("overrides", "said"),
     [
         ({"sclae": "full"}, "did you mean 'scale'"),
         ({"scale": "ful"}, "did you mean 'full'"),
@@ -225,12 +178,14 @@ def test_a_bad_number_of_seeds_of_a_study_is_told_with_its_key(toy, seeds, text)
         ({"retry": "all"}, "'failed'"),
         ({"study": None, "foo": None}, "is not a key"),
         ({"gpus": "many"}, "valid integer"),
+        *(({key: value}, f"--config: {key}") for key in ("seed", "seeds", "gpus") for value in TOO_LARGE),
+        *(({"seeds": value}, "--config: seeds") for value in ([0, 2**32], "0,4294967296", [0, -1], 10_001)),
     ],
 )
-def test_settings_refuse(toy, overrides, text):
-    with pytest.raises(ConfigError, match=text) as caught:
-        settings(toy, **overrides)
-    assert "--config" in str(caught.value)
+def test_settings_refuse(toy, overrides, said):
+    text = refusal(toy, **overrides)
+    assert said in text
+    assert text.startswith("--config: ")
 
 
 def test_settings_types(toy):
@@ -266,7 +221,7 @@ def test_wandb_that_is_not_installed_or_another_word_is_refused_in_one_line(toy,
     assert "offline or online" in refusal(toy, wandb="sometimes")
 
 
-def test_wandb_changes_no_key(installed):
+def test_wandb_changes_no_key(toy, installed):
     installed(True)
-    one, other = [build_plan(load_settings({"scale": "smoke", "wandb": value})).text for value in (None, "offline")]
+    one, other = [build_plan(settings(toy, wandb=value), root=toy.root).text for value in (None, "offline")]
     assert one == other

@@ -20,6 +20,7 @@ def toy(tmp_path):
 
 def test_inheritance_merges_maps_and_replaces_lists(toy):
     study = load(toy)
+    assert list(study.variants) == ["base", "v2", "v3", "v10"]  # parents first, siblings in natural order
     v10, v3 = study.variants["v10"], study.variants["v3"]
     assert v10.resolved.reward.model_dump() == {"kind": "b", "weight": 0.5, "levels": [0.1, 0.2]}
     assert v10.resolved.lr == 0.01
@@ -71,10 +72,6 @@ def test_a_config_model_may_know_that_a_change_cannot_matter(toy, monkeypatch):
     assert [change.no_effect for change in variant.changes] == ["all below 100"]
 
 
-def test_parents_come_first_and_siblings_in_natural_order(toy):
-    assert list(load(toy).variants) == ["base", "v2", "v3", "v10"]
-
-
 def test_diff_of_any_two_is_antisymmetric(toy):
     study = load(toy)
     there = diff(study, "v3", "v10")
@@ -122,12 +119,6 @@ def test_refused_in_one_line_with_file_key_and_value(toy, name):
     content, *parts = REFUSALS[name]
     path = toy.variant("bad", content)
     refused(toy, str(path), *parts)
-
-
-def test_duplicate_key(toy):
-    path = toy.folder / "bad.yaml"
-    path.write_text("extends: base\nwhy: x\nlr: 0.5\nlr: 0.6\n")
-    refused(toy, f"{path}:4", "lr", "twice")
 
 
 def test_cycle_names_its_members(toy):

@@ -1,3 +1,7 @@
+"""What the strict reader makes of YAML, and what it refuses."""
+
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +47,10 @@ def load(tmp_path, text):
         ("e5", "e5"),
         ("[1, 2e-5, no]", [1, 2e-5, "no"]),
         ("{b: {c: 1}}", {"b": {"c": 1}}),
+        ("9223372036854775807", 2**63 - 1),
+        ("-9223372036854775808", -(2**63)),
+        ('"é 日本\\n\\tx"', "é 日本\n\tx"),
+        ("2 * 3 & more", "2 * 3 & more"),
     ],
 )
 def test_scalars_follow_yaml_1_2(tmp_path, text, value):
@@ -75,6 +83,10 @@ def test_every_float_survives(tmp_path_factory, number):
         ("a: &a [*a]\n", 1, "aliases"),
         ("\na: " + "[" * 200_000, 2, "nested more than 100 deep"),
         ("? [a, b]\n: 1\n", 1, "keys must be text"),
+        *((f"a: {number}", 1, "is too large for a whole number of 64 bits") for number in ("9" * 5000, "-" + "9" * 20)),
+        ("a: 0x" + "f" * 17, 1, "is too large for a whole number of 64 bits"),
+        ('a: "\\e[31mred"', 1, r"the text '\x1b[31mred' holds a control character"),
+        *((f"a: {text}", 1, "holds a control character") for text in ('{"b\\0": 1}', '"\\u202egnp"')),
     ],
 )
 def test_refusals_name_file_and_line(tmp_path, text, line, problem):
@@ -82,14 +94,8 @@ def test_refusals_name_file_and_line(tmp_path, text, line, problem):
         load(tmp_path, text)
     assert problem in str(caught.value)
     assert str(caught.value.file) == f"{tmp_path / 'a.yaml'}:{line}"
-    assert "\n" not in str(caught.value)
-
-
-def test_a_tag_does_nothing(tmp_path):
-    marker = tmp_path / "marker"
-    with pytest.raises(ConfigError):
-        load(tmp_path, f"a: !!python/object/apply:os.mkdir ['{marker}']\n")
-    assert not marker.exists()
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize("text", ["- 1\n", "7\n", "text\n"])
@@ -98,15 +104,16 @@ def test_only_a_mapping(tmp_path, text):
         load(tmp_path, text)
 
 
-def test_empty_missing_binary_deep_and_two_documents(tmp_path):
+def test_empty_missing_binary_pipe_and_two_documents(tmp_path):
     assert load(tmp_path, "# nothing\n") == {}
     with pytest.raises(ConfigError, match="does not exist"):
         load_yaml(tmp_path / "none.yaml")
     (tmp_path / "b.yaml").write_bytes(b"a: \xff\xfe")
     with pytest.raises(ConfigError, match="UTF-8"):
         load_yaml(tmp_path / "b.yaml")
-    with pytest.raises(ConfigError):
-        load(tmp_path, "a: " + "[" * 5000 + "]" * 5000)
+    os.mkfifo(tmp_path / "pipe.yaml")  # it is not waited for
+    with pytest.raises(ConfigError, match=r"pipe\.yaml is a pipe, where a file belongs"):
+        load_yaml(tmp_path / "pipe.yaml")
     with pytest.raises(ConfigError):
         load(tmp_path, "a: 1\n---\na: 2\n")
 
@@ -130,7 +137,3 @@ def test_yaml_of_another_program_that_cannot_be_a_value(text, problem):
 
 def test_a_list_that_another_program_shares_is_read():
     assert parse_foreign("a: &id001 [q, v]\nb: *id001\nlr: 1.0e-05\n") == {"a": ["q", "v"], "b": ["q", "v"], "lr": 1e-5}
-
-
-def test_a_star_in_a_text_is_no_alias(tmp_path):
-    assert load(tmp_path, "why: 2 * 3 & more\n") == {"why": "2 * 3 & more"}

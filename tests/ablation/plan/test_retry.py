@@ -111,12 +111,8 @@ def told(plan):
     return to_do(plan, states_of(plan))
 
 
-def test_nothing_where_all_has_ended_and_is_collected(plan):
-    assert told(plan) == []
-
-
-def test_a_part_of_the_grid_is_as_current_as_the_whole(plan, toy):
-    assert told(build(toy, variant="v2", seed=1)) == []
+def test_nothing_where_all_has_ended_and_is_collected_and_of_a_part_neither(plan, toy):
+    assert told(plan) == told(build(toy, variant="v2", seed=1)) == []
 
 
 def test_what_is_missing_and_nothing_else(plan):
@@ -137,22 +133,23 @@ def test_what_is_damaged_once_it_is_set_aside(plan):
     assert to_do(plan, states) == [torn]
 
 
-def test_all_where_the_database_is_older_than_a_status(plan):
-    first = next(iter(plan.stages.values()))
-    os.utime(first.status)
+def database_older_than_a_status(plan, stage):
+    os.utime(stage.status)
     os.utime(plan.settings.results / DATABASE, (LONG_AGO, LONG_AGO))
-    assert told(plan) == plan.selected()
 
 
-def test_all_where_a_stage_ended_since(plan):
-    fourth = list(plan.stages.values())[3]
-    ended(fourth)  # an old time, as of a clock that was set back
-    assert told(plan) == plan.selected()
-
-
-@pytest.mark.parametrize("name", [DATABASE, "collected.json"])
-def test_all_where_nobody_knows_what_the_database_holds(plan, name):
-    (plan.settings.results / name).unlink()
+@pytest.mark.parametrize(
+    "change",
+    [
+        database_older_than_a_status,
+        lambda plan, stage: ended(stage),  # with an old time, as of a clock that was set back
+        lambda plan, stage: (plan.settings.results / DATABASE).unlink(),
+        lambda plan, stage: (plan.settings.results / "collected.json").unlink(),
+    ],
+    ids=["older", "ended since", "no database", "nobody knows what it holds"],
+)
+def test_all_where_the_database_may_lack_something(plan, change):
+    change(plan, list(plan.stages.values())[3])
     assert told(plan) == plan.selected()
 
 

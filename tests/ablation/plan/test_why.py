@@ -55,16 +55,6 @@ def test_what_changed(commands, change, expected):
     assert reasons(plan, states_of(plan)) == expected
 
 
-def test_results_of_a_version_that_noted_its_code_otherwise(commands):
-    plan = start(commands, seeds=1)
-    for stage in plan.selected():
-        config = json.loads((stage.dir / "config.json").read_text())
-        (stage.dir / "config.json").write_text(json.dumps(config | {"code": {"files": ["my train.py"]}}))
-    commands.code("my train.py", "2\n")
-    plan = build(commands, seeds=1)
-    assert "3 x toy.train: this version finds its code in another way" in reasons(plan, states_of(plan))
-
-
 def test_a_new_seed_and_what_failed(commands):
     plan = build(commands, seeds=1)
     assert reasons(plan, states_of(plan)) == []  # everything is new: nothing has been started
