@@ -19,7 +19,7 @@ from ablation.contract.process import is_locked
 from ablation.contract.status import read_state
 from ablation.runner import command_guard
 from tests.repository import ROOT
-from tests.workflow.project import wait_for
+from tests.workflow.project import Project, kill, wait_for
 
 pytestmark = pytest.mark.slow  # each test starts processes
 
@@ -243,21 +243,13 @@ def begun(command, then="time.sleep(1000)"):
     return running
 
 
-def kill_guard(process):
-    [guard] = (int(entry.name) for entry in Path("/proc").iterdir() if is_guard_of(entry, process.pid))
-    os.kill(guard, signal.SIGKILL)
+def alive(command):
+    """The processes that work in the stage's project."""
+    return Project(command.root).processes()
 
 
-def alive(root):
-    """Return the processes that work in a folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and (entry / "cwd").resolve() == root.resolve():
-                found.append((entry / "cmdline").read_bytes())
-        except OSError:
-            continue
-    return found
+def guards(command):
+    return Project(command.root).processes(command_guard.__file__)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -266,11 +258,11 @@ def test_nothing_of_it_outlives_its_stage_and_the_folder_is_held_meanwhile(comma
     running.send_signal(number)
     assert running.wait(90) == -number
     samples = []
-    while not samples or samples[-1][1]:
-        samples.append((is_locked(command.out), alive(command.root)))  # in this order: what is alive after it held it
+    while not samples or alive(command):
+        samples.append((is_locked(command.out), {*alive(command)} - {*guards(command)}))  # alive after it was held
         time.sleep(0.02)
     assert len(samples) > 1, "the stubborn ones have their time"
-    assert all(held for held, left in samples if any(b"command_guard" not in words for words in left))
+    assert all(held for held, left in samples if left)
     assert not is_locked(command.out)
     assert (command.out / "output" / "asked").exists()
     assert "saves" in command.log().splitlines()
@@ -278,40 +270,32 @@ def test_nothing_of_it_outlives_its_stage_and_the_folder_is_held_meanwhile(comma
 
 def test_a_guard_that_is_killed_leaves_nothing_either(command):
     running = begun(command)
-    kill_guard(running)
+    kill(*guards(command))
     assert running.wait(90) == 74
-    assert alive(command.root) == []
+    assert alive(command) == []
 
 
 def test_a_runner_and_a_guard_that_are_killed_at_once_leave_nothing_to_the_next_attempt(command):
     """What they leave is held by nobody: it is ended before the command is started in the same folder again."""
     running = begun(command, "time.sleep(0 if (out / 'again').exists() else 1000)")
     running.send_signal(signal.SIGSTOP)
-    kill_guard(running)
+    kill(*guards(command))
     running.kill()
     running.wait()
-    left = alive(command.root)
+    left = alive(command)
     assert left, "the children of the command outlive both"
     (command.out / "output" / "again").touch()
     _, status = command.run()
     assert (status["state"], status["attempt"]) == ("ok", 2)
-    assert alive(command.root) == []
+    assert alive(command) == []
     assert "from an earlier attempt" in command.log()
-
-
-def is_guard_of(entry, process):
-    try:
-        parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-        return parent == str(process) and b"command_guard.py" in (entry / "cmdline").read_bytes()
-    except (OSError, IndexError):
-        return False
 
 
 def test_what_it_leaves_running_is_ended(command):
     command.write([*PYTHON, "{output}"], FAMILY)
     _, status = command.run()
     assert status["state"] == "ok"
-    assert alive(command.root) == []
+    assert alive(command) == []
     assert "the command left 3 processes running: ended" in command.log()
 
 
@@ -325,14 +309,14 @@ def test_it_ends_with_its_parent(command):
     wait_for((command.out / "output" / "ready").exists)
     parent.kill()
     parent.wait()
-    wait_for(lambda: not alive(command.root))
+    wait_for(lambda: not alive(command))
 
 
 def test_a_time_limit_ends_it(command):
     command.write(PYTHON, "import time; time.sleep(1000)", time_limit=0.01)
     _, status = command.run()
     assert (status["state"], status["reason"]) == ("failed", "RuntimeError: ended after its time_limit of 0.01 minutes")
-    assert alive(command.root) == []
+    assert alive(command) == []
 
 
 def test_an_abort_rule_is_about_what_it_logged(command):

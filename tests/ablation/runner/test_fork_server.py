@@ -175,10 +175,6 @@ def test_exit_status_and_output_are_those_of_the_stage(toys, stage):
     done = forked(stage("bad"), toys, "--nonsense")
     assert done.returncode == 2
     assert "unrecognized arguments: --nonsense" in done.stderr
-    (out / "config.json").write_text("{")
-    done = forked(out, toys)
-    assert done.returncode == 74
-    assert "start snakemake again" in done.stderr
 
 
 def test_code_is_loaded_anew_in_each_fork(toys, stage):
