@@ -22,7 +22,8 @@ demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias] [WATCH=
 	@touch $(VENV)/.demo
 	@echo "The page, reports/index.html, comes with the first results, and again after each seed."
 	$(if $(WATCH),$(BIN)/python -m ablation --parent $$$$ serve &) $(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
-	$(BIN)/python -m ablation verdicts $(STUDY) --brief --since $(VENV)/.demo && ls reports/index.html; exit $$status
+	test results/.lock -nt $(VENV)/.demo && $(BIN)/python -m ablation verdicts $(STUDY) --brief && ls reports/index.html; \
+	exit $$status
 
 smoke: venv ## the same grid with everything tiny, in its own folders
 	$(GRID) --config $(SMOKE) $(CONFIG)

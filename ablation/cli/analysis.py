@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -46,13 +45,7 @@ TO_ROOT = ["child", "root", "root_effect", "root_low", "root_high"]
 
 def run_verdicts(arguments: argparse.Namespace) -> int:
     """Print the edges, then the interactions of combinations; with `--brief` a sentence for each study."""
-    results = results_folder(arguments)
-    if arguments.since is not None:
-        if not arguments.brief:
-            raise ConfigError("verdicts", "--since", str(arguments.since), "belongs to --brief", "add --brief")
-        if not _started_since(results, arguments.since):
-            return 1
-    with Store(load_or_collect(results)) as store:
+    with Store(load_or_collect(results_folder(arguments))) as store:
         check_study(store, "verdicts", arguments.study)
         studies = judge_studies(store, arguments.study)
     if arguments.brief:
@@ -88,12 +81,6 @@ def _print_verdicts(study: JudgedStudy) -> None:
     if study.edges and study.plan_changed:
         said = "the analysis plan, its seeds or the rules of judging were changed after results existed"
         print(f"{study.name}: {said} (see results/analysis_history.json)\n")
-
-
-def _started_since(results: Path, file: Path) -> bool:
-    """Tell whether a grid has started since the file was written: one that was refused has not, and changed nothing."""
-    lock = results / ".lock"  # as old as the last start (ablation/plan/start.py)
-    return lock.exists() and lock.stat().st_mtime_ns >= file.stat().st_mtime_ns
 
 
 def run_decide(arguments: argparse.Namespace) -> int:

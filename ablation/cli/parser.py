@@ -251,8 +251,6 @@ def _judgement(commands: _Commands) -> None:
     _add_json(form)
     brief = "print one sentence for each study, as the report has them"
     form.add_argument("--brief", action="store_true", help=brief)
-    since = "with --brief: print nothing, and end with 1, unless a grid has started since FILE was written"
-    verdicts.add_argument("--since", type=Path, metavar="FILE", help=since)
     merge = add(
         "gate",
         "gate",

@@ -39,8 +39,7 @@ def code_files(
 
     Nothing below the folders `outside` counts, and what can be reached in several ways counts once.
 
-    Raises:
-        ConfigError: nothing matches a pattern, or a file cannot be read; its file is `root`, its value the pattern.
+    Raises ConfigError: nothing matches a pattern, or a file cannot be read; its file is `root`, its value the pattern.
     """
     code = FileCode(tuple(patterns), {}, tuple(map(str, outside)), tuple(words))
     for pattern in code.patterns:

@@ -85,15 +85,6 @@ def busy(project):
     return process
 
 
-def test_a_killed_snakemake_takes_everything_with_it(tmp_path, finished):
-    disturbed = fresh(finished, tmp_path / "project")
-    process = busy(disturbed)
-    assert len(disturbed.trainers()) == 2
-    kill(process.pid)
-    process.wait()
-    wait_for(lambda: not disturbed.processes(), seconds=10)
-
-
 TERMINATE_IN_LOCK = """
 import signal
 

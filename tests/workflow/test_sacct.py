@@ -28,29 +28,26 @@ def ask(tmp_path):
     return run
 
 
-def test_a_cancelled_job_has_the_state_that_the_plugin_knows(ask):
-    done = ask(*QUESTION, sacct="printf '1|COMPLETED\\n2|CANCELLED by 1000\\n3|CANCELLED\\n'")
-    assert (done.stdout, done.returncode) == ("1|COMPLETED\n2|CANCELLED\n3|CANCELLED\n", 0)
-
-
-def test_no_jobs_are_no_lines(ask):
-    done = ask(*QUESTION, sacct="exit 0", squeue="echo wrong")
-    assert (done.stdout, done.returncode) == ("", 0)
-
-
 DISABLED = "echo Slurm accounting storage is disabled >&2; exit 1"
+STATES = "printf '1|COMPLETED\\n2|CANCELLED by 1000\\n3|CANCELLED\\n'"
+OTHER = ["-j", "7.0", "--format=Reason", "--noheader"]
 
 
-def test_without_accounts_slurmctld_is_asked_for_the_jobs_of_this_run(ask):
-    done = ask(*QUESTION, sacct=DISABLED, squeue='echo "$@"')
-    assert done.stdout == "--states=all --noheader --format=%i|%T --name run-1\n"
-    assert done.returncode == 0
-
-
-def test_while_nobody_answers_the_plugin_is_told_so(ask):
-    assert ask(*QUESTION, sacct=DISABLED, squeue="exit 1").returncode == 1
-
-
-def test_other_questions_have_no_answer_without_accounts(ask):
-    done = ask("-j", "7.0", "--format=Reason", "--noheader", sacct=DISABLED, squeue="echo wrong")
-    assert (done.stdout, done.returncode) == ("", 0)
+@pytest.mark.parametrize(
+    ("words", "commands", "told"),
+    [
+        (QUESTION, {"sacct": STATES}, ("1|COMPLETED\n2|CANCELLED\n3|CANCELLED\n", 0)),  # states that the plugin knows
+        (QUESTION, {"sacct": "exit 0", "squeue": "echo wrong"}, ("", 0)),  # no jobs
+        (
+            QUESTION,
+            {"sacct": DISABLED, "squeue": 'echo "$@"'},
+            ("--states=all --noheader --format=%i|%T --name run-1\n", 0),
+        ),
+        (QUESTION, {"sacct": DISABLED, "squeue": "exit 1"}, ("", 1)),  # while nobody answers the plugin is told so
+        (OTHER, {"sacct": DISABLED, "squeue": "echo wrong"}, ("", 0)),
+    ],
+    ids=["cancelled", "none", "without accounts slurmctld is asked", "nobody answers", "other questions"],
+)
+def test_what_the_plugin_is_told(ask, words, commands, told):
+    done = ask(*words, **commands)
+    assert (done.stdout, done.returncode) == told
