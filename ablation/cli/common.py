@@ -33,31 +33,28 @@ def overrides_of(pairs: Iterable[str]) -> dict[str, str]:
 
 def results_folder(arguments: Namespace, overrides: Mapping[str, Any] | None = None) -> Path:
     """Return `--results`, or the settings' folder; `results` if nothing is configured and runs were imported."""
-    if arguments.results is not None or _unconfigured():
-        return Path(arguments.results or "results")
-    return _settings(overrides).results
+    settings = None if arguments.results is not None else _settings(overrides)
+    return Path(arguments.results or "results") if settings is None else settings.results
 
 
 def reports_folder(arguments: Namespace) -> Path:
     """Return `--reports`, or the settings' folder; `reports` if nothing is configured."""
-    if arguments.reports is not None or _unconfigured():
-        return Path(arguments.reports or "reports")
-    return _settings().reports
+    settings = None if arguments.reports is not None else _settings()
+    return Path(arguments.reports or "reports") if settings is None else settings.reports
 
 
 def price_per_hour() -> float | None:
     """Return `cost_per_device_hour` of the settings, where there are any."""
-    return None if _unconfigured() else _settings().cost_per_device_hour
+    settings = _settings()
+    return None if settings is None else settings.cost_per_device_hour
 
 
-def _settings(overrides: Mapping[str, Any] | None = None) -> "Settings":
+def _settings(overrides: Mapping[str, Any] | None = None) -> "Settings | None":
+    if not Path("configs").exists():
+        return None
     from ablation.config.settings import load_settings  # late: with --results, nothing of it is needed, nor pydantic
 
     return load_settings(overrides)
-
-
-def _unconfigured() -> bool:
-    return not Path("configs").exists()
 
 
 def check_study(store: "Store", command: str, study: str | None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ablation.cli.common import counted, overrides_of, print_json, results_folder
+from ablation.cli.common import counted, overrides_of, print_json
 from ablation.config import dotted
 from ablation.config.lineage import in_natural_order, walk
 from ablation.config.names import suggest
@@ -220,18 +220,18 @@ def run_diff(arguments: argparse.Namespace) -> int:
     Variants that no configuration declares, such as imported runs, are looked for in the results.
     """
     only, wanted = named_pair("diff", arguments)
-    imported = None if _CONFIGS.exists() else results_folder(arguments)  # no project, but runs of others
-    if imported is not None and (imported / DATABASE).exists():
-        if _print_stored(imported, only, wanted, arguments):
-            return 0
-        problem, remedy = "no study of the results has both", "`ablation verdicts` names its variants"
-        raise ConfigError(imported, " and ".join(wanted), None, problem, remedy)
-    settings = settings_of(arguments)
-    results = arguments.results or settings.results
+    settings = settings_of(arguments) if _CONFIGS.exists() else None
+    results = arguments.results or (settings.results if settings else Path("results"))
     known = (results / DATABASE).exists()
-    declared = all(_having(settings, [name], only) for name in wanted)  # in valid configurations or not
-    if known and not declared and _print_stored(results, only, wanted, arguments):
-        return 0
+    if known and not (settings and all(_having(settings, [name], only) for name in wanted)):
+        from ablation.cli.effects import tell_stored  # late: without results nothing of this is needed
+
+        if told := tell_stored(results, only, *wanted):
+            return _print_diff(arguments, told.changes, [*told.changed, *told.lines], None, told.effect)
+        if settings is None:
+            problem, remedy = "no study of the results has both", "`ablation verdicts` names its variants"
+            raise ConfigError(results, " and ".join(wanted), None, problem, remedy)
+    settings = settings or settings_of(arguments)  # which says that there is no project
     study = study_of_pair(settings, only, wanted, arguments)
     changes = diff(study, *wanted, scaled=bool(arguments.scale))
     why, effect = study.variants[wanted[1]].why, None
@@ -241,8 +241,14 @@ def run_diff(arguments: argparse.Namespace) -> int:
 
         told = tell_effect(results, study, settings.scale, *wanted)
         effect, lines = told.effect, [*lines, *told.lines]
+    return _print_diff(arguments, [change.model_dump(by_alias=True) for change in changes], lines, why, effect)
+
+
+def _print_diff(
+    arguments: argparse.Namespace, changes: list[dict[str, Any]], lines: list[str], why: str | None, effect: Any
+) -> int:
     if arguments.json:
-        print_json("diff", [change.model_dump(by_alias=True) for change in changes], why=why, effect=effect)
+        print_json("diff", changes, why=why, effect=effect)
     else:
         print("\n".join(lines))
     return 0
@@ -262,19 +268,6 @@ def study_of_pair(
 ) -> Study:
     """Return the study of two variants: the one that was named, or the only one that has both. Raises ConfigError."""
     return _study(settings, only or _study_with(settings, *wanted), arguments)
-
-
-def _print_stored(results: Path, study: str | None, variants: tuple[str, str], arguments: argparse.Namespace) -> bool:
-    """Print how two variants that only the results know differ; return whether they know both."""
-    from ablation.cli.effects import tell_stored  # late: without results nothing of this is needed
-
-    if (told := tell_stored(results, study, *variants)) is None:
-        return False
-    if arguments.json:
-        print_json("diff", told.changes, why=None, effect=told.effect)
-    else:
-        print("\n".join([*told.changed, *told.lines]))
-    return True
 
 
 def _study(settings: Settings, name: str, arguments: argparse.Namespace) -> Study:

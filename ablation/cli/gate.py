@@ -57,7 +57,6 @@ def report(gated: "Gated", *, markdown: bool) -> int:
 
 
 def _nothing_failed(arguments: argparse.Namespace) -> int:
-    """Print failures; 1 if there are any."""
     from ablation.store.current import load_or_collect
     from ablation.store.gate import gate
 

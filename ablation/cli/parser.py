@@ -35,7 +35,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _version() -> str:
-    """Return the version of the installed package; or that it is not installed."""
     try:
         return version("ablation-tracker")
     except PackageNotFoundError:
@@ -111,7 +110,6 @@ def _configurations(commands: _Commands) -> None:
 
 
 def _pair(parser: argparse.ArgumentParser) -> None:
-    """Add two variants, their study and the results."""
     parser.add_argument("a", metavar="A", help="the old one: STUDY/VARIANT, or VARIANT where one study has both")
     parser.add_argument("b", metavar="B", help="the new one, likewise")
     parser.add_argument("--study", help="the study of both, instead of STUDY/")
@@ -119,8 +117,6 @@ def _pair(parser: argparse.ArgumentParser) -> None:
 
 
 def _results(commands: _Commands) -> None:
-    """Add status, collect, merge, tables, figures, sql, trace, tensorboard."""
-
     def add(name: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
         parser = _add(commands, name, "results", text, epilog)
         _add_results(parser)
@@ -180,7 +176,6 @@ def _results(commands: _Commands) -> None:
 
 
 def _imports(commands: _Commands) -> None:
-    """Add import."""
     bring = _add(
         commands,
         "import",
@@ -210,7 +205,6 @@ def _imports(commands: _Commands) -> None:
 
 
 def _models(commands: _Commands) -> None:
-    """Add export."""
     copy = _add(
         commands,
         "export",
@@ -235,8 +229,6 @@ def _models(commands: _Commands) -> None:
 
 
 def _judgement(commands: _Commands) -> None:
-    """Add verdicts, gate, certify, audit, plan, decide, compare, report, serve."""
-
     def add(name: str, module: str, text: str) -> argparse.ArgumentParser:
         parser = _add(commands, name, module, text)
         _add_results(parser)
@@ -354,14 +346,12 @@ def _compare(commands: _Commands) -> None:
 
 
 def _requirement(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add what `gate` and `compare` may require."""
     parser.add_argument("--require", choices=("not worse", "better", "equivalent"), help=text)
     said = "print the answers as Markdown, and append them to the file that GITHUB_STEP_SUMMARY names"
     parser.add_argument("--markdown", action="store_true", help=said)
 
 
 def _plan(size: argparse.ArgumentParser) -> None:
-    """Add the arguments of plan: where the noise is told, what is to be found, the sizes to look at."""
     _add_json(size)
     size.add_argument("study", nargs="?", metavar="STUDY", help="whose results tell the noise")
     size.add_argument("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
@@ -388,7 +378,6 @@ def _plan(size: argparse.ArgumentParser) -> None:
 
 
 def _audit(check: argparse.ArgumentParser) -> None:
-    """Add the arguments of audit: a study, or a table with what is known of it."""
     check.add_argument("study", nargs="?", metavar="STUDY", help="a study, or the name of a file in configs/published")
     check.add_argument(
         "--table", type=Path, metavar="FILE", help="instead of STUDY: a CSV file, rows named in its first column"

@@ -60,7 +60,6 @@ def _model(
 
 
 def _kind(value: Any) -> Any:
-    """Return the type of a default."""
     if value is None:
         return Any
     if isinstance(value, Mapping):

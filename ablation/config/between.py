@@ -100,7 +100,6 @@ class Between:
         return validate(model, dotted.merge_into(model, above, _nested(values)), "explain")
 
     def _values(self, chosen: Iterable[int]) -> dict[str, Any]:
-        """Return the values of B, by dotted key."""
         return {change.key: change.new for index in sorted(chosen) for change in self.changes[self.factors[index]]}
 
     def _name(self, chosen: frozenset[int]) -> str:

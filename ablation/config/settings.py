@@ -206,7 +206,6 @@ def _folder_of(key: str, text: str, where: str, project: Path) -> Path:
 
 
 def _check_apart(results: Path, reports: Path, where: str) -> None:
-    """Raise ConfigError where reports would be among the results."""
     place, held = reports.resolve(), results.resolve()
     if place == held or any(place.is_relative_to(held / name) for name in _RESULTS):
         problem = "is the folder of the results as well" if place == held else "is in the results' own folder"

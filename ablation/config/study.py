@@ -128,7 +128,6 @@ def _other_kind(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> boo
 
 
 def _default(config: Any, key: str) -> Any:
-    """Return a key's default in the models of this configuration."""
     above, _, last = key.rpartition(".")
     model = reduce(lambda value, part: getattr(value, part, None), above.split("."), config)
     field = type(model).model_fields.get(last) if isinstance(model, BaseModel) else None

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,9 +20,7 @@ def validate(model: type[Model], data: Mapping[str, Any], file: Path | str, pref
 
     Raises ConfigError: of the first error, with the others; their keys start with `prefix`.
     """
-    mistakes = Mistakes()
-    with mistakes:
-        check_known(model, data, file, prefix)
+    mistakes = Mistakes(_unknown(known_keys(model), data, "", file, prefix))
     unknown = {mistake.key for mistake in mistakes.found}
     try:
         found = model.model_validate_json(json.dumps(data), strict=True)
@@ -34,19 +33,10 @@ def validate(model: type[Model], data: Mapping[str, Any], file: Path | str, pref
 
 def check_known(model: type[BaseModel], data: Mapping[str, Any], file: Path | str, prefix: str = "") -> None:
     """Refuse keys that the model does not have, each with the closest one that it has."""
-    mistakes = Mistakes()
-    mistakes.found += _unknown(known_keys(model), data, "", file, prefix)
-    mistakes.refuse()
+    Mistakes(_unknown(known_keys(model), data, "", file, prefix)).refuse()
 
 
-_KNOWN: dict[type[BaseModel], set[str]] = {}
-
-
-def known_keys(model: type[BaseModel]) -> set[str]:
-    """Return the model's dotted keys, remembered: a thousand variants ask for them."""
-    if model not in _KNOWN:
-        _KNOWN[model] = dotted.model_keys(model)
-    return _KNOWN[model]
+known_keys = cache(dotted.model_keys)  # a thousand variants ask for a model's dotted keys
 
 
 def _unknown(

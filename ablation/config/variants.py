@@ -8,24 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ablation.config import dotted
+from ablation.config import dotted, study_file
 from ablation.config.lineage import ancestors, in_natural_order, walk
 from ablation.config.names import NO_VARIANT, RESERVED_KEYS, check_name, is_safe_name
 from ablation.config.scale import Scale, load_scale
 from ablation.config.settings import Settings
 from ablation.config.study import Change, Study, Variant, changes
-from ablation.config.study_file import (
-    check_all_read,
-    check_commands,
-    check_keys,
-    check_reaches_results,
-    check_samples,
-    check_variants,
-    config_model,
-    imported,
-    read_published,
-    read_study_file,
-)
 from ablation.config.study_schema import Exclusion, StageDefinition, StudyFile
 from ablation.config.validation import check_known, validate
 from ablation.config.yaml_io import load_yaml
@@ -68,10 +56,10 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
         raise ConfigError(
             folder, "", None, "is not a valid study name", "use letters, digits, '-' and '_'; not `assets`"
         )
-    written = read_study_file(file)
-    model = config_model(written, file)
+    written = study_file.read_study_file(file)
+    model = study_file.config_model(written, file)
     mistakes = Mistakes()
-    for check in (check_keys, check_commands, check_all_read):
+    for check in (study_file.check_keys, study_file.check_commands, study_file.check_all_read):
         with mistakes:
             check(written, model, file)
     mistakes.refuse()
@@ -90,10 +78,10 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
                 variant, parent, study=name, written=written, base=base, model=model, scale=scale
             )
     mistakes.refuse()
-    published = read_published(configs, written, file)
-    check_variants(configs, written, published, file, variants)
-    check_samples(written, file, {variant.name: variant.values for variant in variants.values()})
-    parts = None if written.parts is None else imported(written.parts, file, "parts", "function")
+    published = study_file.read_published(configs, written, file)
+    study_file.check_variants(configs, written, published, file, variants)
+    study_file.check_samples(written, file, {variant.name: variant.values for variant in variants.values()})
+    parts = None if written.parts is None else study_file.imported(written.parts, file, "parts", "function")
     return Study(name, file, written, model, parts, stages, variants, published)
 
 
@@ -118,7 +106,7 @@ def resolve(
         changed = [key for key, _ in dotted.leaves(file.overrides)]
         check_exclusions(written.exclusions, config, file.path, changed)
     refuse_without_effect(file.overrides, resolved, file.path)
-    check_reaches_results(file.overrides, written, file.path)
+    study_file.check_reaches_results(file.overrides, written, file.path)
     found: list[Change] = []
     if parent is not None:
         found = changes(above, declared, parent.resolved, resolved, written.factors)

@@ -26,7 +26,6 @@ class WriteError(TrackerError, OSError):
         self.text, self.errno, self.strerror = text, error.errno, error.strerror
 
     def __str__(self) -> str:
-        """Return the text."""
         return printable(self.text)
 
 
@@ -89,7 +88,6 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Wait until a file's content, or a folder's entries, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,5 +1,6 @@
 """Errors that a user can fix. Their text is one line: file, key, value, problem, remedy."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -47,8 +48,8 @@ class Mistakes:
     mistakes.refuse()
     """
 
-    def __init__(self) -> None:
-        self.found: list[ConfigError] = []
+    def __init__(self, found: Iterable[ConfigError] = ()) -> None:
+        self.found = list(found)
 
     def __enter__(self) -> None:
         pass

@@ -198,7 +198,6 @@ class Sources:
         return self._reached[start, exclude]
 
     def _referred(self, module: str, number: int) -> Iterator[_Node]:
-        """Yield the nodes to which one node refers."""
         file = self.read(module)
         if number == _IMPORTED:
             packages = (module.rsplit(".", depth)[0] for depth in range(1, module.count(".") + 1))
@@ -226,7 +225,6 @@ class Sources:
                 yield from self._meant(module, head, rest)
 
     def _executed(self, statement: Import) -> Iterator[_Node]:
-        """Yield the modules that an import statement imports."""
         for name in (statement.module, f"{statement.module}.{statement.name}"):
             if self.find(name) is not None:
                 yield name, _IMPORTED
@@ -280,6 +278,5 @@ def read_source(path: Path) -> bytes:
 
 
 def _joined(texts: Mapping[str, bytes]) -> str:
-    """Return one digest for modules and the digests of their files."""
     joined = b"".join(name.encode() + b" " + texts[name] for name in sorted(texts))
     return hashlib.sha256(joined).hexdigest()[:LENGTH]

@@ -129,7 +129,6 @@ def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float
 
 
 def _module(study: Study, name: str) -> Any:
-    """Return the module that estimates the needs of a study's stages."""
     try:
         module = import_beside_configs(name)
         module.footprint  # noqa: B018 - it is there

@@ -26,6 +26,7 @@ from ablation.contract.atomic import LONG_AGO, date, from_the_future
 from ablation.contract.errors import TrackerError, explained
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import KEPT_STATUS
+from ablation.plan import retry
 from ablation.plan.build import PROJECT, build_plan
 from ablation.plan.checks import check_packages, check_pool, check_trees, idle_devices
 from ablation.plan.collected import claim_reports
@@ -34,18 +35,7 @@ from ablation.plan.fit import check_fit
 from ablation.plan.jobs import Jobs
 from ablation.plan.order import turns
 from ablation.plan.plan_file import Plan
-from ablation.plan.retry import (
-    States,
-    pending,
-    reasons,
-    refuse_links,
-    release,
-    repair,
-    reread,
-    retry_failed,
-    states_of,
-    waits_of,
-)
+from ablation.plan.retry import States, pending, states_of
 
 # The workflow imports this module only, so what it needs besides is here too.
 __all__ = ["WORKFLOW", "TrackerError", "build_plan", "explained", "load_jobs", "load_settings", "prepare"]
@@ -84,7 +74,7 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
     if main and dry_run:
         states = states_of(plan)
         check_pool(plan, states)
-        _say(reasons(plan, states))
+        _say(retry.reasons(plan, states))
         atexit.register(say_due, plan, states)  # Snakemake has no handler for the end of a dry run
     elif main and "--lint" not in sys.argv:  # at this point Snakemake itself does not yet know that it only lints
         with _holding(plan.settings.results):
@@ -181,11 +171,11 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     """
     claim_reports(plan.settings.results, plan.settings.reports)
     said = [f"warning: {warning}" for warning in settle_times(plan)]
-    refuse_links(plan)
-    for stage in repair(plan, states):
+    retry.refuse_links(plan)
+    for stage in retry.repair(plan, states):
         said.append(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})")
-    said += [f"is read again, its `collect` changed: {s.id} {s.label}" for s in reread(plan, states)]
-    for stage in release(plan, states, waits_of(plan, states)):
+    said += [f"is read again, its `collect` changed: {s.id} {s.label}" for s in retry.reread(plan, states)]
+    for stage in retry.release(plan, states, retry.waits_of(plan, states)):
         said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
     check_packages(plan, states)
     # Checked for all that is to run, before a failure is set aside: a refused start loses none.
@@ -194,7 +184,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     warnings += idle_devices(pending(plan, states), root or PROJECT)
     said += [f"warning: {warning}" for warning in warnings]
     if plan.settings.retry == "failed":
-        retry_failed(plan, states)
+        retry.retry_failed(plan, states)
     plan.write()
     return said
 

@@ -384,7 +384,6 @@ def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str],
 
 
 def _log(stage: Stage) -> None:
-    """Log the metrics that the readers found."""
     import pyarrow.parquet as pq
 
     steps: dict[int, dict[str, float]] = {}

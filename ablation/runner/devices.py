@@ -163,7 +163,6 @@ def _index(token: str) -> str:
 
 
 def _uuids() -> list[str]:
-    """Return the UUIDs of the NVIDIA devices."""
     return _ask_driver("nvmlDeviceGetUUID")
 
 

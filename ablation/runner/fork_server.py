@@ -173,7 +173,6 @@ def _end_with(parent: int) -> None:
 
 
 def _import_everything() -> None:
-    """Import what stages use."""
     changed = {**SETTINGS, **ARROW}
     before = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)

@@ -352,7 +352,6 @@ def _usable(devices: Lease) -> list[str]:
 
 
 def _count_attempt(out: Path) -> int:
-    """Return how many times the stage has been begun, this time included."""
     attempt = read_attempt(out, unknown=0) + 1
     write_json(out / "attempt.json", {"attempt": attempt})
     return attempt
