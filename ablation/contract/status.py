@@ -21,7 +21,7 @@ _MAX_BYTES = 1 << 20
 _MAX_WORDS = 500
 # What a status may hold besides its state, each of them also null; numbers as large as the database takes them.
 _TEXTS = ("reason", "stage", "key", "started", "ended", "device", "reading")
-_MOST = {"wall_s": 1e15, "attempt": 2**31, "devices": 2**31}
+_RANGES = {"wall_s": (-1e15, 1e15), **dict.fromkeys(("attempt", "devices"), (0, 2**31 - 1))}
 _KINDS: dict[str, tuple[type, ...]] = {**dict.fromkeys(_TEXTS, (str,)), "files": (dict,), "sha256": (dict,)}
 _KINDS |= {"wall_s": (int, float), "attempt": (int,), "devices": (int,)}
 
@@ -73,7 +73,7 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
         return StageState("corrupt", f"{name}: {one_line(problem, _MAX_WORDS)}")
     if lost := _lost(folder, status.get("files") or {}):
         return StageState("corrupt", lost)
-    known: dict[str, Any] = {name: status.get(name) for name in (*_TEXTS, *_MOST)}
+    known: dict[str, Any] = {name: status.get(name) for name in (*_TEXTS, *_RANGES)}
     known |= {name: one_line(known[name], _MAX_WORDS) for name in _TEXTS if known[name] is not None}
     known |= {"reason": known["reason"] or "", "sha256": status.get("sha256") or {}}
     return StageState(status["state"], **known)
@@ -141,7 +141,8 @@ def _problem(status: Any, key: str | None) -> str:
         return f"it belongs to the stage {status.get('key')}"
     for name, kinds in _KINDS.items():
         value = status.get(name)
-        if value is not None and (type(value) not in kinds or (name in _MOST and not abs(value) < _MOST[name])):
+        low, high = _RANGES.get(name, (0, 0))
+        if value is not None and (type(value) not in kinds or (name in _RANGES and not low <= value <= high)):
             return f"{name} is not what it can be: {value!r}"
     return ""
 

@@ -106,18 +106,6 @@ def test_each_damage_costs_its_run_and_the_next_call_repairs_it(project, finishe
     assert "Nothing to be done" in project.snakemake().stdout
 
 
-def test_a_stage_that_was_blocked_by_a_damaged_one_runs_too(project, finished):
-    train = sorted(project.folder.glob("results/stages/debias/train/*"))[0]
-    plan = json.loads(project.read("results/plan.json"))
-    [below] = [stage for stage in plan["stages"] if str(stage["inputs"].get("train", "")).endswith(train.name)]
-    garbage(train / "status.json")
-    status = project.folder / below["dir"] / "status.json"
-    status.write_text(json.dumps(json.loads(status.read_text()) | {"state": "blocked", "reason": "input train"}))
-    project.snakemake()
-    assert json.loads(status.read_text())["state"] == "ok"
-    database.assert_equal(project.folder / "results/tracker.duckdb", finished.folder / "results/tracker.duckdb")
-
-
 def test_files_of_the_plan_are_written_again(project, finished):
     status = next(path for path in project.statuses() if "train" in path.parts)
     status.unlink()

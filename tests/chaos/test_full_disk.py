@@ -7,16 +7,13 @@ import shutil
 import subprocess
 from contextlib import suppress
 
-import pandas as pd
 import pytest
 import torch
 
 from ablation.cli.main import main
-from ablation.runner.runlog import METRICS, write_table
 from tests.chaos import database
 from tests.chaos.light import finish, fresh
 from tests.simulate import Study, simulate
-from tests.trainers import toy_stage
 from tests.workflow.project import wait_for
 from trainers import checkpoint
 
@@ -46,22 +43,6 @@ def listing(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_shard(disk):
-    import pyarrow as pa
-
-    def table(rows):
-        columns = (range(rows), ["m"] * rows, torch.rand(rows, dtype=torch.float64).tolist())
-        return pa.table([pa.array(c, f.type) for c, f in zip(columns, METRICS, strict=True)], schema=METRICS)
-
-    write_table(disk / "metrics.parquet", table(10))
-    fill(disk, leave=8192)
-    before = listing(disk)
-    with pytest.raises(OSError, match=FULL):
-        write_table(disk / "metrics.parquet", table(100_000))
-    assert listing(disk) == before
-    assert len(pd.read_parquet(disk / "metrics.parquet")) == 10
-
-
 @pytest.mark.parametrize("leave", [0, 4096, 40_000])
 def test_a_checkpoint(disk, leave):
     checkpoint.save(disk / "c", 1, {"w": torch.ones(1000)}, {})
@@ -89,22 +70,8 @@ def touch_stages(results):
     assert touched
 
 
-@pytest.mark.parametrize("leave", [0, 65_536])
-def test_the_database(disk, capsys, leave):
-    results = disk / "results"
-    simulate(results, [Study(seeds=1, variants=2, items={"a": 5})])
-    assert main(["collect", "--results", str(results)]) == 0
-    capsys.readouterr()
-    touch_stages(results)
-    fill(disk, leave=leave)
-    before = listing(disk)
-    assert main(["collect", "--results", str(results)]) == 2
-    assert_untouched(capsys, f"{results}/tracker.duckdb: cannot be written (", FULL)
-    assert listing(disk) == before
-
-
 @pytest.mark.parametrize("size", [1000, 13_000, 300_000, 2_000_000])
-def test_the_database_when_a_commit_or_the_checkpoint_finds_no_space(tmp_path, capsys, size):
+def test_the_database(tmp_path, capsys, size):
     """At the first bytes, in the commits of the shards and at the end, without a disk of our own."""
     results = tmp_path / "results"
     simulate(results, [Study(seeds=2, variants=3, items={"a": 200}, steps=2000)])
@@ -203,28 +170,3 @@ def _collect(*whatever, **settings):
             pass
     return _whole(*whatever, **settings)
 """
-
-
-def test_the_trainer_says_it_in_one_line_and_leaves_no_status(tmp_path, disk):
-    out = toy_stage.write_stage(disk / "stage", steps=400, pause=0.02)
-    process = subprocess.Popen(
-        toy_stage.command(out),
-        env=toy_stage.environment(out),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    wait_for((out / "checkpoint" / "state.json").exists)
-    fill(disk)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 74
-    assert [
-        line for line in said.splitlines() if FULL in line and line.startswith("    toy.train  v8 seed 1   error: ")
-    ]
-    assert len(said.splitlines()) <= 3  # started, perhaps progress, and the error
-    assert not (out / "status.json").exists()
-    (disk / "ballast").unlink()
-    (out / "hurry").touch()
-    assert toy_stage.run_stage(out).returncode == 0
-    assert toy_stage.status(out)["state"] == "ok"
-    assert "resumed after step" in (out / "log.txt").read_text()

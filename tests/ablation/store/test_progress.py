@@ -31,9 +31,9 @@ def test_time_left_of_a_running_stage_is_its_rate():
     assert Progress(0, 20, "steps", 100.0, 110.0).seconds_left(110.0) is None
 
 
-def test_progress_is_read_in_seconds_or_iso_and_never_an_error(tmp_path):
+def test_progress_is_read_and_never_an_error(tmp_path):
     file = tmp_path / "progress.json"
-    content = {"done": 1, "total": 2, "unit": "steps", "started": 0, "updated": "1970-01-01T00:00:05"}
+    content = {"done": 1, "total": 2, "unit": "steps", "started": 0, "updated": 5}
     file.write_text(json.dumps(content))
     assert read_progress(tmp_path) == Progress(1, 2, "steps", 0.0, 5.0)
     for broken in ("", "{", "[]", '{"done": 1}', json.dumps(content | {"started": "soon"})):
