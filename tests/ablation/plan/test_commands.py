@@ -11,7 +11,7 @@ import yaml
 from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import CHECKS
 from ablation.plan.retry import pending, release, reread, states_of, waits_of
-from tests.ablation.plan.commands import BASE, STAGES, build, changed
+from tests.ablation.plan.commands import BASE, STAGES, build, changed, finish
 from tests.repository import ROOT
 
 
@@ -180,9 +180,7 @@ def test_the_study_of_the_page_can_be_planned(commands):
 def test_another_way_to_read_the_files_runs_no_command_again(commands):
     plan = build(commands, seeds=1)
     for stage in plan.selected():
-        stage.dir.mkdir(parents=True)
-        reading = plan.configs[stage.id, stage.key]["command"]["reading"]
-        stage.status.write_text(json.dumps({"state": "failed", "key": stage.key, "reading": reading}))
+        finish(stage, "failed", reading=plan.configs[stage.address]["command"]["reading"])
     assert reread(plan, states_of(plan)) == pending(plan, states_of(plan)) == []
     commands.declare(changed("evaluate", collect=["items"]))
     plan = build(commands, seeds=1)
@@ -201,10 +199,7 @@ def test_the_first_run_goes_ahead_until_its_files_have_been_read(commands):
     assert waits_of(plan, states_of(plan)) == dict.fromkeys(others, (ahead,))
 
     def end(address, state):
-        stage = plan.stage(*address)
-        stage.dir.mkdir(parents=True, exist_ok=True)
-        reading = plan.configs[address]["command"]["reading"]
-        stage.status.write_text(json.dumps({"state": state, "key": stage.key, "reading": reading}))
+        finish(plan.stage(*address), state, reading=plan.configs[address]["command"]["reading"])
 
     other = next(iter(others))
     end(ahead, "failed")

@@ -1,6 +1,5 @@
 """What a dry run says at its end: the cost of the jobs, and what the planned seeds can find."""
 
-import json
 import re
 import subprocess
 import sys
@@ -47,11 +46,7 @@ def test_a_failed_job_tells_no_cost_and_a_check_does(commands):
     assert hours_of(plan, states_of(plan), others) == (0, 2)
     results = plan.settings.results
     folder = results / "check" / failed.dir.relative_to(results)
-    folder.mkdir(parents=True)
-    (folder / "status.json").write_text(json.dumps({"state": "ok", "key": failed.key, "wall_s": 36}))
-    other = folder.with_name("f" * 16)
-    folder.rename(other)
-    (other / "status.json").write_text(json.dumps({"state": "ok", "key": other.name, "wall_s": 36}))
+    finish(failed.model_copy(update={"key": "f" * 16, "dir": folder.with_name("f" * 16)}), wall_s=36)
     assert hours_of(plan, states_of(plan), others) == (pytest.approx(0.02), 0)
 
 

@@ -12,6 +12,7 @@ from ablation.plan.checks import check_trees, dirty_files
 from ablation.plan.collected import COLLECTED
 from ablation.plan.retry import states_of
 from ablation.plan.start import prepare
+from tests.ablation.plan.commands import finish
 from tests.ablation.toy_study import Toy
 
 
@@ -50,10 +51,9 @@ def check(plan, root):
     return check_trees(plan, root, states_of(plan))
 
 
-def end(stages, state="ok"):
-    for stage in stages:
-        stage.status.parent.mkdir(parents=True, exist_ok=True)
-        stage.status.write_text(json.dumps({"state": state, "key": stage.key}))
+def ended(stage):
+    finish(stage)
+    return stage
 
 
 def test_changed_new_and_removed_files_are_dirty_ignored_ones_are_not(toy):
@@ -106,12 +106,10 @@ def test_refuse_is_one_line_with_the_files_and_the_remedy(toy):
 def test_only_a_study_with_stages_to_run_is_asked(toy):
     plan = plan_with(toy, "refuse")
     toy.code("new.py", "")
-    end(plan.selected())
+    *_, last = map(ended, plan.selected())
     assert check(plan, toy.root) == []
-    last = plan.selected()[-1]
-    end([last], "failed")
+    finish(last, "failed")
     assert check(plan, toy.root) == []  # what failed runs again only where that is asked for
-    toy.code("new.py", "")
     again = build_plan(load_settings({"retry": "failed"}, configs=toy.configs), root=toy.root)
     with pytest.raises(ConfigError, match="its 1 stage;"):
         check(again, toy.root)
@@ -123,8 +121,8 @@ def test_only_a_study_with_stages_to_run_is_asked(toy):
 def test_a_stage_that_runs_again_since_its_files_are_damaged_counts(toy):
     plan = plan_with(toy, "refuse")
     toy.code("new.py", "")
-    end(plan.selected())
-    (toy.root / "results" / COLLECTED).write_text(json.dumps({"corrupt": {plan.selected()[-1].key: "torn"}}))
+    *_, last = map(ended, plan.selected())
+    (toy.root / "results" / COLLECTED).write_text(json.dumps({"corrupt": {last.key: "torn"}}))
     with pytest.raises(ConfigError, match="its 1 stage;"):
         prepare(plan, states_of(plan), toy.root)
 

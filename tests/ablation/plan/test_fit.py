@@ -1,6 +1,5 @@
 """Will it fit: what the plan says of memory, what is refused before any job, and the table of docs/scale.md."""
 
-import json
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ from ablation.plan.build import build_plan
 from ablation.plan.fit import USABLE, check_fit, fullest, needs_of, problem_of
 from ablation.plan.retry import states_of
 from ablation.plan.start import prepare
+from tests.ablation.plan.commands import finish
 from tests.repository import ROOT
 
 # Of Qwen2.5-7B: queries and outputs, keys and values, three matrices of the MLP.
@@ -40,8 +40,7 @@ def needs(plan, memory=80.0):
 def end(plan, name, state="ok"):
     for stage in plan.content.stages:
         if stage.stage == name:
-            stage.dir.mkdir(parents=True)
-            stage.status.write_text(json.dumps({"state": state, "key": stage.key}))
+            finish(stage, state)
 
 
 def test_what_does_not_fit_is_refused_before_any_job_and_nothing_is_written(tmp_path):
@@ -167,8 +166,7 @@ def fit(capsys, *words):
 def test_the_command_shows_needs_and_measured_peaks(tmp_path, capsys):
     plan = plan_of("gspo", tmp_path, seeds=2)
     stage = next(stage for stage in plan.content.stages if stage.stage == "reinforce" and stage.seed == 1)
-    stage.dir.mkdir(parents=True)
-    stage.status.write_text(json.dumps({"memory_mb": 13312, "device_memory_mb": 20480}))
+    finish(stage, memory_mb=13312, device_memory_mb=20480)
     words = ["fit", "gspo", "--scale", "paper"]
     folders = [f"results={tmp_path / 'results'}", f"reports={tmp_path / 'reports'}"]
     assert main([*words, "--config", *folders]) == 0

@@ -20,8 +20,8 @@ def plan_of(toy, **overrides):
     return build(toy, **{"seeds": 3, **overrides})
 
 
-def end(*stages):
-    for status in stages:
+def end(*statuses):
+    for status in statuses:
         status.parent.mkdir(parents=True, exist_ok=True)
         status.write_text("{}")
 

@@ -1,7 +1,6 @@
 """Why stages would run, told before they do; and which stages nothing needs any more."""
 
 import fcntl
-import json
 
 import pytest
 
@@ -16,8 +15,7 @@ def start(toy, state="ok", **overrides):
     plan = build(toy, **overrides)
     plan.write()
     for stage in plan.selected():
-        command = plan.configs[stage.id, stage.key]["command"]
-        stage.status.write_text(json.dumps({"state": state, "key": stage.key, "reading": command["reading"]}))
+        finish(stage, state, reading=plan.configs[stage.address]["command"]["reading"])
     return plan
 
 
