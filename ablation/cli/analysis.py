@@ -13,18 +13,11 @@ from ablation.cli.common import check_study, overrides_of, paragraph, print_json
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import device_time, duration
+from ablation.judge import verdicts
 from ablation.judge.certificate.certify import CERTIFICATE, certified
 from ablation.judge.certificate.tally import StudyCertificate, describe
 from ablation.judge.decide import decide, grid_command, run_snakemake
 from ablation.judge.edges import Edge
-from ablation.judge.verdicts import (
-    JudgedStudy,
-    edge_rows,
-    edge_table,
-    guardrail_table,
-    interaction_table,
-    judge_studies,
-)
 from ablation.show.answer import answer
 from ablation.show.text import clean_records, is_number, leveled, p_value
 from ablation.store.current import load_or_collect
@@ -47,36 +40,40 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
     """Print the edges, then the interactions of combinations; with `--brief` a sentence for each study."""
     with Store(load_or_collect(results_folder(arguments))) as store:
         check_study(store, "verdicts", arguments.study)
-        studies = judge_studies(store, arguments.study)
+        studies = verdicts.judge_studies(store, arguments.study)
     if arguments.brief:
         for study in studies:
-            print(paragraph(f"{study.name}: {answer(edge_table([study]), study.measurements.analysis.margin)}"))
+            print(
+                paragraph(f"{study.name}: {answer(verdicts.edge_table([study]), study.measurements.analysis.margin)}")
+            )
         return 0
     if arguments.json:
-        combinations = clean_records(interaction_table(studies))
-        rails = clean_records(guardrail_table(studies))
-        print_json("verdicts", clean_records(edge_table(studies)), guardrails=rails, interactions=combinations)
+        combinations = clean_records(verdicts.interaction_table(studies))
+        rails = clean_records(verdicts.guardrail_table(studies))
+        print_json("verdicts", clean_records(verdicts.edge_table(studies)), guardrails=rails, interactions=combinations)
         return 0
     if arguments.csv:
-        print(edge_table(studies).to_csv(index=False), end="")
+        print(verdicts.edge_table(studies).to_csv(index=False), end="")
         return 0
     for study in studies:
         _print_verdicts(study)
-    combined = interaction_table(studies)
+    combined = verdicts.interaction_table(studies)
     if not combined.empty:
         print(f"interactions: combination minus the sum of its parts\n{_text(combined)}")
     return 0
 
 
-def _print_verdicts(study: JudgedStudy) -> None:
+def _print_verdicts(study: verdicts.JudgedStudy) -> None:
     if study.edges:
         columns = [*SHOWN[:3], *(["guardrails"] if study.guarded else []), *SHOWN[3:]]
-        print(f"{study.name}\n{_text(edge_table([study])[columns])}\n\n{_reasons(study.edges)}\n")
+        print(f"{study.name}\n{_text(verdicts.edge_table([study])[columns])}\n\n{_reasons(study.edges)}\n")
     if far := [edge for edge in study.edges if edge.root not in ("", edge.parent)]:
-        table = edge_rows(far)[TO_ROOT].set_axis(["child", "root", "effect", "joint_low", "joint_high"], axis=1)
+        table = verdicts.edge_rows(far)[TO_ROOT].set_axis(
+            ["child", "root", "effect", "joint_low", "joint_high"], axis=1
+        )
         print(f"{study.name}: all changes since the root, intervals for all paths at once\n{_text(table)}\n")
     if study.guarded:
-        table = guardrail_table([study]).drop(columns=["study", "why"])
+        table = verdicts.guardrail_table([study]).drop(columns=["study", "why"])
         print(f"{study.name}: guardrails, corrected for all edges and guardrails\n{_text(table)}\n")
     if study.edges and study.plan_changed:
         said = "the analysis plan, its seeds or the rules of judging were changed after results existed"
@@ -97,13 +94,15 @@ def run_decide(arguments: argparse.Namespace) -> int:
     run = decide(arguments.study, arguments.budget, results, grid, say, dry_run=arguments.dry_run)
     if arguments.json:
         told = {"stopped": run.why, "rounds": run.rounds, "spent_hours": run.spent_hours}
-        print_json("decide", clean_records(edge_rows(run.edges)), **told, offers=[asdict(each) for each in run.offers])
+        print_json(
+            "decide", clean_records(verdicts.edge_rows(run.edges)), **told, offers=[asdict(each) for each in run.offers]
+        )
         return 0
     spent = device_time(run.spent_hours)
     print(f"stopped: {run.why}; {spent} in {run.rounds} rounds of more seeds\n{run.report()}")
     if arguments.dry_run:
         return 0
-    print(f"{_text(edge_rows(run.edges)[SHOWN])}\n\n{_reasons(run.edges)}")
+    print(f"{_text(verdicts.edge_rows(run.edges)[SHOWN])}\n\n{_reasons(run.edges)}")
     return 0
 
 

@@ -478,8 +478,7 @@ class StudyFile(StudyDefinition):
         default=None, description="module:Class of the config model; absent: `base` gives the keys and their types."
     )
     parts: Annotated[str, Field(pattern=_IN_A_MODULE)] | None = Field(
-        default=None,
-        description="module:function, `def parts(config, stage)`: the code that a variant uses, by slot.",
+        default=None, description="module:function, `def parts(config, stage)`: the code that a variant uses, by slot."
     )
     footprint: Module | None = Field(
         default=None,

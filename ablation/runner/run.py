@@ -39,17 +39,9 @@ from ablation.contract.process import end_with_parent
 from ablation.contract.reading import duration, one_line, read_text
 from ablation.contract.stage_folder import read_attempt
 from ablation.contract.status import ENDED, KEPT_STATUS, STATUS, altered, left_files, read_state
+from ablation.runner import lifetime
 from ablation.runner.devices import Lease, lease
 from ablation.runner.job import Job, changed_code, check_modules, hold_code, known_modules, parse, read_job
-from ablation.runner.lifetime import (
-    FolderInUse,
-    end_on_signals,
-    keep_freed_memory,
-    keep_terminal,
-    lock_folder,
-    prepare_process,
-    restore_log,
-)
 from ablation.runner.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
@@ -69,13 +61,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     arguments = parse(argv)
     end_with_parent(arguments.parent)
-    end_on_signals()
+    lifetime.end_on_signals()
     try:
         job = read_job(argv)
-        job.lock = lock_folder(
+        job.lock = lifetime.lock_folder(
             job.out, arguments.wait * 60, lambda holder: _say(job, f"waits for {holder} to finish it")
         )
-    except FolderInUse as error:
+    except lifetime.FolderInUse as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_IN_USE
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -101,7 +93,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
     remove_leftovers(job.out)
     for name in (STATUS, KEPT_STATUS):
         (job.out / name).unlink(missing_ok=True)
-    start = _Start(job, _count_attempt(job.out), keep_terminal(job.out / "log.txt"))
+    start = _Start(job, _count_attempt(job.out), lifetime.keep_terminal(job.out / "log.txt"))
     try:
         if reason := _blocked(job.inputs, job.first):
             return start.finish("blocked", reason)
@@ -113,8 +105,8 @@ def _run_alone(job: Job, since: Path | None) -> int:
             start.say(f"error: {problem}")
             return EXIT_CHANGED
         devices.export()
-        prepare_process(job.threads)
-        keep_freed_memory()
+        lifetime.prepare_process(job.threads)
+        lifetime.keep_freed_memory()
         return _train(job, start, devices)
     except (ValueError, OSError) as error:  # of the machine: the stage's own end in a status
         start.say(f"error: {job.out}: {_one_line(error)}")
@@ -137,7 +129,7 @@ def _take_over(job: Job, since: Path | None) -> bool:
         return False
     if not _is_whole(job, KEPT_STATUS):
         return False
-    restore_log(job.out / "log.txt")
+    lifetime.restore_log(job.out / "log.txt")
     write_text(job.out / STATUS, read_text(kept))
     return True
 
@@ -263,13 +255,7 @@ class _Start:
         _say(self.job, text, self.terminal)
 
     def finish(
-        self,
-        state: str,
-        reason: str,
-        *,
-        device: str | None = None,
-        devices: int | None = None,
-        earlier: float = 0.0,
+        self, state: str, reason: str, *, device: str | None = None, devices: int | None = None, earlier: float = 0.0
     ) -> int:
         """Write `status.json`, the last file of a stage, and say so on the terminal.
 

@@ -64,9 +64,7 @@ class Stage:
             raise Diverged(event.reason())
 
     def save_items(
-        self,
-        rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame,
-        clusters: Mapping[str, str] | None = None,
+        self, rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame, clusters: Mapping[str, str] | None = None
     ) -> None:
         """Replace `items.parquet` by (item, subset, protocol, name, value) rows, or a frame with these columns.
 
