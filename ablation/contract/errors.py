@@ -34,8 +34,9 @@ class ConfigError(TrackerError):
     def __init__(self, file: Path | str, key: str, value: Any, problem: str, remedy: str) -> None:
         self.file, self.key, self.value, self.problem, self.remedy = file, key, value, problem, remedy
         where = f"{file}: {one_line(key, _SHOWN)}" if key else str(file)
+        shown = "" if value is None else f" = {one_line(repr(value), _SHOWN)}"
         self.others: tuple[ConfigError, ...] = ()  # further mistakes that were found with it
-        super().__init__(f"{where}{_shown(value)}: {problem}; {remedy}".replace("\n", " "))
+        super().__init__(f"{where}{shown}: {problem}; {remedy}".replace("\n", " "))
 
 
 class Mistakes:
@@ -67,12 +68,3 @@ class Mistakes:
             first, *others = self.found
             first.others = tuple(others)
             raise first
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    try:
-        return f" = {one_line(repr(value), _SHOWN)}"
-    except ValueError:  # Python writes no whole number of more than 4,300 digits
-        return " = a number of thousands of digits"

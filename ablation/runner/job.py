@@ -61,23 +61,17 @@ def read_job(argv: Sequence[str]) -> Job:
     """Return what the command line and the plan say. Raises OSError, ValueError, KeyError or TypeError."""
     arguments = parse(argv)
     plan = read_json(arguments.config)
-    inputs = {}
-    for item in arguments.input:
-        name, separator, folder = item.partition("=")
-        if not separator:
-            raise SystemExit(f"--input {item}: must be NAME=DIR")
-        inputs[name] = Path(folder)
+    pairs = (item.split("=", maxsplit=1) for item in arguments.input)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    label = arguments.label or plan["key"]
     return Job(
         plan=plan,
         code=FileCode(**plan["code"]) if "command" in plan else Code(**plan["code"]),
-        inputs=inputs,
+        inputs={name: Path(folder) for name, folder in pairs},
         first=arguments.first,
         out=arguments.out,
         gpus=arguments.gpus,
         threads=arguments.threads,
-        label=label,
+        label=arguments.label or plan["key"],
         arguments=argv,
     )
 

@@ -144,12 +144,12 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     """Import the trainer, run it, and write what it leaves. Raises ValueError or OSError for a fault of the machine."""
     # Late: Arrow and numpy count their threads when they are loaded. A fork has them already, with one.
     from ablation.runner.provenance import add_chosen, write_provenance
-    from ablation.runner.runlog import open_log, wandb_mode
+    from ablation.runner.runlog import open_log
     from ablation.runner.stage import CHOSEN
 
     log = open_log(job.out / "log.txt", job.plan["stage"])
     log.info("attempt %d: %s", start.attempt, " ".join(sys.argv))
-    mode, ranks, earlier = wandb_mode(), 1, 0.0
+    ranks, earlier = 1, 0.0
     begun: list[Stage] = []
 
     def work() -> tuple[str, str]:
@@ -164,7 +164,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         if len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
             ranks, launch = len(devices.tokens), import_module(f"{_TRAINERS}.parallel.launch")
             return launch.run_ranks(job, log=log, terminal=start.terminal, count=ranks)
-        stage = build_stage(job, _usable(devices), log, mode, start.terminal, kind=kind)
+        stage = build_stage(job, _usable(devices), log, start.terminal, kind=kind)
         begun.append(stage)
         if job.is_command:
             held = [job.lock, *devices.descriptors]
@@ -296,18 +296,18 @@ def build_stage(
     job: Job,
     devices: list[str],
     log: Logger,
-    mode: str | None,
     terminal: TextIO,
     *,
     kind: "type[Stage]",
     ranks: Ranks = ALONE,
 ) -> "Stage":
-    """Return the job as the trainer sees it, a stage of this kind. mode: of wandb; None: without it."""
+    """Return the job as the trainer sees it, a stage of this kind."""
     from ablation.contract.health import Monitor, parse_rules
     from ablation.runner.runlog import Metrics, Progress, start_wandb
     from ablation.runner.stage import load_config
 
     plan, key = job.plan, job.plan["key"]
+    mode = None if ranks.rank else os.environ.get("ABLATION_WANDB")  # the settings' `wandb`
     study = plan["stage"].partition(".")[0]
     second = {"id": key, "name": f"{job.label} {plan['stage']}", "group": study, "config": plan["config"]}
     return kind(

@@ -39,23 +39,6 @@ def start_wandb(mode: str, folder: Path, run: Mapping[str, Any]) -> Any:
     return started
 
 
-def wandb_mode() -> str | None:
-    """Return offline, online or None, as ABLATION_WANDB asks.
-
-    Raises ValueError for another word, and where wandb is asked for and is not installed.
-    """
-    mode = os.environ.get("ABLATION_WANDB", "").strip().lower()
-    if mode in ("", "0", "off", "disabled"):
-        return None
-    if mode not in ("offline", "online"):
-        raise ValueError(f"ABLATION_WANDB = {mode!r}: must be offline or online; unset it to do without wandb")
-    from importlib.util import find_spec
-
-    if find_spec("wandb") is None:
-        raise ValueError(f"ABLATION_WANDB = {mode}: wandb is not installed; run `pip install wandb`, or unset it")
-    return mode
-
-
 class Metrics:
     """The series of a stage: kept in memory, written to `metrics.parquet` now and then and at the end.
 

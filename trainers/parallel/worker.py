@@ -93,7 +93,6 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
 
     import torch
 
-    from ablation.runner.runlog import wandb_mode
     from ablation.runner.stage import CHOSEN
 
     local, size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
@@ -102,7 +101,7 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     group = entry.RANKS(torch.device(device), halvings)
     # The first rank's standard input is the terminal: see trainers.parallel.launch.
     terminal = open(os.devnull if rank else 0, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
-    stage = build_stage(job, [device], log, None if rank else wandb_mode(), terminal, kind=Stage, ranks=group)
+    stage = build_stage(job, [device], log, terminal, kind=Stage, ranks=group)
     begun.append(stage)
     entry.run(stage)
     if rank == 0:

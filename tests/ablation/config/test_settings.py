@@ -98,7 +98,6 @@ def test_the_text_of_an_error_does_nothing_to_a_terminal():
     error = ConfigError(Path("a\x1b[2J.yaml"), "b\x07", "\x1b[31m" + "x" * 10_000, "is \x9b odd", "mend it")
     assert str(error).isprintable()
     assert len(str(error)) < 400
-    assert str(ConfigError("f", "k", 10**5000, "p", "r")) == "f: k = a number of thousands of digits: p; r"
     assert "\x1b" not in str(TrackerError("\x1b"))
 
 
