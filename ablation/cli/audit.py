@@ -1,12 +1,11 @@
 """The command `audit`: a study's published numbers compared with ours, or any table."""
 
 import argparse
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
 from ablation.audit.reproduction import Measured
-from ablation.audit.table import Finding
 from ablation.cli.common import print_json, results_folder
 from ablation.config.names import suggest
 from ablation.config.published_schema import PublishedFile
@@ -85,11 +84,6 @@ def _print(arguments: argparse.Namespace, what: str, published: PublishedFile, o
     else:
         for finding in findings:
             print(f"{finding.severity:5}  {finding.kind:13}  {finding.sentence}")
-        print(f"{what}: {_counted(findings)}")
+        counts = Counter(finding.severity for finding in findings)
+        print(f"{what}: {', '.join(f'{counts[severity]} {severity}' for severity in ('error', 'warn', 'note'))}")
     return int(any(finding.severity == "error" for finding in findings))
-
-
-def _counted(findings: Sequence[Finding]) -> str:
-    return ", ".join(
-        f"{sum(f.severity == severity for f in findings)} {severity}" for severity in ("error", "warn", "note")
-    )

@@ -107,7 +107,8 @@ def _run(plan: Plan, stage: PlannedStage) -> StageState:
 def _found(store: Store) -> Iterator[str]:
     """Yield lines on what was read: metrics, and the items that verdicts compare."""
     query = """SELECT name, count(*) FROM run_stages JOIN metrics USING (key) GROUP BY name ORDER BY name"""
-    yield from _listed("metrics", [f"{name} ({count})" if count > 1 else name for name, count in store.rows(query)[1]])
+    names = [f"{name} ({count})" if count > 1 else name for name, count in store.rows(query)[1]]
+    yield f"metrics: {listed(names, _SHOWN) or 'none'}"
     query = """SELECT concat_ws('/', protocol, subset, name), count(*), avg(value), min(value), max(value)
                FROM finals JOIN items USING (key) GROUP BY ALL ORDER BY ALL"""
     rows = store.rows(query)[1]
@@ -115,11 +116,7 @@ def _found(store: Store) -> Iterator[str]:
     told = [
         f"{name} ({n} items, {f'all {mean:g}' if name in same else f'mean {mean:.4g}'})" for name, n, mean, *_ in rows
     ]
-    yield from _listed("items", told or ["none, and verdicts need them: let `collect` name a reader of items"])
-
-
-def _listed(what: str, names: list[str]) -> Iterator[str]:
-    yield f"{what}: {listed(names, _SHOWN) or 'none'}"
+    yield f"items: {listed(told, _SHOWN) or 'none, and verdicts need them: let `collect` name a reader of items'}"
 
 
 def _cost(plan: Plan, states: Mapping[str, StageState]) -> Iterator[str]:

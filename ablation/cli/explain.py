@@ -32,7 +32,9 @@ def run_explain(arguments: argparse.Namespace) -> int:
     settings = settings.model_copy(update={"results": arguments.results or settings.results})
     study = study_of_pair(settings, only, wanted, arguments)
     between = Between.of(study, load_scale(settings.configs, settings.scale).study(study.name), *wanted)
-    found = _Explained(settings, between, _given(arguments))
+    given = [f"scale={arguments.scale}"] if arguments.scale else []  # what the grid needs as well
+    given += [*arguments.config, *([f"results={arguments.results}"] if arguments.results else [])]
+    found = _Explained(settings, between, given)
     if arguments.yes:
         for variant in found.new:
             with variant.file.open("x", encoding="utf-8") as file:
@@ -43,12 +45,6 @@ def run_explain(arguments: argparse.Namespace) -> int:
     lines = found.answer_lines() if found.answer is not None else found.head()
     print("\n".join([*lines, *found.work_lines(written=arguments.yes)]))
     return 0
-
-
-def _given(arguments: argparse.Namespace) -> list[str]:
-    """Return the settings that the grid needs as well."""
-    folder = [f"results={arguments.results}"] if arguments.results else []
-    return [*([f"scale={arguments.scale}"] if arguments.scale else []), *arguments.config, *folder]
 
 
 class _Explained:

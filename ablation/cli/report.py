@@ -8,7 +8,6 @@ import signal
 import tempfile
 import time
 from pathlib import Path
-from types import FrameType
 
 from ablation.cli.common import reports_folder, results_folder
 from ablation.contract.atomic import write_text
@@ -103,7 +102,7 @@ def run_serve(arguments: argparse.Namespace) -> int:
         with Server(arguments.port, watcher, painter) as server:
             for ending in (signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(ending) is not signal.SIG_IGN:  # as nohup asks
-                    signal.signal(ending, _stop)
+                    signal.signal(ending, signal.default_int_handler)  # as Ctrl-C
             painter.start()
             print(f"{server.url}  the results in {results}; stop with Ctrl-C", flush=True)
             if problem := watcher.now().problem:
@@ -114,7 +113,3 @@ def run_serve(arguments: argparse.Namespace) -> int:
     finally:
         painter.end()
     return 0
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -82,9 +82,9 @@ def run_tables(arguments: argparse.Namespace) -> int:
     if arguments.by:
         if arguments.macros:
             raise ConfigError("tables", "--macros", None, "cannot be combined with --by", "leave one out")
-        _list(render_groups(database, reports, arguments.by))
+        print(*render_groups(database, reports, arguments.by), sep="\n")
     else:
-        _list(render_tables(database, reports, macros=arguments.macros))
+        print(*render_tables(database, reports, macros=arguments.macros), sep="\n")
     return 0
 
 
@@ -94,7 +94,7 @@ def run_figures(arguments: argparse.Namespace) -> int:
     from ablation.store.current import load_or_collect
 
     database = load_or_collect(results_folder(arguments))
-    _list(render_figures(database, _claimed_reports(arguments), arguments.format))
+    print(*render_figures(database, _claimed_reports(arguments), arguments.format), sep="\n")
     return 0
 
 
@@ -122,7 +122,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     from ablation.store.export import export, export_tables, find_model
 
     if (arguments.study, arguments.variant, arguments.source) == ("tables", None, None):
-        _list(export_tables(load_or_collect(results_folder(arguments)), arguments.to))
+        print(*export_tables(load_or_collect(results_folder(arguments)), arguments.to), sep="\n")
         return 0
     if (arguments.source is None) == (arguments.variant is None):
         raise TrackerError("export: name a STUDY and a VARIANT, or a folder with --from")
@@ -191,7 +191,8 @@ def run_prune(arguments: argparse.Namespace) -> int:
         unneeded = [folder for folder in _stage_folders(results) if folder.name not in needed and not is_locked(folder)]
         sizes: dict[str, list[int]] = defaultdict(list)
         for folder in unneeded:
-            sizes[".".join(folder.relative_to(results / "stages").parent.parts)].append(_size(folder))
+            size = sum(path.lstat().st_size for path in folder.rglob("*"))
+            sizes[".".join(folder.relative_to(results / "stages").parent.parts)].append(size)
             if arguments.yes:
                 shutil.rmtree(folder)
     for id, found in sizes.items():
@@ -208,10 +209,6 @@ def _stage_folders(results: Path) -> list[Path]:
     return sorted(
         path for path in found if re.fullmatch("[0-9a-f]{16}", path.name) and path.is_dir() and not path.is_symlink()
     )
-
-
-def _size(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*"))
 
 
 def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -241,8 +238,3 @@ def _claimed_reports(arguments: argparse.Namespace) -> Path:
     reports = reports_folder(arguments)
     claim_reports(results_folder(arguments), reports)
     return reports
-
-
-def _list(paths: list[Path]) -> None:
-    for path in paths:
-        print(path)

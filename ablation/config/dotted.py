@@ -3,6 +3,7 @@
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from typing import Any
 
 from pydantic import BaseModel
@@ -21,12 +22,12 @@ def get(value: Any, key: str, default: Any = MISSING) -> Any:
     return value
 
 
-def put(value: dict[str, Any], key: str, item: Any) -> None:
-    """Set the value at a dotted key in place; the mappings above it exist."""
-    *above, last = key.split(".")
-    for part in above:
-        value = value[part]
-    value[last] = item
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {a.b: 1} as {a: {b: 1}}."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found = merge(found, reduce(lambda below, part: {part: below}, reversed(key.split(".")), value))
+    return found
 
 
 def nested(values: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:

@@ -120,7 +120,7 @@ class Scale:
                 raise ConfigError(
                     self.file, where, factor, f"{variant.stem} has {value!r} there", "multiply numbers only"
                 )
-            config = _replaced(config, key.split("."), multiply(value, factor))
+            config = dotted.merge(config, dotted.nested({key: multiply(value, factor)}))
         return validate(model, config, f"{self.file} (for {variant})")
 
 
@@ -167,8 +167,3 @@ class _Scales:
     def study(self, name: str) -> Scale:
         """Return the part for one study; an empty one where the scale does not mention it."""
         return Scale(self.file, f"studies.{name}.", self.written.studies.get(name, ScaleStudy()))
-
-
-def _replaced(tree: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
-    head, *rest = path
-    return {**tree, head: _replaced(tree[head], rest, value) if rest else value}

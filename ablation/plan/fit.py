@@ -5,7 +5,6 @@ Declared are the memory of a device (`device_memory` of the settings, or of the 
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -177,8 +176,7 @@ def remedies(need: Need) -> list[str]:
     """Return settings and numbers of devices that would make the stage smaller, each tried."""
     found = []
     for key, value in getattr(need.module, "TRIED", {}).items():
-        values = deepcopy(dict(need.variant.values))
-        dotted.put(values, key, value)
+        values = dotted.merge(need.variant.values, dotted.nested({key: value}))
         try:
             made = need.estimate(type(need.variant.resolved).model_validate(values), need.devices)
         except ValidationError:  # these settings exclude each other
