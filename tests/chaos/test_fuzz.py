@@ -133,7 +133,6 @@ def reshaped(chance: random.Random, path: Path) -> None:
 
 
 def harm(chance: random.Random, path: Path) -> None:
-    """Do something to a file that nobody would do on purpose."""
     kind = chance.randrange(40)
     if kind == 0:
         pipe(path)
@@ -224,7 +223,6 @@ def read_plain(folder: Path, path: Path) -> None:
 
 
 def same(ours: Numbers, theirs: Numbers | None) -> None:
-    """Compare numbers, of which NaN equals itself."""
     if theirs is not None:
         shown = {tuple(as_text(str(part)) for part in key): repr(float(value)) for key, value in theirs.items()}
         assert {tuple(map(str, key)): repr(float(value)) for key, value in ours.items()} == shown
@@ -245,8 +243,6 @@ def write_lm_eval(folder: Path) -> None:
 
 
 def written(name: str) -> Callable[[Path], Any]:
-    """Return what writes the stored files of a logger."""
-
     def write(folder: Path) -> None:
         if (STORED / "written" / name).is_dir():
             shutil.copytree(STORED / "written" / name, folder, dirs_exist_ok=True)
@@ -257,8 +253,6 @@ def written(name: str) -> Callable[[Path], Any]:
 
 
 def read_imported(name: str) -> Callable[[Path, Path], None]:
-    """Return what imports a folder."""
-
     def read(folder: Path, path: Path) -> None:
         reader: Reader = load_reader(name)
         at = folder
@@ -298,7 +292,6 @@ def read_words(folder: Path, path: Path) -> None:
 
 
 def write_stages(folder: Path) -> None:
-    """A small grid, collected."""
     simulate(folder / "results", [Study(variants=2, steps=2, items={"a": 5})])
     for path in folder.glob("results/stages/**/status.json"):  # digests, as real stages leave them
         path.write_text(json.dumps(json.loads(path.read_text()) | left_files(path.parent)))
@@ -318,7 +311,6 @@ def read_stages(folder: Path, path: Path) -> None:
 
 
 def numbers(results: Path) -> dict[Any, str]:
-    """Return every metric and item of the database."""
     with Store(results / DATABASE) as store:
         rows = [
             *store.sql("SELECT key, step, name, value FROM metrics").itertuples(index=False),
@@ -380,7 +372,6 @@ KNOWN: list[tuple[str, str, bytes | Harm]] = [
 
 
 def numbers_of(name: str, long: bool) -> Iterator[int]:
-    """Yield the numbers of the cases to run."""
     chosen, _, number = os.environ.get("ABLATION_FUZZ", "").partition(":")
     if chosen:
         yield from [int(number)] if chosen == name else []

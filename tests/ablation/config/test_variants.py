@@ -84,7 +84,6 @@ def test_diff_of_any_two_is_antisymmetric(toy):
 
 
 def child(**values):
-    """A variant of base."""
     return {"extends": "base", "why": "x", **values}
 
 

@@ -13,5 +13,4 @@ def toy(tmp_path, monkeypatch):
 
 @pytest.fixture
 def commands(toy):
-    """The toy study, its stages commands."""
     return make_commands(toy)

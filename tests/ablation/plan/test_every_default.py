@@ -58,7 +58,6 @@ def test_config_modules_hold_fields_bounds_and_validators():
 
 
 def built(tree):
-    """Names of the config models that a module makes."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in MODULES:

@@ -69,7 +69,6 @@ def with_arithmetic(source, name):
 
 
 def with_words(source):
-    """Return the source with other docstrings and comments."""
     lines = source.decode().splitlines()
     tree = ast.parse(source)
     documented = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]

@@ -34,7 +34,6 @@ def jobs_of(toy, *, dry_run=False, nodes=None, defaults=(), main=True, plan=None
 
 
 def first(jobs, id):
-    """The wildcards of the first stage of this kind."""
     return Some(key=next(stage.key for stage in jobs.plan.content.stages if stage.id == id))
 
 

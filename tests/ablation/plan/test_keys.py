@@ -15,7 +15,6 @@ from tests.ablation.toy_study import VARIANTS
 
 
 def keys_of(plan):
-    """(variant, seed, stage) -> key."""
     return {(run.variant, run.seed, stage): key for run in plan.runs for stage, key in run.stages.items()}
 
 

@@ -102,27 +102,17 @@ def chain(toy):
     return toy
 
 
-def test_none_where_all_take_longer_or_it_is_off(chain):
-    assert groups_of(build(chain, group_minutes=9)) == {}
-    assert groups_of(build(chain, group_minutes=0)) == {}
-
-
-def test_short_stages_of_one_run_are_one_group(chain):
+def test_short_stages_of_one_run_are_one_group_that_asks_for_all_minutes_and_the_most_of_the_rest(chain):
+    assert groups_of(build(chain, group_minutes=9)) == groups_of(build(chain, group_minutes=0)) == {}
     plan = build(chain, group_minutes=13)
     groups = groups_of(plan)
-    (name,) = {group.name for group in groups.values() if group.members[0][0] == "toy.first"}
-    assert name == "toy_first_1"
+    assert {group.name for group in groups.values() if group.members[0][0] == "toy.first"} == {"toy_first_1"}
     for run in plan.runs:
-        members = {groups[f"toy.{stage}", run.stages[stage]].members for stage in CHAIN}
-        assert members == {tuple((f"toy.{stage}", run.stages[stage]) for stage in CHAIN)}
-
-
-def test_a_group_asks_for_the_sum_of_minutes_and_the_most_of_the_rest(chain):
-    plan = build(chain, group_minutes=13)
-    groups = groups_of(plan)
-    for stage in CHAIN:
-        needs = request_of(plan, groups, (f"toy.{stage}", plan.runs[0].stages[stage]))
-        assert (needs.threads, needs.mem_mb, needs.runtime, needs.gpu) == (4, 1000, 10 + 11 + 12 + 13, 1)
+        members = tuple((f"toy.{stage}", run.stages[stage]) for stage in CHAIN)
+        for member in members:
+            assert groups[member].members == members
+            needs = request_of(plan, groups, member)
+            assert (needs.threads, needs.mem_mb, needs.runtime, needs.gpu) == (4, 1000, 10 + 11 + 12 + 13, 1)
     alone = request_of(plan, {}, ("toy.second", plan.runs[0].stages["second"]))
     assert (alone.threads, alone.mem_mb, alone.runtime, alone.gpu) == (2, 999, 11, 1)
 

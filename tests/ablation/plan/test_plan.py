@@ -9,7 +9,7 @@ from tests.ablation.plan.commands import build
 from tests.ablation.toy_study import VARIANTS
 
 
-def test_shared_work_is_planned_once(toy):
+def test_shared_work_is_planned_once_and_folders_follow_keys(toy):
     plan = build(toy)
     count = {id: sum(stage.id == id for stage in plan.stages.values()) for id in {s.id for s in plan.stages.values()}}
     assert count == {"assets": 1, "toy.prepare": 1, "toy.train": 8, "toy.evaluate": 8}
@@ -18,10 +18,6 @@ def test_shared_work_is_planned_once(toy):
     assert prepare.label == "all variants"
     assert prepare.variants == ("base", "v2", "v3", "v10")
     assert prepare.seed is None
-
-
-def test_folders_inputs_and_order(toy):
-    plan = build(toy)
     seen = set()
     for stage in plan.stages.values():
         for above, path in zip(plan.upstream[stage.id, stage.key], stage.inputs.values(), strict=True):
@@ -46,8 +42,7 @@ def test_labels(toy):
     assert "base seed 0" in labels
     assert "base, v2 and 2 more" in labels
     assert "v4" in labels
-    # Their inputs differ, so no two of them share a training.
-    assert "v4 seed 1" in labels
+    assert "v4 seed 1" in labels  # their inputs differ, so no two of them share a training
 
 
 def test_a_missing_entry_is_named(toy):

@@ -244,7 +244,6 @@ def begun(command, then="time.sleep(1000)"):
 
 
 def alive(command):
-    """The processes that work in the stage's project."""
     return Project(command.root).processes()
 
 

@@ -53,8 +53,6 @@ def toys(tmp_path_factory):
 
 @pytest.fixture
 def stage(toys, tmp_path):
-    """Make a stage's folder."""
-
     def make(name="stage", entry="toy_trainer", **config):
         out = write_stage(tmp_path / name, **config)
         plan = json.loads((out / "config.json").read_text())
