@@ -184,11 +184,12 @@ def _imports(commands: _Commands) -> None:
         f"formats: {', '.join(f'{name} ({each.title})' for name, each in formats_of('import').items())}. Example: "
         "ablation import trainer_state runs/ --study lr --metric eval_loss --direction min --margin 0.01",
     )
+    add = bring.add_argument
     _add_results(bring)
-    bring.add_argument("format", metavar="FORMAT", help="what wrote the runs")
-    bring.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
-    bring.add_argument("--study", required=True, metavar="S", help="name of the imported study, or its study.yaml")
-    bring.add_argument(
+    add("format", metavar="FORMAT", help="what wrote the runs")
+    add("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
+    add("--study", required=True, metavar="S", help="name of the imported study, or its study.yaml")
+    add(
         "--map",
         nargs="+",
         action="extend",
@@ -197,11 +198,11 @@ def _imports(commands: _Commands) -> None:
         help="seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, leave_out=, "
         "allow=prompt, metrics.NEW=, study=: docs/import.md",
     )
-    bring.add_argument("--metric", nargs="+", metavar="NAME", help="the final metric that decides")
-    bring.add_argument("--items", nargs="+", metavar="P/S/N", help="the items that decide: protocol/subset/name")
-    bring.add_argument("--direction", metavar="D", help="max, min or target=0.5")
-    bring.add_argument("--margin", type=float, metavar="M", help="a smaller difference does not matter")
-    bring.add_argument("--yes", action="store_true", help="import it")
+    add("--metric", nargs="+", metavar="NAME", help="the final metric that decides")
+    add("--items", nargs="+", metavar="P/S/N", help="the items that decide: protocol/subset/name")
+    add("--direction", metavar="D", help="max, min or target=0.5")
+    add("--margin", type=float, metavar="M", help="a smaller difference does not matter")
+    add("--yes", action="store_true", help="import it")
 
 
 def _models(commands: _Commands) -> None:
@@ -215,17 +216,18 @@ def _models(commands: _Commands) -> None:
         "python -m ablation export tables --to DIR\n"
         "python -m ablation export --from results/stages/gspo/reinforce/KEY/checkpoint --hf-model BASE --to DIR",
     )
+    add = copy.add_argument
     _add_results(copy)
-    copy.add_argument("study", metavar="STUDY", nargs="?")
-    copy.add_argument("variant", metavar="VARIANT", nargs="?")
-    copy.add_argument("--seed", type=int, help="default: the first of the plan")
-    copy.add_argument("--part", metavar="NAME", help="another model than the trained one, as `critic`")
-    copy.add_argument("--stage", metavar="STAGE", help="default: the last one that left it")
-    copy.add_argument("--step", type=int, help="a kept step (keep_checkpoints); default: the end of the stage")
-    copy.add_argument("--from", dest="source", type=Path, metavar="DIR", help="a folder instead of a run")
-    copy.add_argument("--hf-model", type=Path, metavar="DIR", help="config and tokenizer, if not with the weights")
-    copy.add_argument("--precision", choices=("float32", "bfloat16", "float16"), help="default: as the weights are")
-    copy.add_argument("--to", type=Path, required=True, metavar="DIR", help="a folder that is new or empty")
+    add("study", metavar="STUDY", nargs="?")
+    add("variant", metavar="VARIANT", nargs="?")
+    add("--seed", type=int, help="default: the first of the plan")
+    add("--part", metavar="NAME", help="another model than the trained one, as `critic`")
+    add("--stage", metavar="STAGE", help="default: the last one that left it")
+    add("--step", type=int, help="a kept step (keep_checkpoints); default: the end of the stage")
+    add("--from", dest="source", type=Path, metavar="DIR", help="a folder instead of a run")
+    add("--hf-model", type=Path, metavar="DIR", help="config and tokenizer, if not with the weights")
+    add("--precision", choices=("float32", "bfloat16", "float16"), help="default: as the weights are")
+    add("--to", type=Path, required=True, metavar="DIR", help="a folder that is new or empty")
 
 
 def _judgement(commands: _Commands) -> None:
@@ -310,35 +312,32 @@ def _compare(commands: _Commands) -> None:
         f"formats: {'; '.join(each.title for each in formats_of('compare').values())}. Folders are searched; patterns "
         "in quotes are expanded.",
     )
-    both.add_argument("files", nargs="*", metavar="A", help="evaluations of one side, all seeds and tasks")
-    both.add_argument("--with", nargs="+", dest="other", metavar="B", default=[], help="of the side compared with it")
-    both.add_argument("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
-    both.add_argument(
-        "--names", nargs=2, metavar=("A", "B"), help="what the sides are called (default: by their paths)"
-    )
-    both.add_argument("--metric", metavar="NAME", help="or the column of a table (default: the first, or `value`)")
-    both.add_argument("--item", metavar="NAME", help="the column that names a table's items (default: `item`)")
-    both.add_argument("--pass-at", type=int, metavar="K", help="compare the chance that any of K samples is right")
-    both.add_argument("--cons-at", type=int, metavar="K", help="compare the chance that most of K samples are right")
-    both.add_argument("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
-    both.add_argument(
-        "--cluster", metavar="doc.FIELD", help="lm-eval's field that items which err together share, such as a passage"
-    )
-    both.add_argument("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
-    both.add_argument("--direction", metavar="WAY", help="max, min or target=0.5 (default: as the files say, else max)")
-    both.add_argument("--margin", type=float, help="what does not matter (default: a hundredth of the scale)")
-    both.add_argument("--seed-from", metavar="REGEX", help="finds the seed in a path, in one group: 'run(\\d+)'")
-    both.add_argument(
+    add = both.add_argument
+    add("files", nargs="*", metavar="A", help="evaluations of one side, all seeds and tasks")
+    add("--with", nargs="+", dest="other", metavar="B", default=[], help="of the side compared with it")
+    add("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
+    add("--names", nargs=2, metavar=("A", "B"), help="what the sides are called (default: by their paths)")
+    add("--metric", metavar="NAME", help="or the column of a table (default: the first, or `value`)")
+    add("--item", metavar="NAME", help="the column that names a table's items (default: `item`)")
+    add("--pass-at", type=int, metavar="K", help="compare the chance that any of K samples is right")
+    add("--cons-at", type=int, metavar="K", help="compare the chance that most of K samples are right")
+    add("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
+    add("--cluster", metavar="doc.FIELD", help="lm-eval's field that items which err together share, such as a passage")
+    add("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
+    add("--direction", metavar="WAY", help="max, min or target=0.5 (default: as the files say, else max)")
+    add("--margin", type=float, help="what does not matter (default: a hundredth of the scale)")
+    add("--seed-from", metavar="REGEX", help="finds the seed in a path, in one group: 'run(\\d+)'")
+    add(
         "--allow",
         nargs="+",
         choices=("prompt", "target", "task"),
         default=[],
         help="what may differ between the sides, being the change that is compared",
     )
-    both.add_argument("--common-items", action="store_true", help="leave out items that some run does not have")
-    both.add_argument("--latest", action="store_true", help="of several evaluations of one run, take the newest file")
-    both.add_argument("--flips", type=int, default=3, metavar="N", help="items shown at each end (default: 3)")
-    both.add_argument("--page", type=Path, metavar="FILE", help="write the report page as well")
+    add("--common-items", action="store_true", help="leave out items that some run does not have")
+    add("--latest", action="store_true", help="of several evaluations of one run, take the newest file")
+    add("--flips", type=int, default=3, metavar="N", help="items shown at each end (default: 3)")
+    add("--page", type=Path, metavar="FILE", help="write the report page as well")
     _requirement(both, "end as `gate` does: 0 only if every pair is this (docs/gate.md)")
     shape = both.add_mutually_exclusive_group()
     shape.add_argument("--csv", action="store_true", help="print every column of the verdicts, at full precision")
@@ -352,44 +351,36 @@ def _requirement(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def _plan(size: argparse.ArgumentParser) -> None:
+    add = size.add_argument
     _add_json(size)
-    size.add_argument("study", nargs="?", metavar="STUDY", help="whose results tell the noise")
-    size.add_argument("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
-    size.add_argument("--effect", type=float, required=True, metavar="E", help="the effect that is to be found")
-    size.add_argument("--power", type=float, default=0.8, metavar="P", help="with this probability (default: 0.8)")
-    size.add_argument(
-        "--pilot", nargs="+", type=Path, default=[], metavar="PATH", help="other results, or evaluations of two sides"
-    )
-    size.add_argument("--seed-sd", type=float, metavar="SD", help="of the difference of two runs, seed by seed, stated")
-    size.add_argument("--item-sd", type=float, metavar="SD", help="of that difference, item by item, over many seeds")
+    add("study", nargs="?", metavar="STUDY", help="whose results tell the noise")
+    add("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
+    add("--effect", type=float, required=True, metavar="E", help="the effect that is to be found")
+    add("--power", type=float, default=0.8, metavar="P", help="with this probability (default: 0.8)")
+    add("--pilot", nargs="+", type=Path, default=[], metavar="PATH", help="other results, or evaluations of two sides")
+    add("--seed-sd", type=float, metavar="SD", help="of the difference of two runs, seed by seed, stated")
+    add("--item-sd", type=float, metavar="SD", help="of that difference, item by item, over many seeds")
     said = "of the difference of two samples of an item, stated (default: estimated, if samples are right or wrong)"
-    size.add_argument("--sample-sd", type=float, metavar="SD", help=said)
-    size.add_argument("--checkpoint-sd", type=float, metavar="SD", help="of that of two runs, checkpoint by checkpoint")
-    size.add_argument("--family", type=int, default=1, metavar="N", help="edges of a stated noise (default: 1)")
-    size.add_argument(
-        "--seeds", type=int, nargs="+", metavar="N", help="rows of the table (default: 3 to 20, or looks)"
-    )
-    size.add_argument("--items", type=int, nargs="+", metavar="N", help="likewise (default: as many, 2 and 4 times)")
-    size.add_argument("--samples", type=int, nargs="+", metavar="N", help="likewise: of an item (default: as many)")
-    size.add_argument(
-        "--checkpoints", type=int, nargs="+", metavar="N", help="likewise: that are averaged (default: as many)"
-    )
-    size.add_argument("--hours", type=float, metavar="H", help="refuse if no plan finds the effect in so many")
+    add("--sample-sd", type=float, metavar="SD", help=said)
+    add("--checkpoint-sd", type=float, metavar="SD", help="of that of two runs, checkpoint by checkpoint")
+    add("--family", type=int, default=1, metavar="N", help="edges of a stated noise (default: 1)")
+    add("--seeds", type=int, nargs="+", metavar="N", help="rows of the table (default: 3 to 20, or looks)")
+    add("--items", type=int, nargs="+", metavar="N", help="likewise (default: as many, 2 and 4 times)")
+    add("--samples", type=int, nargs="+", metavar="N", help="likewise: of an item (default: as many)")
+    add("--checkpoints", type=int, nargs="+", metavar="N", help="likewise: that are averaged (default: as many)")
+    add("--hours", type=float, metavar="H", help="refuse if no plan finds the effect in so many")
 
 
 def _audit(check: argparse.ArgumentParser) -> None:
-    check.add_argument("study", nargs="?", metavar="STUDY", help="a study, or the name of a file in configs/published")
-    check.add_argument(
-        "--table", type=Path, metavar="FILE", help="instead of STUDY: a CSV file, rows named in its first column"
-    )
-    check.add_argument(
-        "--items", metavar="N,N,...", help="evaluation items behind each column but the mean; one for all, or NAME=N"
-    )
-    check.add_argument("--target", metavar="RATE", help="the numbers are distances of a rate from it, as 0.5")
-    check.add_argument("--runs", type=int, metavar="N", help="number of training runs that a number is the mean of")
-    check.add_argument("--percent", action="store_true", help="the numbers are percentages without their sign")
+    add = check.add_argument
+    add("study", nargs="?", metavar="STUDY", help="a study, or the name of a file in configs/published")
+    add("--table", type=Path, metavar="FILE", help="instead of STUDY: a CSV file, rows named in its first column")
+    add("--items", metavar="N,N,...", help="evaluation items behind each column but the mean; one for all, or NAME=N")
+    add("--target", metavar="RATE", help="the numbers are distances of a rate from it, as 0.5")
+    add("--runs", type=int, metavar="N", help="number of training runs that a number is the mean of")
+    add("--percent", action="store_true", help="the numbers are percentages without their sign")
     _add_json(check)
-    check.add_argument("--columns", metavar="NAME,...", help="only these columns (default: all)")
+    add("--columns", metavar="NAME,...", help="only these columns (default: all)")
 
 
 def _add(commands: _Commands, name: str, module: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
