@@ -105,18 +105,16 @@ def run_validate(arguments: argparse.Namespace) -> int:
 def _print_unlogged(plan: "Plan") -> None:
     """Print which names in the studies nothing has logged, where a check or the grid has results."""
     results = plan.settings.results
-    for study in plan.content.studies:
-        for folder in (results / CHECKS, results):
-            if not (folder / DATABASE).exists():
-                continue
-            from ablation.store.database import Store  # late: without results nothing of this is needed
-            from ablation.store.unlogged import find_unlogged
+    database = next((path for path in (results / CHECKS / DATABASE, results / DATABASE) if path.exists()), None)
+    if database is None:
+        return
+    from ablation.store.database import Store  # late: without results nothing of this is needed
+    from ablation.store.unlogged import find_unlogged
 
-            with Store(folder / DATABASE) as store:
-                found = find_unlogged(store, study.name, study) if study.name in store.studies() else []
-            for problem in found:
+    with Store(database) as store:
+        for study in plan.content.studies:
+            for problem in find_unlogged(store, study.name, study) if study.name in store.studies() else ():
                 print(f"{study.name}: {problem}")
-            break
 
 
 def run_variants(arguments: argparse.Namespace) -> int:

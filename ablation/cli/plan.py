@@ -40,9 +40,9 @@ _Source = tuple[Measurements, Callable[[Sequence[Edge], Evaluated], Cost | None]
 def run_plan(arguments: argparse.Namespace) -> int:
     """Print the table and the smallest plans."""
     _check(arguments)
-    stated = arguments.seed_sd is not None
-    if stated:
-        pilots, cost, alone, looks = [_stated(arguments)], None, 0.05 / arguments.family, []
+    looks: Sequence[int] = ()
+    if arguments.seed_sd is not None:
+        pilots, cost, alone = [_stated(arguments)], None, 0.05 / arguments.family
         said = f"stated noise, alpha 0.05 / {arguments.family}"
     else:
         study, cost_of, averaged = _of_evaluations(arguments.pilot) if _two(arguments) else _of_results(arguments)
