@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 from ablation.config.study_schema import Analysis
+from ablation.contract.health import parse_rules
 from ablation.plan.plan_file import StudyRecord
 from ablation.store.database import Store
-from ablation.store.health_events import as_rule
 
 _OVER_SUBSETS = ("subsets", "distributions")  # kinds of figures that read items
 _Check = tuple[str, str, set[str]]  # what is said of a name that is not among the known ones
@@ -33,8 +33,8 @@ def find_unlogged(store: Store, study: str, now: StudyRecord | None = None) -> l
 
 def _unwatched(definition: StudyRecord, logged: dict[str, set[str]], ended: dict[str, bool]) -> Iterator[str]:
     for rule in definition.health:
-        stage = rule.stage
-        covered = any(map(as_rule(rule).covers, logged[stage]))
+        stage, (parsed,) = rule.stage, parse_rules([rule.model_dump()])
+        covered = any(map(parsed.covers, logged[stage]))
         for metric, known in ((rule.metric, covered), (rule.reference, rule.reference in logged[stage])):
             if metric and ended.get(stage) and not known:
                 meant = _meant(metric, logged[stage])
