@@ -84,14 +84,6 @@ def code_of(
     return Code(names, exclude, modules, _joined({name: sources.read(name).text for name in modules}), parts)
 
 
-def definitions(code: Code, root: Path) -> set[tuple[str, str]]:
-    """Return (module, definition) of all that counts."""
-    sources = Sources(root)
-    nodes = sources.reached((*code.names, *code.parts.values()), frozenset(code.exclude))
-    counting = [(module, sources.read(module).statements[number]) for module, number in nodes if number >= 0]
-    return {(module, name) for module, statement in counting for name in statement.binds}
-
-
 def combined(digests: Mapping[str, str]) -> str:
     """Return 64 hex digits for names and their digests."""
     lines = "".join(f"{name} {digest}\n" for name, digest in sorted(digests.items()))

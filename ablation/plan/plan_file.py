@@ -174,11 +174,6 @@ class Plan:
         """Return every stage by id and key, in an order in which they can run."""
         return {stage.address: stage for stage in self.content.stages}
 
-    @property
-    def runs(self) -> list[PlannedRun]:
-        """Return the runs of all studies."""
-        return [run for study in self.content.studies for run in study.runs]
-
     def stage(self, id: str, key: str) -> PlannedStage:
         """Return one stage by its id (`debias.train`) and key. Raises ConfigError if the plan has none."""
         try:

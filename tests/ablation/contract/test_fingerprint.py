@@ -1,7 +1,7 @@
 import pytest
 
 from ablation.contract.errors import ConfigError
-from ablation.contract.fingerprint import code_of, definitions, of_entry
+from ablation.contract.fingerprint import code_of
 from tests.ablation.toy_study import CODE
 
 A = "trainers/objectives/a.py"
@@ -171,13 +171,6 @@ def test_imports_inside_a_package_file_are_relative_to_it(root):
     assert "trainers.toy.helper" in reachable(["trainers.toy.evaluate"], root)
 
 
-def test_only_reachable_code_counts(root):
-    before = {name: fingerprint([f"trainers.toy.{name}:run"], root) for name in ("prepare", "train", "evaluate")}
-    write(root, {"trainers/toy/helper.py": "def add(a, b):\n    return a - b\n"})
-    after = {name: fingerprint([f"trainers.toy.{name}:run"], root) for name in before}
-    assert {name for name in before if before[name] != after[name]} == {"train"}
-
-
 def test_excluded_modules_are_not_followed(root):
     before = fingerprint(["trainers.toy.prepare"], root, exclude=["trainers.shared"])
     write(root, {"trainers/shared.py": "LIMIT = 4\nimport trainers.toy.helper\n"})
@@ -192,17 +185,6 @@ def test_moving_code_between_modules_counts_and_the_order_of_names_does_not(root
     a, b = (root / "trainers/objectives/a.py").read_text(), (root / "trainers/objectives/b.py").read_text()
     write(root, {A: b, "trainers/objectives/b.py": a})
     assert fingerprint(names, root) != one
-
-
-def test_definitions_are_told_with_their_modules(root):
-    code = code_of(of_entry("trainers.toy.train"), root, parts={"loss": "trainers.objectives.a.loss"})
-    ours = {name for name in definitions(code, root) if name[0].startswith(("trainers.toy", "trainers.objectives"))}
-    assert ours == {
-        ("trainers.toy.train", "run"),
-        ("trainers.toy.train", "add"),
-        ("trainers.toy.helper", "add"),
-        ("trainers.objectives.a", "loss"),
-    }
 
 
 def test_missing_and_broken_modules(root):

@@ -16,7 +16,7 @@ from tests.repository import ROOT
 
 
 def keys(toy):
-    return {run.variant: run.stages for run in build(toy, seeds=1).runs}
+    return {run.variant: run.stages for run in build(toy, seeds=1).content.studies[0].runs}
 
 
 def refused(toy, *parts):
@@ -192,7 +192,7 @@ def test_another_way_to_read_the_files_runs_no_command_again(commands):
 
 def test_the_first_run_goes_ahead_until_its_files_have_been_read(commands):
     plan = build(commands, seeds=2)
-    first = plan.runs[0].stages
+    first = plan.content.studies[0].runs[0].stages
     ahead = ("toy.evaluate", first["evaluate"])
     others = {address for address in plan.stages if address[1] not in first.values()}
     assert len(others) == 12

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ablation.cli.plan import main
-from ablation.plan.cost import hours_of, in_words, say_due
+from ablation.plan.cost import hours_of, say_due
 from ablation.plan.retry import states_of
 from ablation.store.collect import collect
 from tests.ablation.plan.commands import build, finish
@@ -50,18 +50,6 @@ def test_a_failed_job_tells_no_cost_and_a_check_does(commands):
     assert hours_of(plan, states_of(plan), others) == (pytest.approx(0.02), 0)
 
 
-@pytest.mark.parametrize(
-    ("numbers", "said"),
-    [
-        ((0.0, 3, 3, 2.0), "of unknown cost"),
-        ((1.5, 0, 3, None), "about 1.5 h of device time"),
-        ((1.5, 1, 3, 2.0), "about 1.5 h of device time (3.00), and 1 more of unknown cost"),
-    ],
-)
-def test_in_words(numbers, said):
-    assert in_words(*numbers) == said
-
-
 def test_what_so_many_seeds_can_find_falls_with_the_seeds(tmp_path, capsys):
     simulate(tmp_path / "results", [Study("toy", seeds=3, seed_sd=0.05, items={"all": 200})])
     collect(tmp_path / "results")
@@ -80,6 +68,8 @@ def test_a_dry_run_says_both(commands, tmp_path, monkeypatch, capfd):
     started = []
     monkeypatch.setattr(subprocess, "run", lambda words, **_: started.append(words))
     plan = build(commands, seeds=3, cost_per_device_hour=10.0, variant="base")
+    say_due(plan, states_of(plan))
+    assert capfd.readouterr().err == "to run: 6 jobs, of unknown cost\n"
     first = plan.selected()[0]
     finish(first, wall_s=1800, reading=plan.configs[first.address]["command"]["reading"])
     say_due(plan, states_of(plan))

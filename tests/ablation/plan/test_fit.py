@@ -192,19 +192,6 @@ def test_the_commands_exit_status_says_whether_all_fits(capsys):
     assert "does not fit: gad.gad" in text
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["gat"], "there is no such study; did you mean 'gad'?"),
-        (["gad", "--device-memory", "nan"], "device_memory = 'nan': input should be a valid number"),
-        (["gad", "--device-memory", "-1"], "device_memory = '-1.0': input should be a valid number"),
-    ],
-)
-def test_what_the_command_refuses(words, said, capsys):
-    assert main(["fit", *words]) == 2
-    assert said in capsys.readouterr().err
-
-
 def test_the_table_of_the_documentation_is_what_the_command_says(capsys, monkeypatch):
     page = (ROOT / "docs" / "scale.md").read_text()
     # What other sources on this machine say of the models is not of this page.

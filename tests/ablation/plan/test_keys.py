@@ -15,7 +15,9 @@ from tests.ablation.toy_study import VARIANTS
 
 
 def keys_of(plan):
-    return {(run.variant, run.seed, stage): key for run in plan.runs for stage, key in run.stages.items()}
+    return {
+        (run.variant, run.seed, stage): key for run in plan.content.studies[0].runs for stage, key in run.stages.items()
+    }
 
 
 def changed(before, after):
@@ -41,7 +43,7 @@ def test_a_key_is_the_digest_of_canonical_json():
 
 
 def test_seeds_change_seeded_stages_only(toy):
-    run0, run1 = build(toy).runs[:2]
+    run0, run1 = build(toy).content.studies[0].runs[:2]
     assert run0.stages["prepare"] == run1.stages["prepare"]
     assert run0.stages["train"] != run1.stages["train"]
     assert keys_of(build(toy)).items() <= keys_of(build(toy, seeds=5)).items()
@@ -139,7 +141,7 @@ def test_a_changed_default_takes_no_results_of_another_value(toy, monkeypatch):
 
 
 def stages_of(plan, variant):
-    return next(run.stages for run in plan.runs if run.variant == variant)
+    return next(run.stages for run in plan.content.studies[0].runs if run.variant == variant)
 
 
 def test_abort_rules_count_by_their_numbers(toy):

@@ -107,13 +107,13 @@ def test_short_stages_of_one_run_are_one_group_that_asks_for_all_minutes_and_the
     plan = build(chain, group_minutes=13)
     groups = groups_of(plan)
     assert {group.name for group in groups.values() if group.members[0][0] == "toy.first"} == {"toy_first_1"}
-    for run in plan.runs:
+    for run in plan.content.studies[0].runs:
         members = tuple((f"toy.{stage}", run.stages[stage]) for stage in CHAIN)
         for member in members:
             assert groups[member].members == members
             needs = request_of(plan, groups, member)
             assert (needs.threads, needs.mem_mb, needs.runtime, needs.gpu) == (4, 1000, 10 + 11 + 12 + 13, 1)
-    alone = request_of(plan, {}, ("toy.second", plan.runs[0].stages["second"]))
+    alone = request_of(plan, {}, ("toy.second", plan.content.studies[0].runs[0].stages["second"]))
     assert (alone.threads, alone.mem_mb, alone.runtime, alone.gpu) == (2, 999, 11, 1)
 
 
@@ -121,7 +121,7 @@ def test_a_long_stage_ends_a_group(chain):
     write(chain, third=99)
     plan = build(chain, group_minutes=20)
     groups = groups_of(plan)
-    run = plan.runs[0].stages
+    run = plan.content.studies[0].runs[0].stages
     assert groups["toy.first", run["first"]].members[-1] == ("toy.second", run["second"])
     assert ("toy.third", run["third"]) not in groups
     assert ("toy.fourth", run["fourth"]) not in groups  # alone

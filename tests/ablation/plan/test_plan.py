@@ -13,7 +13,7 @@ def test_shared_work_is_planned_once_and_folders_follow_keys(toy):
     plan = build(toy)
     count = {id: sum(stage.id == id for stage in plan.stages.values()) for id in {s.id for s in plan.stages.values()}}
     assert count == {"assets": 1, "toy.prepare": 1, "toy.train": 8, "toy.evaluate": 8}
-    assert len(plan.runs) == 8
+    assert len(plan.content.studies[0].runs) == 8
     prepare = next(stage for stage in plan.stages.values() if stage.id == "toy.prepare")
     assert prepare.label == "all variants"
     assert prepare.variants == ("base", "v2", "v3", "v10")
@@ -24,7 +24,7 @@ def test_shared_work_is_planned_once_and_folders_follow_keys(toy):
             assert above in seen
             assert plan.stage(*above).dir == path
         seen.add((stage.id, stage.key))
-    run = plan.runs[0]
+    run = plan.content.studies[0].runs[0]
     train = plan.stage("toy.train", run.stages["train"])
     assert train.dir == toy.root / "results/stages/toy/train" / run.stages["train"]
     assert train.status == train.dir / "status.json"

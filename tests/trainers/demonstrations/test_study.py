@@ -49,7 +49,7 @@ def test_the_task_of_a_scale_replaces_that_of_the_defaults():
 def test_what_does_not_differ_is_run_once(tmp_path):
     settings, _ = load(scale="demo", seeds="1", results=str(tmp_path))
     plan = build_plan(settings)
-    keys = {run.variant: run.stages for run in plan.runs}
+    keys = {run.variant: run.stages for run in plan.content.studies[0].runs}
     for stage in ("learner", "embed", "candidates"):
         assert len({stages[stage] for stages in keys.values()}) == 1
     same = ("legacy", "legacy-rank", "rce-only", "conditional-legacy")
