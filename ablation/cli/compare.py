@@ -12,8 +12,10 @@ from ablation.readers.sheet import Wanted
 from ablation.show.comparison import as_rows, in_words, write_comparison
 
 # What a study file says itself.
-_OF_FILES = ("names", "metric", "item", "filter", "cluster", "tasks", "margin", "direction")
-_OF_FILES += ("seed_from", "pass_at", "cons_at")
+_OF_FILES = (
+    *("names", "metric", "item", "filter", "cluster", "tasks"),
+    *("margin", "direction", "seed_from", "pass_at", "cons_at"),
+)
 
 
 def run_compare(arguments: argparse.Namespace) -> int:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from ablation.contract.fingerprint import code_of, definitions, of_entry
+from ablation.contract.fingerprint import code_of, of_entry
 from ablation.plan.keys import config_modules
 from tests.make_stage import part_names
-from tests.repository import ROOT
+from tests.repository import ROOT, definitions
 from tests.trainers.debias import helpers as debias
 from tests.trainers.demonstrations import helpers as demonstrations
 from tests.trainers.gad import helpers as gad
@@ -77,7 +77,7 @@ def seen(monkeypatch):
             parts = part_names(stage.config, stage.id.rpartition(".")[2] if name == "adversarial" else name)
             model = next(kind for kind in type(stage.config).__mro__ if kind.__module__.endswith(".config"))
             code = code_of(of_entry(entry), ROOT, parts=parts, exclude=config_modules(model))
-            ran, known = executed(lambda: run(stage)), definitions(code, ROOT)
+            ran, known = executed(lambda: run(stage)), definitions(code)
             ran = {(module, names) for module, names in ran if module not in {*code.exclude, "ablation.contract.parts"}}
             missing = {(module, names) for module, names in ran if not {(module, name) for name in names} & known}
             assert not missing, entry

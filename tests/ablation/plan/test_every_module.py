@@ -9,7 +9,7 @@ import pytest
 from ablation.config.settings import load_settings
 from ablation.contract import fingerprint
 from ablation.plan.build import build_plan
-from tests.repository import ROOT
+from tests.repository import ROOT, definitions
 
 NEIGHBOURS = b"""
 import json as _other_name
@@ -32,14 +32,6 @@ def codes():
 def quick(monkeypatch):
     """No file appears or goes; what is in them is edited in memory."""
     monkeypatch.setattr(fingerprint, "_find", cache(fingerprint._find))
-
-
-def definitions(code):
-    """(module, definition) of all that counts."""
-    sources = fingerprint.Sources(ROOT)
-    nodes = sources.reached((*code.names, *code.parts.values()), frozenset(code.exclude))
-    counting = [(module, sources.read(module).statements[number]) for module, number in nodes if number >= 0]
-    return {(module, name) for module, statement in counting for name in statement.binds}
 
 
 def file_of(name):
