@@ -5,8 +5,6 @@ import io
 import json
 import shutil
 from dataclasses import replace
-from importlib import import_module
-from importlib.util import find_spec
 from types import SimpleNamespace
 
 import duckdb
@@ -226,11 +224,6 @@ def test_export_tables_is_read_by_other_programs(tmp_path):
         read.append(database.sql("SELECT * FROM results").df())
         assert database.sql("SELECT count(*) FROM items JOIN finals USING (key)").fetchall() == [(1600,)]
         assert database.sql("SELECT definition->>'name' FROM studies").fetchall() == [("toy",)]
-    if find_spec("polars"):
-        polars = import_module("polars")
-        frames = {file.stem: polars.read_parquet(file) for file in folder.glob("*.parquet")}
-        assert frames["items"].height == 1600
-        read.append(pd.DataFrame(frames["results"].to_dict(as_series=False)))
     for frame in read:
         pd.testing.assert_frame_equal(frame.sort_values(columns, ignore_index=True), expected, check_dtype=False)
 
