@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from ablation.cli.common import check_study, overrides_of, paragraph, print_json, results_folder
+from ablation.cli.common import check_study, opened, overrides_of, paragraph, print_json, results_folder
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import device_time, duration
@@ -20,8 +20,6 @@ from ablation.judge.decide import decide, grid_command, run_snakemake
 from ablation.judge.edges import Edge
 from ablation.show.answer import answer
 from ablation.show.text import clean_records, is_number, leveled, p_value
-from ablation.store.current import load_or_collect
-from ablation.store.database import Store
 
 SHOWN = ["parent", "child", "verdict", "in_seeds", "effect", "low", "high", "joint_low", "joint_high"]
 SHOWN += ["p_adjusted", "mde", "seeds", "cost_hours"]
@@ -38,7 +36,7 @@ TO_ROOT = ["child", "root", "root_effect", "root_low", "root_high"]
 
 def run_verdicts(arguments: argparse.Namespace) -> int:
     """Print the edges, then the interactions of combinations; with `--brief` a sentence for each study."""
-    with Store(load_or_collect(results_folder(arguments))) as store:
+    with opened(results_folder(arguments)) as store:
         check_study(store, "verdicts", arguments.study)
         studies = verdicts.judge_studies(store, arguments.study)
     if arguments.brief:
@@ -144,7 +142,7 @@ def _text(frame: pd.DataFrame) -> str:
 def run_certify(arguments: argparse.Namespace) -> int:
     """Certify one study or all; print what is certified of each word."""
     results = results_folder(arguments)
-    with Store(load_or_collect(results)) as store:
+    with opened(results) as store:
         check_study(store, "certify", arguments.study)
         made = certified(store, results, arguments.study)
     shown = [certificate for certificate in made.studies if arguments.study in (None, certificate.study)]

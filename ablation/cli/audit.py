@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ablation.audit.reproduction import Measured
-from ablation.cli.common import print_json, results_folder
+from ablation.cli.common import opened, print_json, results_folder
 from ablation.config.names import suggest
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.errors import ConfigError
@@ -65,10 +65,8 @@ def _ours(arguments: argparse.Namespace, published: PublishedFile) -> Measured |
     # The database takes a second to import, which a table alone need not pay.
     from ablation.audit.measured import measured, published_value
     from ablation.judge.measurements import read_measurements
-    from ablation.store.current import load_or_collect
-    from ablation.store.database import Store
 
-    with Store(load_or_collect(results)) as store:
+    with opened(results) as store:
         if arguments.study not in store.studies():
             return None
         value = published_value(store, arguments.study, published)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ablation.cli.common import results_folder
+from ablation.cli.common import opened, results_folder
 from ablation.cli.configs import settings_of
 from ablation.contract.errors import TrackerError
 from ablation.contract.reading import duration, listed
@@ -63,9 +63,8 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 def _check_paper(arguments: argparse.Namespace) -> int:
     from ablation.show.table_files import all_numbers, check_paper
-    from ablation.store.current import load_or_collect
 
-    with Store(load_or_collect(results_folder(arguments))) as store:
+    with opened(results_folder(arguments)) as store:
         found = check_paper(Path(arguments.study), all_numbers(store))
     for line in found.problems:
         print(line)

@@ -57,6 +57,14 @@ def _settings(overrides: Mapping[str, Any] | None = None) -> "Settings | None":
     return load_settings(overrides)
 
 
+def opened(results: Path) -> "Store":
+    """Return the database of the results, brought up to date. Raises TrackerError where there is none."""
+    from ablation.store.current import load_or_collect  # late: it takes a second to import
+    from ablation.store.database import Store
+
+    return Store(load_or_collect(results))
+
+
 def check_study(store: "Store", command: str, study: str | None) -> None:
     """Refuse the name of a study that is not in the database; None asks for all."""
     from ablation.config.names import check_name

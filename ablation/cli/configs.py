@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ablation.cli.common import counted, overrides_of, print_json
+from ablation.cli.common import counted, opened, overrides_of, print_json
 from ablation.config import dotted
 from ablation.config.lineage import in_natural_order, walk
 from ablation.config.names import suggest
@@ -144,10 +144,7 @@ def _stored(arguments: argparse.Namespace, study: str) -> tuple[str, list["Plann
     results = settings_of(arguments).results if project else Path("results")  # where `import` puts them
     if not (results / DATABASE).exists():
         return None
-    from ablation.store.current import load_or_collect  # late: without results nothing of this is needed
-    from ablation.store.database import Store
-
-    with Store(load_or_collect(results)) as store:
+    with opened(results) as store:
         if project and study not in store.studies():
             return None
         return store.study(study).title, store.variants(study)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ablation.cli.common import opened
 from ablation.config.study import Study, differences
 from ablation.contract.errors import ConfigError
 from ablation.judge.edges import Pair, judge_edges, judge_pair
@@ -13,7 +14,6 @@ from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.verdicts import edge_rows
 from ablation.show.methods import primary_in_words
 from ablation.show.text import clean_records, describe_value, leveled
-from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
 
@@ -34,7 +34,7 @@ def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told
     """
     if a == b:
         return Told([], [], None, [])
-    with Store(load_or_collect(results)) as store:
+    with opened(results) as store:
         measured_at = store.meta()["scale"]
         known = study.name in store.studies()
         measured = read_measurements(store, study.name) if known else None
@@ -59,7 +59,7 @@ def tell_stored(results: Path, name: str | None, a: str, b: str) -> Told | None:
 
     Raises ConfigError where several studies have both.
     """
-    with Store(load_or_collect(results)) as store:
+    with opened(results) as store:
         having = studies_with(store, name, a, b)
         if len(having) > 1:
             remedy = f"name the study: {', '.join(f'{study}/{a}' for study in having)}"

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ablation.cli.common import aligned, paragraph, print_json
+from ablation.cli.common import aligned, opened, paragraph, print_json
 from ablation.cli.configs import describe, named_pair, settings_of, study_of_pair
 from ablation.config.between import Between
 from ablation.config.scale import load_scale
@@ -21,8 +21,6 @@ from ablation.plan.cost import hours_of, in_words
 from ablation.plan.plan_file import PlannedStage
 from ablation.plan.retry import pending, states_of
 from ablation.show.text import is_number, leveled
-from ablation.store.current import load_or_collect
-from ablation.store.database import Store
 
 
 def run_explain(arguments: argparse.Namespace) -> int:
@@ -89,7 +87,7 @@ class _Explained:
         name, results = self.between.study.name, self.settings.results
         if not (results / DATABASE).exists():
             return None
-        with Store(load_or_collect(results)) as store:
+        with opened(results) as store:
             if (scale := store.meta()["scale"]) != self.settings.scale:
                 problem, remedy = f"its results are at scale {scale}", f"add --scale {scale}, or name other --results"
                 raise ConfigError(results, "scale", self.settings.scale, problem, remedy)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablation.cli.common import price_per_hour, print_json, results_folder
+from ablation.cli.common import check_study, opened, price_per_hour, print_json, results_folder
 from ablation.contract.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,15 +20,11 @@ def run_gate(arguments: argparse.Namespace) -> int:
             option = "--require" if arguments.require else "--markdown" if arguments.markdown else "--json"
             raise ConfigError("gate", option, None, "belongs to a STUDY", "name one, as `ablation gate gad`")
         return _nothing_failed(arguments)
-    from ablation.cli.common import check_study
     from ablation.judge.gate import answers, chosen, held
     from ablation.judge.verdicts import judge_study
     from ablation.show.gated import Gated, as_rows
-    from ablation.store.current import load_or_collect
-    from ablation.store.database import Store
 
-    results = results_folder(arguments)
-    with Store(load_or_collect(results)) as store:
+    with opened(results_folder(arguments)) as store:
         check_study(store, "gate", arguments.study)
         judged = judge_study(store, arguments.study)
     edges = chosen(judged.edges, arguments.edges)

@@ -15,7 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import aligned, check_study, price_per_hour, print_json, results_folder
+from ablation.cli.common import aligned, check_study, opened, price_per_hour, print_json, results_folder
 from ablation.config import dotted
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import device_time, duration
@@ -28,7 +28,6 @@ from ablation.judge.planning import MOST_SEEDS, Cost, Evaluated, Level, Pilot, d
 from ablation.judge.power import minimal_detectable_effect
 from ablation.judge.significance import look_weights
 from ablation.show.text import leveled
-from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
 SEEDS = (3, 5, 8, 12, 20)
@@ -168,7 +167,7 @@ def _evaluated(
 
 def _of_results(arguments: argparse.Namespace) -> _Source:
     """The study of a database, with the cost of its stages."""
-    with Store(load_or_collect(arguments.pilot[0] if arguments.pilot else results_folder(arguments))) as store:
+    with opened(arguments.pilot[0] if arguments.pilot else results_folder(arguments)) as store:
         check_study(store, "plan", arguments.study)
         study, stages = read_measurements(store, arguments.study), read_seeded_stages(store, arguments.study)
         definition = store.study(arguments.study)

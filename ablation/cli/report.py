@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ablation.cli.common import reports_folder, results_folder
+from ablation.cli.common import opened, reports_folder, results_folder
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import ConfigError
 from ablation.contract.status import TO_COME
@@ -20,7 +20,6 @@ from ablation.serve.painter import Painter
 from ablation.serve.server import Server
 from ablation.show.page.content import read_page
 from ablation.show.page.render import draw
-from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 from ablation.store.progress import look, summary
 
@@ -32,10 +31,9 @@ def run_report(arguments: argparse.Namespace) -> int:
     results, reports = results_folder(arguments), reports_folder(arguments)
     if arguments.so_far:
         return _report_so_far(results, arguments.out or reports / "index.html")
-    database = load_or_collect(results)
-    if not arguments.out:
-        claim_reports(results, reports)
-    with Store(database) as store:
+    with opened(results) as store:
+        if not arguments.out:
+            claim_reports(results, reports)
         page = read_page(store)
     path = arguments.out or reports / "index.html"
     write_text(path, draw(page))
@@ -56,7 +54,7 @@ A report page of {studies}, made by `ablation publish`.
 
 def run_publish(arguments: argparse.Namespace) -> int:
     """Write the page and the front matter of a Space; a README that is there stays. Print how to upload it."""
-    with Store(load_or_collect(results_folder(arguments))) as store:
+    with opened(results_folder(arguments)) as store:
         page = read_page(store)
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import aligned, obeyed, print_json, reports_folder, results_folder
+from ablation.cli.common import aligned, obeyed, opened, print_json, reports_folder, results_folder
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.process import is_locked
 from ablation.contract.reading import one_line
@@ -100,11 +100,8 @@ def run_figures(arguments: argparse.Namespace) -> int:
 
 def run_sql(arguments: argparse.Namespace) -> int:
     """Print the rows of one query."""
-    from ablation.store.current import load_or_collect
-    from ablation.store.database import Store
-
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
-    with Store(load_or_collect(results_folder(arguments))) as store:
+    with opened(results_folder(arguments)) as store:
         names, rows = store.rows(query)
     if arguments.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")

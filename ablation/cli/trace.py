@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ablation.cli.common import check_study, print_json, results_folder
+from ablation.cli.common import check_study, opened, print_json, results_folder
 from ablation.config.names import check_name, suggest
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import printable
 from ablation.show.table_files import show_cell
 from ablation.show.tables import Cell, ComparisonColumn, build_table
-from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
 _CHANGED = re.compile(r"^diff --git a/(.*) b/", re.MULTILINE)
@@ -135,7 +134,7 @@ def run_trace(arguments: argparse.Namespace) -> int:
     """Print where a cell comes from; TABLE may be a file of the reports."""
     table = Path(arguments.table)
     study = table.parent.name if table.suffix in (".md", ".csv", ".tex", ".html") else arguments.table
-    with Store(load_or_collect(results_folder(arguments))) as store:
+    with opened(results_folder(arguments)) as store:
         check_study(store, "trace", study)
         found = trace(store, study, arguments.row, arguments.column)
     if arguments.json:
