@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from ablation.config import dotted
@@ -70,9 +71,7 @@ class Between:
             idle: Mapping[str, str] = getattr(self._config(values), "without_effect", dict)()
             values = {key: to for key, to in values.items() if not any(dotted.covers(other, key) for other in idle)}
             path, gpu = self.study.file.parent / f"{name}.yaml", self.study.variants[self.b].gpu
-            file = VariantFile(
-                name, path, self.a, f"{self.a} with {words} of {self.b}", gpu, dotted.nested(values), True
-            )
+            file = VariantFile(name, path, self.a, f"{self.a} with {words} of {self.b}", gpu, _nested(values), True)
             made = resolve(
                 file, self.study.variants[self.a],
                 study=self.study.name, written=self.study.written, base={}, model=self.study.config_model,
@@ -98,7 +97,7 @@ class Between:
 
     def _config(self, values: Mapping[str, Any]) -> Any:
         model, above = self.study.config_model, self.study.variants[self.a].declared
-        return validate(model, dotted.merge_into(model, above, dotted.nested(values)), "explain")
+        return validate(model, dotted.merge_into(model, above, _nested(values)), "explain")
 
     def _values(self, chosen: Iterable[int]) -> dict[str, Any]:
         return {change.key: change.new for index in sorted(chosen) for change in self.changes[self.factors[index]]}
@@ -111,6 +110,14 @@ class Between:
         if len(name) > _LONG or not is_safe_name(name):
             return f"{self.a}.{self.b}.{''.join(chr(ord('a') + index) for index in sorted(chosen))}"
         return name
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {a.b: 1} as {a: {b: 1}}."""
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        nested = dotted.merge(nested, reduce(lambda below, part: {part: below}, reversed(key.split(".")), value))
+    return nested
 
 
 def _listed(names: list[str]) -> str:

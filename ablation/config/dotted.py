@@ -3,7 +3,6 @@
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from functools import reduce
 from typing import Any
 
 from pydantic import BaseModel
@@ -20,14 +19,6 @@ def get(value: Any, key: str, default: Any = MISSING) -> Any:
             return default
         value = value[part]
     return value
-
-
-def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {a.b: 1} as {a: {b: 1}}."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found = merge(found, reduce(lambda below, part: {part: below}, reversed(key.split(".")), value))
-    return found
 
 
 def nested(values: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
