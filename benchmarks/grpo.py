@@ -1,0 +1,90 @@
+"""A step of GRPO (responses, rewards, update) beside TRL's GRPOTrainer with the same settings, in one process.
+
+    make demo STUDY=innovations && make peers
+    .venv-peers/trl/bin/python benchmarks/grpo.py results/stages/innovations/warm_start/*/policy
+
+In turns, from the first policy named: 32 prompts x 8 responses, 2 epochs of 2 minibatches, KL 0.02, one thread.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes `trainers` importable
+
+import torch
+
+from trainers.policy import actor, config, experience, learner, models, parts
+from trainers.tasks.interface import by_rule
+from trainers.tasks.knights_knaves import create
+
+torch.set_num_threads(1)
+CONFIG, STEPS = config.PolicyConfig(kl={"coef": 0.02}, rollout={"responses": 256}), 10
+GROUP, UPDATE, TASK = CONFIG.rollout.group_size, CONFIG.update, create(CONFIG.task)
+PROMPTS, PASSES = CONFIG.rollout.responses // GROUP, UPDATE.epochs * UPDATE.minibatches
+PROBLEMS = TASK.splits({"warm": 1, "train": PROMPTS * (STEPS + 1), "dev": 1, "test": 1}, 0)["train"]
+SECONDS: dict[str, list[float]] = {"ours": [], "ours, sampling": [], "TRL": [], "TRL, sampling": []}
+
+
+@contextmanager
+def timed(name: str) -> Any:
+    started = time.process_time()
+    yield
+    SECONDS[name].append(time.process_time() - started)
+
+
+def main() -> None:
+    from datasets import Dataset
+    from transformers import TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    folder, used, ended = Path(sys.argv[1]), parts.parts(CONFIG, "reinforce"), [0.0]
+    place = models.Placement.of(["cpu"], CONFIG.precision)
+    model, tokenizer = models.load_policy(folder, place.device, trainable=True), models.load_tokenizer(folder)
+    learns, objective = learner.Learner.adamw(model, lr=UPDATE.lr), actor.build_objective(used, CONFIG)
+    acts = actor.Actor(learns, objective, UPDATE, place, reference=models.frozen_copy(model, place))
+    sampler = experience.Sampler(model, tokenizer, TASK, CONFIG.sampling, place, CONFIG.rollout)
+    sampler.responses = timed("ours, sampling")(sampler.responses)
+    problems, generator, asked = iter(PROBLEMS), torch.Generator().manual_seed(0), {one.prompt: one for one in PROBLEMS}
+
+    @timed("ours")
+    def step() -> None:  # as `trainers.policy.reinforce.Trainer.step`
+        found = sampler.collect([next(problems) for _ in range(PROMPTS)], generator)
+        batch = acts.batch(found.sequences, used["advantages"](found.rewards, GROUP))
+        actor.sampler_gap(acts, batch, "float32")
+        acts.learn(batch, kl_coef=CONFIG.kl.coef, generator=generator)
+
+    class InTurns(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step % PASSES == 0:
+                SECONDS["TRL"].append(time.process_time() - ended[-1])
+                step()
+                ended.append(time.process_time())
+
+    def reward(prompts: list[str], completions: list[str], completion_ids: list[Any], **kwargs: Any) -> list[float]:
+        whole = [ids[-1] == tokenizer.eos_token_id for ids in completion_ids]
+        return by_rule(TASK, [asked[prompt] for prompt in prompts], completions, whole)[0]
+
+    settings = {"per_device_train_batch_size": PROMPTS * GROUP // UPDATE.minibatches, "max_steps": (STEPS + 1) * PASSES}
+    settings |= {"num_iterations": UPDATE.epochs, "steps_per_generation": UPDATE.minibatches, "num_generations": GROUP}
+    settings |= {"beta": CONFIG.kl.coef, "loss_type": "grpo", "learning_rate": UPDATE.lr, "adam_beta2": UPDATE.betas[1]}
+    settings |= {"max_completion_length": CONFIG.sampling.max_new_tokens, "top_k": 0, "lr_scheduler_type": "constant"}
+    settings |= {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "disable_tqdm": True}
+    settings |= {"logging_strategy": "no", "save_strategy": "no", "report_to": "none"}
+    with tempfile.TemporaryDirectory() as out:
+        given = {"args": GRPOConfig(out, **settings), "processing_class": tokenizer, "callbacks": [InTurns()]}
+        given |= {"train_dataset": Dataset.from_dict({"prompt": list(asked)}), "reward_funcs": reward}
+        trl = GRPOTrainer(models.load_policy(folder, place.device, trainable=True), **given)
+        trl._generate = timed("TRL, sampling")(trl._generate)
+        trl.train()
+    for name, values in SECONDS.items():
+        low, median, high = statistics.quantiles(values[1:], n=4)  # the first one warms up
+        print(f"{name:<15} {median:.3f} CPU seconds, quartiles {low:.3f} and {high:.3f}")
+
+
+if __name__ == "__main__":
+    main()
