@@ -79,9 +79,9 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
 def _level_at(alone: float, looks: Sequence[int]) -> Level:
     """Return the level of an edge that is judged at so many seeds; `alone`: of all its looks together."""
-    weights = look_weights(looks) if looks else {}
-    least = min(weights.values(), default=1.0)
-    return lambda seeds: alone * next((weight for look, weight in weights.items() if look >= seeds), least)
+    shares = look_weights(looks) if looks else {}
+    last = shares[looks[-1]] if looks else 1.0  # verdicts on more seeds rest on this look
+    return lambda seeds: alone * next((share for look, share in shares.items() if look >= seeds), last)
 
 
 def _by_noise(pilots: Sequence[Pilot], level: float) -> list[Pilot]:

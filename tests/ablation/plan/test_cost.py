@@ -1,5 +1,6 @@
 """What a dry run says at its end: the cost of the jobs, and what the planned seeds can find."""
 
+import json
 import re
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from ablation.plan.cost import hours_of, say_due
 from ablation.plan.retry import states_of
 from ablation.store.collect import collect
 from tests.ablation.plan.commands import build, finish
-from tests.simulate import Study, simulate
+from tests.ablation.typed import output
+from tests.simulate import Study, editing, simulate
 
 
 def ended(plan, took, **more):
@@ -62,6 +64,19 @@ def test_what_so_many_seeds_can_find_falls_with_the_seeds(tmp_path, capsys):
     assert 0 < found[1] < found[0] / 1.5
     assert main([str(tmp_path / "results"), "toy=1"]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_seeds_after_the_last_look_are_judged_at_its_share_as_the_command_plan_has_it(tmp_path, capsys):
+    results = tmp_path / "results"
+    with editing(simulate(results, [Study("toy", seeds=3, seed_sd=0.05, items={"all": 200})])) as plan:
+        plan["studies"][0]["analysis"]["looks"] = [3, 5, 10]
+    collect(results)
+    sizes = ["--seeds", 10, 12, "--items", 200]
+    plan = output(capsys, "plan", "toy", "--effect", 0.1, *sizes, "--results", results, "--json")
+    of_ten, of_twelve = [row["effect"] for row in json.loads(plan)["rows"]]
+    assert of_twelve < of_ten
+    assert main([str(results), "toy=12"]) == 0
+    assert f" an effect of {of_twelve:.3g} with " in capsys.readouterr().out
 
 
 def test_a_dry_run_says_both(commands, tmp_path, monkeypatch, capfd):
