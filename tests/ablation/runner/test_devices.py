@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -158,6 +159,19 @@ def test_a_killed_holder_frees_its_device_at_once():
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     assert is_free(2)
+
+
+def test_who_waits_says_so_once_and_gets_the_device_when_its_holder_ends():
+    holder, pools, got = hold(2, 60), [], []
+    holder.stdout.readline()
+    waiting = threading.Thread(target=lambda: got.append(devices.lease(1, on_wait=pools.append, poll=0.02)))
+    waiting.start()
+    waiting.join(0.3)
+    assert (pools, got) == ([["0", "1"]], [])
+    holder.kill()
+    waiting.join(10)
+    assert got[0].tokens == ["0"]
+    assert len(pools) == 1
 
 
 def test_an_orphan_keeps_its_lease_until_it_ends():

@@ -302,13 +302,15 @@ def test_device_memory_is_that_of_this_process_and_absent_where_its_ranks_used_i
     assert {name: value for name, value in _used().items() if name.startswith("device")} == said
 
 
-def test_the_wait_for_a_device_is_not_counted_as_work(tmp_path):
+def test_the_wait_for_a_device_is_said_and_not_counted_as_work(tmp_path):
     out = write_stage(tmp_path)
+    words = {"env": environment(out, ABLATION_FAKE_GPUS="1"), "stderr": subprocess.PIPE, "text": True}
     with holding(out, 0):
-        process = subprocess.Popen(command(out, "--gpus", "1"), env=environment(out, ABLATION_FAKE_GPUS="1"))
-        wait_for((out / "attempt.json").exists)
+        process = subprocess.Popen(command(out, "--gpus", "1"), **words)
+        assert process.stderr.readline() == "    toy.train  v8 seed 1   waits for 1 of the devices 0\n"
         time.sleep(1)
-    assert process.wait(timeout=60) == 0
+    process.communicate(timeout=300)
+    assert process.returncode == 0
     found = status(out)
     took = [datetime.fromisoformat(found[when]).timestamp() for when in ("started", "ended")]
     assert found["wait_s"] >= 1
