@@ -19,7 +19,7 @@ from ablation.config.study import Change, Study
 from ablation.config.study_schema import Resources, StudyDefinition
 from ablation.contract.atomic import update_text, write_text
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line, read_bytes
+from ablation.contract.reading import read_bytes
 from ablation.plan.collected import PLAN_FILE, stage_folder
 
 if TYPE_CHECKING:
@@ -287,8 +287,12 @@ def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
     except FileNotFoundError:
         return {}
     except (ValidationError, OSError) as error:
-        problem = f"expected a number of seeds, 1 to {_MAX_SEEDS}, for each study and variant ({one_line(error, 200)})"
-        raise ConfigError(path, "", None, problem, "mend it or delete it (the plan's own seeds stay)") from None
+        key, value, why = "", None, str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False)[0]
+            key, value, why = ".".join(map(str, first["loc"])), first["input"] if first["loc"] else None, first["msg"]
+        problem = f"expected a number of seeds, 1 to {_MAX_SEEDS}, for each study and variant ({why})"
+        raise ConfigError(path, key, value, problem, "mend it or delete it (the plan's own seeds stay)") from None
 
 
 def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> None:

@@ -1,6 +1,7 @@
 """Rounds of more seeds, with a simulated grid instead of Snakemake; extra seeds and the plan that reads them."""
 
 import json
+import re
 
 import pytest
 
@@ -164,10 +165,20 @@ def test_extra_seeds_merge_and_never_shrink(tmp_path):
     assert load_extra_seeds(tmp_path) == {"a": {"v1": 4, "v2": 2, "v3": 5}, "b": {"v1": 2}}
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"a": 3}', '{"a": {"v": 0}}', '{"a": {"v": true}}', '{"a": {"v": "2"}}'])
-def test_a_broken_file_of_seeds_is_an_error(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("{", ": "),
+        ("[]", ": "),
+        ('{"toy": 3}', ": toy = 3: "),
+        ('{"toy": {"v1": 0}}', ": toy.v1 = 0: "),
+        ('{"toy": {"v1": true}}', ": toy.v1 = True: "),
+        ('{"toy": {"v1": "2"}}', ": toy.v1 = '2': "),
+    ],
+)
+def test_a_broken_file_of_seeds_is_an_error_that_names_the_place(tmp_path, text, where):
     (tmp_path / "seeds.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"seeds\.json"):
+    with pytest.raises(ConfigError, match=re.escape(f"seeds.json{where}expected a number of seeds")):
         load_extra_seeds(tmp_path)
 
 
