@@ -67,8 +67,9 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
     pool = None if given is None else given.value
     main, dry_run = workflow.is_main_process, workflow.output_settings.dryrun
     plan = build_plan(load_settings(config), pool if main else sys.maxsize)
+    os.environ.pop("ABLATION_WANDB", None)
     if plan.settings.wandb:
-        os.environ.update(ABLATION_WANDB=plan.settings.wandb)  # what the stages read
+        os.environ["ABLATION_WANDB"] = plan.settings.wandb  # what the stages read
     _say(selection_note(plan) if main else [])
     states = None
     if main and dry_run:

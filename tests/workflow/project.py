@@ -178,7 +178,8 @@ class Project:
     def environment(self) -> dict[str, str]:
         leases = str(self.folder / "leases")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "CUDA_", "ABLATION_", "SNAKEMAKE"))}
-        return {**kept, "PYTHONPATH": str(self.folder), "ABLATION_LEASES": leases, "ABLATION_FAKE_GPUS": "2"}
+        own = {"PYTHONPATH": str(self.folder), "ABLATION_LEASES": leases, "ABLATION_FAKE_GPUS": "2"}
+        return {**kept, **own, "ABLATION_WANDB": "off"}  # not of the settings: a stage that got it would fail
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]

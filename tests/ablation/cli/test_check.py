@@ -17,6 +17,7 @@ def edit(path, old, new):
 
 def test_what_a_check_finds(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ABLATION_WANDB", "off")  # no mode of wandb: a stage that got it would fail
     main(["init"])
     edit(Path("train.py"), '[("item", "correct")', '[("id", "correct")')
     edit(STUDY, "train/loss, ", "train/los, ")
