@@ -45,7 +45,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the command line of `ablation.runner.run`. Raises SystemExit for another."""
     parser = argparse.ArgumentParser(prog="python -m ablation.runner.run", description="Run one stage of one variant.")
     parser.add_argument("--config", type=Path, required=True, help="the plan's config.json")
-    parser.add_argument("--input", action="append", default=[], metavar="NAME=DIR", help="folder of an earlier stage")
+    folder = "folder of an earlier stage"
+    parser.add_argument("--input", action="append", default=[], type=_input, metavar="NAME=DIR", help=folder)
     parser.add_argument("--first", action="append", default=[], type=Path, help="a stage whose files must be readable")
     parser.add_argument("--out", type=Path, required=True, help="the stage's own folder")
     parser.add_argument("--gpus", type=int, default=0, help="devices to lease; none on a machine without any")
@@ -57,16 +58,22 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def _input(text: str) -> tuple[str, Path]:
+    name, equals, folder = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError("must be NAME=DIR")
+    return name, Path(folder)
+
+
 def read_job(argv: Sequence[str]) -> Job:
     """Return what the command line and the plan say. Raises OSError, ValueError, KeyError or TypeError."""
     arguments = parse(argv)
     plan = read_json(arguments.config)
-    pairs = (item.split("=", maxsplit=1) for item in arguments.input)
     arguments.out.mkdir(parents=True, exist_ok=True)
     return Job(
         plan=plan,
         code=FileCode(**plan["code"]) if "command" in plan else Code(**plan["code"]),
-        inputs={name: Path(folder) for name, folder in pairs},
+        inputs=dict(arguments.input),
         first=arguments.first,
         out=arguments.out,
         gpus=arguments.gpus,

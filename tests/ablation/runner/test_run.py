@@ -19,7 +19,7 @@ import pytest
 
 from ablation.contract.fingerprint import code_of
 from ablation.contract.status import read_state
-from ablation.runner.job import hold_code
+from ablation.runner.job import hold_code, read_job
 from ablation.runner.run import _used
 from tests.simulate import editing
 from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
@@ -112,6 +112,13 @@ def test_an_input_that_is_not_ok_blocks(tmp_path, content):
     if content and "memory" in content:
         assert status(out)["reason"] == "input prepare: failed: no memory"
     assert not (out / "metrics.parquet").exists()
+
+
+def test_an_input_without_a_name_is_refused_before_anything_is_made(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        read_job(["--config", "config.json", "--out", str(tmp_path / "out"), "--input", "prepare"])
+    assert "argument --input: must be NAME=DIR" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_second_process_is_refused_and_changes_nothing(tmp_path):
