@@ -34,21 +34,25 @@ echo "grid $*"
 {start}
 exit {status}
 """
+CONFIGS = {"config.yaml": "results: here\n", "scales/demo.yaml": "seeds: 3\n", "studies/two/_study.yaml": ""}
 
 
 @pytest.mark.parametrize(
     ("start", "status", "speaks"),
-    [("sleep 0.1; touch results/.lock", 0, True), ("sleep 0.1; touch results/.lock", 1, True), ("", 1, False)],
+    [("touch -t 203001010000 here/.lock", 0, True), ("touch -t 203001010000 here/.lock", 1, True), ("", 1, False)],
     ids=["done", "a stage failed", "refused"],
 )
 def test_make_demo_ends_with_the_sentences_of_its_own_grid(tmp_path, start, status, speaks):
     """The grid is a stub: what it had made is there, and older; where it was refused, nothing of that is shown."""
     shutil.copy(ROOT / "Makefile", tmp_path)
-    run_grid(tmp_path / "results")
+    for name, text in CONFIGS.items():
+        (tmp_path / "configs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "configs" / name).write_text(text)
+    run_grid(tmp_path / "here")
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports/index.html").touch()
-    (tmp_path / "results/.lock").touch()
-    os.utime(tmp_path / "results/.lock", (0, 0))
+    (tmp_path / "here/.lock").touch()
+    os.utime(tmp_path / "here/.lock", (0, 0))
     tools = tmp_path / ".venv/bin"
     tools.mkdir(parents=True)
     for name, text in (
