@@ -19,11 +19,14 @@ TO_COME = ("running", "missing")  # states of a stage that has not ended
 COLLECTED_FILES = (STATUS, "metrics.parquet", "items.parquet", "weights.json", "provenance.json")
 _MAX_BYTES = 1 << 20
 _MAX_WORDS = 500
-# What a status may hold besides its state, each of them also null; numbers as large as the database takes them.
+# Fields of a status besides its state. Each may be null; numbers are bounded by what the database takes.
 _TEXTS = ("reason", "stage", "key", "started", "ended", "device", "reading")
-_RANGES = {"wall_s": (-1e15, 1e15), **dict.fromkeys(("attempt", "devices"), (0, 2**31 - 1))}
-_KINDS: dict[str, tuple[type, ...]] = {**dict.fromkeys(_TEXTS, (str,)), "files": (dict,), "sha256": (dict,)}
-_KINDS |= {"wall_s": (int, float), "attempt": (int,), "devices": (int,)}
+_NUMBERS: dict[str, tuple[tuple[type, ...], float, float]] = {
+    "wall_s": ((int, float), -1e15, 1e15),
+    "attempt": ((int,), 0, 2**31 - 1),
+    "devices": ((int,), 0, 2**31 - 1),
+}
+_OF_FILES = {"files": int, "sha256": str}
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
         return StageState("corrupt", f"{name}: {one_line(problem, _MAX_WORDS)}")
     if lost := _lost(folder, status.get("files") or {}):
         return StageState("corrupt", lost)
-    known: dict[str, Any] = {name: status.get(name) for name in (*_TEXTS, *_RANGES)}
+    known: dict[str, Any] = {name: status.get(name) for name in (*_TEXTS, *_NUMBERS)}
     known |= {name: one_line(known[name], _MAX_WORDS) for name in _TEXTS if known[name] is not None}
     known |= {"reason": known["reason"] or "", "sha256": status.get("sha256") or {}}
     return StageState(status["state"], **known)
@@ -139,12 +142,20 @@ def _problem(status: Any, key: str | None) -> str:
         return "it has no known state"
     if key is not None and status.get("key") != key:
         return f"it belongs to the stage {status.get('key')}"
-    for name, kinds in _KINDS.items():
+    for name in (*_TEXTS, *_NUMBERS, *_OF_FILES):
         value = status.get(name)
-        low, high = _RANGES.get(name, (0, 0))
-        if value is not None and (type(value) not in kinds or (name in _RANGES and not low <= value <= high)):
+        if value is not None and not _can_be(name, value):
             return f"{name} is not what it can be: {value!r}"
     return ""
+
+
+def _can_be(name: str, value: Any) -> bool:
+    if name in _NUMBERS:
+        kinds, low, high = _NUMBERS[name]
+        return type(value) in kinds and low <= value <= high
+    if name in _OF_FILES:
+        return isinstance(value, dict) and all(type(item) is _OF_FILES[name] for item in value.values())
+    return isinstance(value, str)
 
 
 def _lost(folder: Path, files: dict[str, int]) -> str:

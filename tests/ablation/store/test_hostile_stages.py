@@ -137,6 +137,8 @@ FAULTS = [
     ("status.json", status(reason=["a"])),
     ("status.json", status(ended=5)),
     ("status.json", status(device=[])),
+    ("status.json", status(files={"metrics.parquet": "3"})),
+    ("status.json", status(sha256={"metrics.parquet": 3})),
     ("weights.json", text(DEEP)),
     ("weights.json", text('{"digest": "x", "moved": [1e400, "a"]}')),
     ("weights.json", text('{"digest": "x", "moved": ' + str(10**400) + "}")),
