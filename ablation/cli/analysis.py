@@ -41,9 +41,8 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
         studies = verdicts.judge_studies(store, arguments.study)
     if arguments.brief:
         for study in studies:
-            print(
-                paragraph(f"{study.name}: {answer(verdicts.edge_table([study]), study.measurements.analysis.margin)}")
-            )
+            said = answer(verdicts.edge_table([study]), study.measurements.analysis.margin)
+            print(paragraph(f"{study.name}: {said}"))
         return 0
     if arguments.json:
         combinations = clean_records(verdicts.interaction_table(studies))

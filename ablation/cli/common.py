@@ -33,14 +33,18 @@ def overrides_of(pairs: Iterable[str]) -> dict[str, str]:
 
 def results_folder(arguments: Namespace, overrides: Mapping[str, Any] | None = None) -> Path:
     """Return `--results`, or the settings' folder; `results` if nothing is configured and runs were imported."""
-    settings = None if arguments.results is not None else _settings(overrides)
-    return Path(arguments.results or "results") if settings is None else settings.results
+    if arguments.results is not None:
+        return Path(arguments.results)
+    settings = _settings(overrides)
+    return Path("results") if settings is None else settings.results
 
 
 def reports_folder(arguments: Namespace) -> Path:
     """Return `--reports`, or the settings' folder; `reports` if nothing is configured."""
-    settings = None if arguments.reports is not None else _settings()
-    return Path(arguments.reports or "reports") if settings is None else settings.reports
+    if arguments.reports is not None:
+        return Path(arguments.reports)
+    settings = _settings()
+    return Path("reports") if settings is None else settings.reports
 
 
 def price_per_hour() -> float | None:

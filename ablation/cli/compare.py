@@ -12,10 +12,8 @@ from ablation.readers.sheet import Wanted
 from ablation.show.comparison import as_rows, in_words, write_comparison
 
 # What a study file says itself.
-_OF_FILES = (
-    *("names", "metric", "item", "filter", "cluster", "tasks"),
-    *("margin", "direction", "seed_from", "pass_at", "cons_at"),
-)
+_OF_FILES = ["names", "metric", "item", "filter", "cluster", "tasks"]
+_OF_FILES += ["margin", "direction", "seed_from", "pass_at", "cons_at"]
 
 
 def run_compare(arguments: argparse.Namespace) -> int:

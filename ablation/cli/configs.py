@@ -157,7 +157,10 @@ def _row(variant: "Variant | PlannedVariant") -> dict[str, Any]:
 
 
 def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], list[str]]) -> Iterator[str]:
-    """Yield the lineage: each variant, under it what changed and `more` lines; `confounded` if several factors did."""
+    """Yield the lineage: each variant, under it what changed and `more` lines; `confounded` if several factors did.
+
+    `more` takes a variant of the kind that is given, so its argument is Any.
+    """
     named = {variant.name: variant for variant in variants}
     for place in walk({name: variant.parent for name, variant in named.items()}, in_natural_order):
         variant, indent = named[place.name], "  " * place.depth
@@ -240,7 +243,11 @@ def run_diff(arguments: argparse.Namespace) -> int:
 
 
 def _print_diff(
-    arguments: argparse.Namespace, changes: list[dict[str, Any]], lines: list[str], why: str | None, effect: Any
+    arguments: argparse.Namespace,
+    changes: list[dict[str, Any]],
+    lines: list[str],
+    why: str | None,
+    effect: dict[str, Any] | None,
 ) -> int:
     if arguments.json:
         print_json("diff", changes, why=why, effect=effect)

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -82,10 +82,10 @@ def run_tables(arguments: argparse.Namespace) -> int:
     if arguments.by:
         if arguments.macros:
             raise ConfigError("tables", "--macros", None, "cannot be combined with --by", "leave one out")
-        print(*render_groups(database, reports, arguments.by), sep="\n")
+        paths = render_groups(database, reports, arguments.by)
     else:
-        print(*render_tables(database, reports, macros=arguments.macros), sep="\n")
-    return 0
+        paths = render_tables(database, reports, macros=arguments.macros)
+    return _print_each(paths)
 
 
 def run_figures(arguments: argparse.Namespace) -> int:
@@ -94,8 +94,7 @@ def run_figures(arguments: argparse.Namespace) -> int:
     from ablation.store.current import load_or_collect
 
     database = load_or_collect(results_folder(arguments))
-    print(*render_figures(database, _claimed_reports(arguments), arguments.format), sep="\n")
-    return 0
+    return _print_each(render_figures(database, _claimed_reports(arguments), arguments.format))
 
 
 def run_sql(arguments: argparse.Namespace) -> int:
@@ -119,8 +118,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     from ablation.store.export import export, export_tables, find_model
 
     if (arguments.study, arguments.variant, arguments.source) == ("tables", None, None):
-        print(*export_tables(load_or_collect(results_folder(arguments)), arguments.to), sep="\n")
-        return 0
+        return _print_each(export_tables(load_or_collect(results_folder(arguments)), arguments.to))
     if (arguments.source is None) == (arguments.variant is None):
         raise TrackerError("export: name a STUDY and a VARIANT, or a folder with --from")
     model = arguments.source or find_model(
@@ -218,6 +216,12 @@ def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     cells.insert(1, ["-" * max(map(len, column)) for column in zip(*cells, strict=True)])
     lines = aligned(cells, numeric)
     return "\n".join([*lines, f"({len(rows)} {'row' if len(rows) == 1 else 'rows'})"])
+
+
+def _print_each(paths: Iterable[Path]) -> int:
+    for path in paths:
+        print(path)
+    return 0
 
 
 def _text(value: Any) -> str:

@@ -150,7 +150,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     folders = {
         key: _folder_of(key, str(getattr(written, key)), where[key], configs.parent) for key in ("results", "reports")
     }
-    _check_apart(folders["results"], folders["reports"], where["reports"])
+    _check_apart(folders["results"], folders["reports"], str(written.reports), where["reports"])
 
     scale = load_scale(configs, written.scale).written
     own_seeds = {name: part.seeds for name, part in scale.studies.items() if part.seeds is not None}
@@ -205,11 +205,11 @@ def _folder_of(key: str, text: str, where: str, project: Path) -> Path:
     return folder
 
 
-def _check_apart(results: Path, reports: Path, where: str) -> None:
+def _check_apart(results: Path, reports: Path, text: str, where: str) -> None:
     place, held = reports.resolve(), results.resolve()
     if place == held or any(place.is_relative_to(held / name) for name in _RESULTS):
         problem = "is the folder of the results as well" if place == held else "is in the results' own folder"
-        raise ConfigError(where, "reports", str(reports), problem, "name another folder")
+        raise ConfigError(where, "reports", text, problem, "name another folder")
 
 
 def _problem(folder: Path, project: Path) -> str:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
@@ -466,8 +465,8 @@ class StudyDefinition(Strict):
         default=None, description="Subfolder in which a stage leaves its model as a Hugging Face folder; for `export`."
     )
 
-    def fields_of(self, kind: type[BaseModel]) -> dict[str, Any]:
-        """Return the fields that another class has, for one of it to take over."""
+    def fields_of(self, kind: type["StudyDefinition"]) -> dict[str, Any]:
+        """Return the values of the fields that `kind`, a class above, declares; to make another subclass of it."""
         return {name: getattr(self, name) for name in kind.model_fields}
 
 

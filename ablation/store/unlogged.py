@@ -33,7 +33,8 @@ def find_unlogged(store: Store, study: str, now: StudyRecord | None = None) -> l
 
 def _unwatched(definition: StudyRecord, logged: dict[str, set[str]], ended: dict[str, bool]) -> Iterator[str]:
     for rule in definition.health:
-        stage, (parsed,) = rule.stage, parse_rules([rule.model_dump()])
+        stage = rule.stage
+        (parsed,) = parse_rules([rule.model_dump()])
         covered = any(map(parsed.covers, logged[stage]))
         for metric, known in ((rule.metric, covered), (rule.reference, rule.reference in logged[stage])):
             if metric and ended.get(stage) and not known:

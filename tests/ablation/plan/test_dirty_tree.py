@@ -51,8 +51,10 @@ def check(plan, root):
     return check_trees(plan, root, states_of(plan))
 
 
-def ended(stage):
-    finish(stage)
+def end_all(plan):
+    """End every stage; return the last."""
+    for stage in plan.selected():
+        finish(stage)
     return stage
 
 
@@ -106,7 +108,7 @@ def test_refuse_is_one_line_with_the_files_and_the_remedy(toy):
 def test_only_a_study_with_stages_to_run_is_asked(toy):
     plan = plan_with(toy, "refuse")
     toy.code("new.py", "")
-    *_, last = map(ended, plan.selected())
+    last = end_all(plan)
     assert check(plan, toy.root) == []
     finish(last, "failed")
     assert check(plan, toy.root) == []  # what failed runs again only where that is asked for
@@ -121,7 +123,7 @@ def test_only_a_study_with_stages_to_run_is_asked(toy):
 def test_a_stage_that_runs_again_since_its_files_are_damaged_counts(toy):
     plan = plan_with(toy, "refuse")
     toy.code("new.py", "")
-    *_, last = map(ended, plan.selected())
+    last = end_all(plan)
     (toy.root / "results" / COLLECTED).write_text(json.dumps({"corrupt": {last.key: "torn"}}))
     with pytest.raises(ConfigError, match="its 1 stage;"):
         prepare(plan, states_of(plan), toy.root)

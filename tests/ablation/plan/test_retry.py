@@ -111,7 +111,7 @@ def told(plan):
     return to_do(plan, states_of(plan))
 
 
-def test_nothing_where_all_has_ended_and_is_collected_and_of_a_part_neither(plan, toy):
+def test_nothing_to_do_where_all_has_ended_and_is_collected_also_for_a_part(plan, toy):
     assert told(plan) == told(build(toy, variant="v2", seed=1)) == []
 
 

@@ -269,7 +269,8 @@ def test_nothing_of_it_outlives_its_stage_and_the_folder_is_held_meanwhile(comma
 
 def test_a_guard_that_is_killed_leaves_nothing_either(command):
     running = begun(command)
-    kill(*guards(command))
+    [guard] = guards(command)
+    kill(guard)
     assert running.wait(90) == 74
     assert alive(command) == []
 
@@ -278,7 +279,8 @@ def test_a_runner_and_a_guard_that_are_killed_at_once_leave_nothing_to_the_next_
     """What they leave is held by nobody: it is ended before the command is started in the same folder again."""
     running = begun(command, "time.sleep(0 if (out / 'again').exists() else 1000)")
     running.send_signal(signal.SIGSTOP)
-    kill(*guards(command))
+    [guard] = guards(command)
+    kill(guard)
     running.kill()
     running.wait()
     left = alive(command)

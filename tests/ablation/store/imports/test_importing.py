@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ablation.store.database import Store
 from ablation.store.imports import importing
 from tests.ablation import typed
 from tests.repository import ROOT
-from tests.simulate import Study, simulate
+from tests.simulate import Study, editing, simulate
 
 WRITTEN = Path(__file__).parents[2] / "readers/written"
 EVAL = ["--metric", "eval_loss", "--direction", "min", "--margin", "0.01"]
@@ -78,6 +79,19 @@ def test_the_default_shows_the_lineage_and_writes_nothing(capsys):
     out = typed.output(capsys, "import", *HF, "--metric", "eval_loss", "--direction", "min")
     assert "not stated: margin; pass --margin M, a difference" in out
     assert list(Path().iterdir()) == []
+
+
+def test_siblings_are_shown_in_natural_order_and_values_as_yaml(capsys):
+    for name, of in (("base", "base"), ("v2", "fast"), ("v10", "fast")):
+        shutil.copytree(WRITTEN / "trainer" / of / "seed_0", f"runs/{name}/seed_0")
+    with editing(Path("runs/v10/seed_0/training_args.json")) as options:
+        options["lr_scheduler_type"] = "cosine"
+    parents = ["--map", "parents.v2=base", "parents.v10=base"]
+    out = typed.output(capsys, "import", "trainer_state", "runs", *HF[2:], *parents)
+    [of_v2, of_v10] = re.findall(r"(?m)^    (v\d+.*)\n        (.*)$", out)
+    assert of_v2 == ("v2", "learning_rate: 0.05 -> 0.2")
+    assert of_v10[0] == "v10  [confounded: 2 factors]"
+    assert "lr_scheduler_type: linear -> cosine" in out
 
 
 def test_of_the_many_metrics_of_trl_rewards_and_losses_are_shown_first(capsys):
