@@ -149,7 +149,7 @@ def _evaluated(
 ) -> Pilot:
     """The pilot with what its samples and checkpoints add to its noise, estimated or as the options state it.
 
-    Raises ConfigError: a number of samples or of checkpoints is asked for, and nothing tells what it changes.
+    Raises ConfigError where a number of samples or of checkpoints is asked for, and nothing tells what it changes.
     """
     if arguments.sample_sd is not None:
         drawn = arguments.sample_sd**2 / (pilot.items * samples * checkpoints)
@@ -194,7 +194,7 @@ def _of_evaluations(paths: Sequence[Path]) -> _Source:
 
 
 def _known(edges: Sequence[Edge]) -> list[Edge]:
-    """The edges from which the noise of seeds can be estimated. Raises ConfigError: none does."""
+    """The edges from which the noise of seeds can be estimated. Raises ConfigError where none does."""
     known = [edge for edge in edges if _tells_noise(edge)]
     if not known:
         problem = (
@@ -248,7 +248,7 @@ def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
 
     `pilots` are ordered by their noise: the table is of the one in the middle, and of the noisiest.
 
-    Raises ConfigError: no plan fits the hours.
+    Raises ConfigError where no plan fits the hours.
     """
     heads = {
         "seeds": "seeds",

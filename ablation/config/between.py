@@ -32,7 +32,7 @@ class Between:
     def of(cls, study: Study, scale: Scale, a: str, b: str) -> "Between":
         """Return what lies between A and B.
 
-        Raises ConfigError: there is no such variant, they differ in one factor or none, or B is not A with other
+        Raises ConfigError where there is no such variant, they differ in one factor or none, or B is not A with other
         values.
         """
         found: dict[str, list[Change]] = {}
@@ -61,7 +61,7 @@ class Between:
 
         What has no effect in this configuration stays as in A.
 
-        Raises ConfigError: the values exclude each other, or another variant has the new one's name.
+        Raises ConfigError where the values exclude each other, or another variant has the new one's name.
         """
         if not chosen or len(chosen) == len(self.changes):
             return self.study.variants[self.b if chosen else self.a]

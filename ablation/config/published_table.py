@@ -35,7 +35,7 @@ class TableOptions:
 
 
 def read_table(file: Path, options: TableOptions) -> PublishedFile:
-    """Read a table. Raises ConfigError: one line with file, line, column, value and remedy."""
+    """Read a table. Raises ConfigError, one line with file, line, column, value and remedy."""
     lines = _lines(file)
     (_, heading), *body = lines
     columns = _columns(file, heading, options)

@@ -120,7 +120,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         overrides: values of `snakemake --config`; each may be of its own type or text ("2", "a,b").
         configs: the folder of all configurations.
 
-    Raises ConfigError: an unknown key or a value that makes no sense.
+    Raises ConfigError where a key is unknown or a value makes no sense.
     """
     file = configs / "config.yaml"
     written = SettingsFile()

@@ -18,7 +18,7 @@ Model = TypeVar("Model", bound=BaseModel)
 def validate(model: type[Model], data: Mapping[str, Any], file: Path | str, prefix: str = "") -> Model:
     """Return `data` as a model, without conversions between types ("5" is not a number; 1 may stand for 1.0).
 
-    Raises ConfigError: of the first error, with the others; their keys start with `prefix`.
+    Raises ConfigError of the first error, with the others; their keys start with `prefix`.
     """
     mistakes = Mistakes(_unknown(known_keys(model), data, "", file, prefix))
     unknown = {mistake.key for mistake in mistakes.found}

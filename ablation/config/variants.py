@@ -38,7 +38,7 @@ class VariantFile:
 def load_studies(settings: Settings) -> dict[str, Study]:
     """Read, resolve and check every variant of the settings' studies.
 
-    Raises ConfigError: the first thing that is wrong, with file, key, value and remedy, and with it the others.
+    Raises ConfigError of the first thing that is wrong, with file, key, value and remedy, and with it the others.
     """
     scale = load_scale(settings.configs, settings.scale)
     mistakes, studies = Mistakes(), {}
@@ -191,7 +191,7 @@ def _stages(written: StudyFile, scale: Scale) -> dict[str, StageDefinition]:
 def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
     """Read a study's variants, parents before children, siblings in natural order (v2 before v10).
 
-    Raises ConfigError: a file is wrong by itself, names a parent that does not exist, or descends from itself.
+    Raises ConfigError where a file is wrong by itself, names a parent that does not exist, or descends from itself.
     """
     files, mistakes = {}, Mistakes()
     for path in sorted(folder.iterdir()):

@@ -111,8 +111,8 @@ _PrintedLoader.add_constructor("tag:yaml.org,2002:float", _keep_float)
 def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
     """Read one mapping from a YAML file; `as_printed`: numbers with a point keep their text, as "0.700".
 
-    Raises ConfigError: the file is missing, not YAML, no mapping, or uses what is refused here (duplicate keys, keys
-    that are not text, aliases, tags, infinite numbers); its `file` is `path:line` where the line is known.
+    Raises ConfigError where the file is missing, not YAML, no mapping, or uses what is refused here (duplicate keys,
+    keys that are not text, aliases, tags, infinite numbers); its `file` is `path:line` where the line is known.
     """
     try:
         raw = read_bytes(path)
@@ -146,7 +146,7 @@ def parse_foreign(text: str) -> Any:
     PyYAML writes an alias wherever two settings share a list, so aliases are read; but not recursive ones, or ones that
     expand to very long text.
 
-    Raises ValueError: it is not YAML, or would be too large; its text is one line.
+    Raises ValueError, of one line, where it is not YAML or would be too large.
     """
     try:
         _check(text, foreign=True)

@@ -39,7 +39,8 @@ def code_files(
 
     Nothing below the folders `outside` counts, and what can be reached in several ways counts once.
 
-    Raises ConfigError: nothing matches a pattern, or a file cannot be read; its file is `root`, its value the pattern.
+    Raises ConfigError where nothing matches a pattern, or a file cannot be read; its file is `root`, its value the
+    pattern.
     """
     code = FileCode(tuple(patterns), {}, tuple(map(str, outside)), tuple(words))
     for pattern in code.patterns:

@@ -72,7 +72,7 @@ def code_of(
         exclude: modules that do not count and are not followed: the config models. Their values are in the key.
         sources: of this root; files that it has read are not read again.
 
-    Raises ConfigError: something is missing or is not Python.
+    Raises ConfigError where something is missing or is not Python.
     """
     names, exclude, parts = tuple(names), tuple(sorted(exclude)), dict(parts or {})
     sources = sources or Sources(root)

@@ -166,9 +166,9 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
 
     `states` are the states of every stage, as `states_of` has just read them; stages to run again become missing.
 
-    Raises ConfigError: a study wants a clean tree below `root`, by default the project, and it is not; a stage's folder
-    is a link; the folder of reports shows other results; a stage that is to run asks for more devices than there are,
-    needs a package that is not installed, or cannot fit into memory.
+    Raises ConfigError where a study wants a clean tree below `root`, by default the project, and it is not; a stage's
+    folder is a link; the folder of reports shows other results; a stage that is to run asks for more devices than there
+    are, needs a package that is not installed, or cannot fit into memory.
     """
     claim_reports(plan.settings.results, plan.settings.reports)
     said = [f"warning: {warning}" for warning in settle_times(plan)]
