@@ -15,7 +15,7 @@ def test_a_new_project_can_be_planned(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert "`cd 'a b/my' && snakemake --cores 2`" in output(capsys, "init", "a b/my")
     monkeypatch.chdir(tmp_path / "a b" / "my")
-    assert len(build_plan(load_settings()).runs) == 20
+    assert sum(len(study.runs) for study in build_plan(load_settings()).content.studies) == 20
     assert (Path(".gitignore")).read_text().startswith("/results/")
     assert Path("profiles/default/config.yaml").is_file()
     assert not list(Path().rglob("__pycache__"))
