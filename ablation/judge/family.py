@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import special
+from scipy import optimize, special
 
 from ablation.judge.moderation import SeedPrior
-from ablation.judge.roots import bisect
 from ablation.judge.significance import Array, Noise, holm
 
 DRAWS = 10_000
@@ -145,7 +144,7 @@ class Family:
         bonferroni = alpha / len(self.df)
         if excess(float(np.log(bonferroni))) >= 0:
             return bonferroni
-        return float(np.exp(bisect(excess, np.log(bonferroni), np.log(alpha), xtol=1e-4)))
+        return float(np.exp(optimize.bisect(excess, np.log(bonferroni), np.log(alpha), xtol=1e-4)))
 
 
 def ways_up(parents: Mapping[str, str | None], edges: Sequence[tuple[str, str]]) -> dict[str, list[int]]:

@@ -10,6 +10,7 @@ from math import inf, prod
 
 import numpy as np
 import pandas as pd
+from scipy import optimize
 
 from ablation.judge.budget import Prices
 from ablation.judge.edges import Edge, Measured
@@ -17,7 +18,6 @@ from ablation.judge.measurements import Measurements, paired_arms
 from ablation.judge.moderation import FEWEST_SEEDS
 from ablation.judge.outcomes import Outcome, of_shares
 from ablation.judge.power import minimal_detectable_effect, power, variance_ratios
-from ablation.judge.roots import brent
 from ablation.judge.significance import Noise
 
 MOST_SEEDS = 200
@@ -136,7 +136,7 @@ def detectable(pilot: Pilot, seeds: int, items: int, level: float, wanted: float
     most = high
     while excess(most) < 0:
         most *= 2
-    return brent(excess, low / 4, most, xtol=1e-4 * high), low, high
+    return float(optimize.brentq(excess, low / 4, most, xtol=1e-4 * high)), low, high
 
 
 def fewest_seeds(pilot: Pilot, effect: float, items: int, level: Level, wanted: float) -> int | None:

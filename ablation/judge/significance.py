@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import optimize, special
 
 from ablation.config.study_schema import Analysis
-from ablation.judge.roots import brent
 
 Array = NDArray[np.float64]
 
@@ -117,7 +116,7 @@ def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
         return 1.0  # what may have gone unseen is larger, at every level
     if missing(LEAST_LOG_P) >= 0:
         return float(np.exp(LEAST_LOG_P))
-    return float(np.exp(brent(missing, LEAST_LOG_P, most, xtol=1e-15, rtol=1e-15)))
+    return float(np.exp(optimize.brentq(missing, LEAST_LOG_P, most, xtol=1e-15, rtol=1e-15)))
 
 
 def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_ratio: Any = 1.0, *, sides: int = 2) -> Any:
