@@ -6,10 +6,12 @@
 In turns, from the first policy named: 32 prompts x 8 responses, 2 epochs of 2 minibatches, KL 0.02, one thread.
 """
 
+import argparse
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,33 +25,45 @@ from trainers.tasks.interface import by_rule
 from trainers.tasks.knights_knaves import create
 
 torch.set_num_threads(1)
-CONFIG, STEPS = config.PolicyConfig(kl={"coef": 0.02}, rollout={"responses": 256}), 10
-GROUP, UPDATE, TASK = CONFIG.rollout.group_size, CONFIG.update, create(CONFIG.task)
-PROMPTS, PASSES = CONFIG.rollout.responses // GROUP, UPDATE.epochs * UPDATE.minibatches
+STEPS = 10
+CONFIG = config.PolicyConfig(kl={"coef": 0.02}, rollout={"responses": 256})
+GROUP = CONFIG.rollout.group_size
+PROMPTS = CONFIG.rollout.responses // GROUP
+UPDATE = CONFIG.update
+PASSES = UPDATE.epochs * UPDATE.minibatches
+TASK = create(CONFIG.task)
 PROBLEMS = TASK.splits({"warm": 1, "train": PROMPTS * (STEPS + 1), "dev": 1, "test": 1}, 0)["train"]
 SECONDS: dict[str, list[float]] = {"ours": [], "ours, sampling": [], "TRL": [], "TRL, sampling": []}
 
 
 @contextmanager
-def timed(name: str) -> Any:
+def timed(name: str) -> Iterator[None]:
     started = time.process_time()
     yield
     SECONDS[name].append(time.process_time() - started)
 
 
 def main() -> None:
+    """Train both in turns and print what a step of each took."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("policies", nargs="+", type=Path, help="folders of policies, of which the first is taken")
+    folder = parser.parse_args().policies[0]
     from datasets import Dataset
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    folder, used, ended = Path(sys.argv[1]), parts.parts(CONFIG, "reinforce"), [0.0]
+    used = parts.parts(CONFIG, "reinforce")
     place = models.Placement.of(["cpu"], CONFIG.precision)
-    model, tokenizer = models.load_policy(folder, place.device, trainable=True), models.load_tokenizer(folder)
-    learns, objective = learner.Learner.adamw(model, lr=UPDATE.lr), actor.build_objective(used, CONFIG)
+    model = models.load_policy(folder, place.device, trainable=True)
+    tokenizer = models.load_tokenizer(folder)
+    learns = learner.Learner.adamw(model, lr=UPDATE.lr)
+    objective = actor.build_objective(used, CONFIG)
     acts = actor.Actor(learns, objective, UPDATE, place, reference=models.frozen_copy(model, place))
     sampler = experience.Sampler(model, tokenizer, TASK, CONFIG.sampling, place, CONFIG.rollout)
     sampler.responses = timed("ours, sampling")(sampler.responses)
-    problems, generator, asked = iter(PROBLEMS), torch.Generator().manual_seed(0), {one.prompt: one for one in PROBLEMS}
+    problems = iter(PROBLEMS)
+    asked = {problem.prompt: problem for problem in PROBLEMS}
+    generator = torch.Generator().manual_seed(0)
 
     @timed("ours")
     def step() -> None:  # as `trainers.policy.reinforce.Trainer.step`
@@ -59,26 +73,49 @@ def main() -> None:
         acts.learn(batch, kl_coef=CONFIG.kl.coef, generator=generator)
 
     class InTurns(TrainerCallback):
+        ended = 0.0
+
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step % PASSES == 0:
-                SECONDS["TRL"].append(time.process_time() - ended[-1])
+                SECONDS["TRL"].append(time.process_time() - self.ended)
                 step()
-                ended.append(time.process_time())
+                self.ended = time.process_time()
 
     def reward(prompts: list[str], completions: list[str], completion_ids: list[Any], **kwargs: Any) -> list[float]:
         whole = [ids[-1] == tokenizer.eos_token_id for ids in completion_ids]
         return by_rule(TASK, [asked[prompt] for prompt in prompts], completions, whole)[0]
 
-    settings = {"per_device_train_batch_size": PROMPTS * GROUP // UPDATE.minibatches, "max_steps": (STEPS + 1) * PASSES}
-    settings |= {"num_iterations": UPDATE.epochs, "steps_per_generation": UPDATE.minibatches, "num_generations": GROUP}
-    settings |= {"beta": CONFIG.kl.coef, "loss_type": "grpo", "learning_rate": UPDATE.lr, "adam_beta2": UPDATE.betas[1]}
-    settings |= {"max_completion_length": CONFIG.sampling.max_new_tokens, "top_k": 0, "lr_scheduler_type": "constant"}
-    settings |= {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "disable_tqdm": True}
-    settings |= {"logging_strategy": "no", "save_strategy": "no", "report_to": "none"}
     with tempfile.TemporaryDirectory() as out:
-        given = {"args": GRPOConfig(out, **settings), "processing_class": tokenizer, "callbacks": [InTurns()]}
-        given |= {"train_dataset": Dataset.from_dict({"prompt": list(asked)}), "reward_funcs": reward}
-        trl = GRPOTrainer(models.load_policy(folder, place.device, trainable=True), **given)
+        settings = GRPOConfig(
+            out,
+            per_device_train_batch_size=PROMPTS * GROUP // UPDATE.minibatches,
+            steps_per_generation=UPDATE.minibatches,
+            num_iterations=UPDATE.epochs,
+            num_generations=GROUP,
+            max_steps=(STEPS + 1) * PASSES,
+            beta=CONFIG.kl.coef,
+            loss_type="grpo",
+            learning_rate=UPDATE.lr,
+            lr_scheduler_type="constant",
+            adam_beta2=UPDATE.betas[1],
+            max_completion_length=CONFIG.sampling.max_new_tokens,
+            top_k=0,
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            disable_tqdm=True,
+            logging_strategy="no",
+            save_strategy="no",
+            report_to="none",
+        )
+        trl = GRPOTrainer(
+            models.load_policy(folder, place.device, trainable=True),
+            reward_funcs=reward,
+            args=settings,
+            train_dataset=Dataset.from_dict({"prompt": list(asked)}),
+            processing_class=tokenizer,
+            callbacks=[InTurns()],
+        )
         trl._generate = timed("TRL, sampling")(trl._generate)
         trl.train()
     for name, values in SECONDS.items():

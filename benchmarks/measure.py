@@ -18,7 +18,7 @@ class Used(NamedTuple):
 
 
 def measure(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> Used:
-    """Run Python with these arguments in a folder."""
+    """Run Python with these arguments in a folder; return what it used. Ends the benchmark if it fails."""
     start = time.perf_counter()
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, cwd=folder, env=environment)
     _, status, used = os.wait4(process.pid, 0)

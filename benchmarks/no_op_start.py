@@ -49,7 +49,8 @@ def main() -> None:
                 found[name].append(measure(command, *where))
     print("| command | CPU s | wall s |\n| --- | ---: | ---: |")
     for name, taken in found.items():
-        cpu, wall = (statistics.median(pair[i] for pair in taken) for i in (0, 1))
+        cpu = statistics.median(used.cpu for used in taken)
+        wall = statistics.median(used.wall for used in taken)
         print(f"| {name} | {cpu:.1f} | {wall:.1f} |")
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Strict(BaseModel):
-    """Settings, of which no other key is accepted and none changes."""
+    """The base of every study's settings: no unknown key, and no change afterwards."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -111,7 +111,8 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
     """Find the modules to edit, in the order of the blocks.
 
     rule: an object with `last`, the number of blocks whose MLP's output is edited, or a sequence of dotted names.
-    Raises ValueError where a name is unknown, outside the blocks or not linear, or the rule fits none or several.
+    Raises ValueError where a name is unknown, outside the blocks or not linear, or the rule fits no module or
+    several.
     """
     list_name, layers = blocks(model)
     if isinstance(rule, Sequence) and not isinstance(rule, str):

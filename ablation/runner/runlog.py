@@ -126,7 +126,7 @@ def items_table(
 
     Raises ValueError where a column is missing, an item is there twice, or one has no cluster.
     """
-    if hasattr(rows, "columns"):  # a data frame; pandas, which takes half a second to import, is its maker's
+    if hasattr(rows, "columns"):  # a data frame
         if missing := set(ITEMS.names) - set(rows.columns):
             raise ValueError(f"items lack the columns {', '.join(sorted(missing))}; they have {', '.join(ITEMS.names)}")
         frame: Any = rows

@@ -89,11 +89,11 @@ def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
 def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: random.Random) -> dict[str, str]:
     """Assign every target term of one domain to one split, so that the splits' sizes come close to the fractions.
 
-    counts: items per term. fractions: share per split, of sum 1.
-
     Greedy: terms from the most to the least frequent (ties in random order), each to the split that lacks most; as soon
-    as only as many terms are left as splits are empty, they go to those. Raises ValueError where there are fewer terms
-    than splits.
+    as only as many terms are left as splits are empty, they go to those.
+
+    counts: items per term. fractions: share of the items per split; they add up to 1. rng: orders equally frequent
+    terms. Raises ValueError where there are fewer terms than splits.
     """
     if len(counts) < len(fractions):
         raise ValueError(f"{len(counts)} target terms cannot fill {len(fractions)} splits without sharing a term")
@@ -117,8 +117,8 @@ def split_items(
 ) -> dict[str, list[Item]]:
     """Split by target term, domain by domain: no term stands in two splits of a domain.
 
-    Domains are in order of appearance, the items of a domain in an order drawn with `seed`, of which `max_items` per
-    split (None: all) takes the first. The seed is the same for every training seed.
+    fractions: share per split. Domains are in order of appearance, the items of a domain in an order drawn with `seed`,
+    the same for every training seed; each split keeps its first `max_items` of them (None: all).
     """
     by_domain: dict[str, list[Item]] = defaultdict(list)
     for item in items:

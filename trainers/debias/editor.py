@@ -107,8 +107,8 @@ def predict(
     """Predict the shifts that edit a batch of items, given as micro-batches of their numbers, without a graph.
 
     Returns each module's part of the edit by its name. chunk: rows per pass through the hypernetwork.
-    update_normaliser: true on training batches only. only: the modules whose shifts are asked for; None: all. The
-    normaliser sees all modules in either case.
+    update_normaliser: true on training batches only. only: the modules whose shifts are asked for, None: all; a
+    normaliser that is updated sees all modules in either case.
     """
     edits = {}
     names = [module.name for module in prepared.modules]

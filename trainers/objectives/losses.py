@@ -33,12 +33,16 @@ def policy_loss(
     """Return the loss to minimise (a scalar with gradient) and diagnostics that join with those of other parts.
 
     logps, old_logps: log-probabilities (B, T) of the response's tokens in nats, under the policy and, without gradient,
-    under the one that sampled them. advantages: per response (B,) or per token (B, T). mask: (B, T), 1 at tokens of the
-    response. ratio: importance ratio of tokens or responses. surrogate: per-token loss of ratio and advantage (clipped,
-    asymmetric, PTRW). transforms: applied to the ratio in order (EMA smoothing, arithmetic sequence ratio). weights: of
-    tokens, multiplied together; constants for the gradient. weight_on: what they multiply: the advantage, so that the
-    clipped quantity stays the importance ratio, or the ratio before it is clipped. aggregation: how tokens become one
-    number. units: divisor of a minibatch of which this batch is a part; see `aggregate`.
+        under the one that sampled them.
+    advantages: per response (B,) or per token (B, T). mask: (B, T), 1 at tokens of the response.
+    ratio: importance ratio of tokens or responses.
+    surrogate: per-token loss of ratio and advantage (clipped, asymmetric, PTRW).
+    transforms: applied to the ratio in order (EMA smoothing, arithmetic sequence ratio).
+    weights: of tokens, multiplied together; constants for the gradient.
+    weight_on: what they multiply: the advantage, so that the clipped quantity stays the importance ratio, or the ratio
+        before it is clipped.
+    aggregation: how tokens become one number.
+    units: divisor of a minibatch of which this batch is a part; see `aggregate`.
 
     Diagnostics of every variant: `ratio/mean`, `ratio/max`; `ratio/token_variance` (of w_t), `ratio/used_variance` (of
     what the surrogate gets) and `ratio/variance_reduction` = 1 - used / token (undefined while w is 1 everywhere);

@@ -133,8 +133,9 @@ class Averages:
     def add(self, statistics: Mapping[str, Statistic]) -> None:
         """Add the statistics of a micro-batch, or of the minibatch as a whole."""
         for name, statistic in statistics.items():
-            if isinstance(statistic, Tensor):
-                raise TypeError(f"the diagnostic {name} is a tensor; return Mean.of(values, mask) or the like")
+            if not hasattr(statistic, "join"):
+                kind = type(statistic).__name__
+                raise TypeError(f"the diagnostic {name} is a {kind}; return Mean.of(values, mask) or the like")
             known = self._open.get(name)
             self._open[name] = statistic if known is None else known.join(statistic)
 

@@ -1,8 +1,8 @@
 """Accuracy of a policy on problems, greedily and by sampling."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 
 from trainers.micro_batch import MicroBatch
@@ -12,17 +12,12 @@ from trainers.policy.responses import Responder
 from trainers.policy.spread import Distinct, Keep
 from trainers.tasks.interface import Problem, by_rule
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SUBSET = "test"
 COLUMNS = ["item", "subset", "protocol", "name", "value"]
 
 
-def frame_of(protocol: str, items: Sequence[str], values: Mapping[str, Sequence[float]]) -> "pd.DataFrame":
+def frame_of(protocol: str, items: Sequence[str], values: Mapping[str, Sequence[float]]) -> pd.DataFrame:
     """Return a row for each value of each item."""
-    import pandas as pd  # takes half a second, which a training can do without
-
     cells = [
         (item, SUBSET, protocol, name, value)
         for name, column in values.items()

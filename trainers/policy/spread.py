@@ -85,11 +85,12 @@ def sample_evenly(
     temperature: float = 1.0,
     batch_size: int | None = None,
 ) -> Distinct:
-    """Return the different ones among S responses per prompt. Arguments as in `rollout.sample`, and:
+    """Return the different ones among S responses per prompt.
 
-    uniforms: (B, S, longest response) in [0, 1), float64. At each token the first of the samples with the same
-    beginning gives the offset. batch_size: responses at once, even if all differ; None: all. What is sampled does not
-    depend on it, unless it is below S: then the samples of a prompt are spread in parts of so many.
+    The arguments are those of `rollout.sample`, but for these. uniforms: (B, S, longest response) in [0, 1), float64.
+    At each token the first of the samples with the same beginning gives the offset. batch_size: responses at once, even
+    if all differ; None: all. What is sampled does not depend on it, unless it is below S: then the samples of a prompt
+    are spread in parts of so many.
     """
     samples = uniforms.shape[1]
     settings: Any = {"eos": eos, "pad": pad, "temperature": temperature}

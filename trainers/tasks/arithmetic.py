@@ -45,27 +45,26 @@ class Sums:
             if sign == "-" and right > left:
                 left, right = right, left  # no negative results
             candidates = [split for split in places(f"{left} {sign} {right}") if split in missing]
-            if not candidates or self._prompt(left, sign, right) in taken:
+            if self.words:
+                prompt = f"{_spell(left)} {sign} {_spell(right)} ="
+            else:
+                prompt = f"What is {left} {NAMES[sign]} {right}?"
+            if not candidates or prompt in taken:
                 return None
             split = rng.choice(candidates)
-            return split, self._problem(left, sign, right, split, rng)
+            result = str(OPERATIONS[sign](left, right))
+            shown = self._demonstration(result, rng) if split == "warm" else None
+            return split, Problem(f"sum-{left}{sign}{right}", prompt, result, shown)
 
         return draw_splits(sizes, draw, "ask for fewer, or for more digits")
 
-    def _prompt(self, left: int, sign: str, right: int) -> str:
-        return f"{_spell(left)} {sign} {_spell(right)} =" if self.words else f"What is {left} {NAMES[sign]} {right}?"
-
-    def _problem(self, left: int, sign: str, right: int, split: str, rng: random.Random) -> Problem:
-        result = str(OPERATIONS[sign](left, right))
-        demonstration = None
-        if split == "warm":
-            shown = result
-            if rng.random() < self.settings.sloppy:
-                place = rng.randrange(len(result))
-                shown = result[:place] + rng.choice("0123456789") + result[place + 1 :]
-            answer = _spell(shown) if self.words else shown
-            demonstration = f"<think> </think> <answer> {answer} </answer>"
-        return Problem(f"sum-{left}{sign}{right}", self._prompt(left, sign, right), result, demonstration)
+    def _demonstration(self, result: str, rng: random.Random) -> str:
+        shown = result
+        if rng.random() < self.settings.sloppy:
+            place = rng.randrange(len(result))
+            shown = result[:place] + rng.choice("0123456789") + result[place + 1 :]
+        answer = _spell(shown) if self.words else shown
+        return f"<think> </think> <answer> {answer} </answer>"
 
     def reward(self, problem: Problem, response: str) -> float:
         """Return format + answer reward: 3 at best, -3 at worst."""

@@ -72,7 +72,7 @@ def bucket(text: str, buckets: int) -> int:
 def places(text: str) -> list[str]:
     """Return the splits that a problem may be in: by `text` alone, so that no seed trains on another's test problem.
 
-    A fifth of all texts are test, a tenth dev; warm and train share the rest.
+    A fifth of all texts is for test, a tenth for dev; warm and train share the rest.
     """
     return {0: ["test"], 1: ["test"], 2: ["dev"]}.get(bucket(text, 10), ["warm", "train"])
 

@@ -34,6 +34,8 @@ ROW = {
 }
 BASE = {key: ROW[key] for key in ("target", "bias_type", "context")}
 DATA = {label: {"sentence": ROW[label]} for label in ("stereotype", "anti-stereotype", "unrelated")}
+EXCHANGED = {"stereotype": "anti-stereotype", "anti-stereotype": "stereotype", "unrelated": "unrelated"}
+CONTRADICTORY = BASE | {"data": DATA, "sentences": [{"gold_label": EXCHANGED[label], **DATA[label]} for label in DATA]}
 FRACTIONS = {"train": 0.25, "dev": 0.25, "test": 0.5}
 NO_LIMIT = dict.fromkeys(SPLITS)
 
@@ -61,10 +63,6 @@ def test_labels_are_those_of_stereoset_in_all_three_layouts(tmp_path):
 def test_intersentence_items_other_domains_and_repetitions_are_left_out(tmp_path):
     rows = [ROW, ROW, {**ROW, "type": "intersentence", "unrelated": "x"}, {**ROW, "bias_type": "race"}]
     assert len(read_items(write(tmp_path, rows), ["gender"])) == 1
-
-
-EXCHANGED = {"stereotype": "anti-stereotype", "anti-stereotype": "stereotype", "unrelated": "unrelated"}
-CONTRADICTORY = BASE | {"data": DATA, "sentences": [{"gold_label": EXCHANGED[label], **DATA[label]} for label in DATA]}
 
 
 @pytest.mark.parametrize(

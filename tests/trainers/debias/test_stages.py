@@ -91,15 +91,17 @@ def test_clipping_and_share_scale_the_gradient(home, tmp_path):
 def test_every_epoch_has_all_items_in_an_order_of_its_own(home, tmp_path):
     prepared = Prepared(home[1]["prepare"])
     model = load_suffix(files(home[1]["model"]), prepared)
-    orders = []
+    orders, starts = [], []
     for seed in (0, 1):
         trainer = Trainer(debias_stage(tmp_path, f"t{seed}", config(), home[1], seed), prepared, model)
+        starts.append(torch.cat([p.detach().flatten() for p in trainer.hypernetwork.parameters()]))
         for trainer.epoch in (0, 1):
             groups = trainer._groups()
             assert [[len(batch) for batch in group] for group in groups] == [[6, 6], [4]]
             orders.append([index for group in groups for batch in group for index in batch])
             assert sorted(orders[-1]) == prepared.indices("train")
     assert len({tuple(order) for order in orders}) == 4
+    assert not torch.equal(*starts)  # each seed has an editor of its own
 
 
 def snapshot(module):

@@ -64,9 +64,12 @@ def test_a_bad_row_is_refused_with_file_number_and_reason(tmp_path, bad, reason)
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ([good(1), good(2) | {"teacher_response": None}], "row 2: teacher_response: Input should be a valid string"),
+        (
+            [good(1), good(2) | {"teacher_response": None}],
+            r"rows\.parquet: row 2: teacher_response: Input should be a valid string",
+        ),
         ([{"content": good(1)["content"]}], "no field 'teacher_response'"),
-        (json.dumps(good(1)) + "\n{oops\n", "row 2: not JSON"),
+        (json.dumps(good(1)) + "\n{oops\n", r"rows\.jsonl: row 2: not JSON"),
         ("\n", "no rows"),
     ],
 )
