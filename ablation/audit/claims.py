@@ -17,7 +17,7 @@ def claim_findings(table: Table) -> Iterator[Finding]:
         scale = 100 if claim.percent.percent else 1
         percent, half = claim.percent.exact * scale, claim.percent.exact_half * scale
         low, high = 100 * (new.low / old.high - 1), 100 * (new.high / old.low - 1)
-        if percent + half < low or high < percent - half:  # of no numbers that print as the two cells
+        if percent + half < low or high < percent - half:  # no two numbers that print as these cells give it
             text = (
                 f"{said}: the claimed change of {_signed(claim)}% does not follow from the numbers: "
                 f"{new} / {old} - 1 = {float(100 * (new.exact / old.exact - 1)):+.1f}%."

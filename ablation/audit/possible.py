@@ -13,8 +13,9 @@ from math import ceil, comb, floor, sqrt
 
 from ablation.audit.counts import MOST_RUNS, Evaluation, TooLongError
 from ablation.audit.noise import ALPHA
-from ablation.audit.table import Finding, Severity, Table, count
+from ablation.audit.table import Finding, Severity, Table
 from ablation.config.printed import Printed
+from ablation.contract.reading import counted
 
 
 def attainability_findings(table: Table) -> Iterator[Finding]:
@@ -83,7 +84,7 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
         runs = evaluation.fewest_runs(number, batched=batched)
         lattice = evaluation.batched if batched else evaluation.plain
         if runs is not None:
-            said.append(f"a mean of {what}{ending} takes at least {count(runs, 'run')}")
+            said.append(f"a mean of {what}{ending} takes at least {counted(runs, 'run')}")
         elif number.high < lattice.least:
             least = number.show(float(lattice.least), more=1)
             said.append(f"no mean of {what}{ending} can, whatever the number of runs, since each is at least {least}")
@@ -94,7 +95,7 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
         possible |= runs is not None
     if evaluation.target is not None:
         runs = evaluation.fewest_runs_of_mean(number)
-        said.append("the distance of a mean rate " + (f"takes at least {count(runs, 'run')}" if runs else "cannot"))
+        said.append("the distance of a mean rate " + (f"takes at least {counted(runs, 'run')}" if runs else "cannot"))
         possible |= runs is not None
     return ", ".join(said), possible
 

@@ -10,9 +10,10 @@ from math import isfinite
 
 import numpy as np
 
-from ablation.audit.table import Finding, Severity, Table, count
+from ablation.audit.table import Finding, Severity, Table
 from ablation.config.printed import Printed
 from ablation.config.published_schema import Delta
+from ablation.contract.reading import counted
 
 Curves = Mapping[tuple[str, str, str], Sequence[np.ndarray]]  # variant, stage, metric: [seeds] of [steps]
 
@@ -80,7 +81,7 @@ def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Find
             yield Finding("reproduction", variant, column, "note", f"{start}; not measured, {cell.problem}.")
             continue
         interval = f" [{cell.low:+.4f}, {cell.high:+.4f}]" if isfinite(cell.low) else ""
-        start += f", measured {cell.value:+.4f}{interval} on {count(cell.seeds, 'seed')}"
+        start += f", measured {cell.value:+.4f}{interval} on {counted(cell.seeds, 'seed')}"
         overlap = cell.low <= float(delta.high.high) and float(delta.low.low) <= cell.high
         said = "the intervals overlap" if overlap else "the intervals do not overlap"
         severity: Severity = "note"
@@ -96,7 +97,7 @@ def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Find
 
 def _shown(cell: MeasuredCell, like: Printed) -> str:
     interval = f" [{like.show(cell.low)}, {like.show(cell.high)}]" if isfinite(cell.low) else ""
-    return f"{like.show(cell.value)}{interval} on {count(cell.seeds, 'seed')}"
+    return f"{like.show(cell.value)}{interval} on {counted(cell.seeds, 'seed')}"
 
 
 def _signed(number: Printed) -> str:

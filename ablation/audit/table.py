@@ -92,11 +92,6 @@ class Finding:
     sentence: str
 
 
-def count(number: int, word: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number} {word}{'s' if number != 1 else ''}"
-
-
 def mean_findings(table: Table) -> Iterator[Finding]:
     """Means that rounding cannot explain."""
     for row in table.rows:

@@ -13,9 +13,10 @@ from math import inf, isfinite
 import numpy as np
 
 from ablation.audit.reproduction import Curves, Measured
-from ablation.audit.table import Finding, count
+from ablation.audit.table import Finding
 from ablation.config.printed import Printed
 from ablation.config.published_schema import Difference, PublishedFile, Reading
+from ablation.contract.reading import counted
 
 KIND = "training"
 _EXACT = 1e-9  # slack for binary floating point, relative to the numbers
@@ -139,7 +140,7 @@ def _beside_ours(figure: _Figure, curves: Curves, incomparable: str) -> Iterator
         values = np.concatenate(list(seeds))
         meets, text = _meets(figure, np.abs(values) if figure.metric != metric else values)
         agrees.append(meets)
-        courses.append(f"in {stage} {text} ({count(len(values), 'step')} of {count(len(seeds), 'run')})")
+        courses.append(f"in {stage} {text} ({counted(len(values), 'step')} of {counted(len(seeds), 'run')})")
     sentence = f"{start}; measured {' and '.join(courses)}"
     if incomparable:
         text = f"{sentence}; not comparable, {incomparable}."

@@ -5,7 +5,7 @@ import shutil
 import sys
 import textwrap
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
@@ -114,20 +114,6 @@ def obeyed(text: str) -> None:
 def print_json(command: str, rows: Iterable[Mapping[str, Any]], **more: Any) -> None:
     """Print a command's result as JSON: a map for each row of its table, and further values by name."""
     print(json_text({"schema": JSON_SCHEMA, "command": command, "rows": list(rows)} | more))
-
-
-def counted(number: int, noun: str) -> str:
-    """Return `1 run` or `2 runs`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """Return rows of cells as lines of aligned columns; those that are `right` end where their heading does."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(f"{c:>{w}}" if r else f"{c:<{w}}" for c, w, r in zip(row, widths, right, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 def terminal_width() -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ablation.cli.common import counted, opened, overrides_of, print_json
+from ablation.cli.common import opened, overrides_of, print_json
 from ablation.config import dotted
 from ablation.config.lineage import in_natural_order, walk
 from ablation.config.names import suggest
@@ -21,6 +21,7 @@ from ablation.config.settings import Settings, load_settings
 from ablation.config.study import Change, Study, Variant, diff
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
+from ablation.contract.reading import counted
 from ablation.contract.stage_folder import CHECKS, DATABASE
 
 if TYPE_CHECKING:
@@ -298,7 +299,7 @@ def _study_with(settings: Settings, *variants: str) -> str:
         raise ConfigError(place, shown, None, f"{verb} in {len(listed)} studies", remedy)
     for variant in variants:
         if not _having(settings, [variant]):
-            everywhere = sorted({path.stem for path in place.glob("*/[!_]*.yaml")})
+            everywhere = sorted(f"{path.parent.name}/{path.stem}" for path in place.glob("*/[!_]*.yaml"))
             raise ConfigError(place, variant, None, "no study has such a variant", suggest(variant, everywhere))
     raise ConfigError(place, shown, None, "no study has both", "compare variants of one study")
 

@@ -5,13 +5,14 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ablation.cli.common import aligned, opened, paragraph, print_json
+from ablation.cli.common import opened, paragraph, print_json
 from ablation.cli.configs import describe, named_pair, settings_of, study_of_pair
 from ablation.config.between import Between
 from ablation.config.scale import load_scale
 from ablation.config.settings import Settings
 from ablation.config.study import Variant
 from ablation.contract.errors import ConfigError
+from ablation.contract.reading import aligned
 from ablation.contract.stage_folder import DATABASE
 from ablation.judge.explain import Explanation, Part, explain, explain_groups, group_name, next_cuts
 from ablation.judge.factorial import FRACTION, FULL, design

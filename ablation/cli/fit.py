@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ablation.cli.common import aligned, print_json
+from ablation.cli.common import print_json
 from ablation.cli.configs import settings_of
-from ablation.contract.reading import read_json
+from ablation.contract.reading import aligned, read_json
 from ablation.plan.build import build_plan
 from ablation.plan.fit import KINDS, MB, Need, fullest, gib, needs_of, problem_of
 from ablation.plan.plan_file import Plan

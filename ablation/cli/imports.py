@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import counted, direction, results_folder
+from ablation.cli.common import direction, results_folder
 from ablation.cli.configs import tree
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
+from ablation.contract.reading import counted
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.run import load_reader
 from ablation.store.imports.importing import Outcome, Request, import_runs

@@ -15,10 +15,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import aligned, check_study, opened, price_per_hour, print_json, results_folder
+from ablation.cli.common import check_study, opened, price_per_hour, print_json, results_folder
 from ablation.config import dotted
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.reading import device_time, duration
+from ablation.contract.reading import aligned, device_time, duration
 from ablation.contract.stage_folder import DATABASE
 from ablation.judge.decide import read_seeded_stages
 from ablation.judge.edges import Correction, Edge, judge_edges
@@ -79,7 +79,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
 def _level_at(alone: float, looks: Sequence[int]) -> Level:
     """Return the level of an edge that is judged at so many seeds; `alone`: of all its looks together."""
-    shares = look_weights(looks) if looks else {}
+    shares = look_weights(looks)
     last = shares[looks[-1]] if looks else 1.0  # verdicts on more seeds rest on this look
     return lambda seeds: alone * next((share for look, share in shares.items() if look >= seeds), last)
 

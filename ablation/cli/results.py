@@ -17,10 +17,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import aligned, obeyed, opened, print_json, reports_folder, results_folder
+from ablation.cli.common import obeyed, opened, print_json, reports_folder, results_folder
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.process import is_locked
-from ablation.contract.reading import one_line
+from ablation.contract.reading import aligned, one_line
 from ablation.contract.stage_folder import DATABASE
 from ablation.plan.collected import claim_reports
 

@@ -22,11 +22,11 @@ def is_safe_name(name: str) -> bool:
     return bool(_NAME.fullmatch(name)) and ".." not in name and len(name) <= 100
 
 
-def suggest(name: str, known: Iterable[object]) -> str:
-    """Return the remedy for an unknown name: the close match if there is one, and what is known."""
+def suggest(name: str, known: Iterable[object], what: str = "known") -> str:
+    """Return the remedy for an unknown name: the close match if there is one, and `what` there is."""
     names = [one_line(other, 200) for other in known]
     close = difflib.get_close_matches(str(name)[:200], names, n=1)  # of a very long one it would take minutes
-    return (f"did you mean {close[0]!r}? " if close else "") + f"known: {listed(names, 25) or 'none'}"
+    return (f"did you mean {close[0]!r}? " if close else "") + f"{what}: {listed(names, 25) or 'none'}"
 
 
 def check_name(name: str, known: Iterable[str], file: Path | str, key: str, problem: str) -> None:

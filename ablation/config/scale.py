@@ -56,7 +56,10 @@ class ScaleStudy(Strict):
     seeds: Seeds | None = Field(
         default=None, description="How many seeds this study has, or which; absent: the scale's seeds."
     )
-    set: dict[str, Any] = Field(default={}, description="Values that replace every variant's own.")
+    set: dict[str, Any] = Field(
+        default={},
+        description="Values that replace every variant's; below a tagged union, of kinds with these keys.",
+    )
     multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(default={}, description="Dotted key: factor.")
     resources: dict[StageName, ResourceOverride] = Field(default={})
 
@@ -84,6 +87,13 @@ class Scale:
     def check(self, model: type[BaseModel], stages: set[str]) -> None:
         """Refuse keys and stages that the study does not have."""
         check_known(model, self.definition.set, self.file, f"{self.prefix}set.")
+        for name, field in model.model_fields.items():
+            below, kinds = self.definition.set.get(name), list(dotted.models_in(field.annotation))
+            if not field.discriminator or not isinstance(below, Mapping):
+                continue
+            if not any(below.keys() <= kind.model_fields.keys() for kind in kinds):
+                problem = f"no kind of {name} has all of these keys"
+                raise ConfigError(self.file, f"{self.prefix}set.{name}", dict(below), problem, "set those of one kind")
         for key in self.definition.multiply:
             check_key(model, key, self.file, f"{self.prefix}multiply")
             for other, _ in dotted.leaves(self.definition.set):

@@ -195,9 +195,10 @@ def _folder_of(key: str, text: str, where: str, project: Path) -> Path:
         raise ConfigError(where, key, text, "looks like an option of a command", "do not begin its name with `-`")
     try:
         folder = Path(text).expanduser()
-        problem = _problem(folder, project)
     except RuntimeError:
         raise ConfigError(where, key, text, "there is no such home folder", "write the whole path") from None
+    try:
+        problem = _problem(folder, project)
     except OSError as error:
         problem = f"cannot be looked at ({error.strerror})"
     if problem:

@@ -130,7 +130,7 @@ def check_reaches_results(overrides: Mapping[str, Any], written: StudyFile, file
         if not any(covers(other, key) for other in reached):
             problem = "no stage that leads to the results gets it, so the variant would be equal to its parent"
             aside = [name for name in written.stages if any(covers(o, key) for o in reached_keys(written, [name]))]
-            joined = f", or make {aside[0]}, which reads it, an input of one" if aside else ""
+            joined = f", or name {aside[0]}, which reads it, in the `inputs` of one" if aside else ""
             remedy = f"remove the line, or add the key to the `reads` of one{joined}"
             raise ConfigError(file, key, value, problem, remedy)
 

@@ -85,7 +85,7 @@ def file_of(name: str, path: Path, source: bytes) -> File:
     key = (name, path.name, hashlib.sha256(source).digest())
     if key not in _CACHE:
         try:
-            tree = ast.parse(source)
+            tree = ast.parse(source, path.name)
         except (SyntaxError, ValueError) as error:
             raise ConfigError(path, "", None, f"is not valid Python ({error})", "correct it") from None
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]

@@ -116,14 +116,16 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def aligned(rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
-    """Return a line for each row; the columns `left` are flush left, the others right."""
+def counted(number: int, noun: str) -> str:
+    """Return `1 run` or `2 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Return rows of cells as lines of aligned columns; those that are `right` end where their heading does."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        "  ".join(
-            cell.ljust(width) if at in left else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
+        "  ".join(f"{c:>{w}}" if r else f"{c:<{w}}" for c, w, r in zip(row, widths, right, strict=True)).rstrip()
         for row in rows
     ]
 

@@ -243,12 +243,14 @@ def choose(
             paid[unit] = max(paid[unit], best.look)
     left_out = []
     for edge in waiting:
-        found = offers(edge) or [Offer(*edge, taken[edge], taken[edge], taken[edge], 0.0, 0.0, why_not="no look left")]
+        found, seeds = offers(edge), taken[edge]
         if likely := [offer for offer in found if offer.chance >= LEAST_CHANCE]:
             left_out.append(replace(max(likely, key=_worth), why_not="beyond the budget"))
-        else:
+        elif found:
             most = max(found, key=lambda offer: (offer.chance, -offer.look))
-            left_out.append(replace(most, why_not=most.why_not or "more seeds do not decide it"))
+            left_out.append(replace(most, why_not="more seeds do not decide it"))
+        else:
+            left_out.append(Offer(*edge, seeds, seeds, seeds, 0.0, 0.0, why_not="no look left"))
     return chosen + sorted(left_out, key=_worth, reverse=True)
 
 
@@ -274,7 +276,7 @@ def table(offers: Iterable[Offer]) -> str:
         seeds = f"{offer.seeds} -> {offer.look}"
         time = duration(3600 * offer.hours)
         rows.append((f"{offer.parent} -> {offer.child}", seeds, f"{offer.chance:.1%}", time, rate, action))
-    return "\n".join(aligned(rows, left=(0, 5)))
+    return "\n".join(aligned(rows, [False, True, True, True, True, False]))
 
 
 def _worth(offer: Offer) -> tuple[float, float, int]:

@@ -172,7 +172,7 @@ def measure(study: Measurements, child: str, parent: str) -> Measured:
 def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None, squares: float = 2.0) -> Noise:
     """The noise of a difference, or of a contrast with this sum of squared weights: see `SeedPrior.moderated`.
 
-    Its own noise without a prior, or with one seed.
+    The noise as it is without a prior, or with one seed.
     """
     if prior is None or not numbers.noise.seeds_known:
         return numbers.noise
@@ -491,7 +491,8 @@ class Edge(Measured):
         """Seeds that find the observed effect with 80% power."""
         if self.seen is None or self.estimate is None:
             return None
-        weights, seen = look_weights(self.of.analysis.looks), self.seen
+        seen = self.seen
+        weights = look_weights(self.of.analysis.looks)
         return seeds_needed(self.estimate.centre, seen.noise, seen.seeds, self.correction.level, looks=weights)
 
     @cached_property

@@ -34,7 +34,7 @@ class Member:
 
 
 def covariances(members: Sequence[Member], prior: SeedPrior | None) -> tuple[Array, Array] | None:
-    """(of seeds, of items), the covariances [members, members] of the effects; None if the seeds' is not known.
+    """Return (of seeds, of items): covariances [members, members] of the effects; None if the seeds' are not known.
 
     Two edges share the noise of the runs that both use: a common parent correlates them by +1/2 if all runs are
     equally noisy, parent and grandchild by -1/2. Few seeds cannot estimate these numbers, so they are computed from the

@@ -67,7 +67,7 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
         return row | {"reason": f"no variant {unknown[0]!r}"}
     baselines = {parents[part] for part in parts}
     if len(baselines) != 1 or (baseline := baselines.pop()) is None:
-        return row | {"reason": "a combination needs two or more parts with one common parent"}
+        return row | {"reason": "the parts of a combination need one common parent"}
     variants = [combination, *parts, baseline]
     arms, _, problem = paired_arms(study, variants)
     row |= {

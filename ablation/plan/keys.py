@@ -195,7 +195,9 @@ class Finder:
         try:
             return self._reached(entry, config_modules(study.config_model), parts)
         except ConfigError as error:
-            asked = [(slot, name) for slot, name in parts.items() if name.startswith(str(error.value))]
+            if error.value is None:  # a file that is not Python, whoever imports it
+                raise
+            asked = [(slot, name) for slot, name in parts.items() if dotted.covers(error.value, name)]
             file, slot, name = (variant.file, *asked[0]) if asked else (study.file, "entry", error.value)
             raise ConfigError(file, f"stages.{stage}.{slot}", name, error.problem, error.remedy) from None
 

@@ -59,9 +59,8 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
         config: the values of `--config`.
         scheduler: Snakemake's class.
 
-    Raises:
-        TrackerError: the configuration is wrong, or the grid cannot start.
-        OSError: the results cannot be written.
+    Raises TrackerError where the configuration is wrong or the grid cannot start, OSError where the results cannot be
+    written.
     """
     given = workflow.global_resources.get("gpu")
     pool = None if given is None else given.value

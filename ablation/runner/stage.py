@@ -84,7 +84,7 @@ def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> 
     """Return the config model `module:Class` with `values`, guarded to the keys in `reads`.
 
     Looking at another key is an AttributeError: it is not part of the stage's key, so a change of it would not rerun
-    the stage. `values` are complete, as the plan writes them: no value comes from a default of today. Raises
+    the stage. `values` are complete, as the plan writes them: no value comes from a default of today.
     Raises ValueError, in one line, for values that the model refuses or would fill up.
     """
     module, _, name = model.partition(":")

@@ -9,7 +9,7 @@ import pandas as pd
 from ablation.show.text import clean_records, decimals_for, is_number, number, p_value, plural, signed
 from ablation.store.database import ENDED_WELL
 
-# How the edges of each verdict are counted, in this order.
+# How edges that are neither better nor worse are counted, in this order.
 _COUNTED = {
     "equivalent": ("makes no difference", "make no difference"),
     "undecided": ("is undecided", "are undecided"),

@@ -90,7 +90,7 @@ def _subsets(found: Compared, alpha: float, tool: str) -> list[str]:
         before, after = (_mean(m, e) for m, e in ((row.before, row.stderr_before), (row.after, row.stderr_after)))
         interval = f"[{_signed(row.low)}, {_signed(row.high)}]"
         rows.append([row.subset, f"{row.items:,}", before, after, _signed(row.effect), interval])
-    lines = [f"  {line}" for line in aligned(rows, left=(0, 5))]
+    lines = [f"  {line}" for line in aligned(rows, [False, True, True, True, True, False])]
     if any(row.stderr_before is not None for row in found.subsets):
         lines.append(f"  ± is {tool}'s own standard error, over the items of one run (mean over the seeds).")
     return lines

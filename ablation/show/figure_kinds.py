@@ -316,9 +316,11 @@ def draw_subsets(store: Store, study: str, figure: FigureDefinition, variants: S
 
     Subsets that are numbers are placed at them, others in the order of the analysis; the subset `mean` is left out.
     """
-    room, count = 0.16 * max(len(panel.variants or variants) for panel in figure.panels), len(figure.panels)
+    room = 0.16 * max(len(panel.variants or variants) for panel in figure.panels)
     gaps = (0.6, 0.9 + room)
-    drawn, axes = panels(title, _LINES_NOTE, count, figure.columns, size=_SUBSETS, gaps=gaps, below=0.6 + room)
+    drawn, axes = panels(
+        title, _LINES_NOTE, len(figure.panels), figure.columns, size=_SUBSETS, gaps=gaps, below=0.6 + room
+    )
     results, order = store.results(study), store.study(study).analysis.subsets
     for panel, declared in zip(axes, figure.panels, strict=True):
         rows = _along_subsets(results, declared.metric)

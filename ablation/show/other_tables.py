@@ -101,7 +101,7 @@ def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list
     ]
     if not having:
         known = sorted({key for variants in studies.values() for key in keys_that_differ(variants)})
-        remedy = f"{suggest(key, known)} (keys that differ)"
+        remedy = suggest(key, known, "keys that differ")
         raise ConfigError("tables", "--by", key, "no variant has such a key", remedy)
     return having
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from ablation.config.lineage import walk
 from ablation.config.study import Change
+from ablation.contract.reading import counted
 from ablation.plan.plan_file import PlannedVariant
 
 MINUS, NOTHING = "−", "–"
@@ -134,7 +135,7 @@ def decimals_for(spreads: Iterable[float]) -> int:
 
 def plural(count: int, one: str) -> str:
     """`1 run`, `2 runs`, `no runs`."""
-    return f"{f'{count:,}' if count else 'no'} {one}{'' if count == 1 else 's'}"
+    return counted(count, one) if count else f"no {one}s"
 
 
 def day(moments: Iterable[Any]) -> str | None:

@@ -125,7 +125,9 @@ def tally(trials: Sequence[Trial], analysis: Analysis) -> list[Evidence]:
         groups["equivalent"] = [trial.equivalent(analysis.margin) for trial in of]
         if form in ("signs", "planted"):
             groups["interval"] = [trial.interval() for trial in of]
-        found += [(word, form, kept) for word, every in groups.items() if (kept := [group for group in every if group])]
+        for word, every in groups.items():
+            if kept := [group for group in every if group]:
+                found.append((word, form, kept))
     return [_evidence(word, form, analysis.alpha, groups, len(found)) for word, form, groups in found]
 
 

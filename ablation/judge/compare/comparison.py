@@ -196,8 +196,8 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     # Every edge of the lineage, too: a difference over several edges needs pairs throughout.
     for child, parent in dict.fromkeys([*pairs, *compared("parent", parents)]):
         notes += check(named[parent], named[child], rules.allow)
-    analysis, more = plan_analysis(arms, rules.direction, rules.margin, **rules.analysis)
     sheets = [sheet for arm in arms for sheet in arm.sheets]
+    analysis, more = plan_analysis(sheets, rules.direction, rules.margin, **rules.analysis)
     notes += [*more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
     measured = measurements(name, arms, analysis, lineage)
     edges = judge_edges(measured)
@@ -250,8 +250,9 @@ def _beside(edge: Edge, arms: Mapping[str, Arm], measured: Measurements, count: 
     seeds = sorted(parent.runs.keys() & child.runs.keys())
     rows = tuple(_subset(subset, (parent, child), seeds, measured) for subset in analysis.subsets)
     theirs = [(row.stderr_before, row.stderr_after) for row in rows]
-    known = all(None not in errors for errors in theirs)
-    unpaired = float(np.sqrt(np.square(np.array(theirs, float)).sum(axis=1).sum())) / len(rows) if known else None
+    unpaired = None
+    if all(None not in errors for errors in theirs):
+        unpaired = float(np.sqrt(np.square(np.array(theirs, float)).sum(axis=1).sum())) / len(rows)
     noise, estimate = edge.noise, edge.estimate
     any_noise = estimate is not None and (noise.seeds_known or not estimate.items_only)
     own = float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance]))) if any_noise else float("nan")
@@ -277,14 +278,13 @@ def _subset(subset: str, arms: tuple[Arm, Arm], seeds: list[int], measured: Meas
 
 
 def plan_analysis(
-    arms: Sequence[Arm], direction: Direction | None, margin: float | None, **rules: Any
+    sheets: Sequence[Sheet], direction: Direction | None, margin: float | None, **rules: Any
 ) -> tuple[Analysis, list[str]]:
-    """Return the rules by which the arms are judged; the notes name what was assumed.
+    """Return the rules by which the sheets are judged; the notes name what was assumed.
 
     Raises:
         ConfigError: metrics have different directions, or the scale of the values does not suggest a margin.
     """
-    sheets = [sheet for arm in arms for sheet in arm.sheets]
     notes = []
     if direction is None:
         said = {sheet.facts.larger_is_better for sheet in sheets} - {None}
@@ -346,12 +346,13 @@ def _planned(arms: Mapping[str, Arm], name: str, place: Lineage) -> PlannedVaria
     """The variant as for judge and page; its changes are differences of the evaluations' own settings."""
     changes = _changes(arms[place.parent], arms[name]) if place.parent is not None else []
     settings = [dict(sheet.facts.settings) for sheet in arms[name].sheets]
+    common = {key: value for key, value in settings[0].items() if all(of.get(key) == value for of in settings)}
     return PlannedVariant(
         name=name,
         parent=place.parent,
         why=place.why,
         file=str(arms[name].sheets[0].source),
-        resolved={k: v for k, v in settings[0].items() if all(of.get(k) == v for of in settings)},  # of all runs
+        resolved=common,
         factors=(FACTOR,) if place.parent is not None else (),
         changes=tuple(changes),
     )

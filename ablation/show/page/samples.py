@@ -219,10 +219,10 @@ def _item(flip: Flip, seed: int, edge: Edge, sides: Sequence[Sequence[Said]], pr
     shown = alike([*means, *(value for pair in zip(before, after, strict=True) for value in pair)])
     common, rest = _common(quoted)
     columns, both = _both(edge, quoted, rest)
-    quotes = [
-        (variant, [_quote(each, rest) for each in few], len(side) - len(few))
-        for variant, few, side in zip(edge, quoted, ours, strict=True)
-    ]
+    quotes = []
+    if not both:
+        for variant, few, side in zip(edge, quoted, ours, strict=True):
+            quotes.append((variant, [_quote(each, rest) for each in few], len(side) - len(few)))
     return SampleItem(
         subset=flip.subset,
         item=flip.item,
@@ -235,7 +235,7 @@ def _item(flip: Flip, seed: int, edge: Edge, sides: Sequence[Sequence[Said]], pr
         common=common,
         columns=columns,
         both=both,
-        sides=[] if both else quotes,
+        sides=quotes,
     )
 
 

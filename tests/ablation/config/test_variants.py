@@ -190,6 +190,9 @@ STUDY_REFUSALS = {
         analysis(samples=["sise"]),
         "analysis.samples = ['sise']: base has no whole number there",
     ),
+    "a look at two seeds": (analysis(looks=[2, 4]), "analysis.looks"),
+    "looks that fall": (analysis(looks=[5, 3]), "looks [5, 3] must increase"),
+    "a look taken twice": (analysis(looks=[3, 3]), "looks [3, 3] must increase"),
     "health stage": ({"health": [{**STUDY["health"][0], "stage": "trein"}]}, "trein"),
     "health key": ({"health": [{**STUDY["health"][0], "level": 1}]}, "health.0.level = 1"),
     "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "known: accuracy"),
@@ -201,7 +204,7 @@ STUDY_REFUSALS = {
     "a way beside the results": (
         {"stages": WITHOUT_INPUTS | {"evaluate": ALONE}},
         "no stage that leads to the results gets it",
-        "or make train, which reads it, an input of one",
+        "or name train, which reads it, in the `inputs` of one",
     ),
     "published path": ({"published": "../../secret"}, "not a file name"),
     "missing": ({"title": None}, "title"),

@@ -296,7 +296,7 @@ def test_an_abort_event_makes_its_edge_invalid(tmp_path):
 
 
 def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
-    """Its diagnosis holds what separates the parts of a reason: nobody has to take one apart."""
+    """Its diagnosis may hold what separates the parts of a reason: nothing takes a reason apart again."""
     diagnosis = "words are lost; see (a): b"
     event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
     event |= {"diagnosis": diagnosis, "remedy": "lower lr"}
@@ -428,11 +428,19 @@ def test_interaction_is_the_combination_minus_the_sum_of_its_parts(tmp_path):
     assert row["low"] > 0
 
 
-def test_a_combination_needs_known_parts_with_one_parent(tmp_path):
-    _, results = run(tmp_path, edit_analysis(combinations={"v1": ["v0", "nobody"]}))
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        (["v0", "nobody"], "no variant 'nobody'"),
+        (["v1", "v0"], "the parts of a combination need one common parent"),
+        (["v0", "v0"], "the parts of a combination need one common parent"),  # the root has none
+    ],
+)
+def test_a_combination_needs_known_parts_with_one_parent(tmp_path, parts, reason):
+    _, results = run(tmp_path, edit_analysis(combinations={"v1": parts}))
     with Store(results / "tracker.duckdb") as store:
         [row] = interaction_table(judge_studies(store)).to_dict("records")
-    assert row["reason"] == "no variant 'nobody'"
+    assert row["reason"] == reason
     assert np.isnan(row["effect"])
 
 

@@ -51,6 +51,12 @@ def test_a_missing_entry_is_named(toy):
         build(toy)
 
 
+def test_a_file_that_is_not_python_is_named(toy):
+    toy.code("trainers/toy/helper.py", "def (\n")
+    with pytest.raises(ConfigError, match=r"helper\.py: is not valid Python \(invalid syntax \(helper\.py, line 1\)\)"):
+        build(toy)
+
+
 def test_gpu_of_a_variant_reaches_its_stages(toy):
     toy.variant("v10", {**VARIANTS["v10"], "gpu": 2})
     gpus = {(s.label, s.id): s.resources.gpu for s in build(toy).stages.values()}

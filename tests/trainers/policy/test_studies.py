@@ -66,6 +66,10 @@ def test_what_a_scale_sets_of_one_task_leaves_another_as_it_is(tmp_path):
     variants = studies["gspo"].variants
     assert variants["sums"].resolved.task == Arithmetic()
     assert (variants["gspo"].resolved.task.form, variants["gspo"].resolved.task.people) == ("textual", 3)
+    file = tmp_path / "configs/scales/paper.yaml"
+    file.write_text(file.read_text().replace("people: 3", "people: 3, digits: 4"))
+    with pytest.raises(ConfigError, match=r"paper\.yaml: studies\.\w+\.set\.task = .*no kind of task has all"):
+        load(tmp_path / "configs", scale="paper")
 
 
 def test_another_kind_takes_the_place_of_what_is_inherited_and_its_name_says_so(tmp_path):
