@@ -22,7 +22,7 @@ _STATS = f"""(
     FROM read_json({{file}}, format = 'array', maximum_object_size = {tabular.LARGEST_ROW}, columns = {{
         'instance_id': 'VARCHAR', 'perturbation': 'JSON', 'train_trial_index': 'BIGINT', 'stats': 'STRUCT("name" STRUCT(
         "name" VARCHAR, split VARCHAR, perturbation JSON), mean DOUBLE)[]'}}) WHERE perturbation IS NULL)"""
-_NAMES = f"SELECT DISTINCT stat.name.name AS name FROM {_STATS} ORDER BY 1"
+_NAMES = f"SELECT DISTINCT stat.name.name AS name FROM {_STATS} WHERE stat.name.perturbation IS NULL ORDER BY 1"
 _VALUES = f"""SELECT instance_id, trial, split, unnest(coalesce(means, [NULL])) AS value FROM (
     SELECT instance_id, trial, coalesce(stat.name.split, '') AS split, min(row) AS row,
         list(stat.mean) FILTER (stat.name.name = ? AND stat.name.perturbation IS NULL) AS means
@@ -59,12 +59,13 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         splits = rows["split"][~lacking]  # of those that have the statistic
         chosen = "test" if "test" in splits else next(iter(splits), "")
         for item, trial, split, value, lacks in zip(*rows.values(), lacking, strict=True):
-            if split == chosen and lacks:
+            if split != chosen:
+                continue
+            if lacks:
                 problem = f"item {short(str(item))} has none (trial {trial}): HELM leaves out what is not a number"
                 raise ConfigError(path, metric, None, problem, "repair the evaluation; no item may be dropped")
-            if split == chosen:
-                asked = words.get(str(item), ItemText())
-                yield Sample(task, str(item), {metric: float(value)}, asked, int(trial), (how,))
+            asked = words.get(str(item), ItemText())
+            yield Sample(task, str(item), {metric: float(value)}, asked, int(trial), (how,))
 
     def texts(task: str, items: Sequence[str]) -> dict[str, ItemText]:
         return {item: words[item] for item in items if item in words}

@@ -235,8 +235,8 @@ def _results(folder: Path, date: str) -> dict[str, Any]:
     """The results that lm-eval wrote at the same moment; empty if they are not next to the samples."""
     # results_<date>.json; with `--output_path foo.json` it is foo_<date>.json.
     found = next(iter(sorted(folder.glob(f"*_{date}.json"))), None)
-    results = read_beside(found, {}) if found else {}
-    return results if isinstance(results, dict) else {}
+    results: dict[str, Any] = read_beside(found, {}) if found else {}
+    return results
 
 
 def _facts(results: dict[str, Any], task: str, metric: str, filter_name: str) -> dict[str, Any]:

@@ -195,8 +195,12 @@ def sample_sheets(
         known |= dict.fromkeys(sample.values)
         metric = wanted.metric or next(iter(known), "")
         if metric not in sample.values:
-            there = f"the file has {', '.join(known)}" if known else "its samples have no number"
-            raise ConfigError(path, "metric", metric or None, f"item {short(sample.item)} has none of this name", there)
+            remedy = f"the file has {', '.join(known)}" if known else "its samples have no number"
+            if metric in known:  # other items have it
+                remedy = "evaluate again: no item may be dropped"
+            raise ConfigError(
+                path, "metric", metric or None, f"item {short(sample.item)} has none of this name", remedy
+            )
         value = sample.values[metric]
         if not isinstance(value, int | float):
             problem = f"item {short(sample.item)} has no number of its own"
@@ -239,14 +243,17 @@ def json_lines(path: Path, sample_of: Callable[[dict[str, Any]], Sample]) -> Ite
 def read_beside(path: Path, otherwise: Any) -> Any:
     """Return the JSON of a file that explains another; `otherwise` if it is not there.
 
-    Raises ConfigError if it cannot be read.
+    Raises ConfigError if it cannot be read, or is of another type than `otherwise`.
     """
     try:
-        return read_json(path, 256 << 20)
+        found = read_json(path, 256 << 20)
     except FileNotFoundError:
         return otherwise
     except (OSError, ValueError) as error:
         raise ConfigError(path, "", None, f"cannot be read ({error})", "copy it again, or remove it") from None
+    if otherwise is not None and not isinstance(found, type(otherwise)):
+        raise ConfigError(path, "", None, "is not a JSON object", "copy it again, or remove it")
+    return found
 
 
 def sheet_items(

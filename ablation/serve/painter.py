@@ -83,9 +83,8 @@ class Painter:
         """Note that somebody looks."""
         self._asked = time.monotonic()
 
-    def section(self) -> str:
-        """Return the section on top of the page as HTML: what runs now, and whether the page is up to date."""
-        page = self.page
+    def section(self, page: Page) -> str:
+        """Return the section on top of a page as HTML: what runs now, and whether the page is up to date."""
         said = {"version": page.version, "drawn": page.drawn, "problem": self.problem, "drawing": self.drawing}
         return TEMPLATES.get_template("now.html.j2").render(now=self._watcher.now(), **said)
 

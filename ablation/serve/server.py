@@ -86,18 +86,21 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _page(self) -> None:
-        painter, page = self.server.painter, self.server.painter.page  # one page: the painter may take over another
+        painter = self.server.painter
+        page = painter.page  # once: the painter may take over another meanwhile
         policy = {"Content-Security-Policy": "frame-ancestors 'none'"}  # more in its head
-        self._send(HTTPStatus.OK, _HTML, f"{page.before}{painter.section()}{page.after}", policy)
+        self._send(HTTPStatus.OK, _HTML, f"{page.before}{painter.section(page)}{page.after}", policy)
 
     def _now(self) -> None:
-        section = self.server.painter.section()
+        painter = self.server.painter
+        section = painter.section(painter.page)
         self._send(HTTPStatus.OK, _HTML, section, {"Content-Security-Policy": _NOTHING_RUNS})
 
     def _status(self) -> None:
         painter, now = self.server.painter, self.server.watcher.now()
-        page = {"version": painter.page.version, "drawn": painter.page.drawn, "problem": painter.problem}
-        text = json_text({**asdict(now), "page": page}) + "\n"
+        page = painter.page
+        drawn = {"version": page.version, "drawn": page.drawn, "problem": painter.problem}
+        text = json_text({**asdict(now), "page": drawn}) + "\n"
         self._send(HTTPStatus.OK, _JSON, text, {"Content-Security-Policy": _NOTHING_RUNS})
 
     def _send(self, status: HTTPStatus, kind: str | None, text: str, headers: dict[str, str] | None = None) -> None:

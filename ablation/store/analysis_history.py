@@ -1,6 +1,6 @@
 """Changes of a study's analysis plan after results existed: `results/analysis_history.json`.
 
-    record_analysis(results, study, runs, parents) -> [{digest, analysis, since, edges, seeds, rules}], oldest first
+A study has a list of {digest, analysis, since, edges, seeds, rules}, oldest first.
 
 Entries are added when results are collected, so more than one entry means that the plan was changed after results
 existed. The compared edges belong to the plan: removing a variant shrinks the family that is corrected for. Edges that
@@ -110,6 +110,12 @@ def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
     except (ValueError, OSError) as error:
         problem, remedy = f"not JSON ({error})", "restore it; or delete it, and say in the report that it was lost"
         raise ConfigError(path, "", None, problem, remedy) from None
-    if not isinstance(content, dict) or not all(isinstance(plans, list) for plans in content.values()):
+    if not isinstance(content, dict) or not all(map(_are_plans, content.values())):
         raise ConfigError(path, "", None, "expected {study: [analysis plans]}", "restore it or delete it")
     return content
+
+
+def _are_plans(entries: Any) -> bool:
+    return isinstance(entries, list) and all(
+        isinstance(entry, dict) and {"digest", "analysis", "since"} <= entry.keys() for entry in entries
+    )

@@ -48,7 +48,10 @@ def known_run(record: Record, key: str, metrics: pa.Table, items: pa.Table | Non
 
 
 def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: str) -> Analysis:
-    """Return the analysis plan. Raises ConfigError if the deciding metric is not stated, or no run has it."""
+    """Return the analysis plan.
+
+    Raises ConfigError if metric, direction or margin is not stated, or no run has the metric.
+    """
     metrics = sorted(set().union(*(run.metrics for run in runs)))
     items = sorted(set().union(*(run.items for run in runs)))
     wanted = {

@@ -33,6 +33,7 @@ from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
 from ablation.store.imports.study_file import ImportFile
 
 _FACTS = ("format", "source", "name", "state", "started", "last_step")  # of a run's record, that its study lists
+_DEEPEST = 100  # levels of a configuration; pydantic writes about 250, and reads fewer
 _Run = tuple[Record, pa.Table, pa.Table | None]  # with its metrics and items
 
 
@@ -54,7 +55,7 @@ class Request:
 class Outcome:
     """The result of an import: the study as it is now, or would be, and what could not be read.
 
-    `analysis` is the error that says why there is none, where the runs cannot be judged yet.
+    `missing` is the error that says why there is no analysis plan, where the runs cannot be judged yet.
     """
 
     variants: tuple[PlannedVariant, ...] = ()
@@ -272,12 +273,17 @@ def _check_items(run: ImportedRun, items: pa.Table) -> None:
         raise ConfigError(place, "items", row["value"], problem, "evaluate again, or remove the rows")
 
 
-def _json(value: Any) -> Any:
-    """Return a value that JSON and DuckDB can hold: dates become text, as do NaN and huge integers; no surrogates."""
+def _json(value: Any, left: int = _DEEPEST) -> Any:
+    """Return a value that JSON and DuckDB can hold: dates become text, as do NaN and huge integers; no surrogates.
+
+    Raises RecursionError for one that is nested in more than `left` levels.
+    """
+    if not left:
+        raise RecursionError
     if isinstance(value, dict):
-        return {one_line(_json(str(key)), 200): _json(item) for key, item in value.items()}
+        return {one_line(_json(str(key)), 200): _json(item, left - 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
-        return [_json(item) for item in value]
+        return [_json(item, left - 1) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if value is None or (isinstance(value, int) and -(2**63) <= value < 2**63):

@@ -68,14 +68,14 @@ def read_import_file(path: Path) -> tuple[str, ImportFile]:
     written = validate(ImportFile, load_yaml(path), path)
     name = written.name or (path.resolve().parent.name if path.stem in ("study", "_study") else path.stem)
     for variant in written.variants:
-        checked_name(variant, path, "variant")
+        checked_name(variant, path, "variants", "variant")
     return checked_name(name, path), written
 
 
-def checked_name(name: str, where: Path | str, kind: str = "study") -> str:
+def checked_name(name: str, where: Path | str, key: str = "name", kind: str = "study") -> str:
     """Return the name of a study, or of a variant, if it can be one. Raises ConfigError."""
     if not is_safe_name(name):
-        raise ConfigError(where, "name", name, f"is not a valid {kind} name", "use letters, digits, '.', '-' and '_'")
+        raise ConfigError(where, key, name, f"is not a valid {kind} name", "use letters, digits, '.', '-' and '_'")
     return name
 
 

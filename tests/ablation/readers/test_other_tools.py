@@ -108,6 +108,7 @@ def test_a_log_of_inspect(suffix, tmp_path, capsys):
         (log({"a": [1, 1], "b": [1]}), "item a was asked 2 times, item b 1"),
         (log(samples=[]), "the log holds none; evaluate without --no-log-samples"),
         (log(samples=[log()["samples"][0] | {"scores": None}]), "has none of this name"),
+        (log(samples=[log()["samples"][0], log()["samples"][1] | {"scores": None}]), "no item may be dropped"),
         (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": "maybe"}}}]), "has no number of its own"),
         (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": float("nan")}}}]), "no finite value"),
     ],
@@ -115,6 +116,12 @@ def test_a_log_of_inspect(suffix, tmp_path, capsys):
 def test_a_log_that_is_wrong(content, words, tmp_path, capsys):
     good, bad = write_log(tmp_path / "good.eval", log()), write_log(tmp_path / "bad.eval", content)
     assert words in refused(capsys, good, "--with", bad)
+
+
+@pytest.mark.parametrize("option", ["--cluster", "--filter"])
+def test_an_option_that_samples_do_not_have_is_refused(option, tmp_path, capsys):
+    one, other = (write_log(tmp_path / name, log()) for name in ("one.eval", "other.eval"))
+    assert f"leave {option} out" in refused(capsys, one, "--with", other, option, "x")
 
 
 def test_damaged_logs(tmp_path, capsys):

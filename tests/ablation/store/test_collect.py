@@ -160,7 +160,9 @@ def test_what_a_killed_collect_left_is_no_hindrance_and_goes(results):
     assert list(results.glob(".*.tmp.*")) == []
 
 
-@pytest.mark.parametrize("content", ["[]", "{", '{"toy": 1}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "content", ["[]", "{", '{"toy": 1}', '{"toy": [1]}', '{"toy": [{"digest": 5}]}', "[" * 100_000]
+)
 def test_a_history_that_makes_no_sense_is_one_line(results, content):
     simulate(results)
     (results / "analysis_history.json").write_text(content)

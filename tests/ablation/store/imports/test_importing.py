@@ -425,3 +425,13 @@ def test_items_that_make_no_sense_are_refused_and_nothing_is_half_imported(tmp_p
     assert "seed_1" in line
     assert "has a acc that is not a number (1 such rows)" in line
     assert not Path("results/imported/po").exists()
+
+
+@pytest.mark.parametrize("depth", [200, 900])
+def test_a_configuration_that_is_nested_too_deeply_is_left_out(tmp_path, capsys, depth):
+    folder = tmp_path / "base/seed_0"
+    shutil.copytree(WRITTEN / "trainer/base/seed_0", folder)
+    (folder / "training_args.json").write_text('{"a": ' * depth + "1" + "}" * depth)
+    assert run("trainer_state", tmp_path / "base", "--study", "lr", *EVAL, "--yes") == 0
+    assert "is nested too deeply" in capsys.readouterr().out
+    assert collect(Path("results")).problems == []
