@@ -196,6 +196,30 @@ def test_a_variant_that_joins_a_shared_stage_does_not_rerun_it(project):
     assert shared["label"] != "a seed 0"
 
 
+WANDB = """
+class Run:
+    def __getattr__(self, name):
+        return lambda *arguments, **named: None
+
+
+def init(*, mode, id, **named):
+    with open("runs", "a") as runs:
+        runs.write(f"{mode} {id}\\n")
+    return Run()
+"""
+
+
+def test_the_settings_alone_say_whether_stages_log_to_wandb(tmp_path):
+    """The environment of tests has another mode: without the setting, nothing is started."""
+    project = Project.create(tmp_path / "project")
+    project.write("wandb.py", WANDB)
+    project.snakemake(*STAGES_ONLY, "--config", "variant=a", "wandb=offline")
+    assert {line.split()[0] for line in project.read("runs").splitlines()} == {"offline"}
+    assert len(project.read("runs").splitlines()) == len(project.statuses())
+    project.snakemake(*STAGES_ONLY, "--config", "variant=b")
+    assert len(project.read("runs").splitlines()) < len(project.statuses())
+
+
 def test_selection_runs_a_part(tmp_path):
     project = Project.create(tmp_path / "project")
     selected = project.would_run("--config", "variant=b", "seeds=3", "seed=2")
