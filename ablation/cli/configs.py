@@ -299,7 +299,7 @@ def _study_with(settings: Settings, *variants: str) -> str:
         raise ConfigError(place, shown, None, f"{verb} in {len(listed)} studies", remedy)
     for variant in variants:
         if not _having(settings, [variant]):
-            everywhere = sorted(f"{path.parent.name}/{path.stem}" for path in place.glob("*/[!_]*.yaml"))
+            everywhere = sorted({path.stem for path in place.glob("*/[!_]*.yaml")})
             raise ConfigError(place, variant, None, "no study has such a variant", suggest(variant, everywhere))
     raise ConfigError(place, shown, None, "no study has both", "compare variants of one study")
 
