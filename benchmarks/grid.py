@@ -43,15 +43,14 @@ def users_of(plan: PlanFile) -> dict[str, int]:
 
 def table(plan: PlanFile, results: Path) -> pd.DataFrame:
     """Return a row for each study and stage: how many ended ok, their seconds, and those they would take unshared."""
-    users, folders = users_of(plan), plan.folders(results)
-    rows = []
+    users, folders, rows = users_of(plan), plan.folders(results), []
     for stage in plan.stages:
         try:
             status = json.loads((folders[stage.key] / "status.json").read_text(encoding="utf-8"))
-            cpu, wall = float(status["cpu_s"]), float(status["wall_s"])
+            ended_ok, cpu, wall = status["state"] == "ok", float(status["cpu_s"]), float(status["wall_s"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if status["state"] == "ok":
+        if ended_ok:
             rows.append((stage.study, stage.stage, 1, cpu, wall, cpu * users[stage.key]))
     columns = ["study", "stage", "stages", "cpu", "wall", "alone"]
     return pd.DataFrame(rows, columns=columns).groupby(["study", "stage"]).sum()

@@ -98,7 +98,7 @@ def _run(plan: Plan, stage: PlannedStage) -> StageState:
     """Run a stage as the grid does, and return how it ended. Raises TrackerError where the machine is at fault."""
     words = [sys.executable, "-m", "ablation.runner.run", *stage.arguments]
     words += ["--threads", str(stage.resources.threads), "--parent", str(os.getpid())]
-    environment = {**os.environ, "ABLATION_WANDB": ""}  # the grid's stage has the same id there
+    environment = {**os.environ, "ABLATION_WANDB": ""}  # in wandb, the grid's stage has the same id
     project = plan.settings.configs.absolute().parent
     if subprocess.run(words, check=False, cwd=project, env=environment).returncode != 0:
         raise TrackerError(f"{stage.id}: it could not run; {stage.dir / 'log.txt'} may say why")

@@ -23,7 +23,7 @@ def is_safe_name(name: str) -> bool:
 
 
 def suggest(name: str, known: Iterable[object], what: str = "known") -> str:
-    """Return the remedy for an unknown name: the close match if there is one, and `what` there is."""
+    """Return the remedy for an unknown name: the closest match if there is one, and the known names after `what`."""
     names = [one_line(other, 200) for other in known]
     close = difflib.get_close_matches(str(name)[:200], names, n=1)  # of a very long one it would take minutes
     return (f"did you mean {close[0]!r}? " if close else "") + f"{what}: {listed(names, 25) or 'none'}"

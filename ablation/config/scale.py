@@ -58,7 +58,8 @@ class ScaleStudy(Strict):
     )
     set: dict[str, Any] = Field(
         default={},
-        description="Values that replace every variant's; below a tagged union, of kinds with these keys.",
+        description="Values that replace every variant's. Below a tagged union whose tag is not set, only variants "
+        "whose kind has all these keys get them.",
     )
     multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(default={}, description="Dotted key: factor.")
     resources: dict[StageName, ResourceOverride] = Field(default={})
@@ -88,10 +89,10 @@ class Scale:
         """Refuse keys and stages that the study does not have."""
         check_known(model, self.definition.set, self.file, f"{self.prefix}set.")
         for name, field in model.model_fields.items():
-            below, kinds = self.definition.set.get(name), list(dotted.models_in(field.annotation))
+            below = self.definition.set.get(name)
             if not field.discriminator or not isinstance(below, Mapping):
                 continue
-            if not any(below.keys() <= kind.model_fields.keys() for kind in kinds):
+            if not any(below.keys() <= kind.model_fields.keys() for kind in dotted.models_in(field.annotation)):
                 problem = f"no kind of {name} has all of these keys"
                 raise ConfigError(self.file, f"{self.prefix}set.{name}", dict(below), problem, "set those of one kind")
         for key in self.definition.multiply:

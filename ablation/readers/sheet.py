@@ -195,9 +195,9 @@ def sample_sheets(
         known |= dict.fromkeys(sample.values)
         metric = wanted.metric or next(iter(known), "")
         if metric not in sample.values:
-            remedy = f"the file has {', '.join(known)}" if known else "its samples have no number"
+            remedy = f"the file has {', '.join(known)}" if known else "this item has no number at all"
             if metric in known:  # other items have it
-                remedy = "evaluate again: no item may be dropped"
+                remedy = "evaluate again, or name a metric that every item has with --metric"
             raise ConfigError(
                 path, "metric", metric or None, f"item {short(sample.item)} has none of this name", remedy
             )

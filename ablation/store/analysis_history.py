@@ -25,6 +25,7 @@ from ablation.contract.reading import read_json
 from ablation.plan.plan_file import StudyRecord
 
 FILE = "analysis_history.json"
+_KINDS = {"digest": str, "analysis": dict, "since": str, "edges": list, "seeds": dict, "rules": int}
 
 
 class StoredStudy(StudyRecord):
@@ -117,5 +118,8 @@ def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 def _are_plans(entries: Any) -> bool:
     return isinstance(entries, list) and all(
-        isinstance(entry, dict) and {"digest", "analysis", "since"} <= entry.keys() for entry in entries
+        isinstance(entry, dict)
+        and {"digest", "analysis", "since"} <= entry.keys()
+        and all(isinstance(entry[name], kind) for name, kind in _KINDS.items() if name in entry)
+        for entry in entries
     )

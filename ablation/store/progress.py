@@ -70,7 +70,7 @@ def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:
                 work.append(median(took[view.kind]))
             else:
                 unknown += 1
-    slots = max(1, sum(view.progress is not None for view in views))  # others may wait for a device
+    slots = max(1, sum(view.state.state == "running" for view in views))
     return max(sum(work) / slots, max(work, default=0.0)), unknown
 
 

@@ -276,7 +276,7 @@ def _check_items(run: ImportedRun, items: pa.Table) -> None:
 def _json(value: Any, left: int = _DEEPEST) -> Any:
     """Return a value that JSON and DuckDB can hold: dates become text, as do NaN and huge integers; no surrogates.
 
-    Raises RecursionError for one that is nested in more than `left` levels.
+    Raises RecursionError for one that is nested in `left` levels or more.
     """
     if not left:
         raise RecursionError

@@ -108,7 +108,7 @@ def test_a_log_of_inspect(suffix, tmp_path, capsys):
         (log({"a": [1, 1], "b": [1]}), "item a was asked 2 times, item b 1"),
         (log(samples=[]), "the log holds none; evaluate without --no-log-samples"),
         (log(samples=[log()["samples"][0] | {"scores": None}]), "has none of this name"),
-        (log(samples=[log()["samples"][0], log()["samples"][1] | {"scores": None}]), "no item may be dropped"),
+        (log(samples=[log()["samples"][0], log()["samples"][1] | {"scores": None}]), "or name a metric"),
         (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": "maybe"}}}]), "has no number of its own"),
         (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": float("nan")}}}]), "no finite value"),
     ],

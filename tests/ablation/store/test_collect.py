@@ -161,7 +161,16 @@ def test_what_a_killed_collect_left_is_no_hindrance_and_goes(results):
 
 
 @pytest.mark.parametrize(
-    "content", ["[]", "{", '{"toy": 1}', '{"toy": [1]}', '{"toy": [{"digest": 5}]}', "[" * 100_000]
+    "content",
+    [
+        "[]",
+        "{",
+        '{"toy": 1}',
+        '{"toy": [1]}',
+        '{"toy": [{"digest": 5}]}',
+        '{"toy": [{"digest": "a", "analysis": {}, "since": "b", "seeds": null}]}',
+        "[" * 100_000,
+    ],
 )
 def test_a_history_that_makes_no_sense_is_one_line(results, content):
     simulate(results)

@@ -53,6 +53,9 @@ def test_the_grid_takes_the_median_of_each_kind_over_what_runs_now(results):
     # running: 2 x 30 s; to do: 2 x train 25 s, 4 x evaluate 7 s; two at a time
     assert left == pytest.approx((2 * 30 + 2 * 25 + 4 * 7) / 2)
     assert unknown == 0
+    (stage_dir(plan, "toy", "v2", 1, "train") / "progress.json").unlink()  # as of a stage that never writes one
+    with locked(stage_dir(plan, "toy", "v2", 0, "train")), locked(stage_dir(plan, "toy", "v2", 1, "train")):
+        assert seconds_left(look(results, NOW), NOW)[0] == pytest.approx((30 + 3 * 25 + 4 * 7) / 2)
 
 
 def test_a_stage_runs_before_it_has_said_how_far_it_is(results):
