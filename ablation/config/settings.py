@@ -169,9 +169,15 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         raise ConfigError(
             where["seed"], "seed", settings.seed, problem, f"choose from {listed(list(map(str, planned)), 10)}"
         )
-    if settings.shard is not None and int(settings.shard.split("/")[0]) > len(planned):
-        problem = f"holds no seed: the plan has {len(planned)}"
-        raise ConfigError(where["shard"], "shard", settings.shard, problem, "use fewer shards, or more seeds")
+    if settings.shard is not None:
+        first, count = map(int, settings.shard.split("/"))
+        held = {seed for study in run for seed in sorted(settings.seeds_of(study))[first - 1 :: count]}
+        if not held:
+            problem = f"holds no seed: the plan has {len(planned)}"
+            raise ConfigError(where["shard"], "shard", settings.shard, problem, "use fewer shards, or more seeds")
+        if settings.seed not in (None, *held):
+            problem = f"does not hold seed {settings.seed}"
+            raise ConfigError(where["shard"], "shard", settings.shard, problem, "use another shard, or no seed")
     return settings
 
 

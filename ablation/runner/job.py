@@ -87,7 +87,8 @@ def changed_code(code: Code | FileCode) -> str:
     """Return which code has changed since the plan, or nothing; a command's files are below this folder."""
     found = _edited(code)
     names = listed(found)
-    return names and f"its code has changed since the plan ({names}), so its key would lie; start snakemake again"
+    own = ", or leave what the program itself writes out of `code`" if isinstance(code, FileCode) else ""
+    return names and f"its code has changed since the plan ({names}), so its key would lie; start snakemake again{own}"
 
 
 def _edited(code: Code | FileCode) -> list[str]:

@@ -39,6 +39,9 @@ def load_imports(results: Path, planned: Sequence[str]) -> Imports:
             found.problems.append(str(error))
             continue
         name = study.study.name if study.study.name not in planned else f"{study.study.name}-imported"
+        if name in found.studies:
+            found.problems.append(f"{folder}: {name} is another imported study; rename the planned study {folder.name}")
+            continue
         found.studies[name] = study
         for run in study.runs:
             log, outcome = _keys(run)

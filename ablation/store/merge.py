@@ -22,7 +22,10 @@ from ablation.plan.keys import KEY_LENGTH
 from ablation.store.analysis_history import merge_history
 
 _KEY = re.compile(f"[0-9a-f]{{{KEY_LENGTH}}}")
-_OF_THE_MACHINE = r"(?i)time|second|wall|memory|_mb$|[/_]s$"  # metrics in which two runs of one stage may differ
+# Metrics in which two runs of one stage may differ.
+_OF_THE_MACHINE = r"(?i)^(?:time|wall|memory)[/_]|(?:time|seconds?|_mb|[/_]s)$"
+
+_REMEDY = "delete the wrong one; a stage that is not deterministic must run at one site only"
 
 
 @dataclass
@@ -40,18 +43,21 @@ def merge(results: Path, other: Path, site: str) -> Merged:
     Nothing is copied unless everything can be.
 
     Raises:
-        ConfigError: `other` holds no stages, or a stage that ended well in both has two contents.
+        ConfigError: `other` holds no stages, or a stage ended well in both with two contents, or diverged in one.
         TrackerError: a stage runs here, or the folder cannot be written.
     """
     merged, new = Merged(), []
     for theirs in _stages(other):
         ours, state = results / theirs.relative_to(other), read_state(theirs, theirs.name)
+        here = read_state(ours, ours.name).state
+        if {here, state.state} == {"ok", "diverged"}:
+            raise ConfigError(ours, "state", here, f"the same stage is {state.state} in {theirs}", _REMEDY)
         if state.state != "ok" or altered(theirs, state):
             merged.left_out += 1
-        elif read_state(ours, ours.name).state == "ok":
+        elif here == "ok":
             if name := _differing(ours, theirs):
-                remedy = "delete the wrong one; a stage that is not deterministic must run at one site only"
-                raise ConfigError(ours / name, "", None, f"the same key has another content in {theirs / name}", remedy)
+                problem = f"the same key has another content in {theirs / name}"
+                raise ConfigError(ours / name, "", None, problem, _REMEDY)
             merged.in_both += 1
         elif is_locked(ours):
             raise TrackerError(f"{ours}: the stage runs here; wait for it, and merge then")

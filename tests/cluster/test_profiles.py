@@ -202,6 +202,8 @@ def test_the_status_command_of_cluster_generic(tmp_path):
         assert told(f"echo {state}") == "failed"
     assert told(unknown, "echo COMPLETED") == "success"
     assert told(unknown, "echo 'CANCELLED by 0'") == "failed"
+    assert told(unknown, "echo PREEMPTED") == "failed"
+    assert told("echo PREEMPTED") == "running"  # it may be requeued
     assert told(unknown) == "failed"
     assert told("echo 'Unable to contact slurm controller' >&2; exit 1") == "running"
 

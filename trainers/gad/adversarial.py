@@ -1,6 +1,6 @@
 """Stages `warmup` and `gad`: sample, score, update the student with GSPO, update the critic.
 
-In `warmup` the critic is alone for `warmup.critic_warmup` steps; in `gad` both learn from the first step. Metrics are
+In both the critic is alone for the stage's `critic_warmup` steps: in `gad` none, unless a scale sets them. Metrics are
 defined in docs/metrics-gad.md.
 """
 

@@ -123,7 +123,7 @@ class Rollout(Sampled):
 
 
 class Update(UpdateOf):
-    """How a batch of responses changes the student."""
+    """How a batch of responses changes the student; the critic takes as many steps."""
 
     epochs: int = Field(default=1, ge=1, description="Passes over a step's responses.")
 

@@ -104,6 +104,12 @@ def _leaves(run: Record, study: ImportFile) -> dict[str, Any]:
     }
 
 
+def changed_settings(before: Record, now: Record, study: ImportFile) -> list[str]:
+    """Return the settings that have another value than at an earlier import: another run has taken the run's place."""
+    old, new = _leaves(before, study), _leaves(now, study)
+    return sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
+
+
 def _named(
     runs: Sequence[Record],
     seeds: Sequence[int | None],
@@ -125,7 +131,20 @@ def _named(
     members: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         members.setdefault(name, []).append(place)
+    if rule:
+        members = _safely_named(members, rule, where)
     return [Group(name, places, _common(leaves, places)) for name, places in members.items()]
+
+
+def _safely_named(members: Mapping[str, list[int]], rule: str, where: str) -> dict[str, list[int]]:
+    """Return the groups by names that may stand for variants. Raises ConfigError if two would have the same name."""
+    whose: dict[str, str] = {}
+    for name in members:
+        safe = safe_name(name)
+        if not safe or whose.setdefault(safe, name) != name:
+            problem = f"{name!r} and {whose[safe]!r} are both {safe!r}" if safe else f"{name!r} has no ASCII letter"
+            raise ConfigError(where, "--map variant", rule, problem, "name them under `variants` in a study file")
+    return {safe: members[name] for safe, name in whose.items()}
 
 
 def _declared(run: Record, variants: Mapping[str, NamedVariant], where: str) -> str:
@@ -147,7 +166,7 @@ def _by_rule(run: Record, rule: str, where: str) -> str:
     if found is None or not str(found):
         shown = f"run {run.name} ({run.source})"
         raise ConfigError(where, "--map variant", rule, f"{shown} has nothing there", "name another key, or name:REGEX")
-    return safe_name(str(found))
+    return str(found)
 
 
 def _stem(run: Record, seed: int | None) -> str:
@@ -191,6 +210,9 @@ def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], 
             joined.append(Group(name, sorted(p for g in same for p in g.runs), (configured or same)[0].leaves))
         else:
             joined += [Group("", group.runs, group.leaves) for group in same]
+    safe = [safe_name(group.name) for group in joined]
+    for group, name in zip(joined, safe, strict=True):
+        group.name = name if safe.count(name) == 1 else ""
     return joined
 
 
@@ -201,12 +223,12 @@ def _of_one_format(runs: Sequence[Record], leaves: Sequence[dict[str, Any]]) -> 
         size[run.format] = size.get(run.format, 0) + len(leaf)
     lead = max(sorted(size), key=lambda name: size[name])
     told = {run.name: leaf for run, leaf in zip(runs, leaves, strict=True) if run.format == lead}
-    return [told.get(run.name, leaf) for run, leaf in zip(runs, leaves, strict=True)]
+    return [leaf if run.format == lead else told.get(run.name, leaf) for run, leaf in zip(runs, leaves, strict=True)]
 
 
 def _common_stem(stems: Sequence[str], places: Sequence[int]) -> str:
     found = {stems[place] for place in places}
-    return safe_name(found.pop()) if len(found) == 1 else ""
+    return found.pop() if len(found) == 1 else ""
 
 
 def _common(leaves: Sequence[dict[str, Any]], places: Sequence[int]) -> dict[str, Any]:

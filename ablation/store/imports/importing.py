@@ -21,13 +21,14 @@ from ablation.config.study_schema import Analysis
 from ablation.contract.atomic import update_text
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.process import alone
-from ablation.contract.reading import one_line
+from ablation.contract.reading import listed, one_line
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers import database
 from ablation.readers.database import Declared
 from ablation.readers.run import EVALUATION, ImportedRun, Reader, metric_table
 from ablation.store.imports import stored
 from ablation.store.imports.definition import KnownRun, describe_study, known_run, plan_analysis
+from ablation.store.imports.grouping import changed_settings
 from ablation.store.imports.lineage import derive
 from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
 from ablation.store.imports.study_file import ImportFile
@@ -109,7 +110,8 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     outcome = Outcome()
     found = _stored_runs(folder, before, outcome)
     declared = _declared(request, written, before)
-    _take_in(folder, request, _read(request, written, declared.study, outcome.problems), found, outcome)
+    read = _read(request, written, declared.study, outcome.problems)
+    _take_in(folder, request, read, found, outcome, written=written)
     runs = [found[identity] for identity in sorted(found)]
     if not runs:
         raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
@@ -150,12 +152,17 @@ def _take_in(
     runs: Iterable[_Run],
     found: dict[tuple[str, str, str], KnownRun],
     outcome: Outcome,
+    *,
+    written: ImportFile,
 ) -> None:
     """Join what the sources hold now to the runs that were found before, and with `write` store it."""
     for run in runs:
         record, metrics, items = run
         was = found.get(record.identity)
-        if was is not None:
+        if was is not None and (changed := changed_settings(was.record, record, written)):
+            what = f"another run than at the last import ({listed(changed)} changed), which it replaces"
+            outcome.problems.append(one_line(f"{record.source}: {record.name}: {what}", 500))
+        elif was is not None:
             before, evaluated = stored.read_rows(folder / was.key)
             metrics, items = stored.merged_metrics(before, metrics), stored.merged_items(evaluated, items)
         record = record.model_copy(update={"last_step": pc.max(metrics["step"]).as_py()})
@@ -230,10 +237,12 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
     metrics = run.metrics
     renamed = {theirs: ours for ours, theirs in written.runs.metrics.items()}
     names = pc.unique(metrics["name"]).to_pylist()
+    own = {ours for theirs, ours in renamed.items() if {theirs, ours} <= set(names) and ours not in renamed}
     odd = {name for name in names if not name or len(name) > 500 or not name.isprintable()}  # no table can show them
-    if odd:
-        what = f"left out metrics without a usable name: {sorted(odd)}"
-        problems.append(one_line(f"{run.source}: {run.name}: {what}", 500))
+    for what, some in (("that --map replaces", own), ("without a usable name", odd)):
+        if some:
+            problems.append(one_line(f"{run.source}: {run.name}: left out metrics {what}: {sorted(some)}", 500))
+    odd |= own
     if odd or renamed or len(metrics.group_by(["step", "name"]).aggregate([])) < metrics.num_rows:
         rows = zip(*(column.to_pylist() for column in metrics.columns), strict=True)
         metrics = metric_table((step, renamed.get(name, name), value) for step, name, value in rows if name not in odd)

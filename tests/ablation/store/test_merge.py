@@ -13,7 +13,7 @@ from ablation.contract.status import altered, left_files, read_state
 from ablation.plan.build import build_plan
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
-from ablation.store.merge import merge
+from ablation.store.merge import _OF_THE_MACHINE, merge
 from tests.ablation.store.test_collect import content
 from tests.simulate import Study, locked, simulate, stage_dir
 
@@ -104,6 +104,29 @@ def test_stages_that_did_not_end_well_or_are_damaged_stay_there_and_failed_ones_
     assert not list(here.rglob("*.tmp.*"))
 
 
+@pytest.mark.parametrize("diverged", ["here", "there"])
+def test_a_stage_that_diverged_at_one_site_and_ended_well_at_the_other_is_a_conflict(sites, diverged):
+    here, there = sites
+    status = next((here if diverged == "here" else there).glob("stages/toy/prepare/*")) / "status.json"
+    status.write_text(status.read_text().replace('"ok"', '"diverged"'))
+    with pytest.raises(ConfigError, match="the same stage is"):
+        merge(here, there, "b")
+
+
+def test_only_metrics_of_the_machine_may_differ():
+    of_the_machine = [
+        "time/step",
+        "train_runtime",
+        "train_steps_per_second",
+        "memory/peak_gb",
+        "loop/elapsed_s",
+        "ram_mb",
+    ]
+    others = ["sentiment", "second_order_loss", "working_memory/accuracy", "eval/times_correct", "loss"]
+    found = pd.Series([*of_the_machine, *others]).str.contains(_OF_THE_MACHINE)
+    assert found.tolist() == [True] * len(of_the_machine) + [False] * len(others)
+
+
 def test_what_is_no_results_folder(results, sites, tmp_path):
     with pytest.raises(ConfigError, match="holds no stage that ended well"):
         merge(sites[0], tmp_path / "nothing", "b")
@@ -127,6 +150,8 @@ def test_shards_are_the_runs_of_whole_seeds(tmp_path):
 
     whole, text = selected()
     parts = [selected(shard=f"{k}/3") for k in (1, 2, 3)]
+    with pytest.raises(ConfigError, match="1/3: does not hold seed 1; use another shard"):
+        selected(shard="1/3", seed="1")
     assert [{seed for seed in part.values() if seed is not None} for part, _ in parts] == [{0, 3}, {1, 4}, {2}]
     assert {key: seed for part, _ in parts for key, seed in part.items()} == whole
     assert all(other == text for _, other in parts)  # the tables always show the whole plan

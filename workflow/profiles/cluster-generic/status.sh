@@ -2,7 +2,10 @@
 # status.sh JOBID: what Snakemake is told of a job of Slurm. While nobody answers it counts as running; a job that neither
 # slurmctld nor the accounts know has failed, and is run again.
 state=$(squeue --states=all --noheader --format=%T --jobs "$1" 2>&1) || case $state in
-  *"Invalid job id"*) state=$(sacct -X --noheader --parsable2 --format=State --jobs "$1" 2>/dev/null) || state=FAILED ;;
+  *"Invalid job id"*)
+    state=$(sacct -X --noheader --parsable2 --format=State --jobs "$1" 2>/dev/null) || state=FAILED
+    # While slurmctld knows the job, it may be requeued.
+    case $state in PREEMPTED* | REVOKED*) state=FAILED ;; esac ;;
   *) state= ;;
 esac
 case $state in

@@ -14,6 +14,7 @@ from ablation.cli.main import main
 from ablation.judge.verdicts import judge_study
 from ablation.store.collect import collect
 from ablation.store.database import Store
+from ablation.store.imported import load_imports
 from ablation.store.imports import importing
 from tests.ablation import typed
 from tests.repository import ROOT
@@ -240,6 +241,25 @@ def test_a_resumed_run_adds_to_what_a_truncated_log_lost(tmp_path):
     assert len([name for name in unchanged if name.endswith("run.json")]) == 3
 
 
+def test_another_run_in_the_folder_of_an_earlier_one_replaces_it(tmp_path, capsys):
+    place = tmp_path / "runs"
+    shutil.copytree(WRITTEN / "trainer", place, ignore=shutil.ignore_patterns("checkpoint-*", "runs"))
+    options = ["trainer_state", place, "--study", "lr", "--map", "ignore=max_steps"]
+    assert run(*options, *EVAL, "--yes") == 0
+    old = course("lr", "fast", 1, "eval_loss")
+    log, settings = (place / "fast/seed_1" / name for name in ("trainer_state.json", "training_args.json"))
+    state = json.loads(log.read_text())
+    state["log_history"] = [entry for entry in state["log_history"] if entry["step"] <= 2]
+    log.write_text(json.dumps(state))
+    assert run(*options, "--yes") == 0
+    assert course("lr", "fast", 1, "eval_loss") == old  # the same settings: a log that was cut short
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"learning_rate": 0.5}))
+    capsys.readouterr()
+    assert run(*options, "--map", "variant=name:^(.*)/", "--yes") == 0
+    assert "another run than at the last import (learning_rate changed)" in capsys.readouterr().out
+    assert course("lr", "fast", 1, "eval_loss") == [entry for entry in old if entry[0] <= 2]
+
+
 def test_items_with_repeats_are_paired_by_question_and_cluster():
     options = ["--items", "validation/step 6/acc", "--direction", "max", "--margin", "0.05", "--yes"]
     assert run("verl", WRITTEN / "verl/grpo", WRITTEN / "verl/gspo", "--study", "po", *options) == 0
@@ -277,6 +297,17 @@ def test_a_project_keeps_its_own_studies_and_the_imports_survive_a_rebuild(tmp_p
     assert "Imported from runs made elsewhere, so of no scale: lr." in page
 
 
+def test_a_metric_that_is_mapped_replaces_the_one_of_its_name(capsys):
+    """What a run logged as both would else be mixed, step by step."""
+    assert run(*HF, "--map", "metrics.loss=eval_loss", "--metric", "loss", *EVAL[2:], "--yes") == 0
+    assert "left out metrics that --map replaces: ['loss']" in capsys.readouterr().out
+    with Store(Path("results/tracker.duckdb")) as store:
+        assert store.rows("SELECT count(*) FROM metrics WHERE name = 'eval_loss'")[1] == [(0,)]
+    mapped = course("lr", "fast", 1, "loss")
+    assert run(*HF[:2], "--study", "plain", *HF[4:], *EVAL, "--yes") == 0
+    assert mapped == course("plain", "fast", 1, "eval_loss")
+
+
 def test_a_damaged_import_costs_its_run_and_importing_again_mends_it(capsys):
     run(*HF, *EVAL, "--yes")
     before = content()
@@ -289,6 +320,14 @@ def test_a_damaged_import_costs_its_run_and_importing_again_mends_it(capsys):
     assert run(*HF, *EVAL, "--yes") == 0
     assert "is lost" in capsys.readouterr().out
     assert content() == before
+
+
+def test_an_import_whose_new_name_is_taken_is_said_to_be_left_out():
+    assert run(*HF, *EVAL, "--yes") == 0
+    assert run(*HF[:2], "--study", "lr-imported", *HF[4:], *EVAL, "--yes") == 0
+    found = load_imports(Path("results"), ["lr"])
+    assert list(found.studies) == ["lr-imported"]
+    assert "lr-imported is another imported study; rename the planned study lr" in found.problems[0]
 
 
 def test_a_broken_manifest_costs_no_other_study(tmp_path):

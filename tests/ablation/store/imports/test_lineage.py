@@ -136,6 +136,26 @@ def test_a_variant_by_key_or_name():
     assert place(runs, "ignore=noise")[1] == placed
 
 
+def test_runs_that_share_a_name_keep_their_own_configuration():
+    """As folders `a`, `b` in each of two sweeps have, and runs of W&B that all have one name."""
+    runs = [record("dpo", {"lr": lr, "seed": seed}) for lr in (0.1, 0.9) for seed in (0, 1)]
+    variants, placed = place(runs)
+    assert placed == [("root", 0), ("root", 1), ("lr-0.9", 0), ("lr-0.9", 1)]
+    assert variants["lr-0.9"].resolved == {"lr": 0.9}
+
+
+def test_names_that_become_equal_when_shortened_stay_apart():
+    runs = [record(f"{'x' * 60}{end}-s{seed}") for end in "ab" for seed in (0, 1)]
+    placed = place(runs)[1]
+    assert placed[0][0] == placed[1][0] != placed[2][0] == placed[3][0]
+    runs = [record(f"run{rate}-s0", {"lr": rate}) for rate in (-0.1, 0.1)]
+    with pytest.raises(ConfigError, match=r"'0.1' and '-0.1' are both '0.1'; name them under `variants`"):
+        place(runs, "variant=lr")
+    runs = [record("基线_s0"), record("改进_s0")]
+    with pytest.raises(ConfigError, match="'基线' has no ASCII letter"):
+        place(runs, "variant=name:^(.*)_s")
+
+
 def test_two_runs_that_nothing_tells_apart_are_refused():
     runs = [record("x-s0", {"lr": 1}), record("again/x-s0", {"lr": 1})]
     assert len(place(runs)[0]) == 2  # their names do
