@@ -17,7 +17,7 @@ from trainers.policy.text import prompt_tokens, token_lists
 from trainers.tasks.interface import Problem, Task
 
 LengthPenalty = Callable[..., Tensor]
-TokenRewards = Callable[[Sequences, int], Tensor]
+TokenRewards = Callable[[Sequences, Sequence[str], int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,9 @@ class Sampler:
         sequences, texts = self.responses(problems, group_size=group, generator=generator, memory=self.memory)
         asked = [problem for problem in problems for _ in range(group)]
         end = self.tokenizer.eos_token_id
-        of_tokens = None if self.token_rewards is None else self.token_rewards(sequences, end)
+        of_tokens = None
+        if self.token_rewards is not None:
+            of_tokens = self.token_rewards(sequences, [problem.prompt for problem in asked], end)
         ended = sequences.ended(end).tolist()
         added = None
         if self.reward_function is not None:

@@ -71,6 +71,17 @@ def pair_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], respo
     return [tokenizer.apply_chat_template(chat, tokenize=False) for chat in chats]
 
 
+def ids_around(
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str]
+) -> tuple[Sequence[list[int]], Sequence[list[int]]]:
+    """Return the ids before and after each response in the chats of `pair_texts`; the tokenizer has a template."""
+    mark = "RESPONSE"
+    texts = [text.rpartition(mark) for text in pair_texts(tokenizer, prompts, [mark] * len(prompts))]
+    heads, _, tails = zip(*texts, strict=True)
+    before, after = (tokenizer(list(each), add_special_tokens=False)["input_ids"] for each in (heads, tails))
+    return before, after
+
+
 def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> BatchEncoding:
     """Return ids and mask of texts as `pair_texts` writes them."""
     return tokenizer(

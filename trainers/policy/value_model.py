@@ -3,6 +3,7 @@
 In PPO V(x, y_<t) is the value before token t.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -28,8 +29,10 @@ from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
 from trainers.policy.config import Memory, UpdateOf
 from trainers.policy.learner import Averages, Learner, minibatches
-from trainers.policy.models import Placement, refuse_other_tokenizer, save_weights, without_dropout
+from trainers.policy.models import Placement, load_tokenizer, refuse_other_tokenizer, save_weights, without_dropout
 from trainers.policy.plain import packs, states
+from trainers.policy.rewards import ids_around
+from trainers.policy.text import pad, token_lists
 
 HEAD = "head.safetensors"
 
@@ -125,7 +128,8 @@ class ValueModel(nn.Module):
 class TokenRewardModel:
     """A sequence classifier whose head is read at every token. Raises ValueError for another tokenizer's.
 
-    Several ranks share its weights, and each scores its part of the responses.
+    With a chat template it reads the chats that it was trained on, not the policy's prompts. Several ranks share its
+    weights, and each scores its part of the responses.
     """
 
     def __init__(self, folder: Path, placement: Placement, policy: Path, batch_size: int = 64) -> None:
@@ -135,23 +139,45 @@ class TokenRewardModel:
             return ValueModel.from_reward_model(folder, placement, policy).requires_grad_(False)
 
         self.model = placement.shard(ranks.build(load))
+        self.tokenizer = load_tokenizer(folder, generates=False)
         self.device, self.memory = placement.device, MicroBatch(batch_size, ranks=ranks)
 
     @torch.no_grad()
-    def __call__(self, sequences: Sequences, end: int) -> Tensor:
+    def __call__(self, sequences: Sequences, prompts: Sequence[str], end: int) -> Tensor:
         """Return the rewards (N, T) of the tokens, on the CPU, 0 at padding.
 
-        end: the end-of-sequence token. A reward model judges texts, which do not have it: it gets no reward.
+        prompts: what a user asks, one for each response. end: the end-of-sequence token. A reward model judges texts,
+        which do not have it: it gets no reward.
         """
         width = sequences.mask.shape[1]
 
         def judge(rows: Tensor) -> Tensor:
             chosen = sequences.select(rows.to(sequences.mask.device)).to(self.device)
             inside = chosen.mask * (chosen.response_ids != end)
-            found = increments(self.model(chosen), inside)
+            if self.tokenizer.chat_template is None:
+                found = increments(self.model(chosen), inside)
+            else:
+                found = self._in_chats([prompts[i] for i in rows.tolist()], chosen.response_ids, inside.bool())
             return nn.functional.pad(found, (0, width - found.shape[1])).cpu()
 
         return torch.cat(self.memory.run(torch.arange(len(sequences)), judge))
+
+    def _in_chats(self, prompts: Sequence[str], ids: Tensor, inside: Tensor) -> Tensor:
+        """Return the rewards (N, T) of the tokens `inside` responses (N, T), of which special ones are not read.
+
+        A response's last token is rewarded for the rest of the chat too, so that they add up to the whole's score.
+        """
+        read = inside & ~torch.isin(ids, ids.new_tensor(self.tokenizer.all_special_ids))
+        before, after = ids_around(self.tokenizer, prompts)
+        pairs = zip(token_lists(ids, read), after, strict=True)
+        rows = [[*row, *tail] or before[0][:1] for row, tail in pairs]  # some token where there is none, rewarded by 0
+        chats = Sequences(*pad(before, 0, left=True), *pad(rows, 0, left=False)).to(self.device)
+        scores, lengths = self.model(chats), read.sum(1, keepdim=True)
+        whole = scores.gather(1, chats.mask.sum(1, keepdim=True) - 1)
+        scores = scores.scatter(1, (lengths - 1).clamp(min=0), whole)
+        of_responses = torch.arange(scores.shape[1], device=scores.device) < lengths
+        found = increments(scores, of_responses)[of_responses]
+        return scores.new_zeros(read.shape).masked_scatter(read, found)
 
 
 def build_critic(folder: Path, placement: Placement, memory: Memory, seed: int | None) -> ValueModel:

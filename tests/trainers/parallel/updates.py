@@ -279,8 +279,13 @@ def rewards(ranks):
     scores = RewardModel(folder, placement, batch_size=2)(["asked?"] * 5, texts)
     one = RewardModel(folder, placement)(["asked?"], ["one response, fewer than ranks"])
     sequences = responses(build(qwen2))
-    tokens = TokenRewardModel(folder, placement, folder, batch_size=3)(sequences, EOS)
-    return {}, {"scores": scores, "one": one, "tokens": tokens}
+    tokens = TokenRewardModel(folder, placement, folder, batch_size=3)(sequences, ["asked?"] * len(sequences), EOS)
+    if ranks.rank == 0:
+        tokenizer.chat_template = "{% for each in messages %}<s>{{ each['content'] }}</s>{% endfor %}"
+        tokenizer.save_pretrained(folder)
+    ranks.same(None)
+    chats = TokenRewardModel(folder, placement, folder, batch_size=3)(sequences, ["asked?"] * len(sequences), EOS)
+    return {}, {"scores": scores, "one": one, "tokens": tokens, "chats": chats}
 
 
 CASES = {

@@ -7,19 +7,23 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import torch
+from transformers import AutoModelForSequenceClassification
 
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
 from ablation.contract.health import Monitor, parse_rules
-from tests.trainers.policy.helpers import CPU, SMALL, stage, train
+from tests.trainers.policy.helpers import CHAT, CPU, SMALL, stage, train
 from trainers.assets_config import Asset, PathSource
 from trainers.objectives.advantages import normalized_advantages, relative_advantages
 from trainers.objectives.rewards import increments, returns_to_go, token_advantages
 from trainers.policy import evaluate, reinforce, reward_model, task_data, warm_start
+from trainers.policy.batch import Sequences
 from trainers.policy.config import Data, Evaluate, PolicyConfig, Reward, RewardTraining, Rollout, Sampling, WarmStart
 from trainers.policy.reward_model import agreement
 from trainers.policy.rewards import RewardModel, add_at_the_end
+from trainers.policy.text import pad, prompt_tokens, response_tokens
 from trainers.policy.value_model import TokenRewardModel
+from trainers.random_model import build_random_model
 from trainers.tasks import question_answer
 from trainers.tasks.interface import read_problems
 from trainers.tasks.settings import QuestionAnswer
@@ -148,15 +152,56 @@ def test_rewards_of_tokens_add_up_to_the_reward_model_on_the_text(prepared, judg
     found = trainer.sampler.collect(problems, torch.Generator().manual_seed(0))
     torch.testing.assert_close(found.token_rewards.sum(1), found.rewards)
     policy = prepared["warm_start"] / "policy"
-    of_tokens = TokenRewardModel(judged / "reward_model", CPU, policy)(found.sequences, trainer.tokenizer.eos_token_id)
     ids = [row[keep.bool()] for row, keep in zip(found.sequences.response_ids, found.sequences.mask, strict=True)]
     texts = trainer.tokenizer.batch_decode(ids, skip_special_tokens=True)
     asked = [problem.prompt for problem in problems for _ in range(config.rollout.group_size)]
+    of_tokens = TokenRewardModel(judged / "reward_model", CPU, policy)(
+        found.sequences, asked, trainer.tokenizer.eos_token_id
+    )
     whole = RewardModel(judged / "reward_model", CPU)(asked, texts)
     torch.testing.assert_close(of_tokens.sum(1), whole, rtol=0, atol=1e-4)
     ended = (found.sequences.response_ids == trainer.tokenizer.eos_token_id) & found.sequences.mask.bool()
     assert ended.any()
     assert (of_tokens[ended] == 0).all()  # texts do not have the end token: nothing rewards it
+
+
+CHATML = (
+    "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nHelp.<|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] | trim }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize(("architecture", "template"), [("llama", CHATML), ("gpt2", CHATML), ("gpt2", CHAT)])
+def test_rewards_of_tokens_add_up_to_the_reward_model_on_the_chat(tmp_path, architecture, template):
+    """The policy answers below an instruction, which the chats that a reward model reads do not have."""
+    sizes = {"hidden": 16, "layers": 1, "heads": 2, "vocab": 262, "positions": 256}
+    policy, tokenizer = build_random_model(architecture, **sizes, seed=0)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    tokenizer.eos_token, tokenizer.chat_template = "<|im_end|>", template
+    policy.config.num_labels = 1
+    torch.manual_seed(0)
+    AutoModelForSequenceClassification.from_config(policy.config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    asked = ["Why?", "Say RESPONSE twice.", "What is 2 + 2?", "Why not?", "Who?", "Where?"]
+    texts = ["So.", "A longer response than the others", "cut her", "", "b", "be<s>cause"]
+    ids = [response_tokens(tokenizer, text)[: 7 if text == "cut her" else None] for text in texts]
+    prompts = [prompt_tokens(tokenizer, prompt, "Be brief.") for prompt in asked]
+    sequences = Sequences(*pad(prompts, 2, left=True), *pad(ids, 2, left=False))
+    end = tokenizer.eos_token_id
+    assert sequences.ended(end).tolist() == [True, True, False, True, True, True]
+    found = TokenRewardModel(tmp_path, CPU, tmp_path, batch_size=2)(sequences, asked, end)
+    whole = RewardModel(tmp_path, CPU)(asked, texts)
+    whole[3] = 0.0  # without a token nothing is rewarded
+    torch.testing.assert_close(found.sum(1), whole, rtol=0, atol=1e-5)
+    rewarded = sequences.mask.bool() & ~torch.isin(sequences.response_ids, torch.tensor(tokenizer.all_special_ids))
+    assert torch.equal(found != 0, rewarded)
+    beginning = f"{tokenizer.decode(prompt_tokens(tokenizer, 'Why?', None))}S"
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    first = model(**tokenizer(beginning, add_special_tokens=False, return_tensors="pt")).logits.item()
+    assert found[0, 0].item() == pytest.approx(first, abs=1e-5)
+    alone = TokenRewardModel(tmp_path, CPU, tmp_path)(sequences.select(torch.tensor([3])), asked[3:4], end)
+    assert alone.tolist() == [[0.0]]
 
 
 # Prompts without answers
