@@ -27,6 +27,7 @@ from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.planning import MOST_SEEDS, Cost, Evaluated, Level, Pilot, detectable, fewest_seeds, of_draws, split
 from ablation.judge.power import minimal_detectable_effect
 from ablation.judge.significance import look_weights
+from ablation.judge.statistics import FEWEST_CLUSTERS
 from ablation.show.text import leveled
 from ablation.store.database import Store
 
@@ -54,6 +55,10 @@ def run_plan(arguments: argparse.Namespace) -> int:
         edges_ = "1 edge" if len(tried) == 1 else f"{len(tried)} edges"
         said = f"the noise of {edges_}, {pilots[0].seeds} seeds of {pilots[0].items:,} items"
 
+    for few in arguments.items or ():
+        if clusters := next((n for pilot in pilots if (n := pilot.clusters(few)) < FEWEST_CLUSTERS), 0.0):
+            problem = f"is about {clusters:.1f} independent items: too few to say anything about other items"
+            raise ConfigError("plan", "--items", few, problem, "plan more")
     pilots = _by_noise(pilots, alone)
     items, middle = max(pilot.items for pilot in pilots), _middle(pilots)
     sizes = Sizes(

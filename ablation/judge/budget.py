@@ -40,7 +40,7 @@ class Rule:
     """The rule of a look."""
 
     seeds: int
-    level: float  # of better and worse
+    level: float  # of better and worse; 0 where no level that is left can be reached
     margin: float  # nan where the look is of too few seeds to call anything equivalent
     interval_level: float  # of the interval that must lie inside the margin
 
@@ -59,7 +59,7 @@ def predict(study: Measurements, edges: Sequence[Edge]) -> Chances:
                     _found(edge),
                     Rule(
                         look,
-                        left * weight,
+                        left * weight if edge.estimate and edge.estimate.least_p <= left * weight else 0.0,
                         analysis.margin if share_otherwise(look, analysis.alpha) <= analysis.rare else nan,
                         2 * analysis.alpha * weight,
                     ),
@@ -88,7 +88,7 @@ def decided_at(found: Found, rule: Rule, effect_variance: float) -> float:
         variance, residual = noise.seed_variance * seen * fewer, noise.residual * fewer
         then = replace(noise, seed_variance=variance, seed_df=df + added, residual=residual)
         mean, sd = predicted_mean(found, noise.seed_variance * ratio, rule.seeds, effect_variance)
-        significant = sqrt(critical_square(then, rule.level))
+        significant = sqrt(critical_square(then, rule.level)) if rule.level > 0 else inf
         inside = rule.margin - half_width(then, rule.interval_level)  # nan where nothing may be called equivalent
         chances.append(_either(mean, sd, inside, significant))
     return float(np.mean(chances))

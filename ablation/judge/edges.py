@@ -383,7 +383,7 @@ class Edge(Measured):
         """The first look whose interval lies inside the margin; it stays decided.
 
         A look at too few seeds to call anything equivalent decides nothing; it is the last resort here, so that the
-        reason can say so.
+        reason can say so, unless a later look calls the edge better or worse.
         """
         analysis = self.of.analysis
         within = [
@@ -391,7 +391,8 @@ class Edge(Measured):
             for look in self.looks
             if look.estimate.within(analysis.margin, look.noise, analysis.alpha * look.weight)
         ]
-        return next(iter([look for look in within if enough(look.seeds, analysis)] or within[-1:]), None)
+        few = [] if self.significant and within[-1:] != list(self.looks[-1:]) else within[-1:]
+        return next(iter([look for look in within if enough(look.seeds, analysis)] or few), None)
 
     @cached_property
     def why(self) -> str:
@@ -492,6 +493,8 @@ class Edge(Measured):
         if self.seen is None or self.estimate is None:
             return None
         seen = self.seen
+        if self.estimate.least_p > self.correction.level * seen.weight:
+            return None
         weights = look_weights(self.of.analysis.looks)
         return seeds_needed(self.estimate.centre, seen.noise, seen.seeds, self.correction.level, looks=weights)
 

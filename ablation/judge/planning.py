@@ -62,6 +62,10 @@ class Pilot:
         """Equally likely values of the true variance between seeds, in units of the estimate."""
         return (1 / variance_ratios(self.df, _TRUTHS)).tolist()
 
+    def clusters(self, items: int) -> float:
+        """How many independent items so many would be worth, as the pilot's."""
+        return (self.item_df + 1) * items / self.items
+
     def noise(self, seeds: int, items: int, ratio: float = 1.0) -> Noise:
         """The noise of a number of seeds and items if the variance between seeds were `ratio` times the estimate."""
         fewer = self.items / items
@@ -71,7 +75,7 @@ class Pilot:
         known, between = self.sampling + self.between, self.between * self.checkpoints / checkpoints
         variance = max(self.variance * ratio, known) - known + sampling + between
         prior = self.prior_df if seeds >= FEWEST_SEEDS else 0.0
-        item_df = (self.item_df + 1) / fewer - 1
+        item_df = self.clusters(items) - 1
         shared, unseen, residual = self.shared * fewer, self.unseen * fewer, sampling / seeds
         return Noise(variance / seeds, seeds - 1 + prior, shared, item_df, unseen, residual)
 

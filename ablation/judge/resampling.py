@@ -188,8 +188,10 @@ def unfolding(values: Sequence[Array], means: Array) -> Array:
     seeds = means.shape[1]
     if seeds < 2:
         return np.ones((means.shape[0], means.shape[2]))
-    noise = np.empty((means.shape[0], means.shape[2]))
+    noise = np.zeros((means.shape[0], means.shape[2]))
     for index, subset in enumerate(values):
+        if subset.shape[2] < 2:  # one item shows no noise
+            continue
         own = subset.var(axis=2, ddof=1).sum(axis=1)
         shared = (subset.sum(axis=1).var(axis=1, ddof=1) - own) / (seeds * (seeds - 1))
         noise[:, index] = np.maximum(own / seeds - shared, 0) / subset.shape[2]

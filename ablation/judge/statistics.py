@@ -98,6 +98,11 @@ class Estimate:
         return sign_flip(self.by_cluster, draws=_FLIPS)[0] if self.by_cluster else 0.0
 
     @property
+    def least_p(self) -> float:
+        """The least that `exact_p` could be with so many clusters, whatever the seeds; 0 where it does not count."""
+        return 2.0 ** (1 - len(self.by_cluster)) if self.by_cluster and not self.items_only else 0.0
+
+    @property
     def low(self) -> float:
         """The lower end of the interval at `confidence`."""
         return self.interval(self.noise, 1 - self.confidence)[0]

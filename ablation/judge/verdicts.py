@@ -77,7 +77,8 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
     if not arms:
         return row
     numbers = contrast_arms(arms, [1.0, *[-1.0] * len(parts), len(parts) - 1.0], 1 - study.analysis.alpha)
-    return row | {name: getattr(numbers, name) for name in ("effect", "low", "high", "p", "seeds", "items")}
+    row |= {name: getattr(numbers, name) for name in ("effect", "low", "high", "p", "seeds", "items")}
+    return row | {"p": float("nan")} if problem else row  # as an edge of the runs that are left has none
 
 
 def edge_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:

@@ -41,10 +41,10 @@ def answer(verdicts: pd.DataFrame, margin: float) -> str:
 
 
 def _moved(word: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> list[str]:
-    rows = sorted(rows, key=lambda row: -abs(row["effect"]))
+    rows, sign = sorted(rows, key=lambda row: -abs(row["effect"])), 1 if word == "better" else -1
     named = [
-        f"{row['child']} is {word} than {row['parent']} by {number(abs(row['effect']), decimals)} "
-        f"[{', '.join(number(bound, decimals) for bound in sorted((abs(row['low']), abs(row['high']))))}]" + _rails(row)
+        f"{row['child']} is {word} than {row['parent']} by {number(sign * row['effect'], decimals)} "
+        f"[{', '.join(number(sign * row[end], decimals) for end in ('low', 'high')[::sign])}]" + _rails(row)
         for row in rows[:NAMED]
     ]
     more = rows[NAMED:]

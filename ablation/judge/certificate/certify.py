@@ -41,7 +41,7 @@ def certify(study: Measurements, size: Size = Size()) -> StudyCertificate:
     """Judge worlds of known truth made from this study's runs."""
     judged = judge_edges(study)
     items_only = any(edge.estimate is not None and edge.estimate.items_only for edge in judged)
-    parts = parts_of(study, items_only=items_only)
+    parts = None if study.cluster_fault else parts_of(study, items_only=items_only)
     trials: list[Trial] = []
     detectable = [edge.mde for edge in judged if np.isfinite(edge.mde) and edge.mde > 0]
     mde = float(np.median(detectable)) if detectable else 2 * study.analysis.margin
@@ -51,7 +51,7 @@ def certify(study: Measurements, size: Size = Size()) -> StudyCertificate:
         if parts and form in size.forms:
             trials += (judge(form, world) for world in worlds(study, parts, form, rounds=rounds, mde=mde, seed=SEED))
     evidence = tally(trials, study.analysis)
-    nothing = "no variant has two runs, so there are no residuals to draw from"
+    nothing = study.cluster_fault or "no variant has two runs, so there are no residuals to draw from"
     return StudyCertificate(
         study=study.name,
         digest=digest_of(study),
@@ -103,6 +103,7 @@ def digest_of(study: Measurements) -> str:
     known.update(study.name.encode() + study.analysis.model_dump_json().encode())
     known.update(repr([(variant.name, variant.parent, variant.factors) for variant in study.variants]).encode())
     known.update(repr((list(study.states.items()), sorted(study.aborted), sorted(study.duplicates))).encode())
+    known.update(study.cluster_fault.encode())
     known.update(repr(sorted((s, sorted(of.items())) for s, of in study.clusters.items())).encode())
     names: dict[object, bytes] = {}  # most runs have the same items
     for run in sorted(study.values):

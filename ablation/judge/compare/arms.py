@@ -222,12 +222,10 @@ def check(parent: Arm, child: Arm, allow: Set[str] = frozenset()) -> list[str]:
 
 
 def _common_seeds(parent: Arm, child: Arm) -> Iterator[str]:
-    if parent.seeded != child.seeded and max(len(parent.runs), len(child.runs)) > 1:
+    if parent.seeded != child.seeded:
         without, other = (child, parent) if parent.seeded else (parent, child)
         problem = f"{without.name} is one run without a seed, {other.name} has seeds {_list(other.seeds)}"
         raise ConfigError(without.name, "seeds", None, problem, "name its seed in its path, or give --seed-from REGEX")
-    if parent.seeded != child.seeded:  # one run on each side
-        return
     common = parent.runs.keys() & child.runs.keys()
     if not common:
         problem = f"{parent.name} has {_list(parent.seeds)}, {child.name} has {_list(child.seeds)}: none in common"

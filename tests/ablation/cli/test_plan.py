@@ -144,6 +144,7 @@ def test_a_plan_pays_for_not_knowing_the_noise():
         (["one", "--effect", "0.1", "--samples", "4"], "--samples: one does not say how many samples"),
         (["one", "--effect", "0.1", "--checkpoints", "4"], "--checkpoints: nothing tells what averaging over"),
         (["one", "--effect", "0.1", "--samples", "0"], "--samples = 0: is not a valid number"),
+        (["one", "--effect", "0.1", "--items", "4"], "--items = 4: is about 4.0 independent items: too few"),
         (["two", "--effect", "0.1"], "is not in the database"),
     ],
 )

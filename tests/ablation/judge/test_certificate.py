@@ -11,7 +11,7 @@ from markupsafe import escape
 from ablation.cli.main import main
 from ablation.judge import edges
 from ablation.judge.certificate import certify as certifying
-from ablation.judge.certificate.certify import Size, certify, judge
+from ablation.judge.certificate.certify import Size, certify, digest_of, judge
 from ablation.judge.certificate.tally import (
     Judged,
     Trial,
@@ -174,6 +174,13 @@ def test_runs_that_cannot_be_paired_get_no_word():
         lost = subset_means(world.study, "v1").mean() - subset_means(world.study, "v0").mean()
         assert lost == pytest.approx(LARGE * 0.02)
         assert judge("unpaired", world).edges == ()
+
+
+def test_a_study_without_a_judged_edge_is_not_certified():
+    study = replace(normal_study(variants=4), cluster_fault="item i1 is in cluster a of one run, b of another")
+    made_of = certify(study)
+    assert {(word.status, word.why) for word in made_of.words} == {("uncertified", study.cluster_fault)}
+    assert made_of.digest != digest_of(replace(study, cluster_fault=""))
 
 
 def test_a_change_acts_in_more_seeds_than_equivalent_leaves_open():

@@ -10,6 +10,7 @@ from scipy.stats import false_discovery_control
 
 from ablation.judge import measurements as pairing
 from ablation.judge import statistics
+from ablation.judge.budget import predict
 from ablation.judge.edges import judge_all_pairs, judge_edges, judge_pair
 from ablation.judge.measurements import paired_values
 from tests.ablation.judge.studies import measurements, normal_study
@@ -56,6 +57,28 @@ def test_a_look_of_too_few_seeds_makes_nothing_equivalent_later():
     [edge] = judge_edges(study)
     assert edge.verdict == "undecided"
     assert "at the look at 3 seeds, but of 3 seeds alone" in edge.reason
+
+
+def test_a_look_of_too_few_seeds_does_not_withhold_what_a_later_one_finds():
+    shares = [0.5, 0.5025, 0.4975, 0.68, 0.7, 0.69, 0.71, 0.7, 0.68, 0.72]
+    [edge] = judge_edges(of_seeds({"v0": (None, [0.5] * 10), "v1": ("v0", shares)}, looks=[3, 10], margin=0.08))
+    assert edge.looks[0].estimate.within(0.08, edge.looks[0].noise, 0.05 * edge.looks[0].weight)
+    assert edge.verdict == "better"
+    assert "at the look at 10 seeds" in edge.reason
+
+
+def test_no_number_of_seeds_is_promised_where_the_items_are_too_few():
+    """Five items that all turn have a sign-flip p of 2 / 32, whatever the seeds."""
+
+    def study(items, seeds, looks=()):
+        values = {name: {"all": np.full((seeds, items), hit)} for name, hit in (("v0", 0.0), ("v1", 1.0))}
+        return measurements(values, {"v0": None, "v1": "v0"}, looks=list(looks), factors={"v1": ("v1",)})
+
+    [edge] = judge_edges(study(5, 5))
+    assert (edge.verdict, edge.p, edge.seeds_needed) == ("undecided", 2 / 32, None)
+    looked = study(5, 3, (3, 5, 10))
+    edges = judge_edges(looked)
+    assert predict(looked, edges)["v1", "v0"] == {5: 0.0, 10: 0.0}
 
 
 def test_a_look_sees_the_seeds_in_the_order_in_which_they_were_added():

@@ -93,6 +93,8 @@ def test_unfolding_tells_residual_noise_from_spread():
     assert unfolding([noisy], noisy.mean(axis=2)[..., None])[0, 0] < 0.4
     spread = noisy + rng.normal(0, 0.2, (1, seeds, 1))
     assert unfolding([spread], spread.mean(axis=2)[..., None])[0, 0] > 0.95
+    single = spread[:, :, :1]  # tells nothing of its noise
+    assert unfolding([single], single.mean(axis=2)[..., None]).tolist() == [[1.0]]
     same = np.repeat((rng.random((1, 1, items)) < 0.5).astype(float), 3, axis=1)
     together = draw_together(same.mean(axis=2)[..., None], unfolding([same], same.mean(axis=2)[..., None]))
     assert np.ptp(together) == 0

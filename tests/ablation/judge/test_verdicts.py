@@ -14,10 +14,11 @@ from ablation.judge.edges import judge_edges
 from ablation.judge.measurements import item_clusters, paired_values, read_measurements
 from ablation.judge.significance import look_weights
 from ablation.judge.statistics import contrast
-from ablation.judge.verdicts import edge_table, interaction_table, judge_studies
+from ablation.judge.verdicts import edge_table, interaction_table, judge_interactions, judge_studies
 from ablation.show.methods import could_help
 from ablation.store.collect import collect
 from ablation.store.database import Store
+from tests.ablation.judge.studies import measurements
 from tests.simulate import Study, editing, simulate, stage_dir
 
 ITEMS = {"gender": 400, "race": 400}
@@ -426,6 +427,21 @@ def test_interaction_is_the_combination_minus_the_sum_of_its_parts(tmp_path):
     assert row["effect"] == pytest.approx(-cell["ab"] + cell["a"] + cell["b"] - cell["v0"])
     assert row["low"] < 0.15 < row["high"]
     assert row["low"] > 0
+
+
+def test_an_interaction_with_a_failed_run_has_no_p():
+    parents = {"v0": None, "a": "v0", "b": "v0", "ab": "a"}
+    drawn = np.random.default_rng(0).random((4, 4, 40))
+    drawn[3] += 0.5
+    values = {name: {"all": each} for name, each in zip(parents, drawn, strict=True)}
+    study = measurements(values, parents, combinations={"ab": ["a", "b"]})
+    [row] = judge_interactions(study)
+    assert row["p"] < 0.05
+    states = study.states | {("ab", 3): ("failed", "out of memory")}
+    [row] = judge_interactions(replace(study, states=states))
+    assert "ab seed 3" in row["reason"]
+    assert np.isnan(row["p"])
+    assert np.isfinite(row["effect"])
 
 
 @pytest.mark.parametrize(

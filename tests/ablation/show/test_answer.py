@@ -26,6 +26,11 @@ def test_what_moved_is_named_with_its_interval_the_largest_first_and_the_rest_is
     )
 
 
+def test_an_interval_that_holds_0_since_an_earlier_look_decided_keeps_its_signs():
+    assert said(edge("a", "better", 0.05, 0.145)) == "a is better than v1 by 0.050 [−0.095, 0.195]."
+    assert said(edge("a", "worse", 0.03, 0.38)) == "a is worse than v1 by −0.030 [−0.410, 0.350]."
+
+
 def test_what_is_open_says_what_the_cheapest_needs():
     open_ = [edge("c", "undecided", seeds_needed=40), edge("d", "undecided", seeds_needed=8), edge("e", "undecided")]
     assert said(edge("b", "equivalent", 0.001), *open_) == (

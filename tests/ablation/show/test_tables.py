@@ -103,6 +103,15 @@ def test_a_reference_that_differs_between_variants_is_noted(results):
     )
 
 
+def test_a_reference_that_is_no_number_in_one_variant_has_no_mean_of_the_others(results):
+    plan = simulate(results)
+    shard = stage_dir(plan, "toy", "v1", 0, "evaluate") / "metrics.parquet"
+    frame = pd.read_parquet(shard)
+    frame.loc[frame["name"] == "unedited/gender/distance", "value"] = math.nan
+    frame.to_parquet(shard, index=False)
+    assert math.isnan(table_of(results).rows[0].cells[0].values[0])
+
+
 def test_failures_and_gaps_are_words(results):
     states = {("v1", s): "failed" for s in (0, 1)} | {("v2", 0): "diverged"} | {("v3", s): "missing" for s in (0, 1)}
     plan = simulate(results, [Study(states=states)])

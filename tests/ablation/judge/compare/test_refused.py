@@ -131,6 +131,10 @@ def test_an_arm_without_seeds_is_refused(arms, tmp_path, capsys):
     assert "alone is one run without a seed, base has seeds 0, 1, 2" in refused(
         capsys, arms[0], "--with", alone, "--names", "base", "alone"
     )
+    one = Path(arms[0], "seed2")
+    assert "alone is one run without a seed, one has seeds 2" in refused(
+        capsys, one, "--with", alone, "--names", "one", "alone"
+    )
 
 
 def test_seeds_that_no_run_shares_and_seeds_that_cannot_be_told(arms, tmp_path, capsys):
