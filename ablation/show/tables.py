@@ -203,7 +203,9 @@ def _reference_row(
         by_seed = found.groupby("seed")["value"]
         if len(found) and (by_seed.max() - by_seed.min()).max() > 1e-6:
             notes.append(f"{reference.label}: {metric} differs between variants of one seed; means are shown")
-        cells.append(Cell(tuple(by_seed.agg(lambda values: values.to_numpy().mean()))))
+        if found["value"].isna().any():
+            notes.append(f"{reference.label}: {metric} is not finite in some runs; means are of the others")
+        cells.append(Cell(tuple(by_seed.mean())))
         seeds = max(seeds, by_seed.ngroups)
     state = "ok" if seeds else "missing"
     empty = (None,) * len(columns)

@@ -50,7 +50,7 @@ def anything(project, process):
 def assert_intact(project, undisturbed):
     database.assert_equal(project.folder / "results/tracker.duckdb", undisturbed.folder / "results/tracker.duckdb")
     assert not (project.folder / "double-leased").exists()
-    wait_for(lambda: not project.processes(), seconds=10)
+    wait_for(lambda: not project.processes(), seconds=30)
     assert list(project.folder.glob("results/**/.*.tmp.*")) == []
 
 
@@ -107,7 +107,7 @@ def test_sigterm_ends_snakemake_also_where_its_own_handler_would_wait_for_itself
     whole = disturbed.read("Snakefile")
     disturbed.write("Snakefile", whole + TERMINATE_IN_LOCK)  # while the main thread holds the scheduler's lock
     assert disturbed.start().wait(timeout=120) != 0
-    wait_for(lambda: not disturbed.processes(), seconds=10)
+    wait_for(lambda: not disturbed.processes(), seconds=30)
     assert 0 < len(disturbed.statuses()) < len(finished.statuses())
     disturbed.write("Snakefile", whole)
     finish(disturbed, attempts=1)  # the lock is free
@@ -122,7 +122,7 @@ def test_sigterm_waits_half_a_minute_for_what_runs(tmp_path, finished):
     process.terminate()
     assert process.wait(timeout=120) == 128 + 15
     assert 1.5 < time.monotonic() - begun < 29
-    wait_for(lambda: not disturbed.processes(), seconds=10)
+    wait_for(lambda: not disturbed.processes(), seconds=30)
 
 
 def test_many_runs_that_end_at_once(tmp_path, long):
@@ -147,4 +147,4 @@ def test_many_runs_that_end_at_once(tmp_path, long):
     assert not (project.folder / "double-leased").exists()
     times = [json.loads(path.read_text()) for path in project.folder.glob("results/stages/*/train/*/status.json")]
     assert max(time["started"] for time in times) < min(time["ended"] for time in times)  # all at once, indeed
-    wait_for(lambda: not project.processes(), seconds=10)
+    wait_for(lambda: not project.processes(), seconds=30)

@@ -103,13 +103,15 @@ def test_a_reference_that_differs_between_variants_is_noted(results):
     )
 
 
-def test_a_reference_that_is_no_number_in_one_variant_has_no_mean_of_the_others(results):
+def test_a_reference_that_is_not_finite_in_one_variant_is_the_mean_of_the_others_and_noted(results):
     plan = simulate(results)
     shard = stage_dir(plan, "toy", "v1", 0, "evaluate") / "metrics.parquet"
     frame = pd.read_parquet(shard)
     frame.loc[frame["name"] == "unedited/gender/distance", "value"] = math.nan
     frame.to_parquet(shard, index=False)
-    assert math.isnan(table_of(results).rows[0].cells[0].values[0])
+    table = table_of(results)
+    assert math.isfinite(table.rows[0].cells[0].values[0])
+    assert table.notes == ("unedited: unedited/gender/distance is not finite in some runs; means are of the others",)
 
 
 def test_failures_and_gaps_are_words(results):
