@@ -72,7 +72,7 @@ def test_snakemake_or_whatever_runs_killed_at_random_moments(tmp_path, finished,
     disturbed = fresh(finished, tmp_path / "project")
     wanted = 40 if long else 4
     assert kill_at_random(disturbed, [], kills=wanted, seed=11, longest=4.0, victims=anything) == wanted
-    wait_for(lambda: not disturbed.trainers(), seconds=10)
+    wait_for(lambda: not disturbed.trainers(), seconds=30)
     finish(disturbed)
     assert_intact(disturbed, finished)
 
