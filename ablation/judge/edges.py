@@ -391,8 +391,11 @@ class Edge(Measured):
             for look in self.looks
             if look.estimate.within(analysis.margin, look.noise, analysis.alpha * look.weight)
         ]
-        few = [] if self.significant and within[-1:] != list(self.looks[-1:]) else within[-1:]
-        return next(iter([look for look in within if enough(look.seeds, analysis)] or few), None)
+        if usable := [look for look in within if enough(look.seeds, analysis)]:
+            return usable[0]
+        if not within or (within[-1] is not self.looks[-1] and self.significant):
+            return None
+        return within[-1]
 
     @cached_property
     def why(self) -> str:
