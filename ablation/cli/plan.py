@@ -202,9 +202,8 @@ def _known(edges: Sequence[Edge]) -> list[Edge]:
     """The edges from which the noise of seeds can be estimated. Raises ConfigError where none does."""
     known = [edge for edge in edges if _tells_noise(edge)]
     if not known:
-        problem = (
-            "has one seed, or none, or the same difference in every seed: it tells nothing of the noise between seeds"
-        )
+        same = "the same value or difference in every seed"
+        problem = f"has one seed, or none, or {same}: it tells nothing of the noise between seeds"
         raise ConfigError("plan", "--pilot", None, problem, "run two seeds, or state the noise with --seed-sd")
     return known
 

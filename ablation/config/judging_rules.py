@@ -22,6 +22,7 @@ RULES = (
     "2026-11-25: What is subtracted in the variance of few clusters of items counts by the normal quantile: wider "
     "intervals. Made after results of demonstrations were seen.",
     "2026-11-25: Runs of one value whose difference is the same in every seed are undecided: fewer words.",
+    "2026-11-27: Runs of one value, equal in all seeds of a variant but for rounding, are one run: fewer words.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

@@ -348,7 +348,7 @@ class Edge(Measured):
         """The verdict if the edge were not confounded, and the look that decided; None where none did."""
         if self.problem or self.seen is None:
             return "not run" if self.problem.waiting else "invalid", None
-        if self.seeds == 1:
+        if not self.noise.seeds_known:
             return "undecided", None
         if (look := self._equivalent_at) is not None:
             return "equivalent" if enough(look.seeds, self.of.analysis) else "undecided", look
@@ -439,7 +439,10 @@ class Edge(Measured):
         if _no_difference(numbers):
             return "no item differs, in any seed; a difference too rare for so few items would not have been seen"
         if not numbers.noise.seeds_known:
-            return "exactly the same difference in every seed, so how runs vary is not known; do they use their seeds?"
+            clusters = self.of.item_clusters[self.child, self.paired[0]]
+            same = [name for name in (self.parent, self.child) if self.of.arm(name, self.paired, clusters).one_run]
+            what = f"the same value of {' and of '.join(same)}" if same else "exactly the same difference"
+            return f"{what} in every seed, so how runs vary is not known; do these runs use their seeds?"
         looks = self.of.analysis.looks
         shown = f"before the first look, at {looks[0]} seeds" if np.isnan(self.p) else self._shown
         more = f"more than the {looks[-1]} seeds of the last look" if looks else "more items, not only more seeds,"

@@ -279,7 +279,7 @@ def _seed_prior(study: Measurements) -> SeedPrior | None:
     gains: dict[str, dict[int, float]] = {}
     for variant in study.variants:
         arms, seeds, _ = paired_arms(study, [variant.name])
-        if arms:
+        if arms and not arms[0].one_run:
             gains[variant.name] = dict(list(zip(seeds, arms[0].gains.tolist(), strict=True))[:first])
     return seed_prior(gains)
 

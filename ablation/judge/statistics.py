@@ -40,6 +40,7 @@ _FLIPS = 1 << 12  # where there are more signs than can be counted
 _NEGLIGIBLE = 1e-6  # of a variance: a part of it that small is not worked out
 _MOST_HELD = 200_000_000  # bytes of draws that a study's arms keep
 _AT_ONCE = 20  # replicates of many seeds, so that their arrays stay in the processor's cache
+_SAME = 1e-6  # relative difference of values that are equal but for rounding, in float32 too
 _NEVER = 1e-6  # chance below which a mean is not taken to cross its target
 
 
@@ -207,6 +208,17 @@ class Arm:
     def gains(self) -> Array:
         """The values in the tables [seeds]: the mean over subsets of the gain of the subset's mean."""
         return gain(self.means[0], self.direction).mean(axis=1)
+
+    @cached_property
+    def one_run(self) -> bool:
+        """Whether runs of one value are equal in all seeds but for rounding, so that they are one run and no seeds.
+
+        Every seed may reach 0 or 1, the ends of a scale, so a value there says nothing.
+        """
+        values = np.concatenate([subset[0] for subset in self.values], axis=1)  # [seeds, subsets]
+        if len(values) < 2 or values.shape[1] > len(self.values) or np.isin(values, (0, 1)).all():
+            return False
+        return bool((np.ptp(values, axis=0) <= _SAME * np.abs(values).max(axis=0)).all())
 
     @cached_property
     def centres(self) -> Array:
@@ -462,10 +474,11 @@ def _weigh(weights: Array, parts: Sequence[Array]) -> Array:
 def _seed_variance(arms: Sequence[Arm], weights: Array) -> float:
     """Variance of the mean over seeds; NaN with one, or where runs of one value show none: then it is not known.
 
-    Seeds on both sides of the target may be noise around one side: the larger spread of the two readings counts.
+    They show none where those of one arm are all equal, or all differences are. Seeds on both sides of the target may
+    be noise around one side: the larger spread of the two readings counts.
     """
     seeds = len(arms[0].gains)
-    if seeds < 2:
+    if seeds < 2 or any(arm.one_run for arm in arms):
         return float("nan")
     readings = [_weigh(weights, reading) for reading in zip(*(arm.readings for arm in arms), strict=True)]
     spread = max(float(reading.var(ddof=1)) for reading in readings)

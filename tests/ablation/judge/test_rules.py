@@ -8,7 +8,7 @@ from ablation.judge.edges import judge_edges
 from tests.ablation.judge.studies import measurements, normal_study
 
 # p, low, high of one edge each, under the last of so many rules.
-KNOWN = 11
+KNOWN = 12
 
 
 def logged(seeds):
@@ -34,13 +34,43 @@ def test_numbers_are_those_of_the_last_rule(name):
     assert (edge.p_adjusted, edge.low, edge.high) == pytest.approx(known, rel=1e-4)
 
 
+ROUNDED = 1 + 1e-7 * np.array([[0.0], [9.0], [-1.0], [4.0], [2.0]])
+VARIED = np.array([[0.31], [0.28], [0.33], [0.3], [0.29]])
+
+
 @pytest.mark.parametrize("seeds", [2, 5])
-def test_runs_of_one_value_whose_difference_never_varies_decide_nothing(seeds):
-    """Programs that ignore their seed: without this, p would be 0."""
-    parent = np.full((seeds, 1), 0.3)
-    values = {"a": {"loss": parent}, "b": {"loss": parent + 0.4}, "c": {"loss": parent}}
-    better, same = judge_edges(measurements(values, {"a": None, "b": "a", "c": "a"}))
-    assert (better.verdict, better.effect) == ("undecided", pytest.approx(0.4))
-    assert np.isnan([better.p, better.p_adjusted, better.low, better.joint_low, better.mde]).all()
-    assert "exactly the same difference in every seed" in better.reason
-    assert same.verdict == ("equivalent" if seeds == 5 else "undecided")
+@pytest.mark.parametrize(
+    ("parent", "child", "said"),
+    [
+        (0.3 * ROUNDED, 0.7 * ROUNDED[::-1], "the same value of a and of b in every seed"),
+        (0.3 * ROUNDED, 0.3 * ROUNDED, "the same value of a and of b in every seed"),
+        (VARIED, 0.7 * ROUNDED, "the same value of b in every seed"),
+        (VARIED, VARIED + 0.4, "exactly the same difference in every seed"),
+        (0 * VARIED, 0 * VARIED + 1, "exactly the same difference in every seed"),
+        (0 * VARIED, VARIED, ""),  # no seed leaves the end of the scale
+        (VARIED * ROUNDED, VARIED + 0.4, ""),
+        (VARIED, VARIED, None),
+    ],
+)
+def test_runs_of_one_value_that_never_varies_decide_nothing(parent, child, said, seeds):
+    """Programs that ignore their seed, up to what rounding leaves: without this, p would be next to 0."""
+    values = {"a": {"loss": parent[:seeds]}, "b": {"loss": child[:seeds]}}
+    [edge] = judge_edges(measurements(values, {"a": None, "b": "a"}))
+    if said:
+        assert (edge.verdict, edge.effect) == ("undecided", pytest.approx((child - parent)[:seeds].mean()))
+        assert np.isnan([edge.p, edge.p_adjusted, edge.low, edge.joint_low, edge.mde]).all()
+        assert edge.why.startswith(f"{said}, so how runs vary is not known; do these runs use their seeds?")
+    elif said is None:
+        assert edge.verdict == ("equivalent" if seeds == 5 else "undecided")
+    else:
+        assert np.isfinite(edge.p)
+        assert "seeds?" not in edge.why
+
+
+def test_a_variant_that_does_not_use_its_seeds_leaves_the_noise_of_the_others_alone():
+    others = {name: {"loss": VARIED * scale} for name, scale in [("a", 1), ("b", 1.1), ("c", 0.9), ("d", 1.2)]}
+    parents = {"a": None, "b": "a", "c": "a", "d": "a"}
+    alone = judge_edges(measurements(others, parents, error="per_word"))
+    beside = judge_edges(measurements(others | {"e": {"loss": 0.7 * ROUNDED}}, parents | {"e": "a"}, error="per_word"))
+    assert [(edge.p, edge.variance) for edge in alone] == [(edge.p, edge.variance) for edge in beside[:3]]
+    assert alone[0].variance == "moderated"
