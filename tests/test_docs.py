@@ -200,3 +200,8 @@ def test_every_package_is_in_the_architecture():
     assert {name for name in names if name not in architecture()} == set()
     [chain] = re.findall(r"Imports run one way: (.*),\s+and trainers", architecture())
     assert chain.split(" -> ")[::-1] == [room.removeprefix("ablation.") for room in ROOMS]
+
+
+def test_the_evidence_is_what_its_script_writes():
+    text = (ROOT / "docs/evidence.md").read_text()
+    assert text == runpy.run_path(str(ROOT / "docs/make_evidence.py"))["page"]()

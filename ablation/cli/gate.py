@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 def run_gate(arguments: argparse.Namespace) -> int:
     """Print the answers, or what failed."""
+    if arguments.reference is not None:
+        from ablation.cli.reference import run_reference
+
+        return run_reference(arguments)
     if arguments.study is None:
         if arguments.require or arguments.markdown or arguments.json:
             option = "--require" if arguments.require else "--markdown" if arguments.markdown else "--json"

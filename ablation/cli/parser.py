@@ -255,6 +255,17 @@ def _judgement(commands: _Commands) -> None:
     merge.add_argument("study", nargs="?", metavar="STUDY", help="whose edges are asked")
     merge.add_argument("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
     _requirement(merge, "what every edge must be (default: not worse)")
+    nightly = merge.add_argument_group("one new run against the runs that there are (docs/nightly.md)")
+    nightly.add_argument("--reference", metavar="PAST", help="a folder of runs, or the CSV file that --update keeps")
+    nightly.add_argument("--new", nargs="+", type=Path, metavar="RUN", help="the new run, then its reruns")
+    nightly.add_argument(
+        "--metric",
+        nargs="+",
+        metavar="NAME[:min]",
+        help="what is watched: NAME (larger is better), NAME:min, NAME:both",
+    )
+    nightly.add_argument("--window", default="last", metavar="last:N", help="mean of the last N values (default: last)")
+    nightly.add_argument("--update", action="store_true", help="append a run that passes to PAST")
     trust = add("certify", "analysis", "How often each word is wrong where the truth is known.")
     _add_json(trust)
     _add_study(trust)

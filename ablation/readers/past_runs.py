@@ -1,0 +1,126 @@
+"""Runs that a new one is compared with: a folder of runs in any format, or a small CSV file that is kept in git.
+
+The file has a row for each run and metric: `run,metric,window,last_step,value`.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.compute as pc
+
+from ablation.config.formats import formats_of
+from ablation.config.names import suggest
+from ablation.contract.atomic import write_text
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import read_text
+from ablation.readers.run import ImportedRun, Problem, load_reader
+
+COLUMNS = ("run", "metric", "window", "last_step", "value")
+_FORMATS = [name for name in formats_of("collect") if name not in ("items", "lm_eval")]  # of single runs of a training
+
+
+@dataclass(frozen=True)
+class Value:
+    """The value of a metric in one run: over a window of what it logged, up to its last step."""
+
+    run: str
+    metric: str
+    window: str
+    last_step: int
+    value: float
+
+
+def read_runs(paths: Sequence[Path], metrics: Sequence[str], problem: Problem) -> list[ImportedRun]:
+    """Return the runs at the paths that logged one of the metrics, by the first format that reads any of them.
+
+    Raises ConfigError where no format reads a path, or no run at it has logged the metrics.
+    """
+    return [run for path in paths for run in _runs_at(path, metrics, problem)]
+
+
+def _runs_at(path: Path, metrics: Sequence[str], problem: Problem) -> list[ImportedRun]:
+    if not path.exists():
+        raise ConfigError("gate", str(path), None, "does not exist", "name a folder or file of runs")
+    logged: set[str] = set()
+    for name in _FORMATS:
+        problems: list[str] = []
+        try:
+            runs = list(load_reader(name, "collect")(path, problems.append))
+        except ConfigError:  # not of this format
+            continue
+        names = {name for run in runs for name in pc.unique(run.metrics["name"]).to_pylist()}
+        if names.intersection(metrics):
+            for each in problems:
+                problem(each)
+            return runs
+        logged |= names
+    if not logged:
+        remedy = f"formats: {', '.join(_FORMATS)}"
+        raise ConfigError("gate", str(path), None, "holds no run that can be read", remedy)
+    raise ConfigError("gate", "--metric", metrics[0], f"no run of {path} has logged it", suggest(metrics[0], logged))
+
+
+def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: str) -> list[Value]:
+    """Return the value of each metric over the window, `last:N` or `last`: the mean of its last N logged values.
+
+    Raises ConfigError where a metric is missing, or has been logged fewer than N times.
+    """
+    count = window_length(window)
+    values = []
+    for metric in metrics:
+        rows = run.metrics.filter(pc.equal(run.metrics["name"], metric))
+        if len(rows) < count:
+            has = "has not been logged" if len(rows) == 0 else f"has been logged {len(rows)} times only"
+            raise ConfigError(name, metric, None, has, f"name another metric, or a window shorter than {window}")
+        last = rows.slice(len(rows) - count)  # sorted by step
+        value = float(pc.mean(last["value"]).as_py())
+        values.append(Value(name, metric, window, int(pc.max(rows["step"]).as_py()), value))
+    return values
+
+
+def window_length(window: str) -> int:
+    """Return N of `last:N`, and 1 of `last`. Raises ConfigError."""
+    if window == "last":
+        return 1
+    head, _, number = window.partition(":")
+    if head != "last" or not number.isdecimal() or int(number) < 1:
+        raise ConfigError("gate", "--window", window, "is not a valid window", "write last or last:20")
+    return int(number)
+
+
+def read_file(path: Path) -> list[Value]:
+    """Return the rows of a file of past runs. Raises ConfigError, OSError."""
+    try:
+        rows = csv.DictReader(io.StringIO(read_text(path)), strict=True)
+        if tuple(rows.fieldnames or ()) != COLUMNS:
+            raise ConfigError(path, "", None, f"its first line is not {','.join(COLUMNS)}", "see docs/nightly.md")
+        return [_value(path, rows.line_num, row) for row in rows]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ConfigError(path, "", None, f"is not a CSV file ({error})", "restore it, for example from git") from None
+
+
+def _value(path: Path, line: int, row: dict[str, str]) -> Value:
+    try:
+        value = Value(row["run"], row["metric"], row["window"], int(row["last_step"]), float(row["value"]))
+    except (TypeError, ValueError):
+        value = None
+    if value is None or None in row or not math.isfinite(value.value):
+        shown = ",".join(str(cell) for cell in row.values())
+        raise ConfigError(path, f"line {line}", shown, "is not a row of a past run", "correct or delete the line")
+    return value
+
+
+def append(path: Path, new: Iterable[Value]) -> int:
+    """Add the values that the file does not have, and return the number of their runs; the file is made if need be."""
+    known = read_file(path) if path.exists() else []
+    added = [value for value in new if value not in known]
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    rows.writerows((each.run, each.metric, each.window, each.last_step, repr(each.value)) for each in known + added)
+    write_text(path, text.getvalue())
+    return len({value.run for value in added})

@@ -1,0 +1,97 @@
+"""`gate --reference`: one new run against a folder of runs, and against the file that --update keeps."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tests.ablation.typed import output, refused
+
+
+def write(folder, level, steps=100, last=None):
+    """Write a run of the HF Trainer whose reward ends near `level`."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(int(abs(level) * 1e6))
+    logged = [{"step": n, "reward": level + rng.normal(0, 0.01), "kl": 0.02} for n in range(1, steps + 1)]
+    logged[-1]["reward"] = last or logged[-1]["reward"]
+    state = {"global_step": steps, "max_steps": steps, "log_history": logged}
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+    return folder
+
+
+@pytest.fixture
+def nights(tmp_path):
+    for night, level in enumerate((0.70, 0.71, 0.69, 0.705, 0.695, 0.70)):
+        write(tmp_path / "nights" / f"night{night}", level)
+    return tmp_path / "nights"
+
+
+def gate(capsys, *words, status):
+    return output(capsys, "gate", *words, "--metric", "reward", "--window", "last:20", status=status)
+
+
+def test_an_alarm_asks_for_reruns_that_decide(nights, tmp_path, capsys):
+    runs = [write(tmp_path / name, level) for name, level in (("low", 0.62), ("a", 0.61), ("b", 0.615))]
+    said = gate(capsys, "--reference", nights, "--new", runs[0], status=11)
+    assert "outside what 6 past runs predict; rerun it twice" in said
+    assert "--new RUN RERUN RERUN" in said
+    assert "the mean of its 2 reruns is outside" in gate(capsys, "--reference", nights, "--new", *runs, status=10)
+    well = [write(tmp_path / name, level) for name, level in (("c", 0.70), ("d", 0.69))]
+    assert gate(capsys, "--reference", nights, "--new", runs[0], *well, status=0).endswith("passed\n")
+
+
+def test_the_file_grows_by_runs_that_pass(nights, tmp_path, capsys):
+    past = tmp_path / "past.csv"
+    for number, night in enumerate(sorted(nights.iterdir())):
+        said = gate(capsys, "--reference", past, "--new", night, "--update", status=0 if number == 5 else 11)
+        assert "1 run appended" in said
+    rows = past.read_text().splitlines()
+    assert (rows[0], len(rows)) == ("run,metric,window,last_step,value", 7)
+    alarm = write(tmp_path / "low", 0.62)
+    assert "appended" not in gate(capsys, "--reference", past, "--new", alarm, "--update", status=11)
+    again = gate(capsys, "--reference", past, "--new", nights / "night0", "--update", status=0)
+    assert "nights/night0: left out of the past runs, being the new run" in again
+    assert past.read_text().splitlines() == rows
+
+
+def test_metrics_have_sides_and_share_the_level(nights, tmp_path, capsys):
+    new = write(tmp_path / "new", 0.75)
+    words = ("gate", "--reference", nights, "--new", new, "--window", "last:20", "--json", "--metric")
+    assert json.loads(output(capsys, *words, "reward:both", status=11))["rows"][0]["side"] == "both"
+    two = json.loads(output(capsys, *words, "reward", "kl:min", status=0))
+    assert [row["outcome"] for row in two["rows"]] == ["passed", "passed"]
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [({"steps": 60}, "ends at step 60, in all past runs at 100 or later"), ({"last": math.nan}, "reward is nan")],
+)
+def test_a_broken_run_is_invalid(nights, tmp_path, capsys, run, said):
+    new = write(tmp_path / "new", 0.7, **run)
+    assert said in gate(capsys, "--reference", nights, "--new", new, status=12)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--new", "nights/night0"], "needs --metric"),
+        (["--metric", "reward"], "needs --new"),
+        (["--new", "nights/night0", "--metric", "rewad"], "did you mean 'reward'"),
+        (["--new", "nights", "--metric", "reward"], "hold 6 runs, and 1 were named; name each run's own folder"),
+        (["--new", "nights/night0", "--metric", "reward", "--window", "20"], "write last or last:20"),
+        (["--new", "nights/night0", "--metric", "reward", "--window", "last:200"], "has been logged 100 times only"),
+        (["--new", "nights/night0", "--metric", "reward", "--update"], "--update = 'nights': is a folder"),
+        (["--new", "nowhere", "--metric", "reward"], "nowhere: does not exist"),
+    ],
+)
+def test_bad_input_is_one_line(nights, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(nights.parent)
+    assert said in refused(capsys, "gate", "--reference", "nights", *words)
+
+
+def test_a_damaged_file_names_its_line(nights, tmp_path, capsys):
+    past = tmp_path / "past.csv"
+    past.write_text("run,metric,window,last_step,value\nn,reward,last,100,high\n")
+    words = ("gate", "--reference", past, "--new", nights / "night0", "--metric", "reward")
+    assert "line 2 = 'n,reward,last,100,high': is not a row of a past run" in refused(capsys, *words)
