@@ -18,7 +18,6 @@ localrules:
     collect,
     tables,
     figures,
-    certify,
     report,
     gate,
 
@@ -29,7 +28,6 @@ rule all:
         statuses,
         DATABASE,
         RENDERED,
-        CERTIFICATE,
         PAGE,
         GATE,
     message:

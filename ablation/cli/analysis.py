@@ -1,4 +1,4 @@
-"""Commands that judge results: verdicts, decide, certify."""
+"""Commands that judge results: verdicts, decide."""
 
 import argparse
 import sys
@@ -14,8 +14,6 @@ from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import device_time, duration
 from ablation.judge import verdicts
-from ablation.judge.certificate.certify import CERTIFICATE, certified
-from ablation.judge.certificate.tally import StudyCertificate, describe
 from ablation.judge.decide import decide, grid_command, run_snakemake
 from ablation.judge.edges import Edge
 from ablation.show.answer import answer
@@ -136,36 +134,3 @@ def _text(frame: pd.DataFrame) -> str:
     if hours is not None and frame["cost_hours"].any():
         shown["device time"] = hours
     return shown.to_string(index=False, na_rep="-")
-
-
-def run_certify(arguments: argparse.Namespace) -> int:
-    """Certify one study or all; print what is certified of each word."""
-    results = results_folder(arguments)
-    with opened(results) as store:
-        check_study(store, "certify", arguments.study)
-        made = certified(store, results, arguments.study)
-    shown = [certificate for certificate in made.studies if arguments.study in (None, certificate.study)]
-    if arguments.json:
-        print_json("certify", [certificate.model_dump(mode="json") for certificate in shown])
-        return 0
-    for certificate in shown:
-        print("\n".join(_lines(certificate)), end="\n\n")
-    print(f"{results / CERTIFICATE}: {len(made.studies)} studies")
-    return 0
-
-
-def _lines(certificate: StudyCertificate) -> list[str]:
-    lines = [f"{certificate.study} ({certificate.variants} variants, up to {certificate.seeds} seeds)"]
-    for word in certificate.words:
-        lines.append(
-            paragraph(f"{word.word}: {word.status}{' ' if word.status == 'calibrated' else '; '}{word.why}", "  ")
-        )
-    if certificate.evidence:
-        lines.append(f"  {'word':15}  {'wrong in':>8}  {'at most':>7}  {'promised':>8}  {'trials':>6}")
-    for found in certificate.evidence:
-        numbers = f"{found.rate:8.1%}  {found.upper:7.1%}  {found.promise:8.2%}  {found.trials:6}"
-        lines.append(f"  {found.word:15}  {numbers}  {describe(found)}")
-    for power in certificate.power:
-        effect = f"an effect of {power.effect:.3g}" if power.effect else "no effect"
-        lines.append(f"  {power.word} where it is true ({effect}): {power.right} of {power.trials}")
-    return lines

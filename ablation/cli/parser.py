@@ -266,9 +266,6 @@ def _judgement(commands: _Commands) -> None:
     )
     nightly.add_argument("--window", default="last", metavar="last:N", help="mean of the last N values (default: last)")
     nightly.add_argument("--update", action="store_true", help="append a run that passes to PAST")
-    trust = add("certify", "analysis", "How often each word is wrong where the truth is known.")
-    _add_json(trust)
-    _add_study(trust)
     _audit(add("audit", "audit", "Check a study's published numbers, and compare them with ours; or check any table."))
     _plan(
         add(

@@ -196,7 +196,7 @@ def settle_times(plan: Plan) -> list[str]:
     they are recent, count as written long ago: whether they are older than the rest cannot be known.
     """
     results, reports, stages = plan.settings.results, plan.settings.reports, plan.selected()
-    drawn = [results / "gate.txt", results / "certificate.json", *(stage.dir / KEPT_STATUS for stage in stages)]
+    drawn = [results / "gate.txt", *(stage.dir / KEPT_STATUS for stage in stages)]
     for folder in (reports, *(reports / study for study in plan.studies)):
         drawn += [path for path in folder.glob("*") if path.is_file()]
     young = from_the_future([*(stage.status for stage in stages), results / DATABASE])

@@ -15,7 +15,6 @@ from ablation.contract.atomic import write_text
 from ablation.contract.errors import TrackerError
 from ablation.contract.process import end_with_parent
 from ablation.contract.stage_folder import DATABASE
-from ablation.judge.certificate.certify import CERTIFICATE
 from ablation.plan.collected import is_current, states_now
 from ablation.serve.painter import live_parts
 from ablation.show.page.content import read_page
@@ -53,7 +52,7 @@ def database_now(results: Path, folder: Path) -> Path:
     ours = results / DATABASE
     if ours.exists() and _is_current(results):
         return ours
-    for name in (CERTIFICATE, "stages", "imported"):  # the page looks for these next to its database
+    for name in ("stages", "imported"):  # the page looks for these next to its database
         (folder / name).unlink(missing_ok=True)
         if (results / name).exists():
             (folder / name).symlink_to((results / name).resolve())

@@ -20,7 +20,7 @@ RARELY = 2.0  # seconds between two looks at the stage folders, at least
 SHARE = 0.05  # share of one processor that looking may take
 _OBSERVED = 15.0  # seconds after which a stage's pace is the one observed here, not its average since it started
 _SILENT = 120.0  # seconds without progress, after which no time left is given
-_BESIDE = (PLAN_FILE, "certificate.json", "imported/*/study.json")  # sources of a page other than the stages
+_BESIDE = (PLAN_FILE, "imported/*/study.json")  # sources of a page other than the stages
 _MOST = 40  # rows of a list; of ten thousand stages a cluster may run hundreds
 
 

@@ -1,7 +1,6 @@
 # The files that are made of the stages' results: a database, tables, figures and the page.
 DATABASE = f"{RESULTS}/tracker.duckdb"
 PAGE = f"{REPORTS}/index.html"
-CERTIFICATE = f"{RESULTS}/certificate.json"
 GATE = f"{RESULTS}/gate.txt"
 
 

@@ -65,32 +65,10 @@ rule figures:
         f"{TRACKER} figures {FOLDERS} {LOGGED}"
 
 
-# How often the verdicts' words are wrong. Studies that are as they were keep what was found; the command knows.
-rule certify:
-    input:
-        DATABASE,
-    output:
-        update(CERTIFICATE),
-    log:
-        f"{RESULTS}/logs/certify.txt",
-    conda:
-        ENVIRONMENT
-    threads: 1
-    resources:
-        mem_mb=2000,
-        runtime=30,
-        gpu=0,
-    message:
-        "certify the verdicts"
-    shell:
-        f"{TRACKER} certify --results {shlex.quote(RESULTS)} {LOGGED}"
-
-
 rule report:
     input:
         DATABASE,
         RENDERED,
-        CERTIFICATE,
     output:
         update(PAGE),
     log:

@@ -14,8 +14,6 @@ from ablation.audit.measured import measured, published_value
 from ablation.audit.table import Finding
 from ablation.config import dotted
 from ablation.contract.status import FAILED, TO_COME
-from ablation.judge.certificate.certify import digest_of, known
-from ablation.judge.certificate.tally import Certificates, StudyCertificate
 from ablation.judge.edges import judge_all_pairs
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
@@ -62,13 +60,13 @@ class Page:
 def read_page(store: Store) -> Page:
     """Judge every study once, and gather the page."""
     meta, names = store.meta(), store.studies()
-    definitions, certificates = {name: store.study(name) for name in names}, known(store.path.parent)
+    definitions = {name: store.study(name) for name in names}
     budget = plan_curves(store, definitions)
     studies, texts = [], []
     for name, anchor in zip(names, anchors(names), strict=True):
         definition = definitions[name]
         curves, judged = study_curves(store, name, definition, budget), judge_study(store, name)
-        study = study_page(store, definition, judged, certificates)
+        study = study_page(store, definition, judged)
         study.anchor, study.curves = anchor, curves
         study.curves_left_out = budget.left_out.get(name, 0)
         study.curves_of = 0 if budget.all_seeds(name) else budget.seeds
@@ -80,9 +78,7 @@ def read_page(store: Store) -> Page:
     return Page(meta["scale"], meta.get("plan digest"), day(store.stages()["ended"]), studies, page_samples(texts))
 
 
-def study_page(
-    store: Store, definition: StoredStudy, judged: JudgedStudy, certificates: Certificates | None
-) -> StudyPage:
+def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy) -> StudyPage:
     """Gather what the page says of one study, except for its curves."""
     name, analysis, history = definition.name, definition.analysis, definition.analysis_history
     variants, table, bound = store.variants(name), build_table(store, name), bound_of(store, name, analysis)
@@ -130,7 +126,6 @@ def study_page(
         findings=findings,
         errors=sum(finding.severity == "error" for finding in findings),  # wrong or impossible, not unsupported
         figures=_figures(definition.title, edges.comparisons, plots),
-        certificate=_certificate(certificates, judged.measurements),
         plan_changed=judged.plan_changed,
         plan_causes=[cause for old, new in pairwise(history) for cause in could_help(old, new)],
         provenance=provenance(store, name),
@@ -152,12 +147,6 @@ def _findings(store: Store, definition: StoredStudy, ours: Measurements) -> Sequ
 def _resized(variants: Sequence[PlannedVariant]) -> bool:
     """Whether the scale changed a value that the lineage shows."""
     return any(dotted.get(v.resolved, change.key, change.new) != change.new for v in variants for change in v.changes)
-
-
-def _certificate(certificates: Certificates | None, ours: Measurements) -> StudyCertificate | None:
-    """The certificate of the study as it is in the database, if there is one."""
-    found = certificates.of(ours.name) if certificates else None
-    return found if found and found.digest == digest_of(ours) else None
 
 
 def _highlight(comparisons: Iterable[Comparison]) -> Comparison | None:

@@ -1,6 +1,6 @@
-"""The report page: one self-contained HTML file, drawn from the database and its certificate, that opens offline.
+"""The report page: one self-contained HTML file, drawn from the database, that opens offline.
 
-The same database and certificate give the same bytes: the page shows the time of its data, never the time of drawing.
+The same database gives the same bytes: the page shows the time of its data, never the time of drawing.
 """
 
 from pathlib import Path
@@ -8,7 +8,6 @@ from pathlib import Path
 from jinja2 import Environment
 
 from ablation.contract.reading import duration
-from ablation.judge.certificate.tally import describe
 from ablation.judge.edges import WORDS
 from ablation.show import methods, text
 from ablation.show.page.content import Page
@@ -61,7 +60,6 @@ def _templates() -> Environment:
         "rank": _rank,
         "mark": _mark,
         "differing": differing,
-        "trials": describe,
         "by_kind": finding_groups,
     }
     made.globals |= {

@@ -185,7 +185,6 @@ def test_tensorboard_is_started_on_event_files(results, capsys, tmp_path, monkey
         (["plan", "toy", "--effect", "0.1"], {"notes"}),
         (["status"], set()),
         (["sql", "from runs"], set()),
-        (["certify", "toy"], set()),
         (["trace", "toy", "v1", "mean"], {"metric", "shown", "rerun"}),
         (["variants", "gad"], {"study"}),
         (["fit", "gad"], set()),

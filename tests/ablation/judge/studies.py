@@ -5,7 +5,6 @@ import pandas as pd
 from scipy import stats
 
 from ablation.config.study_schema import Analysis
-from ablation.judge.certificate import certify
 from ablation.judge.measurements import Column, Measurements
 from ablation.plan.plan_file import PlannedVariant
 
@@ -79,8 +78,3 @@ def normal_study(
         values[variant] = {"all": (latent > 0).astype(float)}
     named = {"all": {f"i{k:04d}": f"c{k // size}" for k in range(items)}} if size > 1 else None
     return measurements(values, parents, clusters=named, **analysis)
-
-
-def let_judge(patch, judge):
-    """Have the certificate judged by another pipeline."""
-    patch.setattr(certify, "judge_edges", judge)

@@ -167,7 +167,6 @@ def test_other_shapes_of_the_output(arms, capsys, tmp_path):
     assert "model_args" in html  # the settings that differ are the change
     assert "Items that changed most" in html
     assert "Q: question" in html
-    assert "certify" not in html
     edge = read(capsys, arms[0], "--with", arms[1])
     assert f"{edge['effect']:+.3f}" in html
 

@@ -1,33 +1,26 @@
-"""The certificate: bounds, what a study's runs are made of, worlds whose truth is known, and what is certified."""
+"""Worlds of known truth: what a study's runs are made of, true effects, and the bounds of rates."""
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from markupsafe import escape
 
-from ablation.cli.main import main
 from ablation.judge import edges
-from ablation.judge.certificate import certify as certifying
-from ablation.judge.certificate.certify import Size, certify, digest_of, judge
-from ablation.judge.certificate.tally import (
+from tests.ablation.judge.studies import lineage, measurements, normal_study
+from tests.simulations.tally import (
     Judged,
+    Size,
     Trial,
     design_effect,
     effective_trials,
+    evidence_of,
+    judge,
     lower_bound,
     tally,
     upper_bound,
-    verdicts,
 )
-from ablation.judge.certificate.worlds import LARGE, MORE, PLAIN, acting_share, parts_of, worlds
-from ablation.judge.edges import DECIDED
-from ablation.store.collect import collect
-from tests.ablation.judge.studies import let_judge, lineage, measurements, normal_study
-from tests.ablation.show.elements import unfolded, write_report
-from tests.simulate import Study, simulate
+from tests.simulations.worlds import LARGE, MORE, PLAIN, acting_share, parts_of, worlds
 
 TARGET = {"target": 0.5}
 CHAIN = {"v0": None, "v1": "v0", "v2": "v1", "v3": "v1", "v4": "v2"}
@@ -148,7 +141,7 @@ def test_verdicts_on_these_items_alone_get_no_noise_of_items():
     rows = [np.mean([world.study.values[v, s]["all"].values for s in range(5)], axis=0) for v in ("v0", "v1")]
     assert parts_of(study, items_only=True).items[0].any() == 0
     assert rows[0].shape == (40,)
-    found = certify(study, Size(lineages=2, edges=2)).evidence
+    found = evidence_of(study, Size(lineages=2, edges=2))
     assert {e.form for e in found} == {"signs", "planted", "seeds", "unpaired"}
 
 
@@ -176,13 +169,6 @@ def test_runs_that_cannot_be_paired_get_no_word():
         assert judge("unpaired", world).edges == ()
 
 
-def test_a_study_without_a_judged_edge_is_not_certified():
-    study = replace(normal_study(variants=4), cluster_fault="item i1 is in cluster a of one run, b of another")
-    made_of = certify(study)
-    assert {(word.status, word.why) for word in made_of.words} == {("uncertified", study.cluster_fault)}
-    assert made_of.digest != digest_of(replace(study, cluster_fault=""))
-
-
 def test_a_change_acts_in_more_seeds_than_equivalent_leaves_open():
     plain, looked = normal_study().analysis, normal_study(looks=[3, 4, 6, 8]).analysis
     assert acting_share(plain, 5) == pytest.approx(1 - 0.05 ** (1 / 5) + MORE)  # 46%
@@ -208,99 +194,22 @@ def test_what_counts_as_wrong():
     assert Trial("signs", judged((0.01, "better"), (-0.01, "worse"), (nan, "better"))).direction(per_word=True) == 0
 
 
-def test_a_word_is_uncalibrated_where_a_bound_is_above_its_promise():
-    analysis = normal_study().analysis
-
-    def words(wrong, of):
-        trials = [Trial("signs", judged((0.0, "better" if i < wrong else "undecided"))) for i in range(of)]
-        trials += [Trial("planted", judged((0.02, "undecided"))) for _ in range(of)]
-        return {found.word: found for found in verdicts(tally(trials, analysis), of)}
-
-    assert [word.status for word in words(25, 200).values()] == ["uncalibrated", "uncalibrated", "calibrated"]
-    assert "wrong in 12% of 200 lineages without effect" in words(25, 200)["better"].why
-    assert {word.status for word in words(15, 200).values()} == {"calibrated"}  # 7.5%: as 5% may well be
-    assert "on this study's residuals (200 lineages): wrong in 7.5%" in words(15, 200)["worse"].why
-
-
 def test_words_stand_at_the_first_look_that_decides(monkeypatch):
     def at(study, **_):
         detail = {3: "undecided", 4: "equivalent", 6: "better"}[len(study.seeds("v0"))]
         return [SimpleNamespace(child="v1", parent="v0", pair=("v1", "v0"), detail=detail, low=0.0, high=0.0)]
 
-    let_judge(monkeypatch, at)
+    monkeypatch.setattr(edges, "judge_edges", at)
     [world] = made(normal_study(variants=2, seeds=6, looks=[3, 4, 6, 8]), "signs", 1)
-    assert [edge.word for edge in certifying.judge("signs", world).edges] == ["equivalent"]
+    assert [edge.word for edge in judge("signs", world).edges] == ["equivalent"]
 
 
 def test_other_pairs_than_parent_and_child_are_judged_as_the_plan_compares_them():
     listed = [["v3", "v0"], ["v1", "v2"], ["v3", "v1"]]
     for compared, count in (("root", 3), (listed, 3)):
         study = normal_study(variants=4, seeds=4, items=60, shape="chain", edges=compared)
-        found = certify(study, Size(lineages=2, edges=3)).evidence
+        found = evidence_of(study, Size(lineages=2, edges=3))
         assert {e.trials for e in found if e.word == "interval"} == {2 * count}
         [world] = made(study, "planted", 1)
         gains = np.array(list(world.gains.values()))
         assert np.ptp(gains) > 0.01
-
-
-def test_one_seed_certifies_nothing():
-    found = certify(normal_study(seeds=1), Size(lineages=2, edges=2))
-    assert {(word.word, word.status) for word in found.words} == {(word, "uncertified") for word in DECIDED}
-    assert found.said == "uncertified"
-    assert certify(normal_study(seeds=2), Size(lineages=2, edges=2)).said.startswith("calibrated on this study's")
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("certified") / "results"
-    simulate(folder, [Study("toy", variants=3, seeds=4, items={"a": 30, "b": 30}, rho=0.9)])
-    collect(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(certifying, "certify", lambda study: certify(study, certifying.Size(lineages=10, edges=10)))
-        assert main(["certify", "--results", str(folder)]) == 0
-    return folder
-
-
-def test_a_certificate_is_made_once(results, monkeypatch, capsys):
-    before = (results / "certificate.json").read_bytes()
-
-    def never(*_):
-        raise AssertionError("certified again")
-
-    monkeypatch.setattr(certifying, "certify", never)
-    assert main(["certify", "toy", "--results", str(results)]) == 0
-    assert (results / "certificate.json").read_bytes() == before
-    said = capsys.readouterr().out
-    assert "better: " in said
-    assert "edges whose change acts in some seeds only" in said
-    monkeypatch.setattr(certifying, "digest_of", lambda study: "other")
-    with pytest.raises(AssertionError, match="again"):
-        main(["certify", "--results", str(results)])
-
-
-def test_an_unknown_study_is_one_line(results, capsys):
-    assert main(["certify", "tyo", "--results", str(results)]) == 2
-    assert "did you mean 'toy'" in capsys.readouterr().err
-
-
-def test_a_certificate_that_cannot_be_read_is_none(tmp_path):
-    for content in (b"{", b"\xff", b'{"studies": 1}'):
-        (tmp_path / "certificate.json").write_bytes(content)
-        assert certifying.known(tmp_path) is None
-    assert certifying.known(tmp_path / "none") is None
-
-
-def test_the_page_says_once_per_study_whether_its_words_are_calibrated(results, tmp_path):
-    page = unfolded(write_report(results / "tracker.duckdb", tmp_path / "page.html").read_text())
-    assert "The certificate: how often these words are wrong" in page
-    found = json.loads((results / "certificate.json").read_text())["studies"][0]
-    assert all(escape(word["why"]) in page for word in found["words"])
-    assert page.count("The words are <a") == 1
-    stale = tmp_path / "results"
-    stale.mkdir()
-    (stale / "tracker.duckdb").write_bytes((results / "tracker.duckdb").read_bytes())
-    text = (results / "certificate.json").read_text().replace(found["digest"], "0" * 16)
-    (stale / "certificate.json").write_text(text)
-    page = unfolded(write_report(stale / "tracker.duckdb", tmp_path / "stale.html").read_text())
-    assert "The grid makes one when all of its runs have ended" in page
-    assert "These results have no certificate" in page

@@ -1,22 +1,32 @@
-"""Turns judged worlds into error bounds, and bounds into the certificate of each verdict: docs/certificate.md."""
+"""Judges worlds of known truth, and bounds how often each word is wrong in them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import isnan
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, isnan
 
 import numpy as np
 from scipy import special
 
-from ablation.config.names import Strict
 from ablation.config.study_schema import Analysis
-from ablation.judge.certificate.worlds import NOISY
-from ablation.judge.edges import DECIDED
+from ablation.judge import edges
+from ablation.judge.edges import DECIDED, NOT_COMPARED, study_pairs
+from ablation.judge.measurements import Measurements
+from tests.simulations.worlds import FORMS, NOISY, World, forms_of, parts_of, worlds
 
-Status = Literal["calibrated", "uncalibrated", "uncertified"]
+SEED = 20260101
 
 
-class Evidence(Strict):
+@dataclass(frozen=True)
+class Size:
+    """How many worlds are judged."""
+
+    lineages: int = 200  # of each form that carries noise
+    edges: int = 400  # of each form that carries none
+    forms: tuple[str, ...] = FORMS
+
+
+@dataclass(frozen=True)
+class Evidence:
     """How often one word was wrong in worlds of one form."""
 
     word: str  # better or worse, equivalent, or interval
@@ -26,53 +36,6 @@ class Evidence(Strict):
     rate: float
     lower: float  # one-sided bound, at a confidence corrected for all bounds
     upper: float  # one-sided, at 95%
-
-
-class Power(Strict):
-    """How often a word was given where it was true."""
-
-    word: str
-    effect: float
-    right: int
-    trials: int
-
-
-class WordRecord(Strict):
-    """The certificate of one verdict."""
-
-    word: str
-    status: Status
-    why: str
-
-
-class StudyCertificate(Strict):
-    """The certificate of one study."""
-
-    study: str
-    digest: str  # of what was read, and of the code that judged it
-    seeds: int  # most seeds of a variant
-    variants: int
-    lineages: int  # judged of each form that carries noise
-    words: list[WordRecord]
-    evidence: list[Evidence]
-    power: list[Power]
-
-    @property
-    def said(self) -> str:
-        """The study's certificate in a few words."""
-        wrong = [record.word for record in self.words if record.status == "uncalibrated"]
-        known = f"calibrated on this study's residuals ({self.lineages} lineages)"
-        return f"uncalibrated: {', '.join(wrong)}" if wrong else known if self.evidence else "uncertified"
-
-
-class Certificates(Strict):
-    """All studies of a database."""
-
-    studies: list[StudyCertificate]
-
-    def of(self, study: str) -> StudyCertificate | None:
-        """A study's certificate."""
-        return next((found for found in self.studies if found.study == study), None)
 
 
 CONFIDENCE = 0.95  # of an upper bound, and of all lower bounds of a study together
@@ -189,50 +152,43 @@ def design_effect(groups: Sequence[Sequence[float]]) -> float:
     return max(1.0, between * float(size.sum()) / (mean * (1 - mean)))
 
 
-def power(trials: Sequence[Trial], margin: float, mde: float) -> list[Power]:
-    """How often words were given where they were true: effects as large as `mde`, and none."""
-    found = []
-    for word, form, effect in (("better", "planted", mde), ("worse", "planted", -mde), ("equivalent", "signs", 0.0)):
-        edges = [edge for trial in trials if trial.form == form for edge in trial.edges]
-        of = [edge.word == word for edge in edges if abs(edge.truth - effect) <= 1e-6 * margin]
-        if of:
-            found.append(Power(word=word, effect=abs(effect), right=sum(of), trials=len(of)))
-    return found
+def evidence_of(study: Measurements, size: Size = Size()) -> list[Evidence]:
+    """Judge worlds of known truth made from this study's runs; how often were words wrong, and intervals missed?"""
+    judged = edges.judge_edges(study)
+    items_only = any(edge.estimate is not None and edge.estimate.items_only for edge in judged)
+    parts = parts_of(study, items_only=items_only)
+    detectable = [edge.mde for edge in judged if np.isfinite(edge.mde) and edge.mde > 0]
+    mde = float(np.median(detectable)) if detectable else 2 * study.analysis.margin
+    trials: list[Trial] = []
+    for form in forms_of(study, items_only=items_only) if parts else ():
+        rounds = size.lineages if form in NOISY else ceil(size.edges / len(study_pairs(study)))
+        if parts and form in size.forms:
+            trials += (judge(form, world) for world in worlds(study, parts, form, rounds=rounds, mde=mde, seed=SEED))
+    return tally(trials, study.analysis)
 
 
-def verdicts(evidence: Sequence[Evidence], lineages: int) -> list[WordRecord]:
-    """What is certified of each word, where there were residuals to draw from."""
-    return [_verdict(word, evidence, lineages) for word in DECIDED]
+def judge(form: str, world: World) -> Trial:
+    """Judge a world at every declared look, stopping at a decision: each edge's first decided verdict."""
+    study = world.study
+    found: dict[tuple[str, str], Judged] = {}
+    for seen in _looks(study):
+        for edge in edges.judge_edges(seen):
+            if edge.detail not in NOT_COMPARED and (edge.pair not in found or found[edge.pair].word not in DECIDED):
+                truth = world.gains[edge.child] - world.gains[edge.parent]
+                found[edge.pair] = Judged(truth, edge.detail, edge.low, edge.high)
+    return Trial(form, tuple(found.values()))
 
 
-def _verdict(word: str, evidence: Sequence[Evidence], lineages: int) -> WordRecord:
-    own = "equivalent" if word == "equivalent" else DIRECTION
-    known = [found for found in evidence if found.word in (own, "interval")]
-    broken = [found for found in known if found.lower > found.promise]
-    if broken:
-        worst = max(broken, key=lambda found: found.lower - found.promise)
-        what = "intervals missed" if worst.word == "interval" else f"{worst.word} was wrong"
-        rate = f"{worst.rate:.0%} of {worst.trials} {describe(worst)} (at least {worst.lower:.1%}"
-        return WordRecord(
-            word=word, status="uncalibrated", why=f"{what} in {rate}; promised: at most {100 * worst.promise:.3g}%)"
-        )
-    noisy = [found for found in known if found.word == own and found.form in NOISY]
-    most = max(noisy, key=lambda found: found.upper, default=None)
-    why = f"on this study's residuals ({lineages} lineages)"
-    why += f": wrong in {most.rate:.1%} of {describe(most)} (at most {most.upper:.1%})" if most else ""
-    return WordRecord(word=word, status="calibrated", why=why)
-
-
-_FORMS: Mapping[str, str] = {
-    "signs": "without effect, the residuals of each run with a random sign",
-    "planted": "with planted effects",
-    "across": "across the target, without effect",
-    "seeds": "whose change acts in some seeds only",
-    "rare": "whose change is of few items",
-    "unpaired": "whose runs cannot be paired",
-}
-
-
-def describe(found: Evidence) -> str:
-    """What was judged, in words."""
-    return f"{'lineages' if found.word == DIRECTION else 'edges'} {_FORMS[found.form]}"
+def _looks(study: Measurements) -> Iterator[Measurements]:
+    """The study as it was at each look that has been passed, and as it is."""
+    most = max((len(study.seeds(variant.name)) for variant in study.variants), default=0)
+    for look in study.analysis.looks:
+        if look < most:
+            kept = {
+                (variant.name, seed)
+                for variant in study.variants
+                for seed in study.in_order_added(study.seeds(variant.name))[:look]
+            }
+            states = {run: state for run, state in study.states.items() if run in kept}
+            yield replace(study, states=states, values={run: study.values[run] for run in states})
+    yield study
