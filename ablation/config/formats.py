@@ -51,13 +51,6 @@ FORMATS = {
         "`.eval`, `.json`",
         "an item is a sample, by its id; epochs are repeats; `--metric` names a scorer, or `scorer/key`",
     ),
-    "helm": Format(
-        ("compare",),
-        "HELM's per_instance_stats.json",
-        "`per_instance_stats.json`, with `run_spec.json` and `instances.json` or `scenario_state.json` in the same "
-        "folder",
-        "an item is an unperturbed instance; trials are repeats; `--metric` must name the statistic",
-    ),
     "lmms_eval": Format(
         ("compare",),
         "lmms-eval's samples",
@@ -115,12 +108,6 @@ FORMATS = {
         "SQLite files",
         "a project's `.db`, or the folder of these files, `~/.cache/huggingface/trackio`",
         "numeric metrics, configuration",
-    ),
-    "neptune": Format(
-        ("import",),
-        "what neptune-exporter saved",
-        "the `--data-path` of neptune-exporter, or a project's folder in it: `<run>_part_<n>.parquet`",
-        "series of numbers, single values as settings; a single `float` is a metric too",
     ),
     "database": Format(
         ("import",),

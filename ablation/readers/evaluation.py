@@ -26,7 +26,7 @@ from ablation.readers.sheet import Sheet, Wanted, sheet_items
 READERS: tuple[ModuleType, ...] = tuple(import_module(f"ablation.readers.{name}") for name in formats_of("compare"))
 IN_FOLDERS = tuple(pattern for reader in READERS if reader is not table for pattern in reader.FILES)
 _Sheets = dict[tuple[str, str], Sheet]  # of one run, by subset and value
-_LOGS = (*lm_eval.FILES, *inspect_ai.FILES)  # HELM's need a metric
+_LOGS = (*lm_eval.FILES, *inspect_ai.FILES)
 
 
 def reader_of(path: Path) -> ModuleType:

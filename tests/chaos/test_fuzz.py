@@ -44,7 +44,6 @@ from ablation.store.imports.importing import Request, import_runs
 from tests.ablation.readers.samples import arm
 from tests.ablation.readers.stored import HERE as STORED
 from tests.ablation.readers.stored import make
-from tests.ablation.readers.write_neptune import write_export
 from tests.ablation.toy_study import Toy
 from tests.simulate import Study, simulate
 from tests.time_limit import time_limit
@@ -328,7 +327,6 @@ TARGETS = {
     "lm_eval": Target(write_lm_eval, read_compared),
     "stages": Target(write_stages, read_stages, "results/[ps]*/**/*.*"),
     **{name: Target(written(name), read_imported(name)) for name in LOGGERS},
-    "neptune": Target(write_export, read_imported("neptune")),
     "trainer": Target(written("trainer"), read_imported("trainer_state")),
     "trl": Target(written("trl"), read_imported("trainer_state")),
 }

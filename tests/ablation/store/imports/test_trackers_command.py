@@ -1,4 +1,4 @@
-"""One command from files of MLflow, wandb, trackio and Neptune to a verdict: two variants, three seeds."""
+"""One command from files of MLflow, wandb and trackio to a verdict: two variants, three seeds."""
 
 from pathlib import Path
 
@@ -9,7 +9,6 @@ from ablation.cli.main import main
 from ablation.judge.verdicts import judge_study
 from ablation.store.database import Store
 from tests.ablation.readers.stored import SOURCES, make
-from tests.ablation.readers.write_neptune import write_export
 
 FORMATS = {
     "mlflow": ("mlflow_stores.py", "study/mlflow.db"),
@@ -24,11 +23,6 @@ def test_import_in_one_command(kind, source, tmp_path, monkeypatch, capsys):
     script, place = FORMATS[kind]
     (tmp_path / "files").mkdir()
     check_import(kind, make(kind, script, source, tmp_path / "files") / place, tmp_path / "here", monkeypatch, capsys)
-
-
-def test_import_of_neptune_in_one_command(tmp_path, monkeypatch, capsys):
-    write_export(tmp_path / "files")
-    check_import("neptune", tmp_path / "files", tmp_path / "here", monkeypatch, capsys)
 
 
 def check_import(kind, path, here, monkeypatch, capsys):

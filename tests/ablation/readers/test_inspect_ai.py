@@ -1,25 +1,21 @@
-"""Logs of Inspect and runs of HELM: read right, and refused where they are damaged."""
+"""Logs of Inspect: read right, and refused where they are damaged."""
 
 import json
 import struct
 import subprocess
-import tarfile
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from ablation.readers import helm, inspect_ai
+from ablation.readers import inspect_ai
 from ablation.readers.sheet import Wanted
 from tests.ablation.readers.command import read, refused
 from tests.peers.environment import python_of
 
 HERE = Path(__file__).parent
 
-
-# Inspect.
 
 CORRECT = {"a": [1, 0], "b": [1, 1], "c": [0, 0]}  # by epoch
 
@@ -150,108 +146,3 @@ def test_logs_that_inspect_itself_writes(tmp_path, capsys):
         found = read(capsys, sides[0], "--with", sides[1])
         assert found["metric"] == "match"
         assert found["best"][0]["text"]["asked"].startswith("Say ")
-
-
-# HELM.
-
-
-def write_run(folder, values, *, model="a/one", instructions="", trials=1, more=()):
-    """The files of a run that are read, as crfm-helm writes them."""
-    folder.mkdir(parents=True)
-
-    def stat(name, value, **of):
-        return {"name": {"name": name, "split": "test"} | of, "count": 1, "sum": value, "mean": value, "stddev": 0.0}
-
-    def entry(at, trial, *stats, **of):
-        return {"instance_id": f"id{at}", "train_trial_index": trial, "stats": stats} | of
-
-    references, typos = stat("num_references", 4), {"perturbation": {"name": "typos"}}
-    entries = [
-        entry(at, trial, references, stat("exact_match", value))
-        for trial in range(trials)
-        for at, value in enumerate(values)
-    ]
-    copy = entry(0, 0, stat("exact_match", 1.0, **typos), **typos)
-    (folder / "per_instance_stats.json").write_text(json.dumps([*entries, copy, *more]))
-    instances = []
-    for at in range(len(values)):
-        right, wrong = {"output": {"text": f"answer {at}"}, "tags": ["correct"]}, {"output": {"text": "x"}, "tags": []}
-        asked = {"input": {"text": f"Question {at}?"}, "split": "test", "id": f"id{at}"}
-        instances.append(asked | {"references": [right, wrong]})
-    (folder / "instances.json").write_text(json.dumps(instances))
-    adapter = {"method": "generation", "instructions": instructions, "model": model, "model_deployment": model}
-    name = f"mmlu:subject=anatomy,method=generation,model={model.replace('/', '_')}"
-    (folder / "run_spec.json").write_text(json.dumps({"name": name, "adapter_spec": adapter}))
-    return folder / "per_instance_stats.json"
-
-
-def test_a_run_of_helm(tmp_path, capsys):
-    values = np.random.default_rng(0).integers(0, 2, (2, 30)).astype(float)
-    a = write_run(tmp_path / "a" / "run", values[0].tolist())
-    b = write_run(tmp_path / "b" / "run", values[1].tolist(), model="b/two", trials=2)
-    (sheet,) = helm.sheets(b, Wanted("exact_match"))
-    assert dict(zip(sheet.items, sheet.values, strict=True)) == {f"id{at}": v for at, v in enumerate(values[1])}
-    assert (sheet.subset, sheet.facts.repeats) == ("mmlu:subject=anatomy,method=generation", 2)
-    found = read(capsys, tmp_path / "a", "--with", tmp_path / "b", "--metric", "exact_match")
-    assert found["effect"] == pytest.approx(values[1].mean() - values[0].mean())
-    assert found["best"][0]["text"]["asked"].startswith("Question ")
-    assert found["best"][0]["text"]["wanted"].startswith("answer ")
-    assert "exact_match, num_references" in refused(capsys, a, "--with", b)
-
-
-def test_runs_of_helm_that_were_asked_otherwise_or_are_damaged(tmp_path, capsys):
-    a = write_run(tmp_path / "a" / "run", [1.0, 0.0])
-    b = write_run(tmp_path / "b" / "run", [1.0, 0.0], instructions="Think first.")
-    metric = ("--metric", "exact_match")
-    assert "the prompt of 2 of 2 items" in refused(capsys, a, "--with", b, *metric)
-    again = {"instance_id": "id1", "stats": [{"name": {"name": "exact_match", "split": "test"}, "mean": 1}]}
-    c = write_run(tmp_path / "c" / "run", [1.0, 0.0], more=[again])
-    assert "item id1 stands twice" in refused(capsys, a, "--with", c, *metric)
-    d = write_run(tmp_path / "d" / "run", [1.0, float("nan")])
-    assert "item id1 has none (trial 0)" in refused(capsys, a, "--with", d, *metric)
-    b.write_text(b.read_text()[:-30])
-    assert "cannot be read" in refused(capsys, a, "--with", b, *metric)
-
-
-def test_a_statistic_of_helm_that_no_test_instance_has_is_that_of_the_other_split(tmp_path):
-    tuned = {"name": {"name": "tuned", "split": "valid"}, "mean": 0.5}
-    path = write_run(tmp_path / "run", [1.0, 0.0], more=[{"instance_id": "v0", "stats": [tuned]}])
-    (sheet,) = helm.sheets(path, Wanted("tuned"))
-    assert (list(sheet.items), sheet.values.tolist()) == (["v0"], [0.5])
-
-
-@pytest.fixture
-def written_by_helm(tmp_path):
-    """Runs a, b and c, two seeds each, of 30 instances and two trials, by the classes of crfm-helm 0.5.16: `c` has
-    other instructions and was not summarized; the statistic `defined` is NaN for instance id3."""
-    with tarfile.open(HERE / "fixtures/helm.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path / "runs"
-
-
-def test_runs_that_helm_itself_wrote(written_by_helm, capsys):
-    a, b, metric = written_by_helm / "a", written_by_helm / "b", ("--metric", "exact_match")
-
-    def mean(folder):
-        rows = [row for path in folder.rglob("per_instance_stats.json") for row in json.loads(path.read_text())]
-        own = [row for row in rows if "perturbation" not in row]
-        return np.mean([s["mean"] for row in own for s in row["stats"] if s["name"]["name"] == "exact_match"])
-
-    found = read(capsys, a, "--with", b, *metric)
-    assert (found["items"], found["paired_seeds"]) == (30, [0, 1])
-    assert found["effect"] == pytest.approx(mean(b) - mean(a))
-    assert found["best"][0]["text"]["wanted"].startswith("answer ")
-
-
-def test_helm_before_summarize_has_its_questions_in_the_scenario_state(written_by_helm, capsys):
-    b, c, metric = written_by_helm / "b", written_by_helm / "c", ("--metric", "exact_match")
-    assert not list(c.rglob("instances.json"))
-    assert "the prompt of 30 of 30 items" in refused(capsys, b, "--with", c, *metric)
-    for file in b.rglob("instances.json"):
-        file.unlink()
-    assert read(capsys, written_by_helm / "a", "--with", b, *metric)["items"] == 30
-
-
-def test_an_instance_of_which_helm_left_out_the_nan_is_refused(written_by_helm, capsys):
-    said = refused(capsys, written_by_helm / "a", "--with", written_by_helm / "b", "--metric", "defined")
-    assert "defined: item id3 has none (trial 0): HELM leaves out what is not a number" in said
