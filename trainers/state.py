@@ -1,7 +1,7 @@
 """Everything that a resumed run needs, as named tensors: modules, optimisers, random generators."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 import torch
@@ -15,17 +15,18 @@ from trainers.stage import Stage
 class State:
     """What a checkpoint of a run holds: what is learnt, its optimisers, random generators, and JSON values by name.
 
-    `values` is the run's own: it changes them, `save` writes them and `restore` puts back what was written.
+    `values` is the run's own, a dataclass or a dict: it changes them, `save` writes them and `restore` puts back what
+    was written.
     """
 
     modules: Mapping[str, nn.Module]
     optimizers: Mapping[str, torch.optim.Optimizer]
     generators: Mapping[str, torch.Generator] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict)
+    values: Any = field(default_factory=dict)
 
     def save(self, stage: Stage, step: int) -> None:
         """Write a checkpoint after `step` steps."""
-        stage.save_checkpoint(step, pack(self.modules, self.optimizers, self.generators), self.values)
+        stage.save_checkpoint(step, pack(self.modules, self.optimizers, self.generators), self._named_values)
 
     def restore(self, stage: Stage) -> int:
         """Go back to the stage's last checkpoint, if there is one; return the number of steps done."""
@@ -33,9 +34,13 @@ class State:
         if found is None:
             return 0
         unpack(found.tensors, self.modules, self.optimizers, self.generators, stage.ranks)
-        self.values.update(found.state)
+        self._named_values.update(found.state)
         stage.ranks.gather(None)  # all have read their parts
         return found.step
+
+    @property
+    def _named_values(self) -> dict[str, Any]:
+        return vars(self.values) if is_dataclass(self.values) else self.values
 
 
 def pack(

@@ -1,4 +1,4 @@
-"""The parts of a variant: what `parts(config, stage)` of its study returns by slot, `{"advantage": normalized, ...}`.
+"""The parts of a variant: what `parts(config, stage)` of its study returns, a dataclass of functions and classes.
 
 The function selects, with ordinary imports, the code that a configuration needs. The planner calls it without importing
 any of that code and records the names; a stage imports what the plan names, and can use nothing else.
@@ -7,12 +7,13 @@ any of that code and records the names; a stage imports what the plan names, and
 import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any
 
 PACKAGES = ("trainers", "ablation")  # of the project
 Parts = dict[str, Any]  # slot -> function, class or module
-PartsOf = Callable[[Any, str], Mapping[str, Any]]  # of a configuration and a stage
+PartsOf = Callable[[Any, str], Any]  # of a configuration and a stage: a dataclass, `Parts`, or None
 
 
 class Named:
@@ -51,13 +52,25 @@ def naming() -> Iterator[None]:
 
 
 def names_of(parts: PartsOf, config: Any, stage: str) -> dict[str, str]:
-    """Return slot -> dotted name. Raises TypeError where a part is not something of the project."""
+    """Return slot -> dotted name; the slots of a dataclass within the dataclass are `field.slot`.
+
+    Raises TypeError where a part is not something of the project.
+    """
     with naming():
-        found = dict(parts(config, stage))
-    for slot, part in found.items():
-        if not isinstance(part, Named):
-            raise TypeError(f"{slot} = {part!r}: import it inside the function, from {' or '.join(PACKAGES)}")
-    return {slot: found[slot].path for slot in sorted(found)}
+        chosen = parts(config, stage)
+    return dict(sorted(_slots(chosen)))
+
+
+def _slots(chosen: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    slots = vars(chosen) if is_dataclass(chosen) else chosen or {}
+    for slot, part in slots.items():
+        if isinstance(part, Named):
+            yield prefix + slot, part.path
+        elif is_dataclass(part):
+            yield from _slots(part, f"{prefix}{slot}.")
+        elif part is not None:
+            where = " or ".join(PACKAGES)
+            raise TypeError(f"{prefix}{slot} = {part!r}: import it inside the function, from {where}")
 
 
 def part(module: str, name: str) -> Any:
@@ -66,10 +79,23 @@ def part(module: str, name: str) -> Any:
 
 
 class Loaded(Mapping[str, Any]):
-    """The parts that a plan names; each is imported when it is first asked for."""
+    """The parts that a plan names, as attributes; each is imported when it is first asked for.
+
+    A field that the plan does not name is None, and one that held a dataclass holds its parts.
+    """
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
+
+    def __getattr__(self, field: str) -> Any:
+        if field.startswith("_"):
+            raise AttributeError(field)
+        if field in self._names:
+            return load(self._names[field])
+        inner = {
+            slot.removeprefix(f"{field}."): name for slot, name in self._names.items() if slot.startswith(f"{field}.")
+        }
+        return Loaded(inner) if inner else None
 
     def __getitem__(self, slot: str) -> Any:
         return load(self._names[slot])

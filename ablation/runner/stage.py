@@ -31,7 +31,7 @@ class Stage:
 
     id: `debias.train`. key: 16 hex digits. seed: None where the stage is not seeded. label: `v8 seed 0`.
     config: the study's config model; a key that the stage does not declare in `reads` is an AttributeError. parts: what
-    the study's `parts` returns for this stage, by slot. inputs: folders by name. out: its own folder; for ranks after
+    the study's `parts` returns for this stage. inputs: folders by name. out: its own folder; for ranks after
     the first a temporary one. devices: torch device strings of this rank. log: goes to `log.txt`.
     ranks: the processes of the stage.
     """
@@ -41,7 +41,7 @@ class Stage:
     seed: int | None
     label: str
     config: Any
-    parts: Mapping[str, Any]
+    parts: Any
     inputs: Mapping[str, Path]
     out: Path
     devices: list[str]

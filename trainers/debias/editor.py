@@ -15,6 +15,7 @@ one key u and differences d_1 to d_m are, in both products, one row sqrt(m) u wi
 system has one row for each distinct key.
 """
 
+import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,6 +89,14 @@ class ModuleEdit:
     value_grads: Tensor
     ridge: Ridge
     shift: Tensor
+
+
+def edit_batches(indices: Sequence[int], n_edits: int, order: str | None = None) -> list[list[int]]:
+    """Cut items into edit batches (the last may be smaller), shuffled with `order` as the seed, or as they are."""
+    indices = list(indices)
+    if order is not None:
+        random.Random(order).shuffle(indices)
+    return [indices[begin : begin + n_edits] for begin in range(0, len(indices), n_edits)]
 
 
 def micro_batches(indices: Sequence[T], size: int) -> list[Sequence[T]]:

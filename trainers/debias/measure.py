@@ -10,14 +10,7 @@ from torch import Tensor
 from trainers.debias.editor import applied, micro_batches, predict
 from trainers.debias.hypernetwork import Hypernetwork
 from trainers.debias.prepared import Prepared
-from trainers.debias.scores import (
-    SentenceScores,
-    icat,
-    language_modelling,
-    last_hidden,
-    score,
-    stereotype_preferred,
-)
+from trainers.debias.scores import icat, language_modelling, score_items, stereotype_preferred
 from trainers.debias.suffix import SuffixModel
 from trainers.models import load_model
 from trainers.objectives.debias import edit_loss, retention_loss
@@ -55,12 +48,6 @@ def load_suffix(folder: Path, prepared: Prepared) -> SuffixModel:
     """Load the blocks that a prepared folder needs: same modules, same dtype, prefix dropped."""
     model = load_model(folder, dtype=prepared.dtype, device=prepared.device)
     return SuffixModel(model, [module.name for module in prepared.modules], prefix=False)
-
-
-def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) -> SentenceScores:
-    """Score the three sentences of each item with the model as it is now; in a graph where gradients are on."""
-    tokens = prepared.tokens(indices)
-    return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, model.matrix)
 
 
 @torch.no_grad()

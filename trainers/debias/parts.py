@@ -1,25 +1,53 @@
-"""Which code a variant of `debias` uses, by stage and slot; see `ablation.contract.parts`."""
+"""Which formulas a variant of `debias` uses, in addition to BiasEdit's; see `ablation.contract.parts`."""
 
-from typing import TYPE_CHECKING
-
-from ablation.contract.parts import Parts
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from trainers.debias.config import DebiasConfig
 
 
-def parts(config: "DebiasConfig", stage: str) -> Parts:
-    """Return what `stage` uses in addition to BiasEdit, which all variants train with."""
+@dataclass(frozen=True)
+class GrpoTerm:
+    """A reward and a KL to the unedited model, and how they join the edit loss."""
+
+    reward: "Callable[[Tensor, Tensor], Tensor]"  # of lp_anti and lp_stereo, (B,) each
+    kl: "Callable[[Tensor, Tensor], Tensor]"  # of the KL at the tokens of anti-stereotypes (N,) and stereotypes (M,)
+    loss: "Callable[..., Tensor]"  # of reward and KL
+    combine: "Callable[..., Tensor]"  # of edit loss and this loss
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """The reward-based curriculum: how strong it is at a distance from SS 0.5, and the weight of the batch."""
+
+    alpha: "Callable[[Any, float, float], float]"
+    weight: Callable[[float, float], float]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of a variant's objective; None where it does not have one."""
+
+    grpo: GrpoTerm | None = None
+    curriculum: Curriculum | None = None
+    fairness: "Callable[[Tensor, Tensor], Tensor] | None" = None  # of lp_anti and lp_stereo, (B,) each
+
+
+def parts(config: "DebiasConfig", stage: str) -> Terms:
+    """Return the terms that stage `train` uses; the others use none."""
     from trainers.objectives import curriculum, debias
 
-    found: Parts = {}
     if stage != "train":
-        return found
-    if config.grpo.weight > 0:
-        found |= {"reward": getattr(debias, f"{config.grpo.reward}_reward"), "mean_token_kl": debias.mean_token_kl}
-        found |= {"grpo_loss": debias.grpo_loss, "combine": debias.combine}
-    if config.rcs.mode == "adaptive":
-        found |= {"rcs_alpha": curriculum.rcs_alpha_at, "rcs_weight": curriculum.rcs_weight}
-    if config.mo_fairness_weight > 0:
-        found["fairness"] = debias.fairness_gap
-    return found
+        return Terms()
+    reward = getattr(debias, f"{config.grpo.reward}_reward")
+    grpo = GrpoTerm(reward, debias.mean_token_kl, debias.grpo_loss, debias.combine)
+    rcs = Curriculum(curriculum.rcs_alpha_at, curriculum.rcs_weight)
+    return Terms(
+        grpo if config.grpo.weight > 0 else None,
+        rcs if config.rcs.mode == "adaptive" else None,
+        debias.fairness_gap if config.mo_fairness_weight > 0 else None,
+    )

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from trainers.debias.head import OutputMatrix, label_log_probs
+from trainers.debias.prepared import Prepared
 from trainers.debias.suffix import SuffixModel
 
 GROUP = 96  # sentences (of 32 items) that are run together
@@ -102,6 +103,12 @@ def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix)
         return torch.zeros(len(tokens), dtype=values.dtype, device=device).index_add(0, sentence, values) / lengths
 
     return SentenceScores(mean(logp.exp()), mean(logp), hidden, partition, sentence)
+
+
+def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) -> SentenceScores:
+    """Score the three sentences of each item with the model as it is now; in a graph where gradients are on."""
+    tokens = prepared.tokens(indices)
+    return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, model.matrix)
 
 
 def detached(scores: SentenceScores) -> SentenceScores:

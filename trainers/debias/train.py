@@ -1,16 +1,15 @@
 """Stage `train` of study `debias`: learn the hypernetwork with a variant's objective (docs/studies/debias.md).
 
-Per edit batch (BiasEdit, arXiv 2503.08588; MALMEN, arXiv 2311.04661): predict shifts from cached keys and value
-gradients, measure the edited model, take the loss back through the closed form. Per epoch: measure the development set.
+Read `Trainer.step`, `Trainer.edit_batch` and `objective`: per edit batch (BiasEdit, arXiv 2503.08588; MALMEN, arXiv
+2311.04661) predict shifts of the edited weights from cached keys and value gradients, take the loss of the edited
+model, and take its gradient back through the closed form.
 """
 
 import copy
 import math
-import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,174 +18,225 @@ from torch import Tensor
 
 from ablation.contract.atomic import replacing
 from trainers.assets import files
-from trainers.debias.config import EarlyStop
-from trainers.debias.editor import ModuleEdit, accumulate, applied, micro_batches, predict, shift_gradients
-from trainers.debias.hypernetwork import WEIGHTS_FILE, Hypernetwork
-from trainers.debias.measure import (
-    ItemScores,
-    batch_mean,
-    load_suffix,
-    measure_edited,
-    score_items,
-    summarise,
-    unedited,
+from trainers.debias.config import DebiasConfig
+from trainers.debias.development import development
+from trainers.debias.editor import (
+    ModuleEdit,
+    accumulate,
+    applied,
+    edit_batches,
+    micro_batches,
+    predict,
+    shift_gradients,
 )
-from trainers.debias.objective import Objective, Reference
+from trainers.debias.head import token_kl
+from trainers.debias.hypernetwork import WEIGHTS_FILE, Hypernetwork
+from trainers.debias.measure import load_suffix
+from trainers.debias.parts import Terms
 from trainers.debias.prepared import Prepared
-from trainers.debias.scores import SentenceScores, detached, join
+from trainers.debias.scores import (
+    SentenceScores,
+    detached,
+    join,
+    language_modelling,
+    score_items,
+    stereotype_preferred,
+)
 from trainers.debias.suffix import SuffixModel
+from trainers.objectives.debias import edit_loss, retention_loss
 from trainers.parallel import join as join_ranks
 from trainers.stage import Diverged, Stage
 from trainers.state import State
 from trainers.weights import write_weights
-
-
-@dataclass
-class EarlyStopping:
-    """Watches a figure, lower being better. Without settings each epoch counts as the best, and nothing stops early."""
-
-    settings: EarlyStop | None
-    best: float | None = None
-    best_epoch: int = -1
-    epoch: int = -1
-
-    def update(self, epoch: int, figures: dict[str, float]) -> bool:
-        """Take in an epoch's development figures; true if the hypernetwork is now the one to keep."""
-        self.epoch = epoch
-        if self.settings is not None:
-            value = figures[self.settings.key]
-            if self.best is not None and value >= self.best:
-                return False
-            self.best = value
-        self.best_epoch = epoch
-        return True
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether `patience` epochs have passed without improvement."""
-        return self.settings is not None and self.epoch - self.best_epoch >= self.settings.patience
-
 
 RANKS = join_ranks  # several devices: a process for each, with the items of a batch divided among them
 
 
 def run(stage: Stage) -> None:
     """Train, and write `hypernetwork.safetensors`, the one of the best epoch."""
-    config = stage.config
     prepared = Prepared(stage.inputs["prepare"], stage.devices[0])
-    model = load_suffix(files(stage.inputs["model"]), prepared)
-    trainer = Trainer(stage, prepared, model)
-    trainer.resume()
-    while trainer.epoch < config.n_epochs and not trainer.stopping.should_stop:
+    trainer = Trainer(stage, prepared, load_suffix(files(stage.inputs["model"]), prepared))
+    trainer.steps = trainer.state.restore(stage)
+    while trainer.progress.epoch < stage.config.n_epochs and not trainer.stopped:
         trainer.run_epoch()
     trainer.save()
 
 
-def edit_batches(indices: Sequence[int], n_edits: int, order: str | None = None) -> list[list[int]]:
-    """Cut items into edit batches (the last may be smaller), shuffled with `order` as the seed, or as they are."""
-    indices = list(indices)
-    if order is not None:
-        random.Random(order).shuffle(indices)
-    return [indices[begin : begin + n_edits] for begin in range(0, len(indices), n_edits)]
+@dataclass(frozen=True)
+class Reference:
+    """The unedited model on the same items.
+
+    unrelated_p: scores of the unrelated sentences (B,). mean, offset: where the objective has a KL, the next-token
+    distributions at the predicting positions of anti and stereo (see `head.reference`).
+    """
+
+    unrelated_p: Tensor
+    mean: Tensor | None = None
+    offset: Tensor | None = None
+
+
+def objective(
+    config: DebiasConfig, terms: Terms, scores: SentenceScores, reference: Reference, phase: float
+) -> tuple[Tensor, dict[str, float]]:
+    """Return the loss of the edited model on B items, and the figures to log.
+
+        combined = (1 - weight) * edit_loss + weight * grpo_loss
+        loss     = rcs_weight * combined + loc_coef * retention + mo_fairness_weight * fairness
+
+    The curriculum does not weigh retention, which BiasEdit takes back on its own. Weighing all terms alike would do
+    nothing: Adam and a clipped gradient cancel a factor.
+
+    scores: of 3 B sentences, item by item: anti, stereo, unrelated. phase: epoch / n_epochs, for the curriculum.
+    """
+    anti_p, stereo_p, _ = scores.p.view(-1, 3).unbind(1)  # (B,) each
+    anti_logp, stereo_logp, unrelated_logp = scores.logp.view(-1, 3).unbind(1)
+    edit = edit_loss(anti_p, anti_logp, stereo_p, stereo_logp)
+    retention = retention_loss(unrelated_logp, reference.unrelated_p)
+    compared = (stereo_p, anti_p) if config.ss == "probability" else (stereo_logp, anti_logp)
+    ss = float(stereotype_preferred(*compared).mean())
+    figures = {"edit_loss": edit.item(), "loc_loss": retention.item(), "ss": ss, "ss_distance": abs(ss - 0.5)}
+    figures["lms"] = float(language_modelling(anti_logp, stereo_logp, unrelated_logp).mean())
+    combined = edit
+    if terms.grpo is not None:
+        reward = terms.grpo.reward(anti_logp, stereo_logp)
+        kl = terms.grpo.kl(*_token_kls(scores, reference))
+        grpo = terms.grpo.loss(reward, kl, beta=config.grpo.beta, gamma=config.grpo.gamma)
+        combined = terms.grpo.combine(edit, grpo, weight=config.grpo.weight)
+        figures |= {"reward": reward.item(), "kl": kl.item(), "grpo_loss": grpo.item()}
+    if terms.curriculum is not None:  # `_study.yaml` excludes one without a reward
+        alpha = terms.curriculum.alpha(config.rcs, abs(ss - 0.5), phase)
+        rcs_weight = terms.curriculum.weight(figures["reward"], alpha)
+        combined = rcs_weight * combined
+        figures |= {"rcs_alpha": alpha, "rcs_weight": rcs_weight}
+    loss = combined + config.loc_coef * retention
+    if terms.fairness is not None:
+        gap = terms.fairness(anti_logp, stereo_logp)
+        loss = loss + config.mo_fairness_weight * gap
+        figures["fairness"] = gap.item()
+    figures["loss"] = loss.item()
+    return loss, figures
+
+
+def _token_kls(scores: SentenceScores, reference: Reference) -> tuple[Tensor, Tensor]:
+    """Return KL(unedited || edited) at the predicting positions of the anti-stereotypes and of the stereotypes."""
+    kind = scores.sentence % 3  # (N,): 0 anti, 1 stereo, 2 unrelated
+    pair = kind < 2
+    assert reference.mean is not None  # there is a GRPO term
+    assert reference.offset is not None
+    kl = token_kl(scores.hidden[pair], scores.partition[pair], reference.mean, reference.offset)
+    return kl[kind[pair] == 0], kl[kind[pair] == 1]
+
+
+@dataclass
+class Progress:
+    """Where training stands between two steps, and the epoch whose hypernetwork is kept."""
+
+    epoch: int = 0
+    step: int = 0  # of Adam in this epoch
+    best: float | None = None  # the watched figure; without early stopping every epoch is the best so far
+    best_epoch: int = -1
 
 
 class Trainer:
-    """The state of a training run: hypernetwork, optimiser, best epoch, and where in the epoch it stands."""
+    """A training run: the frozen model, the hypernetwork with its optimiser, and where it stands."""
 
     def __init__(self, stage: Stage, prepared: Prepared, model: SuffixModel) -> None:
-        config = stage.config
-        self.stage, self.config, self.prepared, self.model = stage, config, prepared, model
-        self.ranks = stage.ranks  # each has the whole model and the whole hypernetwork
-        self.objective = Objective(config, stage.parts)
+        self.stage, self.prepared, self.model = stage, prepared, model
+        config: DebiasConfig = stage.config
+        self.config, self.ranks = config, stage.ranks  # each rank has the whole model and the whole hypernetwork
+        self.terms: Terms = stage.parts
         self.hypernetwork = self._fresh().to(prepared.device)
         self.best = copy.deepcopy(self.hypernetwork)
-        self.memory = stage.micro_batch(config.edit.batch_size)
         self.optimiser = torch.optim.Adam(self.hypernetwork.parameters(), lr=config.meta_lr)
-        self.stopping = EarlyStopping(config.early_stop)
-        self.train_items = prepared.indices("train")
-        self.domains = sorted({item.domain for item in prepared.items})
-        self.epoch = 0
-        self.group = 0  # optimiser steps done in this epoch
-        self.step = 0  # optimiser steps done in all
+        self.memory = stage.micro_batch(config.edit.batch_size)
+        self.progress = Progress()
+        self.steps = 0  # of Adam in all
         self.unsaved = 0  # edit batches since the last checkpoint
-        self.state = State({"net": self.hypernetwork, "best": self.best}, {"adam": self.optimiser})
+        modules = {"net": self.hypernetwork, "best": self.best}
+        self.state = State(modules, {"adam": self.optimiser}, values=self.progress)
 
     def _fresh(self) -> Hypernetwork:
-        editor = self.config.editor
-        modules, seed = self.prepared.modules, self.stage.seed or 0
+        editor, seed = self.config.editor, self.stage.seed or 0
+        modules = self.prepared.modules
         return Hypernetwork(modules, rank=editor.rank, n_blocks=editor.n_blocks, lr=self.config.lr, seed=seed)
 
-    def _groups(self) -> list[Sequence[list[int]]]:
-        """The edit batches of this epoch, grouped by optimiser step."""
-        config = self.config
-        order = f"{self.stage.seed}/{self.epoch}" if config.batches.order == "shuffled" else None
-        batches = edit_batches(self.train_items, config.edit.n_edits, order)
+    def run_epoch(self) -> None:
+        """Go through the training items (from where a checkpoint left off), then measure the development set."""
+        progress, groups = self.progress, self.groups()
+        while progress.step < len(groups):
+            group = groups[progress.step]
+            self.step(group)
+            progress.step += 1
+            self.unsaved += len(group)
+            if self.unsaved >= self.config.checkpoint_every:
+                self.unsaved = 0
+                self.state.save(self.stage, self.steps)
+            self.stage.progress(self.steps, len(groups) * self.config.n_epochs)
+        figures = self.ranks.same(self.development())
+        self._check(figures)
+        self.stage.log_metrics(self.steps, figures)
+        self.keep_if_best(figures)
+        progress.epoch, progress.step = progress.epoch + 1, 0
+        if self.stopped:
+            self.stage.log.info("early stop after epoch %d, best was %d", progress.epoch, progress.best_epoch + 1)
+
+    def groups(self) -> list[Sequence[list[int]]]:
+        """Return the edit batches of this epoch, grouped by steps of Adam."""
+        config, items = self.config, self.prepared.indices("train")
+        order = f"{self.stage.seed}/{self.progress.epoch}" if config.batches.order == "shuffled" else None
+        batches = edit_batches(items, config.edit.n_edits, order)
         if config.batches.drop_last:
             batches = [batch for batch in batches if len(batch) == config.edit.n_edits]
         if not batches:
             raise ValueError(
-                f"batches.drop_last leaves none of {len(self.train_items)} training items with edit.n_edits = "
+                f"batches.drop_last leaves none of {len(items)} training items with edit.n_edits = "
                 f"{config.edit.n_edits}: lower n_edits, or set drop_last to false"
             )
         return micro_batches(batches, config.accumulation_steps)
 
-    def run_epoch(self) -> None:
-        """Go through the training items (from where a checkpoint left off), then measure the development set."""
-        groups = self._groups()
-        total = len(groups) * self.config.n_epochs
-        while self.group < len(groups):
-            self._optimiser_step(groups[self.group])
-            self.group += 1
-            self.unsaved += len(groups[self.group - 1])
-            if self.unsaved >= self.config.checkpoint_every:
-                self.unsaved = 0
-                stopping = {name: getattr(self.stopping, name) for name in ("best", "best_epoch", "epoch")}
-                self.state.values.update({"epoch": self.epoch, "group": self.group, "stopping": stopping})
-                self.state.save(self.stage, self.step)
-            self.stage.progress(self.step, total)
-        figures = self.ranks.same(self.development())
-        self._check(figures)
-        self.stage.log_metrics(self.step, figures)
-        if self.stopping.update(self.epoch, figures):
-            self.best.load_state_dict(self.hypernetwork.state_dict())
-        self.epoch, self.group = self.epoch + 1, 0
-        if self.stopping.should_stop:
-            self.stage.log.info("early stop after epoch %d, best was %d", self.epoch, self.stopping.best_epoch + 1)
-
-    def _optimiser_step(self, group: Sequence[Sequence[int]]) -> None:
-        """One step of Adam on the mean gradient of a group of edit batches."""
+    def step(self, group: Sequence[Sequence[int]]) -> None:
+        """Take one step of Adam on the mean gradient of a group of edit batches."""
         start = time.perf_counter()
         self.optimiser.zero_grad()
-        figures = [self._edit_batch(batch, 1 / len(group)) for batch in group]
+        figures = [self.edit_batch(batch, 1 / len(group)) for batch in group]
         parameters = list(self.hypernetwork.parameters())
-        self._sum_gradients(parameters)
+        if self.ranks.size > 1:  # each knows what its modules say
+            for parameter in parameters:
+                if parameter.grad is None:  # a rank without modules
+                    parameter.grad = torch.zeros_like(parameter)
+            self.ranks.add_up([parameter.grad for parameter in parameters])
         limit = self.config.max_grad_norm
         grad_norm = torch.nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
         mean = self.ranks.same(_mean(figures) | {"grad_norm": float(grad_norm)})
         self._check(mean)
         self.optimiser.step()
-        self.step += 1
+        self.steps += 1
         networks: list[Any] = list(self.hypernetwork.networks.values())
         mean["lr"] = torch.cat([network.lr for network in networks]).mean().item()
         mean["lambda"] = torch.cat([network.log_lambda for network in networks]).exp().mean().item()
         mean["wall_s"] = time.perf_counter() - start
-        self.stage.log_metrics(self.step, {f"train/{name}": value for name, value in mean.items()})
+        self.stage.log_metrics(self.steps, {f"train/{name}": value for name, value in mean.items()})
 
-    def _edit_batch(self, indices: Sequence[int], share: float) -> dict[str, float]:
+    def edit_batch(self, items: Sequence[int], share: float) -> dict[str, float]:
         """Edit on the items, measure, and add `share` of the gradient to the hypernetwork's.
 
         Ranks divide the edited modules where shifts are predicted and learnt from, and the items in between.
         """
-        batches = micro_batches(indices, self.config.edit.batch_size)
-        chunk = self.config.editor.batch_size
+        batches, chunk = micro_batches(items, self.config.edit.batch_size), self.config.editor.batch_size
         edits = self._predict(batches, chunk)
-        shifts = self._all_shifts(edits)
+        shifts = {  # (d_in, d_out) each
+            module.name: edits[module.name].shift
+            if module.name in edits
+            else torch.zeros(module.d_in, module.d_out, device=self.prepared.device)
+            for module in self.prepared.modules
+        }
+        self.ranks.add_up(list(shifts.values()))
         with applied(self.model, shifts, gradients=True) as edited:
 
             def backward(size: int) -> list[dict[str, float]]:
                 for weight in edited.values():
                     weight.grad = None
-                return [self._micro_batch(batch, size) for batch in batches]
+                return [self._backward(batch, size) for batch in batches]
 
             figures = self.memory.retry(-(-max(map(len, batches)) // self.ranks.size), backward)
             gradients = shift_gradients(self.model, edited)
@@ -198,44 +248,17 @@ class Trainer:
     def _predict(self, batches: Sequence[Sequence[int]], chunk: int) -> dict[str, ModuleEdit]:
         """Return the edits of this rank's modules."""
         names = [module.name for module in self.prepared.modules]
+        mine = names[self.ranks.share(len(names))]
         edits, problem = {}, ""
         try:
-            edits = predict(
-                self.hypernetwork,
-                self.prepared,
-                batches,
-                chunk=chunk,
-                update_normaliser=True,
-                only=names[self.ranks.share(len(names))],
-            )
+            edits = predict(self.hypernetwork, self.prepared, batches, chunk=chunk, update_normaliser=True, only=mine)
         except torch.linalg.LinAlgError as error:
             problem = str(error)
-        for found in self.ranks.gather(problem):
-            if found:
-                raise Diverged(f"step {self.step + 1}: the ridge system has no solution ({found})")
+        if problem := next(filter(None, self.ranks.gather(problem)), ""):
+            raise Diverged(f"step {self.steps + 1}: the ridge system has no solution ({problem})")
         return edits
 
-    def _all_shifts(self, edits: Mapping[str, ModuleEdit]) -> dict[str, Tensor]:
-        """Return the shifts [d_in, d_out] of all modules, including other ranks'."""
-        shifts = {
-            module.name: edits[module.name].shift
-            if module.name in edits
-            else torch.zeros(module.d_in, module.d_out, device=self.prepared.device)
-            for module in self.prepared.modules
-        }
-        self.ranks.add_up(list(shifts.values()))
-        return shifts
-
-    def _sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Add up what each rank's modules said of the hypernetwork."""
-        if self.ranks.size == 1:
-            return
-        for parameter in parameters:
-            if parameter.grad is None:  # a rank without modules
-                parameter.grad = torch.zeros_like(parameter)
-        self.ranks.add_up([parameter.grad for parameter in parameters if parameter.grad is not None])
-
-    def _micro_batch(self, batch: Sequence[int], size: int) -> dict[str, float]:
+    def _backward(self, batch: Sequence[int], size: int) -> dict[str, float]:
         """Add the gradient of one micro-batch to the edited weights', with at most `size` items in the model at once.
 
         The loss looks at all items of a micro-batch together (the curriculum weighs them by their SS). So where memory
@@ -243,106 +266,56 @@ class Trainer:
         take its gradient back through each (GradCache, arXiv 2101.06983). Likewise the ranks put together the scores of
         their parts, each takes the loss of all, and its gradient back through its own.
         """
-        parts = micro_batches(batch[self.ranks.share(len(batch))], size)
-        reference, phase = self._reference(batch), self.epoch / self.config.n_epochs
-        if self.ranks.size == 1 and len(parts) == 1:
-            loss, values = self.objective(self._scores(batch), reference, phase)
+        unrelated_p = self.prepared.unedited(batch)[0][:, 2]
+        of_pairs = () if self.terms.grpo is None else self.prepared.reference(batch)
+        reference, phase = Reference(unrelated_p, *of_pairs), self.progress.epoch / self.config.n_epochs
+
+        def loss_of(scores: SentenceScores) -> dict[str, float]:
+            loss, figures = objective(self.config, self.terms, scores, reference, phase)
             loss.backward()
-            return values
-        whole = len(parts) == 1
-        with torch.set_grad_enabled(whole):
-            scored = [self._scores(part) for part in parts]
+            return figures
+
+        parts = micro_batches(batch[self.ranks.share(len(batch))], size)
+        at_once = len(parts) == 1
+        if self.ranks.size == 1 and at_once:
+            return loss_of(score_items(self.model, self.prepared, batch))
+        with torch.set_grad_enabled(at_once):
+            scored = [score_items(self.model, self.prepared, part) for part in parts]
         leaves = [detached(scores) for scores in scored]
         everyone = self.ranks.gather(leaves)
         everyone[self.ranks.rank] = leaves
-        loss, values = self.objective(join([leaf for of_rank in everyone for leaf in of_rank]), reference, phase)
-        loss.backward()
-        for number, (part, leaf) in enumerate(zip(parts, leaves, strict=True)):
-            scores = scored[number] if whole else self._scores(part)
+        figures = loss_of(join([leaf for of_rank in everyone for leaf in of_rank]))
+        for part, scores, leaf in zip(parts, scored, leaves, strict=True):
+            again = scores if at_once else score_items(self.model, self.prepared, part)
             used = [name for name in ("p", "logp", "hidden", "partition") if getattr(leaf, name).grad is not None]
-            torch.autograd.backward([getattr(scores, n) for n in used], [getattr(leaf, n).grad for n in used])
-        return values
-
-    def _scores(self, items: Sequence[int]) -> SentenceScores:
-        return score_items(self.model, self.prepared, items)
-
-    def _reference(self, batch: Sequence[int]) -> Reference:
-        unrelated_p = self.prepared.unedited(batch)[0][:, 2]
-        if not self.objective.needs_kl:
-            return Reference(unrelated_p)
-        return Reference(unrelated_p, *self.prepared.reference(batch))
-
-    def development(self) -> dict[str, float]:
-        """Figures `edit/...` of protocol `edited` on the development items; the normaliser stays as it is."""
-        config = self.config
-        losses, domains, before_lms = [], {}, []
-        value = "ss_probability" if config.ss == "probability" else "ss"
-        batches = {
-            domain: edit_batches(self.prepared.indices("dev", domain), config.edit.n_edits) for domain in self.domains
-        }
-        found = iter(self._measure_all([indices for of_domain in batches.values() for indices in of_domain]))
-        for domain in self.domains:
-            scored, unscored = [], []
-            for indices in batches[domain]:
-                measured = next(found)
-                parts = micro_batches(indices, config.edit.batch_size)
-                references = [unedited(self.prepared, part) for part in parts]
-                losses += [scores.losses(before) for scores, before in zip(measured, references, strict=True)]
-                scored += measured
-                unscored += references
-            domains[domain] = summarise(scored, value)
-            before_lms.append(summarise(unscored)["lms"])
-        watches_mixed = config.early_stop is not None and config.early_stop.key == "edit/ss_distance_mixed"
-        if watches_mixed or config.batches.mixed:
-            ss, of_mixed = self._mixed(value)
-            losses = of_mixed if config.batches.mixed else losses
-        edit, loc = (sum(column) / len(losses) for column in zip(*losses, strict=True))
-        distances = [figures["ss_distance"] for figures in domains.values()]
-        figures = {"edit/loss": edit + config.loc_coef * loc, "edit/edit_loss": edit, "edit/loc_loss": loc}
-        figures["edit/ss_distance"] = sum(distances) / len(distances)
-        figures["edit/ss_distance_max"] = max(distances)
-        figures["edit/lms"] = sum(values["lms"] for values in domains.values()) / len(domains)
-        figures["edit/lms_change"] = figures["edit/lms"] - sum(before_lms) / len(before_lms)
-        for domain, values in domains.items():
-            figures |= {f"edit/ss_{domain}": values["ss"], f"edit/ss_distance_{domain}": values["ss_distance"]}
-        if watches_mixed:
-            figures |= {"edit/ss_mixed": ss, "edit/ss_distance_mixed": abs(ss - 0.5)}
+            torch.autograd.backward([getattr(again, n) for n in used], [getattr(leaf, n).grad for n in used])
         return figures
 
-    def _mixed(self, value: str) -> tuple[float, list[tuple[float, float]]]:
-        """SS over edit batches that mix the domains, averaged as BiasEdit's validation does, and each pass's losses.
+    def development(self) -> dict[str, float]:
+        """Return the figures `edit/...` of the development items."""
+        return development(self.model, self.prepared, self.hypernetwork, self.config, self.ranks)
 
-        The batches are the same in every epoch: drawn once, or as the items stand.
-        """
-        edit = self.config.edit
-        batches = edit_batches(
-            self.prepared.indices("dev"), edit.n_edits, None if self.config.batches.mixed else "mixed"
-        )
-        measured = self._measure_all(batches)
-        losses = [
-            scores.losses(unedited(self.prepared, part))
-            for indices, found in zip(batches, measured, strict=True)
-            for part, scores in zip(micro_batches(indices, edit.batch_size), found, strict=True)
-        ]
-        return batch_mean(measured, value), losses
+    def keep_if_best(self, figures: Mapping[str, float]) -> None:
+        """Keep the hypernetwork unless the watched figure of the epoch, lower being better, was as low before."""
+        progress, settings = self.progress, self.config.early_stop
+        if settings is not None:
+            value = figures[settings.key]
+            if progress.best is not None and value >= progress.best:
+                return
+            progress.best = value
+        progress.best_epoch = progress.epoch
+        self.best.load_state_dict(self.hypernetwork.state_dict())
 
-    def _measure_all(self, batches: Sequence[Sequence[int]]) -> list[list[ItemScores]]:
-        """Return the scores of edit batches, each under its own edit; each rank measures some."""
-        size, chunk = self.config.edit.batch_size, self.config.editor.batch_size
-        measured = partial(measure_edited, self.model, self.prepared, self.hypernetwork, batch_size=size, chunk=chunk)
-        return self.ranks.divided(batches, measured)
+    @property
+    def stopped(self) -> bool:
+        """Whether `patience` epochs have passed without improvement."""
+        settings, progress = self.config.early_stop, self.progress
+        return settings is not None and progress.epoch - 1 - progress.best_epoch >= settings.patience
 
     def _check(self, figures: Mapping[str, float]) -> None:
         for name, value in figures.items():
             if not math.isfinite(value):
-                raise Diverged(f"step {self.step + 1}: {name} is {value}")
-
-    def resume(self) -> None:
-        """Continue from the stage's checkpoint, if there is one."""
-        self.step, found = self.state.restore(self.stage), self.state.values
-        if found:
-            self.epoch, self.group = found["epoch"], found["group"]
-            self.stopping = EarlyStopping(self.config.early_stop, **found["stopping"])
+                raise Diverged(f"step {self.steps + 1}: {name} is {value}")
 
     def save(self) -> None:
         """Write the best hypernetwork."""
@@ -351,7 +324,7 @@ class Trainer:
             save_file(best, temporary)
         start = dict(self._fresh().named_parameters())
         write_weights(self.stage.out, start, {name: best[name] for name in start})
-        self.stage.log.info("%d epochs, the best was %d", self.epoch, self.stopping.best_epoch + 1)
+        self.stage.log.info("%d epochs, the best was %d", self.progress.epoch, self.progress.best_epoch + 1)
 
 
 def _mean(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -65,7 +65,7 @@ def test_three_steps_equal_those_of_the_authors_code(architecture, tmp_path):
     logged: dict[str, float] = {}
     trainer.stage.log_metrics = lambda step, values: logged.update(values)
     for step, expected in enumerate(RECORDED[architecture]):
-        trainer._optimiser_step([items[step : step + ITEMS]])
+        trainer.step([items[step : step + ITEMS]])
         for name in ("edit_loss", "loc_loss", "shift_norm"):
             assert logged[f"train/{name}"] == pytest.approx(expected[name], rel=1e-4), (step, name)
         assert logged["train/grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-3), step

@@ -8,12 +8,10 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from tests.trainers.debias.helpers import config
-from trainers.debias.config import EarlyStop
 from trainers.debias.editor import Ridge, applied
 from trainers.debias.measure import ItemScores, reported, summarise, term_means
 from trainers.debias.scores import PrefixTree, icat, language_modelling, stereotype_preferred, stereotype_probability
 from trainers.debias.suffix import SuffixModel
-from trainers.debias.train import EarlyStopping
 from trainers.models import find_modules
 from trainers.random_model import build_random_model
 
@@ -170,20 +168,3 @@ def test_biasedit_compares_mean_probabilities():
     assert summarise(parts)["ss"] == 0.0
     assert summarise(parts, "ss_probability")["ss"] == 1.0
     assert reported([parts]) == {"ss_probability": 1.0, "ss_probability_distance": 0.5, "ss_batch_mean": 1.0}
-
-
-def test_early_stopping_waits_for_patience_and_remembers_the_best():
-    stopping = EarlyStopping(EarlyStop(key="edit/loss", patience=2))
-    kept = [stopping.update(epoch, {"edit/loss": value}) for epoch, value in enumerate([3.0, 2.0, 2.0])]
-    assert kept == [True, True, False]
-    assert not stopping.should_stop
-    assert not stopping.update(3, {"edit/loss": 2.5})
-    assert stopping.should_stop
-    assert (stopping.best_epoch, stopping.best) == (1, 2.0)
-
-
-def test_without_a_key_the_last_epoch_is_kept():
-    stopping = EarlyStopping(None)
-    assert all(stopping.update(epoch, {}) for epoch in range(9))
-    assert not stopping.should_stop
-    assert stopping.best_epoch == 8

@@ -1,19 +1,21 @@
 """How the terms of the study's loss are put together, on scores written down by hand."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from tests.make_stage import parts_of
 from tests.trainers.debias.helpers import config
-from trainers.debias.objective import Objective, Reference
 from trainers.debias.scores import SentenceScores
+from trainers.debias.train import Reference, objective
 
 GRPO = {"weight": 0.3, "reward": "balanced", "beta": 0.1, "gamma": 1.5}
 RCS = {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0.5, 1.0, 2.0]}
 
 
 def objective_of(config):
-    return Objective(config, parts_of(config, "train"))
+    return partial(objective, config, parts_of(config, "train"))
 
 
 def scores(gap):

@@ -51,7 +51,7 @@ def test_step_equals_reference(prepared_stage, objective, batch_size):
     items = prepared.indices("train")[2:9]
     batches = micro_batches(items, batch_size)
 
-    figures = trainer._edit_batch(items, 1.0)
+    figures = trainer.edit_batch(items, 1.0)
     edits = predict(trainer.hypernetwork, prepared, batches, chunk=64, update_normaliser=False)
     shifts = {name: edit.shift for name, edit in edits.items()}
     scored = measure(trainer.model, prepared, shifts, batches)

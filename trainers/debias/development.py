@@ -1,0 +1,70 @@
+"""Figures of the development items under the edit, after every epoch of `debias.train`: `edit/...`."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from ablation.runner.ranks import Ranks
+from trainers.debias.config import DebiasConfig
+from trainers.debias.editor import edit_batches, micro_batches
+from trainers.debias.hypernetwork import Hypernetwork
+from trainers.debias.measure import ItemScores, batch_mean, measure_edited, summarise, unedited
+from trainers.debias.prepared import Prepared
+from trainers.debias.suffix import SuffixModel
+
+Losses = list[tuple[float, float]]  # edit loss and retention loss of each pass
+
+
+def development(
+    model: SuffixModel, prepared: Prepared, hypernetwork: Hypernetwork, config: DebiasConfig, ranks: Ranks
+) -> dict[str, float]:
+    """Return the figures of protocol `edited` on the development items; the normaliser stays as it is."""
+    value = "ss_probability" if config.ss == "probability" else "ss"
+    n_edits = config.edit.n_edits
+
+    def measured(batches: Sequence[Sequence[int]]) -> list[list[ItemScores]]:
+        size, chunk = config.edit.batch_size, config.editor.batch_size
+        measure = partial(measure_edited, model, prepared, hypernetwork, batch_size=size, chunk=chunk)
+        return ranks.divided(batches, measure)
+
+    batches = {
+        domain: edit_batches(prepared.indices("dev", domain), n_edits)
+        for domain in sorted({item.domain for item in prepared.items})
+    }
+    scores = iter(measured([indices for of_domain in batches.values() for indices in of_domain]))
+    losses: Losses = []
+    domains, unedited_lms = {}, []
+    for domain, of_domain in batches.items():
+        edited: list[ItemScores] = []
+        before: list[ItemScores] = []
+        for indices in of_domain:
+            passes = next(scores)
+            references = [unedited(prepared, part) for part in micro_batches(indices, config.edit.batch_size)]
+            losses += [after.losses(reference) for reference, after in zip(references, passes, strict=True)]
+            edited += passes
+            before += references
+        domains[domain] = summarise(edited, value)
+        unedited_lms.append(summarise(before)["lms"])
+    watches_mixed = config.early_stop is not None and config.early_stop.key == "edit/ss_distance_mixed"
+    if watches_mixed or config.batches.mixed:
+        # The same batches in every epoch: drawn once, or as the items stand.
+        mixed = edit_batches(prepared.indices("dev"), n_edits, None if config.batches.mixed else "mixed")
+        of_mixed = measured(mixed)
+        ss = batch_mean(of_mixed, value)
+        if config.batches.mixed:
+            losses = [
+                after.losses(unedited(prepared, part))
+                for indices, passes in zip(mixed, of_mixed, strict=True)
+                for part, after in zip(micro_batches(indices, config.edit.batch_size), passes, strict=True)
+            ]
+    edit, loc = (sum(column) / len(losses) for column in zip(*losses, strict=True))
+    distances = [figures["ss_distance"] for figures in domains.values()]
+    figures = {"edit/loss": edit + config.loc_coef * loc, "edit/edit_loss": edit, "edit/loc_loss": loc}
+    figures["edit/ss_distance"] = sum(distances) / len(distances)
+    figures["edit/ss_distance_max"] = max(distances)
+    figures["edit/lms"] = sum(values["lms"] for values in domains.values()) / len(domains)
+    figures["edit/lms_change"] = figures["edit/lms"] - sum(unedited_lms) / len(unedited_lms)
+    for domain, values in domains.items():
+        figures |= {f"edit/ss_{domain}": values["ss"], f"edit/ss_distance_{domain}": values["ss_distance"]}
+    if watches_mixed:
+        figures |= {"edit/ss_mixed": ss, "edit/ss_distance_mixed": abs(ss - 0.5)}
+    return figures
