@@ -101,7 +101,7 @@ def rows(path: Path) -> pd.DataFrame:
         return pd.DataFrame()
     table = pd.read_parquet(path)
     if path.stem == "metrics":
-        table = table[~table["name"].str.startswith("time/")]
+        table = table[~table["name"].str.contains("^time/|/wall_s$")]
     return table.sort_values([name for name in ("step", "name") if name in table], kind="stable", ignore_index=True)
 
 
