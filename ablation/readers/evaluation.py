@@ -22,6 +22,7 @@ from ablation.contract.reading import one_line
 from ablation.readers import inspect_ai, lm_eval, table
 from ablation.readers.run import EVALUATION, ImportedRun, Problem, name_below
 from ablation.readers.sheet import Sheet, Wanted, sheet_items
+from ablation.readers.walk import files_below
 
 READERS: tuple[ModuleType, ...] = tuple(import_module(f"ablation.readers.{name}") for name in formats_of("compare"))
 IN_FOLDERS = tuple(pattern for reader in READERS if reader is not table for pattern in reader.FILES)
@@ -76,9 +77,8 @@ def _files(path: Path, problem: Problem) -> list[Path]:
     """Return the files in the order of their dates, which are in lm-eval's names."""
     if path.is_file():
         return [path]
-    logs = {file for pattern in _LOGS for file in path.rglob(pattern)}
-    tables = {file for pattern in table.FILES for file in path.rglob(pattern)} - logs
-    found = sorted(logs | {file for file in sorted(tables) if _is_table(file, problem)})
+    files = files_below(path, [*_LOGS, *table.FILES], problem)
+    found = [file for file in files if any(map(file.match, _LOGS)) or _is_table(file, problem)]
     if not found:
         remedy = f"name a folder with {', '.join(_LOGS)}, or with tables ({', '.join(table.FILES)}) of item and value"
         raise ConfigError(path, "", None, "no evaluation below this folder", remedy)

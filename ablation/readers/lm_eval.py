@@ -36,6 +36,7 @@ from ablation.readers.sheet import (
     sheet_items,
     short,
 )
+from ablation.readers.walk import files_below
 
 FILES = ("samples_*.jsonl",)
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl")
@@ -150,7 +151,7 @@ def read(path: Path, problem: Problem, old: Container[Path] = ()) -> Iterator[Im
     Of a task that was evaluated several times, by a restarted command say, the newest file counts; files in `old` do
     not. Raises ConfigError if there are no readable samples.
     """
-    files = sorted(file for file in path.rglob(FILES[0]) if file not in old) if path.is_dir() else [path]
+    files = [file for file in files_below(path, FILES, problem) if file not in old] if path.is_dir() else [path]
     by_date = sorted(files, key=lambda file: file.name.rpartition("_")[2])
     newest = {task_of(file): file for file in by_date}
     if not newest or not all(map(recognises, newest.values())):

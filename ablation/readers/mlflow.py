@@ -26,6 +26,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, read_text
 from ablation.readers.run import ImportedRun, Problem, State, iso_time, metric_table, shortened
 from ablation.readers.sqlite import columns, is_sqlite, open_database, rows
+from ablation.readers.walk import files_below, is_aside
 
 _REMEDY = "name mlflow.db, mlruns/ or a folder that holds one of them"
 _LONGEST = 10_000  # longest parameter that is converted from text; MLflow allows 8,000 characters
@@ -66,7 +67,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     Raises ConfigError if there is no MLflow store, or its database cannot be read.
     """
     try:
-        files = sorted(path.glob("*.db")) if path.is_dir() else [path]
+        files = files_below(path, ["*.db"], problem, depth=1) if path.is_dir() else [path]
         databases = [file for file in files if is_sqlite(file)]
         stores = {store: places for store in (path, path / "mlruns") if (places := _run_folders(store))}
     except OSError as error:
@@ -166,9 +167,13 @@ def _run_folders(path: Path) -> list[Path]:
     """Return the folders of the runs, deleted ones too, in a folder that is a run, an experiment or a store."""
     for pattern in ("metrics", "*/metrics", "*/*/metrics"):
         places = [place.parent for place in path.glob(pattern) if (place.parent / "params").is_dir()]
-        if found := [place for place in places if not {*_NO_RUNS} & {*place.relative_to(path).parts}]:
+        if found := [place for place in places if not any(map(_holds_no_run, place.relative_to(path).parts))]:
             return found + [place.parent for place in path.glob(f"{_TRASH}/*/*/metrics")]
     return []
+
+
+def _holds_no_run(name: str) -> bool:
+    return name in _NO_RUNS or is_aside(name)
 
 
 def folder_runs(folders: Sequence[Path], problem: Problem) -> list[RawRun]:
@@ -213,8 +218,8 @@ def _meta(file: Path, problem: Problem) -> dict[str, Any]:
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield (name, file) below a folder: slashes in names of metrics, parameters and tags are folders."""
     for place, folders, files in os.walk(folder):
-        folders.sort()
-        for name in sorted(files):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(name for name in files if not name.startswith(".")):  # `._loss`; no metric begins so
             path = Path(place, name)
             yield path.relative_to(folder).as_posix(), path
 

@@ -14,6 +14,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
 from ablation.readers.run import ImportedRun, Problem, as_written, metric_table, shortened
 from ablation.readers.sqlite import columns, is_sqlite, open_database, rows
+from ablation.readers.walk import files_below
 
 _REMEDY = "name a project's .db, or the folder of them"
 
@@ -26,7 +27,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     replaces it. Raises ConfigError if there is no trackio file.
     """
     found = False
-    for file in sorted(path.glob("*.db")) if path.is_dir() else [path]:
+    for file in files_below(path, ["*.db"], problem, depth=1) if path.is_dir() else [path]:
         try:
             yield from _read_file(file, problem)
             found = True

@@ -34,6 +34,7 @@ from ablation.readers.run import (
     name_below,
     read_settings,
 )
+from ablation.readers.walk import files_below
 
 STATE = "trainer_state.json"
 SETTINGS = ("training_args.json", "args.json", "training_args.yaml", "args.yaml", ".hydra/config.yaml", "config.yaml")
@@ -51,7 +52,7 @@ _OF_THE_MACHINE = ("distributed_state", "deepspeed_plugin", "fsdp_plugin_args", 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs at or below a path. Raises ConfigError where there is none."""
     root = path if path.is_dir() else path.parent
-    states = sorted(path.rglob(STATE)) if path.is_dir() else [path] if path.name == STATE else []
+    states = files_below(path, [STATE], problem) if path.is_dir() else [path] if path.name == STATE else []
     folders: dict[Path, list[Path]] = {}
     for state in states:
         folder = state.parent
@@ -167,7 +168,8 @@ def _completions(folder: Path, problem: Problem) -> pa.Table | None:
     A step's file holds the samples drawn last before it, in training or in evaluation: it does not say which.
     """
     tables: list[pa.Table] = []
-    for path in sorted(folder.glob("completions/completions_*.parquet")):
+    place = folder / "completions"
+    for path in files_below(place, ["completions_*.parquet"], problem, depth=1) if place.is_dir() else ():
         try:
             tables.append(item_table(_completion_rows(path)))
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:  # TypeError: prompts of bytes

@@ -33,6 +33,7 @@ from ablation.readers.run import (
     read_settings,
     repeats_as_clusters,
 )
+from ablation.readers.walk import files_below
 
 _STEP_FILE = re.compile(r"\d+\.jsonl")
 _TEXTS = ("input", "output", "gts", "step")
@@ -42,7 +43,7 @@ _LONGEST = 1 << 26  # bytes of a line
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs at or below a path: a log or a folder. Raises ConfigError where there is no log."""
     root = path if path.is_dir() else path.parent
-    files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+    files = files_below(path, ["*.jsonl"], problem) if path.is_dir() else [path]
     logs = [file for file in files if not _STEP_FILE.fullmatch(file.name) and _is_log(file)]
     if not logs:
         remedy = "name a file of verl's logger `file`, or a folder of such files"
@@ -103,28 +104,26 @@ def _logged(path: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:
 
 
 def _validation(log: Path, *, alone: bool, problem: Problem) -> pa.Table | None:
-    folders = _sample_folders(log.parent / log.stem)
+    folders = _sample_folders(log.parent / log.stem, problem)
     if not folders and alone:
-        folders = _sample_folders(log.parent)
+        folders = _sample_folders(log.parent, lambda _: None)  # what is left out there has been said of the logs
     named = [folder for folder in folders if "val" in folder.name.lower()]
     chosen = named or [folder for folder in folders if not re.search("rollout|train", folder.name.lower())]
     if len(chosen) > 1:
         shown = ", ".join(str(folder) for folder in chosen)
         problem(f"{log}: several folders look like its validation_data_dir, none is read: {shown}")
         return None
-    files = [file for folder in chosen for file in sorted(folder.glob("*.jsonl"), key=lambda file: int(file.stem))]
+    files = [file for folder in chosen for file in sorted(folders[folder], key=lambda file: int(file.stem))]
     tables = [table for file in files if (table := _samples(file, problem)) is not None]
     return repeats_as_clusters(pa.concat_tables(tables)) if tables else None
 
 
-def _sample_folders(place: Path) -> list[Path]:
+def _sample_folders(place: Path, problem: Problem) -> dict[Path, list[Path]]:
     """Return the folders, up to two levels below a place, in which every JSONL file is named by a step."""
-    found = []
-    for folder in sorted([place, *place.glob("*/"), *place.glob("*/*/")]):
-        names = [file.name for file in folder.glob("*.jsonl")] if folder.is_dir() else []
-        if names and all(map(_STEP_FILE.fullmatch, names)):
-            found.append(folder)
-    return found
+    found: dict[Path, list[Path]] = {}
+    for file in files_below(place, ["*.jsonl"], problem, depth=3) if place.is_dir() else ():
+        found.setdefault(file.parent, []).append(file)
+    return {folder: files for folder, files in found.items() if all(_STEP_FILE.fullmatch(file.name) for file in files)}
 
 
 def _samples(path: Path, problem: Problem) -> pa.Table | None:

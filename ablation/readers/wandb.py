@@ -22,12 +22,12 @@ import pandas as pd
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
 from ablation.readers.run import ImportedRun, Problem, State, as_number, as_written, iso_time, metric_table, shortened
+from ablation.readers.walk import files_below
 from ablation.readers.wandb_csv import read_csv
 from ablation.readers.wandb_log import HEADER, OWN, is_wandb, parse, read_records, text
 
 _REMEDY = "name a run-*.wandb, a folder wandb/, one above it, or a CSV that W&B exported"
-_DEPTHS = ("*.wandb", "*/*.wandb", "*/*/*.wandb", "*/*/*/*.wandb")  # run folder, wandb/, folder above, folder of these
-
+_DEPTH = 4  # run folder, wandb/, folder above, folder of these
 
 _TYPE = "_type"  # key of a map that describes a table, a histogram or media
 
@@ -246,8 +246,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """
     try:
         if path.is_dir():
-            # `latest-run` is a link to another folder, which is not read twice.
-            files = sorted({file.resolve() for depth in _DEPTHS for file in path.glob(depth)})
+            files = sorted(file.resolve() for file in files_below(path, ["*.wandb"], problem, depth=_DEPTH))
         else:
             if path.suffix.lower() == ".csv":
                 yield from read_csv(path, problem)

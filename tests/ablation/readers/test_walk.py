@@ -1,0 +1,86 @@
+"""Which files of a folder are read: links, circles, hidden files and copies; and which names hold a seed."""
+
+import os
+
+import pytest
+
+from ablation.readers.seeds import seed_in
+from ablation.readers.walk import files_below
+
+
+def place(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+
+
+def walked(folder, *patterns, **options):
+    told = []
+    found = files_below(folder, patterns, told.append, **options)
+    return [path.relative_to(folder).as_posix() for path in found], [line.partition(": ")[2] for line in told]
+
+
+def test_links_are_followed_once_and_a_file_itself_comes_before_a_link_to_it(tmp_path):
+    place(tmp_path, "runs/seed_0/a.csv", "runs/seed_3/a.csv", "scratch/s1/a.csv", "scratch/one.csv", "scratch/s2/a.csv")
+    for link, target in (
+        ("runs/seed_1", "scratch/s1"),
+        ("runs/seed_2", "runs/seed_3"),  # not another run
+        ("runs/latest-run", "runs/seed_3"),
+        ("runs/again", "scratch/s1"),
+        ("runs/one.csv", "scratch/one.csv"),
+        ("runs/seed_3/up", "runs"),
+        ("runs/above", ""),
+        ("scratch/s1/others", "scratch"),  # would bring s2 in
+        ("runs/gone", "nowhere"),
+    ):
+        (tmp_path / link).symlink_to(tmp_path / target)
+    found, told = walked(tmp_path / "runs", "*.csv")
+    assert found == ["again/a.csv", "one.csv", "seed_0/a.csv", "seed_3/a.csv"]
+    assert told == [
+        "1 left out (links to nothing): gone",
+        "3 left out (links to a folder that holds them): above, again/others, seed_3/up",
+        "2 left out (links to what is read without them): seed_1, seed_2",
+    ]
+    assert walked(tmp_path / "runs/seed_1", "*.csv")[0] == ["a.csv"]  # the folder that is named may be a link
+
+
+def test_hidden_files_and_copies_are_left_out_and_counted(tmp_path):
+    place(tmp_path, "a/x.csv", "a/x (1).csv", "a/x copy.csv", "a/x.csv.bak", "a/._x.csv", "a/.DS_Store", "a/y (1).csv")
+    place(
+        tmp_path, "a/.ipynb_checkpoints/x-checkpoint.csv", "__MACOSX/a/x.csv", "a.bak/x.csv", ".hydra/c.yaml", "n.txt"
+    )
+    os.mkfifo(tmp_path / "a/pipe.csv")
+    found, told = walked(tmp_path, "*.csv")
+    assert found == ["a/x.csv", "a/y (1).csv"]  # of `y (1).csv` there is no original
+    hidden = "__MACOSX/a/x.csv, a.bak/x.csv, a/._x.csv and 2 more"
+    assert set(told) == {
+        f"5 left out (hidden, or temporary or backup copies): {hidden}",
+        "2 left out (copies of files beside them): a/x (1).csv, a/x copy.csv",
+        "1 left out (no regular files): a/pipe.csv",
+    }
+    assert walked(tmp_path, "*.csv", depth=1) == ([], [])
+    assert walked(tmp_path / "a/.ipynb_checkpoints", "*.csv")[0] == ["x-checkpoint.csv"]  # named, so it is wanted
+
+
+@pytest.mark.parametrize(
+    ("seed", "names"),
+    [
+        (
+            "3",
+            "seed3 seed_3 lr1-seed=3 SEED-3/x seed/3 seeds/3/a.csv s3 a/s_3/b x-s3 run-3 run_3_20261127 rep3 trial_3",
+        ),
+        ("1", "run-3/seed_1 seed_1/run-3 tiny_seed1.csv seed_0/seed_1 seed1/s3 rep_1.jsonl replicate-1"),
+        ("1337", "s1337 seed_1337"),
+        (
+            None,
+            "checkpoint-500 step_500 step3 epoch3 epoch=3 iter_3 global_step_3 fold_3 version_3 v3 tiny-v2 7b "
+            "llama-3 2026-11-27 20261127 run-2026-11-27 run_20261127 run-20261127_120000-abcd 3 runs/2026 seeds_3 "
+            "dataset3 seed_0.5 s0.5 bs32 part3 class3 Nov27_10-00-00_host 2026-11-27T10-00-00 lr1e-3 temp0.7 8x7b",
+        ),
+    ],
+)
+def test_a_number_is_a_seed_only_after_a_word_that_says_so(seed, names):
+    assert {name: found and found["seed"] for name in names.split() for found in [seed_in(name)]} == dict.fromkeys(
+        names.split(), seed
+    )
