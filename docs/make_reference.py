@@ -195,7 +195,12 @@ def format_page() -> str:
     """Return the formats of other programs as a Markdown table."""
     lines = [FORMATS_HEAD, "| format | read by | files | what is read |", "| --- | --- | --- | --- |"]
     for name, each in FORMATS.items():
-        cells = [f"`{name}`", ", ".join(f"`{use}`" for use in each.uses), each.files, each.content]
+        cells = [
+            f"`{name}`",
+            ", ".join(f"`{use}`" for use in each.uses).replace("`ledger`", "`import`"),
+            each.files,
+            each.content,
+        ]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -19,6 +19,12 @@ from ablation.store.imports.study_file import ImportFile, checked_name, read_imp
 
 def run_import(arguments: argparse.Namespace) -> int:
     """Show what would be imported, or import it and collect."""
+    if arguments.format == "ledger":
+        from ablation.cli.ledger import run_ledger
+
+        return run_ledger(arguments)
+    if arguments.study is None:
+        raise ConfigError("import", "--study", None, "is missing", "name the study, as --study lr")
     reader = load_reader(arguments.format)
     results = results_folder(arguments)
     name, written, where = _study(arguments, results)

@@ -176,19 +176,21 @@ def _results(commands: _Commands) -> None:
 
 
 def _imports(commands: _Commands) -> None:
+    formats = formats_of("import") | formats_of("ledger")
     bring = _add(
         commands,
         "import",
         "imports",
         "Read runs that other programs logged; without --yes show what they are, and write nothing.",
-        f"formats: {', '.join(f'{name} ({each.title})' for name, each in formats_of('import').items())}. Example: "
+        f"formats: {', '.join(f'{name} ({each.title})' for name, each in formats.items())}. Example: "
         "ablation import trainer_state runs/ --study lr --metric eval_loss --direction min --margin 0.01",
     )
     add = bring.add_argument
     _add_results(bring)
     add("format", metavar="FORMAT", help="what wrote the runs")
     add("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
-    add("--study", required=True, metavar="S", help="name of the imported study, or its study.yaml")
+    add("--study", metavar="S", help="name of the imported study, or its study.yaml")
+    add("--sd", type=float, metavar="SD", help="of a ledger: standard deviation of one run (default: of its repeats)")
     add(
         "--map",
         nargs="+",

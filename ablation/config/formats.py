@@ -12,7 +12,8 @@ class Format:
     """The description of a format.
 
     Attributes:
-        uses: the commands that read it: `import`, `compare`, `collect` (of a stage that is a command).
+        uses: the commands that read it: `import`, `compare`, `collect` (of a stage that is a command); `ledger` is
+            `import ledger`.
         title: in a few words.
         files: where they are found, in Markdown.
         content: what is read of them, in Markdown.
@@ -108,6 +109,13 @@ FORMATS = {
         "SQLite files",
         "a project's `.db`, or the folder of these files, `~/.cache/huggingface/trackio`",
         "numeric metrics, configuration",
+    ),
+    "ledger": Format(
+        ("ledger",),
+        "a table of attempts, kept or discarded",
+        "a TSV or CSV file, as `results.tsv` of autoresearch",
+        "`commit` (or `name`, `id`), a metric, `status` (`keep`, `discard`, `crash`), `description`; the answer is "
+        "printed, and nothing is imported: [A ledger](ledger.md)",
     ),
     "database": Format(
         ("import",),
