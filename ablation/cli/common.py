@@ -5,7 +5,7 @@ import shutil
 import sys
 import textwrap
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
@@ -104,6 +104,17 @@ class Shown:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+def runs_named(command: str, words: Sequence[str]) -> frozenset[tuple[str, int]]:
+    """Return (variant, seed) of each VARIANT:SEED. Raises ConfigError."""
+    found = []
+    for word in words:
+        variant, _, seed = word.rpartition(":")
+        if not variant or not seed.isdecimal():
+            raise ConfigError(command, "--without", word, "names no run", "write VARIANT:SEED, as `new:5`")
+        found.append((variant, int(seed)))
+    return frozenset(found)
 
 
 def obeyed(text: str) -> None:

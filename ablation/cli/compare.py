@@ -3,7 +3,7 @@
 import argparse
 import math
 
-from ablation.cli.common import direction, print_json, terminal_width
+from ablation.cli.common import direction, print_json, runs_named, terminal_width
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.arms import Options, expand
 from ablation.judge.compare.comparison import Comparison, Rules, compare_sides
@@ -84,6 +84,7 @@ def _rules(arguments: argparse.Namespace) -> Rules:
         direction=direction("compare", arguments.direction) if arguments.direction else None,
         margin=arguments.margin,
         allow=frozenset(arguments.allow),
+        without=runs_named("compare", arguments.without),
         common_items=arguments.common_items,
         flips=arguments.flips,
         chosen=Wanted(arguments.metric, arguments.filter),
@@ -99,6 +100,7 @@ def _from_study(arguments: argparse.Namespace) -> Comparison:
         raise ConfigError("compare", "--study", str(arguments.study), problem, "write it into the file")
     return read_study_file(arguments.study).compare(
         allow=frozenset(arguments.allow),
+        without=runs_named("compare", arguments.without),
         common_items=arguments.common_items,
         latest=arguments.latest,
         flips=arguments.flips,

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablation.cli.common import check_study, opened, price_per_hour, print_json, results_folder
+from ablation.cli.common import check_study, opened, price_per_hour, print_json, results_folder, runs_named
 from ablation.contract.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ def run_gate(arguments: argparse.Namespace) -> int:
 
         return run_reference(arguments)
     if arguments.study is None:
-        if arguments.require or arguments.markdown or arguments.json:
-            option = "--require" if arguments.require else "--markdown" if arguments.markdown else "--json"
+        of_study = ("require", "without", "markdown", "json")
+        if given := [name for name in of_study if getattr(arguments, name)]:
+            option = f"--{given[0]}"
             raise ConfigError("gate", option, None, "belongs to a STUDY", "name one, as `ablation gate gad`")
         return _nothing_failed(arguments)
     from ablation.judge.gate import answers, chosen, held
@@ -30,7 +31,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
 
     with opened(results_folder(arguments)) as store:
         check_study(store, "gate", arguments.study)
-        judged = judge_study(store, arguments.study)
+        judged = judge_study(store, arguments.study, runs_named("gate", arguments.without))
     edges = chosen(judged.edges, arguments.edges)
     if all(edge.detail == "not run" for edge in edges):
         problem = "has not run" if edges else "has no edge to compare"

@@ -356,6 +356,8 @@ def _compare(commands: _Commands) -> None:
 
 def _requirement(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--require", choices=("not worse", "better", "equivalent"), help=text)
+    allowed = "runs that may be missing or have failed; their seeds are left out on both sides"
+    parser.add_argument("--without", nargs="+", metavar="VARIANT:SEED", default=[], help=allowed)
     said = "print the answers as Markdown, and append them to the file that GITHUB_STEP_SUMMARY names"
     parser.add_argument("--markdown", action="store_true", help=said)
 

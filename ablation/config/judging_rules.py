@@ -23,6 +23,8 @@ RULES = (
     "intervals. Made after results of demonstrations were seen.",
     "2026-11-25: Runs of one value whose difference is the same in every seed are undecided: fewer words.",
     "2026-11-27: Runs of one value, equal in all seeds of a variant but for rounding, are one run: fewer words.",
+    "2026-11-27: Seeds of one side of imported runs or evaluations that are equal on every item count as one run: "
+    "wider intervals. Where both sides are such, in a planned study too, the edge is undecided: fewer words.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

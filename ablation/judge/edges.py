@@ -5,7 +5,7 @@ worked out when it is asked for. A pair that a reader picks after seeing results
 picked, so it is not one of the study's verdicts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, pairwise
@@ -21,7 +21,7 @@ from ablation.contract.rows import LOGGED
 from ablation.judge import remarks
 from ablation.judge.factorial import offer
 from ablation.judge.family import Family, Member, covariances, ways_up
-from ablation.judge.measurements import Measurements, Problem, Warned, paired_arms, warnings
+from ablation.judge.measurements import Measurements, Problem, Run, Warned, paired_arms, warnings, without_partner
 from ablation.judge.moderation import SeedPrior
 from ablation.judge.power import minimal_detectable_effect, seeds_needed
 from ablation.judge.significance import (
@@ -174,7 +174,7 @@ def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | Non
 
     The noise as it is without a prior, or with one seed.
     """
-    if prior is None or not numbers.noise.seeds_known:
+    if prior is None or not numbers.noise.seeds_known or numbers.copied:
         return numbers.noise
     plain = float(np.var(numbers.per_seed, ddof=1))
     hidden = max(numbers.noise.seed_variance * numbers.seeds - plain, 0.0)
@@ -458,11 +458,28 @@ class Edge(Measured):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Remarks that do not change the verdict: changes without effect, other environments, added seeds, imports."""
-        found = remarks.of_edge(self.of, self.child, self.parent, self.paired)
+        found = (*self._few_runs, *remarks.of_edge(self.of, self.child, self.parent, self.paired))
         if not self.confounded or self.of.imported or not self.estimate:
             return found
         # What would tell the factors of a confounded edge apart; imported runs are made elsewhere.
         return (*found, offer(self.study, self.parent, self.child, len(self.factors), self.cost_hours))
+
+    @property
+    def _few_runs(self) -> Iterator[str]:
+        """Runs that are missing, or the same under several seeds."""
+        for variant, seed in self.missing:
+            yield f"{variant} has no seed {seed}, so the other side's is left out"
+        for variant, seed in sorted(self.of.without):
+            if variant in self.pair:
+                yield f"without seed {seed} of {variant}, as --without permits"
+        for place in self.estimate.copied if self.estimate else ():
+            told = f"all {self.seeds} seeds of {self.pair[place]} have the same value on every item"
+            yield f"{told}, so they count as one run; do these runs use their seeds?"
+
+    @property
+    def missing(self) -> list[Run]:
+        """Runs of seeds that only the other side has, where no plan tells why and nobody allowed it."""
+        return without_partner(self.of, *self.pair)
 
     @cached_property
     def warnings(self) -> tuple[Warned, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 from ablation.config.study_schema import Analysis, Guardrail
 from ablation.contract.errors import ConfigError
 from ablation.judge.edges import CORRECTIONS, NOT_COMPARED, Correction, Edge, judge_edges, too_few
-from ablation.judge.measurements import Measurements, read_measurements
+from ablation.judge.measurements import Measurements, Run, read_measurements
 from ablation.judge.significance import enough, sequential_p, share_otherwise
 from ablation.store.database import Store
 
@@ -89,8 +89,8 @@ def not_worse(study: Measurements, edges: Sequence[Edge]) -> tuple[dict[tuple[st
 
 def _answer(analysis: Analysis, edge: Edge, required: str, test: NotWorse | None, correction: str) -> Answer:
     word = edge.detail
-    if word in NOT_COMPARED:
-        return Answer(edge, "invalid", f"{word}: {edge.why}")
+    if word in NOT_COMPARED or edge.missing:
+        return Answer(edge, "invalid", f"{word}: {edge.why}" if word in NOT_COMPARED else _missing(edge.missing))
     if word in ("worse", required) or (word == "better" and required == "not worse"):
         return Answer(edge, "worse" if word == "worse" else "passed", edge.why)
     if test is None:
@@ -103,6 +103,12 @@ def _answer(analysis: Analysis, edge: Edge, required: str, test: NotWorse | None
     share = share_otherwise(test.seeds, analysis.alpha)
     held = f"in at least {1 - share:.0%} of seeds, as {test.seeds} can tell"
     return Answer(edge, "passed", f"the effect is {bound}; {held}", test.p)
+
+
+def _missing(runs: Sequence[Run]) -> str:
+    why = ", ".join(f"{variant} has no seed {seed}" for variant, seed in runs)
+    allowed = " ".join(f"{variant}:{seed}" for variant, seed in runs)
+    return f"{why}: a run that is missing may have failed; give it, or allow it with --without {allowed}"
 
 
 RAIL_COLUMNS = ["study", "parent", "child", "metric", "word", "effect", "low", "high", "joint_low", "joint_high"]

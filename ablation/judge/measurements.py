@@ -1,7 +1,7 @@
 """The measurements of one study's runs, read once from the database, and which runs may be compared."""
 
 from collections.abc import Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ablation.config.study_schema import Analysis, Target
+from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
 from ablation.contract.status import TO_COME
 from ablation.judge.moderation import SeedPrior, seed_prior
@@ -86,6 +87,8 @@ class Measurements:
     no_shares: Mapping[Run, str] = field(default_factory=dict)  # why the plan's outcome is not in a run's items
     samples: Mapping[str, int] = field(default_factory=dict)  # of an item, that its value is the mean of, by variant
     imported: bool = False  # other programs made the runs
+    planned: bool = True  # a plan knows which runs should be there; else they are those that somebody gave
+    without: frozenset[Run] = frozenset()  # runs that may be missing or have failed: their seeds are left out
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
     _arms: dict[Hashable, Arm] = field(default_factory=dict, init=False, repr=False, compare=False)
     _held: dict[Arm, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -167,7 +170,7 @@ class Measurements:
         if key not in self._arms:
             runs = [self.values[variant, seed] for seed in seeds]
             values = [np.stack([run[subset].values for run in runs])[None] for subset in self.analysis.subsets]
-            self._arms[key] = Arm(values, self.direction, clusters, held=self._held)
+            self._arms[key] = Arm(values, self.direction, clusters, held=self._held, planned=self.planned)
         return self._arms[key]
 
 
@@ -194,16 +197,19 @@ def paired_arms(study: Measurements, variants: Sequence[str]) -> tuple[list[Arm]
 
     `problem` is empty if the pairing holds; otherwise the arms hold the seeds that can be paired, if any.
     """
-    planned = [study.seeds(variant) for variant in variants]
+    left_out = {seed for variant, seed in study.without if variant in variants}
+    planned = [study.seeds(variant) - left_out for variant in variants]
     common = set.intersection(*planned)
-    # `decide` adds seeds to some variants only: more seeds on one side is a longer prefix, not another pairing.
     smallest = min(planned, key=len)
     problems = [study.cluster_fault] if study.cluster_fault else []
-    if common != smallest or not common:
+    # `decide` adds seeds to some variants only: what both have is the beginning of what each has.
+    paired = study.in_order_added(common)
+    begins = all(study.in_order_added(seeds)[: len(common)] == paired for seeds in planned if study.planned)
+    if common != smallest or not common or not begins:
         listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
         problems.append(f"unpaired: {listed}")
     usable, waiting = [], not problems
-    for seed in study.in_order_added(common):
+    for seed in paired:
         faulty = {variant: fault for variant in variants if (fault := study.faults[variant, seed])}
         faults = list(faulty.values()) or _item_faults(study, [(variant, seed) for variant in variants])
         problems += faults
@@ -218,11 +224,43 @@ def paired_arms(study: Measurements, variants: Sequence[str]) -> tuple[list[Arm]
             problems += faults
             usable.remove(seed)
             waiting = False
+    arms = []
+    if usable:
+        clusters = study.item_clusters[variants[0], usable[0]]
+        arms = [study.arm(variant, usable, clusters) for variant in variants]
+    for variant, arm in zip(variants, arms, strict=False):
+        if arm.copy:
+            one, other = (usable[place] for place in arm.copy)
+            told = f"seeds {one} and {other} of {variant} have the same value on every item, as one run under two seeds"
+            problems.append(f"{told}; give the run of seed {other}, or leave it out: --without {variant}:{other}")
+            waiting = False
     problem = Problem("; ".join(dict.fromkeys(problems)), bool(problems) and waiting)
     if not usable:
         return [], [], problem or Problem("no seeds")
-    clusters = study.item_clusters[variants[0], usable[0]]
-    return [study.arm(variant, usable, clusters) for variant in variants], usable, problem
+    return arms, usable, problem
+
+
+def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
+    """The study where these runs may be missing or have failed. Raises ConfigError for one that cannot be."""
+    names = list(study.parents)
+    seeds = {seed for _, seed in study.states}
+    for variant, seed in sorted(without):
+        if variant not in names or seed not in seeds:
+            problem, remedy = f"{study.name} has no such run", f"variants are {', '.join(names)}"
+            raise ConfigError("--without", f"{variant}:{seed}", None, problem, remedy)
+    return replace(study, without=without) if without else study
+
+
+def without_partner(study: Measurements, child: str, parent: str) -> list[Run]:
+    """The runs that are missing beside one of the same seed: nobody knows whether they failed.
+
+    A plan knows which runs there should be, and `decide` may plan more of one variant.
+    """
+    if study.planned:
+        return []
+    ours, theirs = study.seeds(child), study.seeds(parent)
+    missing = [*((child, seed) for seed in theirs - ours), *((parent, seed) for seed in ours - theirs)]
+    return sorted(run for run in missing if run not in study.without)
 
 
 def item_clusters(study: Measurements, variant: str, seed: int) -> list[Numbers]:
@@ -279,7 +317,7 @@ def _seed_prior(study: Measurements) -> SeedPrior | None:
     gains: dict[str, dict[int, float]] = {}
     for variant in study.variants:
         arms, seeds, _ = paired_arms(study, [variant.name])
-        if arms and not arms[0].one_run:
+        if arms and not arms[0].one_run and (study.planned or not arms[0].copied):
             gains[variant.name] = dict(list(zip(seeds, arms[0].gains.tolist(), strict=True))[:first])
     return seed_prior(gains)
 
@@ -344,6 +382,7 @@ def read_measurements(store: Store, name: str, value: str | None = None) -> Meas
         weights=_trained_weights(store, name),
         environments=_environments(store, name),
         imported=bool(definition.imported),
+        planned=not definition.imported,
         history=definition.analysis_history,
     )
 

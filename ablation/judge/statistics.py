@@ -8,6 +8,7 @@ better.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -41,6 +42,7 @@ _NEGLIGIBLE = 1e-6  # of a variance: a part of it that small is not worked out
 _MOST_HELD = 200_000_000  # bytes of draws that a study's arms keep
 _AT_ONCE = 20  # replicates of many seeds, so that their arrays stay in the processor's cache
 _SAME = 1e-6  # relative difference of values that are equal but for rounding, in float32 too
+_APART = 20  # items on which runs differ on average: two that agree on all of them are one
 _NEVER = 1e-6  # chance below which a mean is not taken to cross its target
 
 
@@ -91,6 +93,7 @@ class Estimate:
     # same draws, so the draws' covariances are the item part of the effects' covariances.
     draw_items: Callable[[], Array] = field(repr=False, compare=False)
     crossing: Crossing = field(repr=False, compare=False)
+    copied: tuple[int, ...] = ()  # places of arms whose seeds have all the same values, which count as one run
     by_cluster: tuple[float, ...] = ()  # the contrast's parts, where these are counts too few for Student's t
 
     @cached_property
@@ -151,6 +154,8 @@ class Estimate:
 
         The allowance for unseen changes stays two-sided at alpha: few changes are counts, and skewed.
         """
+        if not noise.seeds_known:
+            return False
         hidden = noise.unseen * float(np.log(alpha / 2) / np.log(alpha))
         low, high = self._ends(replace(noise, unseen=hidden), 2 * alpha)
         return -margin <= low and high <= margin
@@ -195,6 +200,7 @@ class Arm:
     clusters: Clusters
     replicates: int = REPLICATES
     held: dict["Arm", tuple[Array, Array]] = field(default_factory=dict, repr=False)  # draws of the study's arms
+    planned: bool = True  # a plan gave each run its seed; else one run may stand under several
 
     @cached_property
     def means(self) -> Array:
@@ -203,6 +209,40 @@ class Arm:
         if not np.isfinite(means).all():
             raise ValueError("an item value is not finite")
         return means
+
+    @cached_property
+    def copied(self) -> bool:
+        """Whether all seeds have the same values on several items, as one run under several numbers has.
+
+        Not if all items have one value, such as a perfect score.
+        """
+        varied = any(high > low and of.shape[2] > 1 for (low, high), of in self._with_ranges)
+        if self.means.shape[1] < 2 or not varied:
+            return False
+        return all(
+            (np.ptp(of[0], axis=0) <= _SAME * max(abs(low), abs(high))).all() for (low, high), of in self._with_ranges
+        )
+
+    @property
+    def _with_ranges(self) -> list[tuple[tuple[float, float], Array]]:
+        return list(zip(self.ranges, self.values, strict=True))
+
+    @cached_property
+    def copy(self) -> tuple[int, int] | None:
+        """The places of two runs with the same values, where runs that differ do so on many items."""
+        if self.planned or self.copied:
+            return None
+        first: dict[bytes, int] = {}
+        copies = []
+        for place in range(self.means.shape[1]):
+            values = b"".join(of[0, place].tobytes() for of in self.values)
+            if (other := first.setdefault(values, place)) != place:
+                copies.append((other, place))
+        apart = [
+            sum(int((of[0, one] != of[0, other]).sum()) for of in self.values)
+            for one, other in pairwise(first.values() if copies else ())
+        ]
+        return copies[0] if apart and np.mean(apart) >= _APART else None
 
     @cached_property
     def gains(self) -> Array:
@@ -405,6 +445,7 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
         per_seed=tuple(per_seed.tolist()),
         draw_items=draw_items,
         crossing=crossing,
+        copied=tuple(place for place, arm in enumerate(arms) if arm.copied and not arm.planned),
         by_cluster=_few_counts(arms, found, drawn),
     )
 
@@ -475,16 +516,23 @@ def _seed_variance(arms: Sequence[Arm], weights: Array) -> float:
     """Variance of the mean over seeds; NaN with one, or where runs of one value show none: then it is not known.
 
     They show none where those of one arm are all equal, or all differences are. Seeds on both sides of the target may
-    be noise around one side: the larger spread of the two readings counts.
+    be noise around one side: the larger spread of the two readings counts. An arm whose seeds are equal on every
+    item is one run: it is taken to vary as the others do, and is not averaged.
     """
     seeds = len(arms[0].gains)
     if seeds < 2 or any(arm.one_run for arm in arms):
         return float("nan")
+    copied = np.array([arm.copied for arm in arms])
+    once, often = (float((weights[of] ** 2).sum()) for of in (copied, ~copied))
+    if not often and len(arms) > 1:
+        same = all(not _weigh(weights, of).any() for of in zip(*(arm.values for arm in arms), strict=True))
+        return 0.0 if same else float("nan")
     readings = [_weigh(weights, reading) for reading in zip(*(arm.readings for arm in arms), strict=True)]
     spread = max(float(reading.var(ddof=1)) for reading in readings)
     if all(subset.shape[2] == 1 for subset in arms[0].values) and spread <= max(1e-18 * r[0] ** 2 for r in readings):
         return 0.0 if all((reading == 0).all() for reading in readings) else float("nan")
-    return (spread + _resolution(arms, weights, spread)) / seeds
+    single = once / often if often and not arms[0].planned else 0.0
+    return (spread + _resolution(arms, weights, spread)) * (1 / seeds + single)
 
 
 def _resolution(arms: Sequence[Arm], weights: Array, spread: float) -> float:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ablation.judge.edges import Edge, judge_edges
 from ablation.judge.gate import RAIL_COLUMNS, Guarded, Pair, guard, rails_in_words, read_guardrails
-from ablation.judge.measurements import Measurements, paired_arms, read_measurements, warnings
+from ablation.judge.measurements import Measurements, Run, paired_arms, permitting, read_measurements, warnings
 from ablation.judge.statistics import contrast_arms
 from ablation.store.database import Store
 
@@ -40,10 +40,11 @@ class JudgedStudy:
         return len(self.measurements.history) > 1
 
 
-def judge_study(store: Store, name: str) -> JudgedStudy:
-    """Read one study and judge it."""
-    study = read_measurements(store, name)
-    return JudgedStudy(study, judge_edges(study), judge_interactions(study), guard(read_guardrails(store, name)))
+def judge_study(store: Store, name: str, without: frozenset[Run] = frozenset()) -> JudgedStudy:
+    """Read one study and judge it; `without`: runs that may be missing or have failed. Raises ConfigError."""
+    study = permitting(read_measurements(store, name), without)
+    rails = [permitting(rail, without) for rail in read_guardrails(store, name)]
+    return JudgedStudy(study, judge_edges(study), judge_interactions(study), guard(rails))
 
 
 def judge_studies(store: Store, study: str | None = None) -> list[JudgedStudy]:

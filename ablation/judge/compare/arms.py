@@ -210,7 +210,8 @@ def check(parent: Arm, child: Arm, allow: Set[str] = frozenset()) -> list[str]:
     Raises:
         ConfigError: other seeds, subsets, metrics or items, or other prompts, targets or tasks that are not in `allow`.
     """
-    notes = list(_common_seeds(parent, child))
+    _check_seeds(parent, child)
+    notes: list[str] = []
     common = sorted(parent.runs.keys() & child.runs.keys())
     for seed in common:
         ours, theirs = parent.runs[seed], child.runs[seed]
@@ -221,7 +222,7 @@ def check(parent: Arm, child: Arm, allow: Set[str] = frozenset()) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _common_seeds(parent: Arm, child: Arm) -> Iterator[str]:
+def _check_seeds(parent: Arm, child: Arm) -> None:
     if parent.seeded != child.seeded:
         without, other = (child, parent) if parent.seeded else (parent, child)
         problem = f"{without.name} is one run without a seed, {other.name} has seeds {_list(other.seeds)}"
@@ -232,9 +233,6 @@ def _common_seeds(parent: Arm, child: Arm) -> Iterator[str]:
         raise ConfigError(
             "compare", "seeds", None, problem, "runs are paired by seed: --seed-from REGEX says which is which"
         )
-    for arm in (parent, child):
-        if left := sorted(arm.runs.keys() - common):
-            yield f"seeds {_list(left)} of {arm.name} have no partner and are left out"
 
 
 def _list(seeds: Sequence[int]) -> str:

@@ -17,7 +17,7 @@ from ablation.config.study_schema import Analysis, Target
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.arms import Arm, Options, check, common_items, name_arms, read_arm
 from ablation.judge.edges import Edge, judge_edges
-from ablation.judge.measurements import Column, Measurements
+from ablation.judge.measurements import Column, Measurements, Run, permitting
 from ablation.judge.statistics import contrast
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.sheet import ANY, ItemText, Sheet, Wanted
@@ -129,6 +129,7 @@ class Rules:
     margin: float | None = None
     allow: Set[str] = frozenset()
     common_items: bool = False
+    without: frozenset[Run] = frozenset()  # runs that may be missing
     flips: int = 3
     chosen: Wanted = ANY  # the caller's own choices, which need no note
     analysis: Mapping[str, Any] = field(default_factory=dict)  # further keys of the analysis plan: alpha, edges, ...
@@ -199,7 +200,7 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     sheets = [sheet for arm in arms for sheet in arm.sheets]
     analysis, more = plan_analysis(sheets, rules.direction, rules.margin, **rules.analysis)
     notes += [*more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
-    measured = measurements(name, arms, analysis, lineage)
+    measured = permitting(measurements(name, arms, analysis, lineage), rules.without)
     edges = judge_edges(measured)
     found = tuple(_beside(edge, named, measured, rules.flips) for edge in edges)
     return Comparison(name, named, measured, found, tuple(dict.fromkeys(notes)))
@@ -339,6 +340,7 @@ def measurements(name: str, arms: Sequence[Arm], analysis: Analysis, lineage: Ma
         stages=pd.DataFrame({"variant": [], "seed": [], "key": [], "hours": []}),
         clusters=clusters,
         samples={arm.name: min(sheet.facts.repeats for sheet in arm.sheets) for arm in arms},
+        planned=False,
     )
 
 

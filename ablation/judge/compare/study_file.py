@@ -15,6 +15,7 @@ from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.arms import Options, expand, read_arm
 from ablation.judge.compare.comparison import Comparison, Lineage, Rules, compare
+from ablation.judge.measurements import Run
 from ablation.readers.sheet import Wanted
 
 _KEYS = ("direction", "margin", "alpha", "error", "rare", "correction", "variance", "edges")  # of `analysis`
@@ -53,7 +54,9 @@ class EvaluationStudy:
     rules: Mapping[str, Any]  # the keys of `Analysis` that the file names
     lineage: Mapping[str, Lineage]
 
-    def compare(self, *, allow: Set[str], common_items: bool, latest: bool, flips: int) -> Comparison:
+    def compare(
+        self, *, allow: Set[str], without: frozenset[Run], common_items: bool, latest: bool, flips: int
+    ) -> Comparison:
         """Read all files, and judge; `allow` and `common_items` add to what the file says."""
         file = self.file
         wanted = Wanted(file.metric, file.filter, tuple(file.tasks), file.cluster, file.item)
@@ -68,6 +71,7 @@ class EvaluationStudy:
                 margin=self.rules.get("margin"),
                 allow=allow | frozenset(file.allow),
                 common_items=file.common_items or common_items,
+                without=without,
                 flips=flips,
                 chosen=Wanted(file.metric, file.filter),
                 analysis={key: value for key, value in self.rules.items() if key not in ("direction", "margin")},

@@ -8,7 +8,7 @@ from ablation.judge.edges import judge_edges
 from tests.ablation.judge.studies import measurements, normal_study
 
 # p, low, high of one edge each, under the last of so many rules.
-KNOWN = 12
+KNOWN = 13
 
 
 def logged(seeds):
@@ -74,3 +74,13 @@ def test_a_variant_that_does_not_use_its_seeds_leaves_the_noise_of_the_others_al
     beside = judge_edges(measurements(others | {"e": {"loss": 0.7 * ROUNDED}}, parents | {"e": "a"}, error="per_word"))
     assert [(edge.p, edge.variance) for edge in alone] == [(edge.p, edge.variance) for edge in beside[:3]]
     assert alone[0].variance == "moderated"
+
+
+def test_sides_whose_seeds_are_all_the_same_decide_nothing():
+    """Six copies of one evaluation a side; a perfect score is none."""
+    rng = np.random.default_rng(0)
+    one, other = ((rng.uniform(size=200) < rate).astype(float)[None].repeat(6, axis=0) for rate in (0.4, 0.7))
+    values = {"a": {"all": one}, "b": {"all": other}, "c": {"all": one}, "d": {"all": np.ones_like(one)}}
+    edges = judge_edges(measurements(values, {"a": None, "b": "a", "c": "a", "d": "a"}))
+    assert [edge.verdict for edge in edges] == ["undecided", "equivalent", "better"]
+    assert "do these runs use their seeds?" in edges[0].reason

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ablation.cli.main import main
 from ablation.config.study_schema import Target
 from ablation.contract.reading import printable
 from ablation.judge.compare.comparison import most_changed
@@ -73,11 +74,51 @@ def test_the_seed_is_found_in_the_path(names, pattern, tmp_path, capsys):
     assert read(capsys, tmp_path / "base", "--with", tmp_path / "new", *more)["paired_seeds"] == [7, 8]
 
 
-def test_seeds_without_a_partner_are_left_out_and_named(tmp_path, capsys):
-    sides = arm(tmp_path / "base", seeds=4), arm(tmp_path / "new", gain=0.2, seeds=2)
-    found = read(capsys, sides[0], "--with", sides[1])
-    assert found["paired_seeds"] == [0, 1]
-    assert any("seeds 2, 3 of base have no partner" in note for note in found["notes"])
+def test_a_seed_without_a_partner_passes_no_requirement_until_it_is_allowed_by_name(tmp_path, capsys):
+    """A run that is missing may be the one that collapsed."""
+    sides = arm(tmp_path / "base", seeds=7), "--with", arm(tmp_path / "new", gain=0.4, seeds=6)
+    found = read(capsys, *sides)
+    assert (found["verdict"], found["paired_seeds"]) == ("better", list(range(6)))
+    assert "new has no seed 6, so the other side's is left out" in found["reason"]
+    required = [*map(str, sides), "--require", "better"]
+    assert main(["compare", *required]) == 12
+    said = capsys.readouterr().out
+    allow = said[said.index("--without") :].split()[:2]
+    assert main(["compare", *required, *allow]) == 0
+    assert "without seed 6 of new, as --without permits" in " ".join(capsys.readouterr().out.split())
+    assert "no such run" in refused(capsys, *sides, "--without", "new:7")
+    assert "names no run" in refused(capsys, *sides, "--without", "7")
+
+
+def test_one_evaluation_under_several_seeds_is_one_run(tmp_path, capsys):
+    def side(name, gain, seeds):
+        for seed in range(seeds):
+            write_samples(tmp_path / name / f"seed{seed}", [row(i, v) for i, v in enumerate(hits(0, gain))])
+        return tmp_path / name
+
+    base, new = side("base", 0, 6), side("new", 0.4, 6)
+    found = read(capsys, base, "--with", new)
+    assert (found["verdict"], found["p"]) == ("undecided", None)
+    assert "do these runs use their seeds?" in found["reason"]
+    seeded = read(capsys, base, "--with", arm(tmp_path / "seeded", gain=0.4, seeds=6))
+    assert "all 6 seeds of base have the same value on every item" in seeded["reason"]
+    averaged = read(capsys, arm(tmp_path / "others", seeds=6), "--with", tmp_path / "seeded")
+    assert seeded["standard_error"] > 1.5 * averaged["standard_error"]
+
+
+def test_a_run_that_stands_twice_among_others_is_named(tmp_path, capsys):
+    def rows(seed):
+        return [row(i, v) for i, v in enumerate(np.random.default_rng(seed).integers(0, 2, 200).astype(float))]
+
+    sides = [[rows(place) for place in (0, 1, 2, 3)], [rows(place) for place in (4, 5, 6, 4)]]
+    for name, runs in zip(("base", "new"), sides, strict=True):
+        for seed, of in enumerate(runs):
+            write_samples(tmp_path / name / f"seed{seed}", of)
+    found = read(capsys, tmp_path / "base", "--with", tmp_path / "new")
+    assert found["verdict"] == "invalid"
+    assert "seeds 0 and 3 of new have the same value on every item" in found["reason"]
+    found = read(capsys, tmp_path / "base", "--with", tmp_path / "new", "--without", "new:3")
+    assert (found["verdict"], found["paired_seeds"]) == ("undecided", [0, 1, 2])
 
 
 def test_the_first_filter_is_taken_unless_another_is_named(tmp_path, capsys):
