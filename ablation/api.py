@@ -61,9 +61,9 @@ class Results:
     """A results folder: tables as pandas frames, by SQL also as Arrow tables. `with` closes it."""
 
     def __init__(self, results: str | Path = "results") -> None:
-        """Open the database, collecting first if it is out of date."""
+        """Open the database, collecting first if it is out of date. Raises TrackerError if it cannot be up to date."""
         self.folder = Path(results)
-        self._store = Store(load_or_collect(self.folder))
+        self._store = Store(load_or_collect(self.folder, strict=True))
 
     def __enter__(self) -> Self:
         return self

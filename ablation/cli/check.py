@@ -64,7 +64,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 def _check_paper(arguments: argparse.Namespace) -> int:
     from ablation.show.table_files import all_numbers, check_paper
 
-    with opened(results_folder(arguments)) as store:
+    with opened(results_folder(arguments), strict=True) as store:
         found = check_paper(Path(arguments.study), all_numbers(store))
     for line in found.problems:
         print(line)

@@ -61,12 +61,12 @@ def _settings(overrides: Mapping[str, Any] | None = None) -> "Settings | None":
     return load_settings(overrides)
 
 
-def opened(results: Path) -> "Store":
-    """Return the database of the results, brought up to date. Raises TrackerError where there is none."""
+def opened(results: Path, *, strict: bool = False) -> "Store":
+    """Return the database of the results, brought up to date. Raises as `load_or_collect`."""
     from ablation.store.current import load_or_collect  # late: it takes a second to import
     from ablation.store.database import Store
 
-    return Store(load_or_collect(results))
+    return Store(load_or_collect(results, strict=strict))
 
 
 def check_study(store: "Store", command: str, study: str | None) -> None:

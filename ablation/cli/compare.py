@@ -2,14 +2,19 @@
 
 import argparse
 import math
+from typing import TYPE_CHECKING
 
 from ablation.cli.common import direction, print_json, runs_named, terminal_width
+from ablation.cli.gate import report
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.arms import Options, expand
 from ablation.judge.compare.comparison import Comparison, Rules, compare_sides
 from ablation.judge.outcomes import Outcome
 from ablation.readers.sheet import Wanted
 from ablation.show.comparison import as_rows, in_words, write_comparison
+
+if TYPE_CHECKING:
+    from ablation.show.gated import Gated
 
 # What a study file says itself.
 _OF_FILES = ["names", "metric", "item", "filter", "cluster", "tasks"]
@@ -23,6 +28,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     if arguments.markdown and (arguments.csv or arguments.json):
         raise ConfigError("compare", "--markdown", None, "cannot be combined with --csv or --json", "leave one out")
     comparison = _from_study(arguments) if arguments.study else _from_files(arguments)
+    gated = _gated(comparison, arguments.require or "not worse") if arguments.require or arguments.markdown else None
     if arguments.page:
         write_comparison(comparison, arguments.page)
     if arguments.csv:
@@ -31,25 +37,20 @@ def run_compare(arguments: argparse.Namespace) -> int:
         print(edge_rows(found.edge for found in comparison.compared).to_csv(index=False), end="")
     elif arguments.json:
         print_json("compare", as_rows(comparison), notes=comparison.notes)
-    elif not arguments.markdown:
-        print(in_words(comparison, terminal_width()))
-    return _gate(comparison, arguments) if arguments.markdown or arguments.require else 0
+    elif gated and arguments.markdown:
+        print(report(gated, markdown=True), end="")
+    else:
+        answer = f"\n\n{report(gated, markdown=False)}" if gated else "\n"
+        print(in_words(comparison, terminal_width()), end=answer)
+    return gated.status if gated and arguments.require else 0
 
 
-def _gate(comparison: Comparison, arguments: argparse.Namespace) -> int:
-    """Say whether the requirement is met; `--markdown` alone prints and requires nothing."""
-    from ablation.cli.gate import report
+def _gated(comparison: Comparison, required: str) -> "Gated":
     from ablation.judge.gate import answers
     from ablation.show.gated import Gated
 
-    edges, required = [found.edge for found in comparison.compared], arguments.require or "not worse"
-    gated = Gated(comparison.measured, required, answers(comparison.measured, edges, required, edges))
-    if arguments.csv or arguments.json:
-        return gated.status
-    if not arguments.markdown:
-        print()
-    status = report(gated, markdown=arguments.markdown)
-    return status if arguments.require else 0
+    edges = [found.edge for found in comparison.compared]
+    return Gated(comparison.measured, required, answers(comparison.measured, edges, required, edges))
 
 
 def _from_files(arguments: argparse.Namespace) -> Comparison:

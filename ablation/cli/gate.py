@@ -29,7 +29,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
     from ablation.judge.verdicts import judge_study
     from ablation.show.gated import Gated, as_rows
 
-    with opened(results_folder(arguments)) as store:
+    with opened(results_folder(arguments), strict=True) as store:
         check_study(store, "gate", arguments.study)
         judged = judge_study(store, arguments.study, runs_named("gate", arguments.without))
     edges = chosen(judged.edges, arguments.edges)
@@ -41,26 +41,28 @@ def run_gate(arguments: argparse.Namespace) -> int:
     gated = Gated(judged.measurements, required, of, price_per_hour(), judged.guarded)
     if arguments.json:
         print_json("gate", as_rows(gated), outcome=gated.outcome, required=required, notes=gated.notes)
-        return gated.status
-    return report(gated, markdown=arguments.markdown)
+    else:
+        print(report(gated, markdown=arguments.markdown), end="")
+    return gated.status
 
 
-def report(gated: "Gated", *, markdown: bool) -> int:
-    """Print the answers, also into a CI step's summary if there is one; return the exit status."""
+def report(gated: "Gated", *, markdown: bool) -> str:
+    """Return the answers as text; of Markdown, a CI step's summary gets them as well, if there is one."""
     from ablation.show.gated import as_markdown, in_words
 
-    text = as_markdown(gated) if markdown else f"{in_words(gated)}\n"
-    print(text, end="")
-    if markdown and (summary := os.environ.get("GITHUB_STEP_SUMMARY")):
+    if not markdown:
+        return f"{in_words(gated)}\n"
+    text = as_markdown(gated)
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:
             file.write(text)
-    return gated.status
+    return text
 
 
 def _nothing_failed(arguments: argparse.Namespace) -> int:
     from ablation.store.current import load_or_collect
     from ablation.store.gate import gate
 
-    text, passed = gate(load_or_collect(results_folder(arguments)))
+    text, passed = gate(load_or_collect(results_folder(arguments), strict=True))
     print(text, end="", file=sys.stdout if passed else sys.stderr)
     return 0 if passed else 1

@@ -100,7 +100,7 @@ def decide(
             if dry_run:
                 raise TrackerError(f"no database in {results}: run the grid first, or without --dry-run")
             raise TrackerError(f"the grid left no database in {results} (exit status {status})")
-        judged, looks, prices = _read(load_or_collect(results), study)
+        judged, looks, prices = _read(load_or_collect(results, strict=True), study)
         edges, now = judged.edges, _tally(judged)
         start = now if start is None else start
         spent = now.hours - start.hours

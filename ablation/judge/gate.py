@@ -184,7 +184,7 @@ def held(found: Sequence[Answer], guarded: Mapping[Pair, Sequence[Guarded]]) -> 
     changed = []
     for answer in found:
         rails = guarded.get(answer.edge.pair, ()) if answer.outcome == "passed" else ()
-        words = {rail.word for rail in rails}
+        words = {"invalid" if rail.word == "not run" else rail.word for rail in rails}
         outcome = next((word for word in ("worse", "invalid", "undecided") if word in words), answer.outcome)
         why = "; ".join(filter(None, (answer.why, rails_in_words(rails))))
         changed.append(replace(answer, outcome=outcome, why=why))

@@ -79,10 +79,15 @@ def stage_folder(results: Path, planned: Path | str, folder: Path | str) -> Path
     return results / folder.relative_to(planned) if folder.is_relative_to(planned) else folder
 
 
+def is_copy(results: Path) -> bool:
+    """Whether the folder holds a database that was not collected here: nothing else is, but the plan maybe."""
+    return not any((results / name).exists() for name in ("stages", "imported", COLLECTED))
+
+
 def is_current(results: Path, states: States) -> bool:
     """Whether the database matches the current plan, imports and statuses.
 
-    A database without a folder of stages is a copy, and the only source.
+    A database without a folder of stages is the only source.
     """
     if not (results / "stages").exists() and not (results / "imported").exists():
         return True

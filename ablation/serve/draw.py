@@ -19,7 +19,7 @@ from ablation.plan.collected import is_current, states_now
 from ablation.serve.painter import live_parts
 from ablation.show.page.content import read_page
 from ablation.show.page.render import draw as draw_page
-from ablation.store.collect import collect_apart
+from ablation.store.current import collect_beside
 from ablation.store.database import Store
 
 PAGE = "page.html"
@@ -52,11 +52,7 @@ def database_now(results: Path, folder: Path) -> Path:
     ours = results / DATABASE
     if ours.exists() and _is_current(results):
         return ours
-    for name in ("stages", "imported"):  # the page looks for these next to its database
-        (folder / name).unlink(missing_ok=True)
-        if (results / name).exists():
-            (folder / name).symlink_to((results / name).resolve())
-    return collect_apart(results, folder / DATABASE).database
+    return collect_beside(results, folder)
 
 
 def _is_current(results: Path) -> bool:

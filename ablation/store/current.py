@@ -2,37 +2,66 @@
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.stage_folder import DATABASE
-from ablation.plan.collected import PLAN_FILE, is_current, lost, states_now
+from ablation.plan.collected import PLAN_FILE, is_copy, is_current, lost, states_now
 from ablation.store.database import is_whole
 
+_ASIDE: dict[Path, TemporaryDirectory[str]] = {}  # by results folder; each is removed when the process ends
 
-def load_or_collect(results: Path) -> Path:
-    """Return the path of the database, collecting first if it is out of date.
 
-    If that would lose stages that were deleted or run again, or if the results cannot be written, a line says so and
-    the database stays as it is. Raises TrackerError if there is none.
+def load_or_collect(results: Path, *, strict: bool = False) -> Path:
+    """Return the path of a database of the results, collecting first if there is none that is up to date.
+
+    If the results cannot be written, it is a temporary one. If stages were deleted or run again, which a collect would
+    drop, or if nothing can be collected, a line says so and the database stays as it is.
+
+    strict: for whatever lets others pass. The files of all stages are looked at, and a database that is not up to date
+    is an error. Raises TrackerError, also where there is no database at all.
     """
     database = results / DATABASE
     sources = (database, results / PLAN_FILE, *results.glob("imported/*/study.json"))
     if not any(source.exists() for source in sources):
         raise ConfigError(results, "", None, "nothing was planned, run or imported here", "run `snakemake`")
     whole, states = is_whole(database), states_now(results)
-    if whole and is_current(results, states):
+    copy = is_copy(results)
+    if whole and is_current(results, states) and (copy or not strict):
+        if copy and strict:
+            print(f"note: {database} is a copy: what it was collected from is not here", file=sys.stderr)
         return database
     if whole and (gone := lost(results, states)):
-        problem = f"{gone} of its stages were deleted or run again since; `collect` drops them"
+        problem, remedy = f"{gone} of its stages were deleted or run again since", "`ablation collect` drops them"
+        error: TrackerError | OSError = ConfigError(database, "", None, f"is out of date: {problem}", remedy)
     else:
         from ablation.store.collect import collect  # late: reading the database needs no pydantic
 
         try:
-            collect(results)
-            return database
-        except (TrackerError, OSError) as error:
-            if not whole:
-                raise
-            problem = str(error)
+            return collect(results).database
+        except (TrackerError, OSError) as failed:
+            problem, error = str(failed), failed
+        try:
+            return _collected_aside(results)
+        except (TrackerError, OSError):  # as before: it is not for want of a place to write
+            pass
+    if strict or not whole:
+        raise error
     print(f"note: {database} is out of date: {problem}", file=sys.stderr)
     return database
+
+
+def collect_beside(results: Path, folder: Path) -> Path:
+    """Collect into a folder, the results unchanged; return the database, beside which the page finds what it reads."""
+    from ablation.store.collect import collect_apart
+
+    for name in ("stages", "imported"):
+        (folder / name).unlink(missing_ok=True)
+        if (results / name).exists():
+            (folder / name).symlink_to((results / name).resolve())
+    return collect_apart(results, folder / DATABASE).database
+
+
+def _collected_aside(results: Path) -> Path:
+    folder = _ASIDE.setdefault(results.resolve(), TemporaryDirectory(prefix="ablation-"))
+    return collect_beside(results, Path(folder.name))

@@ -99,9 +99,12 @@ class Store:
         if not path.is_file():  # a pipe, say, for which DuckDB would wait
             raise ConfigError(path, "", None, "is not a file", "remove it and run `python -m ablation collect`")
         # One thread: sums over several would depend on which thread finished first.
-        locked: dict[str, Any] = {"enable_external_access": False, "lock_configuration": True, "threads": 1}
+        # Attached: DuckDB would give a path that is open in this process the file that was there when it was opened.
+        attach = "ATTACH '{}' AS tracker (READ_ONLY); USE tracker".format(str(path.absolute()).replace("'", "''"))
         try:
-            self._connection = duckdb.connect(str(path), read_only=True, config=locked)
+            self._connection = duckdb.connect(":memory:", config={"threads": 1})
+            self._connection.execute(attach)
+            self._connection.execute("SET enable_external_access = false; SET lock_configuration = true")
             version = [value for (value,) in self.rows("SELECT value FROM meta WHERE key = 'schema version'")[1]]
         except (duckdb.Error, TrackerError) as error:
             raise ConfigError(path, "", None, f"not a readable database ({error})", "run `collect` again") from None

@@ -125,6 +125,9 @@ def test_a_database_that_is_not_the_present_one_is_said_to_be(results, capsys, m
     simulate(results, [Study(seeds=1, variants=3)])
     monkeypatch.setattr("ablation.store.collect.collect", refuse)
     _, out, err = typed(capsys, "sql", "from runs", "--results", results)
+    assert ("(3 rows)" in out, err) == (True, "")  # of a temporary database
+    monkeypatch.setattr("ablation.store.collect.collect_apart", lambda results, database: refuse(results))
+    _, out, err = typed(capsys, "sql", "from runs", "--results", results)
     assert "(2 rows)" in out
     assert err.startswith(f"note: {results / DATABASE} is out of date: ")
     assert err.endswith(": Read-only file system\n")

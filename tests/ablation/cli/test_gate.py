@@ -1,10 +1,20 @@
 """The command gate: each answer has an exit status of its own, and none but `passed` is 0."""
 
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
 import pytest
 
+import ablation
+from ablation.contract.errors import TrackerError
 from ablation.store.collect import collect
-from tests.ablation.typed import output, refused
-from tests.simulate import Study, simulate
+from tests.ablation.typed import output, refused, typed
+from tests.simulate import Study, simulate, stage_dir
 
 SEEDS = range(5)
 FAILED = {("v1", 0): "failed"}
@@ -75,3 +85,95 @@ def test_a_comment_has_what_a_reviewer_asks(results, capsys, monkeypatch, tmp_pa
     (tmp_path / "configs/config.yaml").write_text("cost_per_device_hour: much\n")
     said = refused(capsys, "gate", "known", "--results", results)
     assert "cost_per_device_hour = 'much': input should be a valid number" in said
+
+
+def _worse(results, **more):
+    """v1 was better when the database was made; now it is worse."""
+    study = Study("known", variants=2, seeds=5, seed_sd=0.005, items={"gender": 400, "race": 400})
+    simulate(results, [replace(study, distances={"v1": 0.0})])
+    collect(results)
+    return simulate(results, [replace(study, distances={"v1": 0.3}, **more)])
+
+
+def _no_plan(results, plan):
+    content = json.loads(plan.read_text())
+    content["studies"][0].pop("analysis")
+    plan.write_text(json.dumps(content))
+
+
+def _no_history(results, plan):
+    (results / "analysis_history.json").write_text("{")
+
+
+def _no_status(results, plan):
+    (stage_dir(plan, "known", "v1", 0, "evaluate") / "status.json").unlink()
+
+
+def _no_folders(results, plan):
+    for seed in range(5):
+        shutil.rmtree(stage_dir(plan, "known", "v1", seed, "evaluate"))
+
+
+def _no_stages(results, plan):
+    shutil.rmtree(results / "stages")
+
+
+PAPER = "\\input{macros}\n\\KnownVoneEditedMeanDistance\n"
+
+
+@pytest.mark.parametrize("damage", [_no_plan, _no_history, _no_status, _no_folders, _no_stages])
+@pytest.mark.parametrize("asked", [["gate", "known"], ["gate"], ["check", "paper.tex"]])
+def test_nothing_passes_by_an_old_database(tmp_path, capsys, monkeypatch, damage, asked):
+    """It said better, and the results behind it have changed."""
+    results = tmp_path / "results"
+    damage(results, _worse(results))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "paper.tex").write_text(PAPER)
+    refused(capsys, *asked, "--results", results)
+    with pytest.raises(TrackerError):
+        ablation.open(results)
+
+
+@pytest.mark.parametrize("asked", [["gate", "known"], ["gate"]])
+def test_results_that_cannot_be_written_are_collected_aside(tmp_path, capsys, asked):
+    results = tmp_path / "results"
+    _worse(results, states={("v1", 4): "failed"} if asked == ["gate"] else {})
+    before = (results / "tracker.duckdb").read_bytes()
+    (results / ".collect.lock").unlink()
+    (results / ".collect.lock").mkdir()
+    _, out, err = typed(capsys, *asked, "--results", results)
+    assert ("worse: v1 after v0 is worse" in out) if asked == ["gate", "known"] else ("2 not" in err)
+    assert (results / "tracker.duckdb").read_bytes() == before
+
+
+def test_the_plain_gate_needs_a_stage_that_ran(tmp_path, capsys):
+    simulate(tmp_path, [Study(states=NOT_RUN)])
+    for path in tmp_path.glob("stages/**/status.json"):
+        path.unlink()
+    assert "no stage of a plan has run" in refused(capsys, "gate", "--results", tmp_path)
+
+
+@pytest.mark.parametrize("words", [["known"], ["known", "v1"], ["known", "v2", "--markdown"], []])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_answer_that_nobody_could_read_is_none(results, tmp_path, words, unbuffered):
+    """A pipe that is closed: 141, as the shell says of other programs; the step's summary is written all the same."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered, "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    command = [sys.executable, "-m", "ablation", "gate", *words, "--results", str(results)]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command, stdout=writing, stderr=writing if not words else subprocess.PIPE, env=environment, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr or b"") == (141, b"")
+    assert (tmp_path / "summary.md").exists() == ("--markdown" in words)
+
+
+@pytest.mark.parametrize(("place", "status"), [("/dev/full", 2), (None, 10)])
+def test_an_answer_that_cannot_be_written(results, place, status):
+    """A full disk is an error; without a standard output at all the exit status answers."""
+    command = shlex.join([sys.executable, "-m", "ablation", "gate", "known", "--results", str(results)])
+    done = subprocess.run(["sh", "-c", f"{command} >{place or '&-'}"], stderr=subprocess.PIPE, check=False, text=True)
+    assert done.returncode == status
+    assert done.stderr.split(":")[0] == ("error" if place else "")
+    assert done.stderr.count("\n") == (place is not None)
