@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,15 @@ from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import counted
 from ablation.plan.plan_file import PlannedVariant
+from ablation.readers import table
 from ablation.readers.run import load_reader
+from ablation.readers.run_table import read_table
+from ablation.store.imports.grouping import safe_name
 from ablation.store.imports.importing import Outcome, Request, import_runs
 from ablation.store.imports.stored import FOLDER, MANIFEST, PlacedRun, read_study
 from ablation.store.imports.study_file import ImportFile, checked_name, read_import_file, with_options
+
+_SHOWN = 6  # runs of a variant
 
 
 def run_import(arguments: argparse.Namespace) -> int:
@@ -28,13 +34,16 @@ def run_import(arguments: argparse.Namespace) -> int:
     reader = load_reader(arguments.format)
     results = results_folder(arguments)
     name, written, where = _study(arguments, results)
+    written = with_options(written, arguments.map, _analysis(arguments))
+    if arguments.format == "table":
+        reader, written = partial(table.read, columns=written.runs.columns), _with_tables(arguments.paths, written)
     request = Request(
         format=arguments.format,
         reader=reader,
         paths=arguments.paths,
         study=name,
         where=where,
-        written=with_options(written, arguments.map, _analysis(arguments)),
+        written=written,
         planned=_planned(),
         write=arguments.yes,
     )
@@ -51,6 +60,20 @@ def run_import(arguments: argparse.Namespace) -> int:
     problems = [f"note: {problem}" for problem in collected.problems]
     print("\n".join([*problems, f"{collected.database}: {outcome.new} new, {outcome.changed} changed"]))
     return 0
+
+
+def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:
+    """Return the definition with the variants, parents and seeds that the tables name."""
+    rules, columns = written.runs, written.runs.columns
+    tables = [read_table(path, columns) for path in paths]
+    parents = {safe_name(name): parent for table in tables for name, parent in table.parents.items()}
+    told = {name: safe_name(parent) for name, parent in parents.items() if parent and safe_name(parent) in parents}
+    update: dict[str, Any] = {"parents": {name: told.get(name) for name in parents} | rules.parents}
+    if rules.variant is None:
+        update |= {"variant": "variant", "ignore": [*rules.ignore, "variant"]}
+    if rules.seed is None and not any("seed" in table.roles for table in tables):
+        update["seed"] = "number"
+    return written.model_copy(update={"runs": rules.model_copy(update=update)})
 
 
 def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFile, str]:
@@ -112,4 +135,6 @@ def _seeds(runs: Sequence[PlacedRun]) -> str:
         state = "" if run.state == "finished" else f", {run.state}"
         step = "" if run.last_step is None else f" at step {run.last_step}"
         shown.append(f"seed {run.seed}: {run.name} ({run.format}{step}{state})")
+    if len(shown) > _SHOWN:
+        shown[_SHOWN - 1 :] = [f"{len(shown) - _SHOWN + 1} more"]
     return "; ".join(shown)

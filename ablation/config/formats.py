@@ -66,10 +66,11 @@ FORMATS = {
         "an item is a sample, by `sample_id`; the evaluation is the subset; the metric is `score` or `is_correct`",
     ),
     "table": Format(
-        ("compare",),
+        ("compare", "import"),
         "a table (CSV, TSV, JSON lines, Parquet) with the columns item and value",
         "`.csv`, `.tsv`, `.jsonl`, `.parquet`, named by file or pattern",
-        "`item`, `value` and optionally `seed`, `subset`, `cluster`, `prompt`, `target`, `answer`, `text`",
+        "`item`, `value` and optionally `seed`, `subset`, `cluster`, `prompt`, `target`, `answer`, `text`. `import` "
+        "reads tables of runs: [A table of runs](import.md#a-table-of-runs)",
     ),
     "trainer_state": Format(
         ("import", "collect"),

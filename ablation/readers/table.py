@@ -4,7 +4,7 @@ Further columns are texts to show: `prompt`, `target` and `answer`, or `text`. A
 prompts or targets in two evaluations are not paired.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pandas as pd
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
 from ablation.readers import tabular
+from ablation.readers.run import ImportedRun, Problem
 from ablation.readers.sheet import (
     REPEATED,
     Facts,
@@ -37,6 +38,13 @@ _SCANS = {
     ".jsonl": f"read_json({{file}}, format = 'newline_delimited', maximum_object_size = {tabular.LARGEST_ROW},"
     " sample_size = -1, convert_strings_to_integers = false)",
 }
+
+
+def read(path: Path, problem: Problem, columns: Mapping[str, str] = tabular.NOTHING) -> Iterator[ImportedRun]:
+    """Yield the runs of a table of runs, for `import`; see run_table. Raises ConfigError."""
+    from ablation.readers.run_table import read_runs
+
+    yield from read_runs(path, problem, columns)
 
 
 def recognises(path: Path) -> bool:

@@ -119,7 +119,8 @@ def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[
     """Yield the rows of a CSV. A row that lacks cells is an error or, with `torn`, reported to it and left out."""
     csv.field_size_limit(_LONGEST)
     with regular(file).open(encoding="utf-8-sig", errors="replace" if torn else "strict", newline="") as text:
-        reader = csv.reader(iter(partial(text.readline, _LONGEST), ""), strict=torn is None)
+        lines = iter(partial(text.readline, _LONGEST), "")
+        reader = csv.reader(lines, delimiter="\t" if file.suffix == ".tsv" else ",", strict=torn is None)
         head = next(reader, [])
         if twice := {name for name in head if name and head.count(name) > 1}:
             raise ConfigError(file, "line 1", min(twice), "names two columns", "give each a name of its own")

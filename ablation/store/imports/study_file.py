@@ -17,7 +17,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.rows import LOGGED, LOGGED_VALUE
 
 _LISTS = ("ignore", "leave_out", "allow")
-_MAPS = ("metrics", "parents")
+_MAPS = ("metrics", "parents", "columns")
 
 
 class RunRules(Strict):
@@ -33,6 +33,7 @@ class RunRules(Strict):
     leave_out: list[Text] = Field(default=[], description="Shell patterns of names of runs that are not imported.")
     metrics: dict[Text, Text] = Field(default={}, description="Name here: name in the log.")
     parents: dict[Text, Text | None] = Field(default={}, description="Variant: its parent, or null for a root.")
+    columns: dict[Text, Text] = Field(default={}, description="Of a table of runs, what a column holds: its name.")
     allow: list[Literal["prompt"]] = Field(default=[], description="What may differ between runs that are compared.")
     study: Text | None = Field(default=None, description="Of a database with several studies, the one to import.")
 

@@ -1,0 +1,223 @@
+"""Runs in a table as people keep them: a row for each logged value, or for each run, in columns of any names.
+
+    variant,parent,seed,step,val_loss       wide: a column for each metric
+    variant,run,metric,value                long: a row for each metric
+
+What a column holds is guessed from its name, which `guess` tells in a note, or named by the caller.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablation.config.names import suggest
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import listed
+from ablation.readers.run import ImportedRun, Problem, metric_table
+from ablation.readers.tabular import SUFFIXES, Row, number, rows_of, whole
+
+ROLES = {
+    "variant": (
+        "variant",
+        "config",
+        "method",
+        "model",
+        "experiment",
+        "record",
+        "algorithm",
+        "algo",
+        "name",
+        "condition",
+    ),
+    "parent": ("parent", "base", "baseline", "extends", "compared_to"),
+    "seed": ("seed", "random_seed"),
+    "run": ("run", "run_id", "replicate", "rep", "trial", "repeat"),
+    "step": ("step", "global_step", "iteration", "iter", "epoch", "training_step"),
+    "metric": ("metric", "metric_name", "measure", "key"),
+    "value": ("value", "metric_value", "score", "result"),
+}
+"""What a column can hold, and the names by which it is recognised, the likeliest first."""
+
+
+@dataclass
+class _Run:
+    variant: str
+    run: str
+    seed: int | None
+    config: dict[str, Any]
+    points: list[tuple[int, str, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """A table of runs.
+
+    Attributes:
+        roles: {role: column}.
+        metrics: columns of numbers that are logged, or the names in the column of metrics.
+        settings: columns that are the same in all runs of a variant.
+        parents: {variant: parent}; empty without a column of parents.
+    """
+
+    path: Path
+    roles: Mapping[str, str]
+    metrics: Sequence[str]
+    settings: Sequence[str]
+    parents: Mapping[str, str | None]
+    runs: Sequence[_Run]
+
+    def imported(self) -> Iterator[ImportedRun]:
+        """Yield the runs, named `variant/run`."""
+        for run in self.runs:
+            name = f"{run.variant}/{run.run}"
+            config = {"variant": run.variant, **run.config}
+            yield ImportedRun(self.path, name, name, config, run.seed, metrics=metric_table(run.points))
+
+    def told(self) -> str:
+        """Return in one line how the columns were read."""
+        roles = ", ".join(f"{role} = {column}" for role, column in self.roles.items())
+        settings = f"; settings: {listed(list(self.settings), 5)}" if self.settings else ""
+        remedy = "--map columns.ROLE=COLUMN corrects this"
+        return f"{self.path}: read as {roles}; metrics: {listed(list(self.metrics), 5)}{settings} ({remedy})"
+
+
+def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
+    """Read a table; `named` is {role: column} of the columns that are not to be guessed. Raises ConfigError."""
+    if path.suffix not in (*SUFFIXES, ".tsv") or not path.is_file():
+        raise ConfigError(path, "", None, "is not a table", f"name a file {', '.join((*SUFFIXES, '.tsv'))}")
+    rows = list(rows_of(path))
+    if not rows:
+        raise ConfigError(path, "", None, "has no rows", "give a table with a row for each run or logged value")
+    head = list(dict.fromkeys(name for _, row in rows for name in row))
+    roles = _roles(path, head, named)
+    long = {"metric", "value"} <= {*roles}
+    if not long:  # of a wide table, `score` is a metric
+        roles = {role: column for role, column in roles.items() if role not in ("metric", "value")}
+    others = [column for column in head if column not in roles.values()]
+    numeric = [
+        column for column in others if all(_empty(row.get(column)) or _is_number(row[column]) for _, row in rows)
+    ]
+    settings = _settings(rows, roles["variant"], others, numeric)
+    metrics = [column for column in numeric if column not in settings]
+    if long:
+        metrics = list(dict.fromkeys(str(row[roles["metric"]]) for _, row in rows))
+    if not metrics:
+        raise ConfigError(path, "", None, "has no column of numbers that differ", "name it: --map columns.value=COLUMN")
+    runs = _runs(path, rows, roles, metrics if not long else None, settings)
+    return RunTable(path, roles, metrics, settings, _parents(path, rows, roles), runs)
+
+
+def _roles(path: Path, head: Sequence[str], named: Mapping[str, str]) -> dict[str, str]:
+    for role, column in named.items():
+        if role not in ROLES:
+            raise ConfigError("--map", f"columns.{role}", column, "is not a role", suggest(role, list(ROLES)))
+        if column not in head:
+            raise ConfigError("--map", f"columns.{role}", column, f"is not a column of {path}", suggest(column, head))
+    lower = {column.strip().lower(): column for column in head}
+    roles = dict(named)
+    for role, names in ROLES.items():
+        free = (lower[name] for name in names if name in lower and lower[name] not in roles.values())
+        likeliest = next(free, None)
+        if role not in roles and likeliest is not None:
+            roles[role] = likeliest
+    if "variant" not in roles:
+        remedy = f"pass --map columns.variant=COLUMN ({listed(list(head), 8)})"
+        raise ConfigError(path, "variant", None, "no column names the variants", remedy)
+    return {role: roles[role] for role in ROLES if role in roles}
+
+
+def _settings(rows: Sequence[Row], variant: str, others: Sequence[str], numeric: Sequence[str]) -> list[str]:
+    """Columns with one value in all rows of a variant; of numbers only where a variant has several rows."""
+    values: dict[tuple[str, str], set[Any]] = {}
+    counts: dict[str, int] = {}
+    for _, row in rows:
+        counts[str(row[variant])] = counts.get(str(row[variant]), 0) + 1
+        for column in others:
+            values.setdefault((column, str(row[variant])), set()).add(row.get(column))
+    several = max(counts.values()) > 1
+    return [
+        column
+        for column in others
+        if all(len(values[column, name]) == 1 for name in counts) and (several or column not in numeric)
+    ]
+
+
+def _runs(
+    path: Path, rows: Sequence[Row], roles: Mapping[str, str], metrics: Sequence[str] | None, settings: Sequence[str]
+) -> list[_Run]:
+    """Gather the rows of each run. Without columns of runs and steps each row is a run of its own."""
+    runs: dict[tuple[str, str], _Run] = {}
+    taken: dict[tuple[str, str, int, str], int] = {}
+    counts: dict[str, int] = {}
+    for line, row in rows:
+        variant = str(row[roles["variant"]] or "").strip()
+        if not variant:
+            raise ConfigError(
+                path, f"line {line}: {roles['variant']}", None, "is empty", "name the variant of each row"
+            )
+        seed = _whole(path, line, row, roles.get("seed"))
+        told = seed if seed is not None else row.get(roles.get("run", ""))
+        if told is None and "step" not in roles and metrics is not None:
+            told = counts[variant] = counts.get(variant, -1) + 1
+        name = str(told if told is not None else 0)
+        config = {column: row[column] for column in settings}
+        run = runs.setdefault((variant, name), _Run(variant, name, seed, config))
+        step = _whole(path, line, row, roles.get("step")) or 0
+        pairs = (
+            [(m, row.get(m)) for m in metrics] if metrics is not None else [(row[roles["metric"]], row[roles["value"]])]
+        )
+        for metric, cell in pairs:
+            if _empty(cell):
+                continue
+            if not _is_number(cell):
+                raise ConfigError(
+                    path, f"line {line}: {metric}", cell, "is not a number", "write a number, or leave it empty"
+                )
+            if (before := taken.setdefault((variant, name, step, str(metric)), line)) != line:
+                problem = f"{metric} of {variant}, run {name}, step {step} is given again (first in line {before})"
+                remedy = "name the column that tells runs apart: --map columns.run=COLUMN or columns.seed=COLUMN"
+                raise ConfigError(path, f"line {line}", None, problem, remedy)
+            run.points.append((step, str(metric), number(cell) or 0.0))
+    return list(runs.values())
+
+
+def _parents(path: Path, rows: Sequence[Row], roles: Mapping[str, str]) -> dict[str, str | None]:
+    if "parent" not in roles:
+        return {}
+    parents: dict[str, str | None] = {}
+    for line, row in rows:
+        variant, parent = str(row[roles["variant"]]), str(row[roles["parent"]] or "").strip() or None
+        if parents.setdefault(variant, parent) != parent:
+            problem = f"{variant} has another parent than {parents[variant]} above"
+            raise ConfigError(path, f"line {line}: {roles['parent']}", parent, problem, "give each variant one parent")
+    return parents
+
+
+def _whole(path: Path, line: int, row: Mapping[str, Any], column: str | None) -> int | None:
+    if column is None or _empty(row.get(column)):
+        return None
+    found = whole(row[column])
+    if found is None:
+        raise ConfigError(path, f"line {line}: {column}", row[column], "is not a whole number", "write 0, 1, 2, ...")
+    return found
+
+
+def _empty(cell: Any) -> bool:
+    return cell is None or cell == ""
+
+
+def _is_number(cell: Any) -> bool:
+    found = number(cell)
+    return found is not None and not (isinstance(found, float) and math.isinf(found))
+
+
+def read_runs(path: Path, problem: Problem, named: Mapping[str, str]) -> Iterator[ImportedRun]:
+    """Yield the runs of a table, and tell how its columns were read. Raises ConfigError."""
+    table = read_table(path, named)
+    problem(table.told())
+    for variant, parent in table.parents.items():
+        if parent is not None and parent not in table.parents:
+            problem(f"{path}: {variant} has no baseline, since its parent {parent} has no runs")
+    yield from table.imported()

@@ -1,0 +1,92 @@
+"""Runs in a table: what a column holds, wide and long, and what a table lacks. The answer in one try."""
+
+import pytest
+
+from ablation.contract.errors import ConfigError
+from ablation.readers.run_table import read_table
+from tests.ablation.typed import output, refused
+
+WIDE = "record,parent,run,step,loss\na,,0,10,2.0\na,,0,20,1.0\na,,1,20,1.1\nb,a,0,20,0.9\n"
+LONG = "Method\tseed\tmetric\tscore\nbase\t1\tacc\t0.5\nbase\t1\tf1\t0.4\nnew\t1\tacc\t0.6\n"
+ROWS = "config,lr,accuracy\nbase,0.1,0.5\nbase,0.1,0.6\nnew,0.2,0.7\nnew,0.2,0.8\n"
+
+
+def table(tmp_path, text, suffix=".csv", **named):
+    path = tmp_path / f"runs{suffix}"
+    path.write_text(text)
+    return read_table(path, named)
+
+
+def rows(found):
+    return {run.name: run.metrics.to_pylist() for run in found.imported()}
+
+
+def test_wide_with_parents_and_steps(tmp_path):
+    found = table(tmp_path, WIDE)
+    assert found.roles == {"variant": "record", "parent": "parent", "run": "run", "step": "step"}
+    assert found.parents == {"a": None, "b": "a"}
+    assert rows(found)["a/0"] == [
+        {"step": 10, "name": "loss", "value": 2.0},
+        {"step": 20, "name": "loss", "value": 1.0},
+    ]
+    assert [run.seed for run in found.imported()] == [None, None, None]
+
+
+def test_long_with_tabs_and_seeds(tmp_path):
+    found = table(tmp_path, LONG, ".tsv")
+    assert (found.roles["variant"], found.roles["value"], found.metrics) == ("Method", "score", ["acc", "f1"])
+    assert rows(found)["base/1"] == [
+        {"step": 0, "name": "acc", "value": 0.5},
+        {"step": 0, "name": "f1", "value": 0.4},
+    ]
+    assert [run.seed for run in found.imported()] == [1, 1]
+
+
+def test_a_row_for_each_run_and_settings_of_a_variant(tmp_path):
+    found = table(tmp_path, ROWS)
+    assert (found.metrics, found.settings) == (["accuracy"], ["lr"])
+    assert list(rows(found)) == ["base/0", "base/1", "new/0", "new/1"]
+    assert next(found.imported()).config == {"variant": "base", "lr": "0.1"}
+
+
+def test_columns_may_be_named(tmp_path):
+    found = table(tmp_path, "a,b,c\nx,7,1.0\nx,8,2.0\n", variant="a", seed="b")
+    assert ([run.seed for run in found.imported()], found.metrics) == ([7, 8], ["c"])
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "said"),
+    [
+        ("", {}, "has no rows"),
+        ("a,b\n1,2\n", {}, "no column names the variants; pass --map columns.variant=COLUMN (a, b)"),
+        (WIDE, {"variant": "rekord"}, "columns.variant = 'rekord': is not a column of"),
+        (WIDE, {"varient": "record"}, "columns.varient = 'record': is not a role; did you mean 'variant'"),
+        ("variant,step,loss\na,1,2.0\na,1,3.0\n", {}, "loss of a, run 0, step 1 is given again (first in line 2)"),
+        ("variant,seed,loss\na,x,2.0\n", {}, "line 2: seed = 'x': is not a whole number"),
+        ("variant,parent,loss\na,b,1\na,c,2\n", {}, "a has another parent than b above"),
+        ("variant,metric,value\na,loss,high\n", {}, "line 2: loss = 'high': is not a number"),
+        ("variant,loss\n,1\n", {}, "line 2: variant: is empty"),
+    ],
+)
+def test_bad_tables_are_one_line(tmp_path, text, named, said):
+    with pytest.raises(ConfigError) as error:
+        table(tmp_path, text, **named)
+    assert said in str(error.value)
+
+
+def test_the_first_try_answers(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = {"a": (2.0, 2.1, 1.9, 2.05, 1.95), "b": (0.96, 1.1, 0.9, 1.0, 0.95)}
+    lines = [
+        f"{name},{'a' if name == 'b' else ''},{run},{value}"
+        for name in values
+        for run, value in enumerate(values[name])
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join(["variant,parent,run,loss", *lines]))
+    plan = ("--metric", "loss", "--direction", "min", "--margin", "0.1")
+    said = output(capsys, "import", "table", "runs.csv", "--study", "s", *plan, "--yes", status=0)
+    assert "read as variant = variant, parent = parent, run = run; metrics: loss" in said
+    assert "better" in output(capsys, "verdicts", "s", status=0)
+    assert "is not a column of" in refused(
+        capsys, "import", "table", "runs.csv", "--study", "s", *plan, "--map", "columns.seed=x"
+    )
