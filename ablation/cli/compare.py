@@ -29,6 +29,9 @@ def run_compare(arguments: argparse.Namespace) -> int:
         raise ConfigError("compare", "--markdown", None, "cannot be combined with --csv or --json", "leave one out")
     comparison = _from_study(arguments) if arguments.study else _from_files(arguments)
     gated = _gated(comparison, arguments.require or "not worse") if arguments.require or arguments.markdown else None
+    if arguments.require and comparison.doubts:
+        remedy = "correct the files or the margin; without --require it is a warning"
+        raise ConfigError("compare", "--require", arguments.require, comparison.doubts[0], remedy)
     if arguments.page:
         write_comparison(comparison, arguments.page)
     if arguments.csv:
@@ -50,7 +53,9 @@ def _gated(comparison: Comparison, required: str) -> "Gated":
     from ablation.show.gated import Gated
 
     edges = [found.edge for found in comparison.compared]
-    return Gated(comparison.measured, required, answers(comparison.measured, edges, required, edges))
+    return Gated(
+        comparison.measured, required, answers(comparison.measured, edges, required, edges), doubts=comparison.doubts
+    )
 
 
 def _from_files(arguments: argparse.Namespace) -> Comparison:

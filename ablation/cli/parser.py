@@ -340,9 +340,9 @@ def _compare(commands: _Commands) -> None:
     add(
         "--allow",
         nargs="+",
-        choices=("prompt", "target", "task"),
+        choices=("prompt", "target", "task", "identical"),
         default=[],
-        help="what may differ between the sides, being the change that is compared",
+        help="what may differ between the sides, being the change that is compared; identical: it may change no value",
     )
     add("--common-items", action="store_true", help="leave out items that some run does not have")
     add("--latest", action="store_true", help="of several evaluations of one run, take the newest file")

@@ -472,9 +472,17 @@ class Edge(Measured):
         for variant, seed in sorted(self.of.without):
             if variant in self.pair:
                 yield f"without seed {seed} of {variant}, as --without permits"
+        if self.identical:
+            yield "all values are identical on both sides: is it one evaluation twice?"
         for place in self.estimate.copied if self.estimate else ():
             told = f"all {self.seeds} seeds of {self.pair[place]} have the same value on every item"
             yield f"{told}, so they count as one run; do these runs use their seeds?"
+
+    @property
+    def identical(self) -> bool:
+        """Whether two sides that somebody gave have the same values throughout, as one file and its copy have."""
+        given = not self.of.planned and not self.of.may_be_identical
+        return given and self.estimate is not None and _no_difference(self.estimate)
 
     @property
     def missing(self) -> list[Run]:

@@ -14,7 +14,7 @@ import numpy as np
 from ablation.config.study_schema import Analysis, Guardrail
 from ablation.contract.errors import ConfigError
 from ablation.judge.edges import CORRECTIONS, NOT_COMPARED, Correction, Edge, judge_edges, too_few
-from ablation.judge.measurements import Measurements, Run, read_measurements
+from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.significance import enough, sequential_p, share_otherwise
 from ablation.store.database import Store
 
@@ -89,8 +89,8 @@ def not_worse(study: Measurements, edges: Sequence[Edge]) -> tuple[dict[tuple[st
 
 def _answer(analysis: Analysis, edge: Edge, required: str, test: NotWorse | None, correction: str) -> Answer:
     word = edge.detail
-    if word in NOT_COMPARED or edge.missing:
-        return Answer(edge, "invalid", f"{word}: {edge.why}" if word in NOT_COMPARED else _missing(edge.missing))
+    if why := _why_invalid(edge):
+        return Answer(edge, "invalid", why)
     if word in ("worse", required) or (word == "better" and required == "not worse"):
         return Answer(edge, "worse" if word == "worse" else "passed", edge.why)
     if test is None:
@@ -105,10 +105,18 @@ def _answer(analysis: Analysis, edge: Edge, required: str, test: NotWorse | None
     return Answer(edge, "passed", f"the effect is {bound}; {held}", test.p)
 
 
-def _missing(runs: Sequence[Run]) -> str:
-    why = ", ".join(f"{variant} has no seed {seed}" for variant, seed in runs)
-    allowed = " ".join(f"{variant}:{seed}" for variant, seed in runs)
-    return f"{why}: a run that is missing may have failed; give it, or allow it with --without {allowed}"
+def _why_invalid(edge: Edge) -> str:
+    """Why no answer may rest on the runs of an edge, or nothing."""
+    if edge.detail in NOT_COMPARED:
+        return f"{edge.detail}: {edge.why}"
+    if runs := edge.missing:
+        why = ", ".join(f"{variant} has no seed {seed}" for variant, seed in runs)
+        allowed = " ".join(f"{variant}:{seed}" for variant, seed in runs)
+        return f"{why}: a run that is missing may have failed; give it, or allow it with --without {allowed}"
+    if edge.identical:
+        why = "all values are identical on both sides, as of one evaluation and its copy"
+        return f"{why}; give the other's files, or --allow identical if the change must change nothing"
+    return ""
 
 
 RAIL_COLUMNS = ["study", "parent", "child", "metric", "word", "effect", "low", "high", "joint_low", "joint_high"]

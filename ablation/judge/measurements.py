@@ -88,6 +88,7 @@ class Measurements:
     samples: Mapping[str, int] = field(default_factory=dict)  # of an item, that its value is the mean of, by variant
     imported: bool = False  # other programs made the runs
     planned: bool = True  # a plan knows which runs should be there; else they are those that somebody gave
+    may_be_identical: bool = False  # sides that somebody gave may have the same values throughout
     without: frozenset[Run] = frozenset()  # runs that may be missing or have failed: their seeds are left out
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
     _arms: dict[Hashable, Arm] = field(default_factory=dict, init=False, repr=False, compare=False)

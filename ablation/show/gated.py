@@ -27,6 +27,7 @@ class Gated:
     answers: Sequence[Answer]
     price: float | None = None  # of a device-hour
     guarded: Mapping[Pair, Sequence[Guarded]] = field(default_factory=dict)  # by edge
+    doubts: Sequence[str] = ()  # of the files
 
     @property
     def outcome(self) -> str:
@@ -42,7 +43,7 @@ class Gated:
     def notes(self) -> list[str]:
         """What a reader should know before believing the answer."""
         changed = "the analysis plan, its seeds or the rules of judging were changed after results existed"
-        return [changed] if len(self.study.history) > 1 else []
+        return [*self.doubts, *([changed] if len(self.study.history) > 1 else [])]
 
 
 def in_words(gated: Gated) -> str:

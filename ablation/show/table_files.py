@@ -9,7 +9,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import pandas as pd
 
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import read_text
+from ablation.contract.reading import counted, read_text
 from ablation.show.methods import methods
 from ablation.show.other_tables import check_key, group_table, subset_table
 from ablation.show.page.inline import environment
@@ -275,13 +275,21 @@ def _csv_cell(value: Any) -> Any:
 
 FORMATS: dict[str, _Format] = {"md": to_markdown, "csv": to_csv, "tex": to_latex, "html": to_html}
 
-_HEAD = r"""% Made by `ablation tables --macros`. `ablation check PAPER.tex` says which numbers no longer match.
-\providecommand{\ablation}[1]{\ifcsname ablation:#1\endcsname\csname ablation:#1\endcsname\else\textbf{??}\fi}
-"""
+_MACRO = (
+    r"\providecommand{\ablation}[1]{\ifcsname ablation:#1\endcsname\csname ablation:#1\endcsname\else\textbf{??}\fi}"
+)
+_HEAD = (
+    f"% Made by `ablation tables --macros`. `ablation check PAPER.tex` says which numbers no longer match.\n{_MACRO}\n"
+)
 _COMMENT = re.compile(r"(?<!\\)%.*")
-_INPUT = re.compile(r"\\(?:input|include)\s*\{([^}#\\]+)\}")
-_DEFINED = re.compile(r"\\csname ablation:([^\\#]+)\\endcsname\{(.*)\}$", re.MULTILINE)
-_USED = re.compile(r"\\ablation\{([^}#\\]+)\}")
+# \input{x}, \input x, \include{x}, \subfile{x}, \import{folder}{x}, and packages that lie beside the paper.
+_INPUT = re.compile(r"\\(?:input|include|subfile|subfileinclude)\s*\{([^}]*)\}|\\input\s+([^\s{}\\]+)")
+_IMPORT = re.compile(r"\\(?:sub)?(?:import|inputfrom|includefrom)\*?\s*\{([^}]*)\}\s*\{([^}]*)\}")
+_PACKAGE = re.compile(r"\\(?:usepackage|RequirePackage|documentclass|LoadClass)\s*(?:\[[^\]]*\]\s*)?\{([^}]*)\}")
+_OF_TEX = ("glyphtounicode", "glyphtounicode.tex")  # that papers input, and TeX brings
+_DEFINED = re.compile(r"\\expandafter\\def\\csname ablation:([^\\#]+)\\endcsname\{(.*)\}$", re.MULTILINE)
+_USED = re.compile(r"\\ablation\s*\{([^}#\\]+)\}")
+_HIDDEN = re.compile(r"\\ablation(?![A-Za-z@])|\\csname\s*ablation\b")
 
 
 @dataclass(frozen=True)
@@ -315,25 +323,40 @@ def check_paper(paper: Path, now: Mapping[str, str]) -> Checked:
     Raises:
         ConfigError: the paper cannot be read, or takes nothing from results.
     """
-    texts = list(_texts(paper, paper.parent, set()))
-    defined = {key: text for content in texts for key, text in _DEFINED.findall(content)}
+    problems: list[str] = []
+    texts = list(_texts(paper, [paper.parent], set(), problems))
+    defined: dict[str, set[str]] = {}
+    for key, text in (found for content in texts for found in _DEFINED.findall(content)):
+        defined.setdefault(key, set()).add(text)
     used = dict.fromkeys(key for content in texts for key in _USED.findall(content))
-    if not used:
+    hidden = [_HIDDEN.findall(_USED.sub("", _DEFINED.sub("", text.replace(_MACRO, "")))) for text in texts]
+    if count := sum(map(len, hidden)):
+        problems.append(rf"{counted(count, 'use')} of \ablation without a name, as in a macro: write \ablation{{NAME}}")
+    if not used and not problems:
         remedy = r"write \ablation{STUDY/VARIANT/COLUMN} and input the numbers.tex of `ablation tables --macros`"
         raise ConfigError(paper, "", None, "has no number of a table", remedy)
-    problems = []
+    matching = 0
     for key in used:
         if key not in defined:
             problems.append(f"{key}: no numbers.tex that the paper inputs defines it")
+        elif len(defined[key]) > 1:
+            problems.append(
+                f"{key}: the paper defines it as {' and as '.join(sorted(defined[key]))}; input one of them"
+            )
         elif key not in now:
-            problems.append(f"{key}: the paper has {defined[key]}, the results have no such number")
-        elif defined[key] != now[key]:
-            problems.append(f"{key}: the paper has {defined[key]}, the results have {now[key]}")
-    return Checked(len(used) - len(problems), tuple(problems))
+            problems.append(f"{key}: the paper has {min(defined[key])}, the results have no such number")
+        elif defined[key] != {now[key]}:
+            problems.append(f"{key}: the paper has {min(defined[key])}, the results have {now[key]}")
+        else:
+            matching += 1
+    return Checked(matching, tuple(problems))
 
 
-def _texts(file: Path, folder: Path, seen: set[Path]) -> Iterator[str]:
-    """The text of a file and of what it inputs, without comments; LaTeX looks for files from the paper's folder."""
+def _texts(file: Path, places: Sequence[Path], seen: set[Path], problems: list[str]) -> Iterator[str]:
+    r"""The text of a file and of what it inputs, without comments; what is not followed is one of the problems.
+
+    places: folders in which LaTeX may look, the paper's first.
+    """
     if (place := file.resolve()) in seen:
         return
     seen.add(place)
@@ -342,8 +365,16 @@ def _texts(file: Path, folder: Path, seen: set[Path]) -> Iterator[str]:
     except (OSError, ValueError) as error:
         raise ConfigError(file, "", None, f"cannot be read ({error})", "name a LaTeX file") from None
     yield text
-    for name in _INPUT.findall(text):
-        inner = folder / name.strip()
-        inner = inner if inner.is_file() else inner.with_name(f"{inner.name}.tex")
-        if inner.is_file():  # what TeX brings itself lies elsewhere
-            yield from _texts(inner, folder, seen)
+    wanted = [(places, braced or bare) for braced, bare in _INPUT.findall(text)]
+    wanted += [([at / folder for at in places], name) for folder, name in _IMPORT.findall(text)]
+    for folders, written in wanted:
+        name = written.strip().strip('"')
+        found = [path for at in folders for path in (at / name, at / f"{name}.tex") if name and path.is_file()]
+        for inner in found:
+            yield from _texts(inner, [*dict.fromkeys([*folders, inner.parent])], seen, problems)
+        if not found and name not in _OF_TEX and file.suffix not in (".sty", ".cls"):
+            problems.append(f"{file}: {written.strip() or 'a file without a name'} was not read: there is no such file")
+    for name in (part.strip() for names in _PACKAGE.findall(text) for part in names.split(",")):
+        for inner in (at / f"{name}{ending}" for at in places for ending in (".sty", ".cls")):
+            if inner.is_file():
+                yield from _texts(inner, places, seen, problems)

@@ -298,9 +298,9 @@ def _items(ours: Sheet, theirs: Sheet) -> None:
     raise ConfigError(theirs.source, "", None, problem, "evaluate both on all, or give --common-items")
 
 
-def common_items(arms: Sequence[Arm]) -> tuple[list[Arm], list[str]]:
-    """The arms with the items that every run has, by subset, and how many were left out."""
-    notes = []
+def common_items(arms: Sequence[Arm]) -> tuple[list[Arm], list[str], list[str]]:
+    """The arms with the items that every run has, by subset; how many were left out, and where most were."""
+    notes, doubts = [], []
     kept = {}
     for subset in dict.fromkeys(sheet.subset for arm in arms for sheet in arm.sheets):
         held = [sheet.items for arm in arms for sheet in arm.sheets if sheet.subset == subset]
@@ -308,7 +308,10 @@ def common_items(arms: Sequence[Arm]) -> tuple[list[Arm], list[str]]:
         if not len(items):
             raise ConfigError("compare", subset, None, "no item is in common to all runs", "were they the same data?")
         kept[subset] = items
-        if left := max(map(len, held)) - len(items):
+        most = max(map(len, held))
+        if len(items) < most / 2:
+            doubts.append(f"{subset}: of {most} items only {len(items)} are common to all runs")
+        if left := most - len(items):
             notes.append(f"{subset}: {left} items that not every run has are left out, as --common-items asks")
     cut = [
         replace(
@@ -320,4 +323,4 @@ def common_items(arms: Sequence[Arm]) -> tuple[list[Arm], list[str]]:
         )
         for arm in arms
     ]
-    return cut, notes
+    return cut, notes, doubts

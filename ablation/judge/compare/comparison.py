@@ -4,7 +4,7 @@ The judge reads Measurements, as for a grid, and judges by the same rules.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -169,7 +169,8 @@ class Comparison:
     arms: Mapping[str, Arm]
     measured: Measurements
     compared: tuple[Compared, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # the doubts among them
+    doubts: tuple[str, ...] = ()  # why no answer may rest on it
 
     @property
     def sheets(self) -> list[Sheet]:
@@ -189,8 +190,9 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
         ConfigError: arms that cannot be paired, or no way to judge them.
     """
     notes: list[str] = []
+    doubts: list[str] = []
     if rules.common_items:
-        arms, notes = common_items(arms)
+        arms, notes, doubts = common_items(arms)
     named = {arm.name: arm for arm in arms}
     parents = {variant: place.parent for variant, place in lineage.items()}
     pairs = compared(rules.analysis.get("edges", "parent"), parents)
@@ -199,19 +201,24 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
         notes += check(named[parent], named[child], rules.allow)
     sheets = [sheet for arm in arms for sheet in arm.sheets]
     analysis, more = plan_analysis(sheets, rules.direction, rules.margin, **rules.analysis)
-    notes += [*more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
+    doubts += _scales(sheets, analysis.margin)
+    notes += [*doubts, *more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
     measured = permitting(measurements(name, arms, analysis, lineage), rules.without)
+    measured = replace(measured, may_be_identical="identical" in rules.allow)
     edges = judge_edges(measured)
     found = tuple(_beside(edge, named, measured, rules.flips) for edge in edges)
-    return Comparison(name, named, measured, found, tuple(dict.fromkeys(notes)))
+    return Comparison(name, named, measured, found, tuple(dict.fromkeys(notes)), tuple(doubts))
 
 
 def compare_sides(
     a: Sequence[Path], b: Sequence[Path], names: Sequence[str] | None, options: Options, rules: Rules
 ) -> Comparison:
     """Compare the files of two sides, the second with the first. Raises as `compare`."""
-    if twice := [path for path in a if path in b]:
-        raise ConfigError(twice[0], "", None, "is on both sides", "compare it with another")
+    places = {path.resolve(): path for path in a}
+    for path in b:
+        if (other := places.get(path.resolve())) or (other := next((p for p in a if path.samefile(p)), None)):
+            problem = "is on both sides" if other == path else f"is on both sides, there as {other}"
+            raise ConfigError(path, "", None, problem, "compare it with another")
     parent, child = names or name_arms(a, b)
     if parent == child:
         raise ConfigError("compare", "--names", parent, "names both sides", "give two names")
@@ -235,6 +242,20 @@ def _shared(sheets: Sequence[Sheet]) -> Iterator[str]:
     for subset, shared in {sheet.subset: sheet.facts.shared for sheet in sheets if sheet.facts.shared}.items():
         together = f"items of {subset} share {shared}: they err together, and intervals are too narrow"
         yield f"{together}; --cluster {shared.split(',')[0]} counts the texts"
+
+
+def _scales(sheets: Sequence[Sheet], margin: float) -> Iterator[str]:
+    """Doubts about the units: shares beside percent, or a margin that no difference of the values can exceed."""
+    for subset in dict.fromkeys(sheet.subset for sheet in sheets):
+        of = sorted((sheet for sheet in sheets if sheet.subset == subset), key=lambda sheet: float(sheet.values.max()))
+        least, most = of[0].values, of[-1].values
+        inside = min(least.min(), most.min()) >= 0 and least.max() <= 1 < most.max() <= 100
+        if inside and most.mean() >= 10 * least.mean():
+            told = f"{of[0].source} has values up to {least.max():g}, {of[-1].source} up to {most.max():g}"
+            yield f"{subset}: {told}: shares on one side and percent on the other?"
+    low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)
+    if low < high <= low + margin:
+        yield f"margin {margin:g} is as large as the range of the values, {low:g} to {high:g}: nothing could be worse"
 
 
 def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:

@@ -39,7 +39,7 @@ class EvaluationStudyFile(Strict):
     cluster: Text | None = None
     tasks: list[Text] = Field(default=[], description="Only these; none: all in the files.")
     seed_from: Text | None = None
-    allow: list[Literal["prompt", "target", "task"]] = Field(default=[])
+    allow: list[Literal["prompt", "target", "task", "identical"]] = Field(default=[])
     common_items: bool = False
     analysis: dict[str, Any] = Field(default={}, description="As in _study.yaml; what is left out the files tell.")
     variants: dict[Text, EvaluatedVariant] = Field(min_length=2)

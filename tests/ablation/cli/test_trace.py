@@ -65,7 +65,7 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
     assert typed(capsys, "tables", "--macros", "--results", "results", "--reports", "reports")[0] == 0
     paper.write_text(
         "\\documentclass{article}\n\\usepackage[T1]{fontenc}\\usepackage{booktabs,graphicx,textcomp}\n\\begin{document}\n"
-        "\\input{reports/toy/numbers}\n\\input{reports/toy/table.tex}\n\\include{gone}"
+        "\\input{reports/toy/numbers}\n\\input{reports/toy/table.tex}\n"
         "It is \\ablation{toy/v1/mean}. % \\ablation{toy/v7/mean}\n\\end{document}\n"
     )
     check = ("check", "paper.tex", "--results", "results")
@@ -90,3 +90,30 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
     assert (
         "cannot be combined with --by" in typed(capsys, "tables", "--macros", "--by", "lr", "--results", "results")[2]
     )
+
+
+DEFINES = "\\expandafter\\def\\csname ablation:toy/v1/mean\\endcsname{{{}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (r"\subfile{part}", "toy/v1/mean: the paper has 0.9"),
+        (r"\input part ", "toy/v1/mean: the paper has 0.9"),
+        (r"\import{sub/}{part}", "toy/v1/mean: the paper has 0.8"),
+        (r"\usepackage{own}", "toy/v1/mean: the paper has 0.7"),
+        (r"\input{part}\input{sub/part}", "toy/v1/mean: the paper defines it as 0.8 and as 0.9"),
+        (r"\input{part}\input{gone}", "gone was not read"),
+        (r"\newcommand{\of}[1]{\ablation{toy/#1/mean}}\of{v1}", r"1 use of \ablation without a name"),
+        (r"\let\of\ablation \of{toy/v1/mean}", r"1 use of \ablation without a name"),
+        (r"It is \csname ablation:toy/v1/mean\endcsname", r"1 use of \ablation without a name"),
+    ],
+)
+def test_what_is_not_looked_at_does_not_match(results, capsys, tmp_path, text, said):
+    (tmp_path / "sub").mkdir()
+    for name, value in (("part.tex", 0.9), ("sub/part.tex", 0.8), ("own.sty", 0.7)):
+        (tmp_path / name).write_text(DEFINES.format(value) + "\\ablation{toy/v1/mean}\n")
+    (tmp_path / "paper.tex").write_text(f"\\input{{glyphtounicode}}\n{text}\n")
+    status, out, _ = typed(capsys, "check", "paper.tex", "--results", "results")
+    assert status == 1
+    assert said in out

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.ablation.readers.command import read, refused
 from tests.ablation.readers.samples import ITEMS, arm, hits, row, write_samples
+from tests.ablation.typed import typed
 
 ROWS = [row(i, v) for i, v in enumerate(hits(0))]
 
@@ -156,3 +158,44 @@ def test_a_run_evaluated_twice_is_refused_unless_the_latest_is_asked_for(arms, c
     assert read(capsys, arms[0], "--with", arms[1], "--latest")["tasks"][0]["after"] == pytest.approx(
         (1 + hits(1, 0.25).mean() + hits(2, 0.25).mean()) / 3
     )
+
+
+def table(path, values, seeds=5, items=200):
+    """A table of 0/1 values; values: scale, and by how much items are more often right."""
+    scale, gain = values
+    rows = [f"{i},{s},{scale * v:g}" for s in range(seeds) for i, v in enumerate(hits(s, gain, items))]
+    path.write_text("\n".join(["item,seed,value", *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("linked", [os.symlink, os.link, shutil.copy])
+def test_one_evaluation_on_both_sides_passes_nothing(tmp_path, capsys, linked):
+    """By a link it is refused; a copy has the same values throughout."""
+    one, other = table(tmp_path / "a.csv", (1, 0)), tmp_path / "b.csv"
+    linked(one, other)
+    words = one, "--with", other, "--margin", "0.1", "--require", "not worse"
+    if linked is not shutil.copy:
+        assert f"is on both sides, there as {one}" in refused(capsys, *words)
+        return
+    _, out, _ = typed(capsys, "compare", *words)
+    assert "all values are identical on both sides" in " ".join(out.split())
+    assert typed(capsys, "compare", *words)[0] == 12
+    assert typed(capsys, "compare", *words, "--allow", "identical")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("sides", "words", "said"),
+    [
+        (((1, 0), (100, -0.2)), ["--margin", "1"], "shares on one side and percent on the other?"),
+        (((1, 0), (1, -0.2)), ["--margin", "1"], "margin 1 is as large as the range of the values, 0 to 1"),
+        (((1, 0), (1, 0.3), 9), ["--common-items"], "of 200 items only 9 are common to all runs"),
+    ],
+)
+def test_what_is_doubtful_passes_no_requirement(tmp_path, capsys, sides, words, said):
+    first, second, *left = sides
+    a = table(tmp_path / "a.csv", first)
+    b = table(tmp_path / "b.csv", second, items=left[0] if left else 200)
+    asked = [a, "--with", b, *words]
+    assert said in refused(capsys, *asked, "--require", "not worse")
+    assert said in " ".join(typed(capsys, "compare", *asked)[1].split())
+    assert said in typed(capsys, "compare", *asked, "--markdown")[1].replace("\\", "")
