@@ -149,11 +149,11 @@ def take_steps(arguments: argparse.Namespace, out: Path) -> int:
     from safetensors.torch import save_file
 
     from ablation.runner.ranks import ALONE, Ranks
-    from trainers.micro_batch import MicroBatch
     from trainers.policy.config import Precision
     from trainers.policy.learner import Learner
     from trainers.policy.models import Placement
     from trainers.policy.supervised import fit
+    from trainers.running.micro_batch import MicroBatch
 
     name = "cpu" if arguments.device == "cpu" else f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     ranks: Ranks = ALONE

@@ -6,7 +6,7 @@ import logging
 from ablation.contract.health import Monitor, parse_rules
 from ablation.contract.parts import Loaded, names_of, part
 from ablation.runner.runlog import Metrics, Progress
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 
 
 def part_names(config, stage):

@@ -187,7 +187,7 @@ import sys
 sys.modules["torch"] = None
 from pathlib import Path
 from types import SimpleNamespace
-from trainers import checkpoint
+from trainers.running import checkpoint
 from trainers.toy.config import ToyConfig
 from trainers.toy.train import run
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ablation.contract.atomic import write_text
 from ablation.contract.reading import files_at, read_json, sha256
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 
 FILES = "files"
 CACHE_VARIABLE = "ABLATION_ASSETS"
@@ -100,7 +100,7 @@ def describe(source: Any) -> str:
 
 def _check(kind: str, folder: Path) -> None:
     if kind == "model":
-        from trainers.models import load_tokenizer, refuse_pickles
+        from trainers.models.causal import load_tokenizer, refuse_pickles
 
         refuse_pickles(folder)
         if not (folder / "config.json").is_file():
@@ -126,7 +126,7 @@ def from_path(source: Any, kind: str, folder: Path, scratch: Path) -> None:
 
 
 def _copy_model(path: Path, folder: Path) -> None:
-    from trainers.models import refuse_pickles
+    from trainers.models.causal import refuse_pickles
 
     if not path.is_dir():
         raise ValueError(f"{path} is not a model folder")
@@ -242,7 +242,7 @@ def from_random(source: Any, kind: str, folder: Path, scratch: Path) -> None:
     """Make a tiny seeded model with random weights and a byte-level tokenizer."""
     if kind != "model":
         raise ValueError("random makes models only")
-    from trainers.random_model import build_random_model
+    from trainers.models.random_model import build_random_model
 
     model, tokenizer = build_random_model(**source.model_dump(exclude={"source"}))
     model.save_pretrained(folder)

@@ -23,12 +23,12 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification, PretrainedConfig, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
-from trainers.checkpoint import STATE
-from trainers.checkpoint import load as load_checkpoint
-from trainers.models import refuse_pickles
+from trainers.models.causal import refuse_pickles
 from trainers.policy.models import load_tokenizer
 from trainers.policy.value_model import HEAD
-from trainers.state import below
+from trainers.running.checkpoint import STATE
+from trainers.running.checkpoint import load as load_checkpoint
+from trainers.running.state import below
 
 TRAINED = ("policy", "student", "model")  # what stages call a language model in their checkpoints
 PRECISIONS = ("float32", "bfloat16", "float16")

@@ -374,7 +374,7 @@ def _sources(model: ModelAsset) -> Iterator[Shape | Path]:
     if model.folder is not None:
         yield model.folder / "config.json"
     for source in model.asset.sources:
-        if source.source == "random":  # as trainers.random_model makes it
+        if source.source == "random":  # as trainers.models.random_model makes it
             gated, hidden, heads = source.architecture != "gpt2", source.hidden, source.heads
             sizes = (hidden, source.layers, (2 if gated else 4) * hidden, heads, heads, source.vocab)
             yield Shape(*sizes, tied=True, positions=0 if gated else source.positions, gated=gated)

@@ -8,7 +8,7 @@ import random
 import numpy
 import torch
 
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 
 __all__ = ["Stage", "fix_randomness"]
 

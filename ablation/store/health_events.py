@@ -14,7 +14,7 @@ from ablation.plan.plan_file import PlanFile
 Row = tuple[str, str, str, str, int, int, float, str, str]
 """key, rule, metric, severity, first_step, last_step, value, diagnosis, remedy: the columns of the table `health`."""
 
-# For every stage: `trainers.micro_batch` logs it when a device runs out of memory.
+# For every stage: `trainers.running.micro_batch` logs it when a device runs out of memory.
 OUT_OF_MEMORY = Rule(
     metric="memory/halvings",
     id="out-of-memory",

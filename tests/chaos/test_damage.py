@@ -18,7 +18,7 @@ from tests.ablation.show.elements import unfolded
 from tests.chaos import database
 from tests.chaos.light import finish
 from tests.simulate import Study, simulate
-from trainers import checkpoint
+from trainers.running import checkpoint
 
 
 def truncate(path):

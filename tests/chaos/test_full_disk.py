@@ -15,7 +15,7 @@ from tests.chaos import database
 from tests.chaos.light import finish, fresh
 from tests.simulate import Study, simulate
 from tests.workflow.project import wait_for
-from trainers import checkpoint
+from trainers.running import checkpoint
 
 FULL = os.strerror(errno.ENOSPC)
 

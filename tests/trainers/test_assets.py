@@ -17,7 +17,7 @@ from ablation.runner.run import outcome_of
 from tests.trainers.debias.helpers import debias_stage, stereoset_rows
 from trainers import assets
 from trainers.assets_config import Asset
-from trainers.models import load_model, load_tokenizer
+from trainers.models.causal import load_model, load_tokenizer
 
 RANDOM = {"source": "random", "architecture": "gpt2", "hidden": 16, "layers": 2, "heads": 2}
 MEMBER = "toy/data/items.jsonl"

@@ -34,7 +34,7 @@ class Config(BaseModel):
 
 TRAINER = """
 import os, sys, time, torch
-from trainers.stage import Diverged
+from trainers.running.stage import Diverged
 
 
 def run(stage):

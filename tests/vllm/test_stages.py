@@ -19,7 +19,7 @@ from tests.trainers.policy.helpers import SMALL
 from trainers.gad import adversarial
 from trainers.policy import reinforce, task_data, vllm_engine, warm_start
 from trainers.policy.config import PolicyConfig, Rollout, Scratch, Update
-from trainers.stage import Diverged
+from trainers.running.stage import Diverged
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 

@@ -42,9 +42,9 @@ from trainers.debias.prepared import PAIR, Prepared, TokenisedItem
 from trainers.debias.scores import stereotype_probability
 from trainers.debias.suffix import SuffixModel
 from trainers.parallel import join
-from trainers.samples import Row as Sample
-from trainers.samples import save_samples, some_items
-from trainers.stage import Stage
+from trainers.running.samples import Row as Sample
+from trainers.running.samples import save_samples, some_items
+from trainers.running.stage import Stage
 
 
 # A cluster is a connected component: it holds every item that shares a target term or an edit batch with another of

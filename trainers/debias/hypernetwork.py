@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from trainers.models import EditedModule
+from trainers.models.causal import EditedModule
 
 WEIGHTS_FILE = "hypernetwork.safetensors"  # of the best epoch, as the stage `train` leaves it
 

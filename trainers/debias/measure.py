@@ -12,7 +12,7 @@ from trainers.debias.hypernetwork import Hypernetwork
 from trainers.debias.prepared import Prepared
 from trainers.debias.scores import icat, language_modelling, score_items, stereotype_preferred
 from trainers.debias.suffix import SuffixModel
-from trainers.models import load_model
+from trainers.models.causal import load_model
 from trainers.objectives.debias import edit_loss, retention_loss
 
 

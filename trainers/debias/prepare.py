@@ -27,10 +27,10 @@ from trainers.debias.head import reference
 from trainers.debias.prepared import PAIR, TokenisedItem, save_prepared
 from trainers.debias.scores import PrefixTree, last_hidden, score
 from trainers.debias.suffix import SuffixModel, pad
-from trainers.models import load_model, load_tokenizer
+from trainers.models.causal import load_model, load_tokenizer
 from trainers.objectives.debias import edit_loss
 from trainers.parallel import join
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 
 BATCH = 16  # items of similar length per pass
 RANKS = join  # several devices: a process for each, with some of the passes

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ablation.contract.atomic import replacing, write_text
 from trainers.debias.data import KINDS
-from trainers.models import EditedModule
+from trainers.models.causal import EditedModule
 
 ITEMS_FILE, TENSORS_FILE = "stereoset.json", "unedited.safetensors"
 PAIR = ("anti", "stereo")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from trainers.debias.head import OutputMatrix
-from trainers.models import EditedModule, blocks, find_modules, output_matrix
+from trainers.models.causal import EditedModule, blocks, find_modules, output_matrix
 
 
 class _Passed(nn.Module):

@@ -45,9 +45,9 @@ from trainers.debias.scores import (
 from trainers.debias.suffix import SuffixModel
 from trainers.objectives.debias import edit_loss, retention_loss
 from trainers.parallel import join as join_ranks
-from trainers.stage import Diverged, Stage
-from trainers.state import State
-from trainers.weights import write_weights
+from trainers.running.stage import Diverged, Stage
+from trainers.running.state import State
+from trainers.running.weights import write_weights
 
 RANKS = join_ranks  # several devices: a process for each, with the items of a batch divided among them
 

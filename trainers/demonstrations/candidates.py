@@ -12,7 +12,7 @@ from trainers.demonstrations.config import Proposals
 from trainers.demonstrations.in_context import Resumable, load_in_context_model, score_pointers
 from trainers.demonstrations.prepared import load_prepared, write_candidates
 from trainers.parallel import join
-from trainers.stage import Stage, with_run_seed
+from trainers.running.stage import Stage, with_run_seed
 
 RANKS = join  # several devices: a process for each, with some of the batches
 

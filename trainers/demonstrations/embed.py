@@ -6,7 +6,7 @@ from torch import Tensor
 from trainers.demonstrations.in_context import Resumable, load_in_context_model
 from trainers.demonstrations.prepared import Prepared, save_prepared
 from trainers.parallel import join
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 
 RANKS = join  # several devices: a process for each, with some of the batches
 

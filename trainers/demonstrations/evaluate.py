@@ -22,8 +22,8 @@ from trainers.demonstrations.in_context import (
 from trainers.demonstrations.prepared import Prepared, load_prepared
 from trainers.demonstrations.training import load_selector, trained_on
 from trainers.parallel import join
-from trainers.samples import Row, save_samples, some_items
-from trainers.stage import Stage
+from trainers.running.samples import Row, save_samples, some_items
+from trainers.running.stage import Stage
 
 PROTOCOL, CHOICES = "selected", "choices.json"
 RANKS = join  # several devices: a process for each, with some of the batches

@@ -17,7 +17,7 @@ from trainers.demonstrations.training import (
     trained_on,
 )
 from trainers.objectives.selection import grpo_loss
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 
 
 def run(stage: Stage) -> None:

@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.utils import is_torchvision_available
 
-from trainers.models import refuse_pickles
+from trainers.models.causal import refuse_pickles
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 from trainers.assets import files
 from trainers.demonstrations.config import Sizes
 from trainers.demonstrations.prepared import Prepared
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 
 SPLITS = ("train", "validation", "test")
 SAVE_AFTER = 60.0  # seconds between checkpoints: what a kill may cost

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainers.assets import only_file
 from trainers.demonstrations.config import TextQuestions
 from trainers.demonstrations.in_context import Division, Scores, divide_questions
-from trainers.models import load_model, load_tokenizer
+from trainers.models.causal import load_model, load_tokenizer
 from trainers.policy.text import pad
 
 _LETTER = re.compile(r"^\s*[A-Z]\.\s*")

@@ -20,7 +20,7 @@ from trainers.demonstrations.config import VisualQuestions
 from trainers.demonstrations.image_text import ImageTextModel, Turn, load_image_text
 from trainers.demonstrations.in_context import Division, Scores, divide_questions
 from trainers.demonstrations.vqa_data import VisualData, VisualQuestion, read_data, vqa_accuracy
-from trainers.models import refuse_pickles
+from trainers.models.causal import refuse_pickles
 
 
 class VisionModel:

@@ -6,8 +6,8 @@ from transformers import Lfm2Config, Lfm2ForCausalLM
 
 from trainers.demonstrations.config import Concepts, Learner
 from trainers.demonstrations.in_context_concepts import FOLDER, draw_sequences, first_label, vocabulary
-from trainers.stage import Stage, with_run_seed
-from trainers.state import State, run_steps
+from trainers.running.stage import Stage, with_run_seed
+from trainers.running.state import State, run_steps
 
 EMBEDDING_STD, CENTRE, NOISE = 0.3, 0.8, 0.6  # share of a concept's centre and of a word's own part
 

@@ -15,7 +15,7 @@ from trainers.demonstrations.training import (
     trained_on,
 )
 from trainers.objectives.selection import best_only, rce_loss, rce_weights, smoothed_cross_entropy, tau_at
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 
 
 def run(stage: Stage) -> None:

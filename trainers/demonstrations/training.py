@@ -10,12 +10,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ablation.contract.atomic import replacing
-from trainers.checkpoint import Checkpoint
 from trainers.demonstrations.config import DemonstrationsConfig, Grpo, Rce, Reward, Selector
 from trainers.demonstrations.prepared import OfflineData, load_prepared, read_candidates
 from trainers.demonstrations.selector import PointerSelector, build_selector
-from trainers.stage import Stage
-from trainers.state import pack, unpack
+from trainers.running.checkpoint import Checkpoint
+from trainers.running.stage import Stage
+from trainers.running.state import pack, unpack
 
 Figures = dict[str, float]
 Loss = Callable[[Tensor, int], tuple[Tensor, Figures]]  # of queries (B,) at a step: the loss, and figures to log

@@ -25,7 +25,6 @@ from trainers.gad.measure import measure, qualities, quality_metrics, rule_of
 from trainers.gad.rollouts import Rollouts, count_steps, set_steps, steps_taken
 from trainers.gad.rows import Row, read_rows
 from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_student, save_models
-from trainers.micro_batch import OutOfMemory
 from trainers.objectives.diagnostics import Sum
 from trainers.parallel import join
 from trainers.policy.actor import Actor, clipped_objective, sampler_gap
@@ -37,8 +36,9 @@ from trainers.policy.sources import asset_files, measured_steps
 from trainers.policy.supervised import fit
 from trainers.policy.text import decode
 from trainers.policy.value_model import ValueModel
-from trainers.stage import Stage
-from trainers.state import run_steps
+from trainers.running.micro_batch import OutOfMemory
+from trainers.running.stage import Stage
+from trainers.running.state import run_steps
 
 RANKS = join  # several devices: a process for each
 EARLIER = {"warmup": ("seqkd", "base"), "gad": ("warmup", "seqkd", "base")}  # inputs with a student, the latest first

@@ -10,7 +10,7 @@ from trainers.policy.models import Placement, build_policy, save_policy
 from trainers.policy.sources import asset_files, load_task
 from trainers.policy.supervised import Schedule, train_on_responses, warmup_cosine, worked_examples
 from trainers.policy.text import word_tokenizer
-from trainers.stage import Stage, with_run_seed
+from trainers.running.stage import Stage, with_run_seed
 from trainers.tasks.interface import read_problems
 
 RANKS = join  # several devices: a process for each

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from trainers.gad.config import Critic as Settings
 from trainers.gad.config import GadConfig, Hinge
-from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import Sum
 from trainers.objectives.discriminators import Diagnostics, Pooling, Scores, pair_diagnostics, pool
 from trainers.policy.batch import Sequences
@@ -17,6 +16,7 @@ from trainers.policy.config import UpdateOf
 from trainers.policy.learner import Averages, Learner, minibatches
 from trainers.policy.models import Placement, refuse_other_tokenizer
 from trainers.policy.value_model import ValueModel, is_language_model
+from trainers.running.micro_batch import MicroBatch
 
 Loss = Callable[[Scores, Scores], tuple[Tensor, Diagnostics]]
 

@@ -16,7 +16,7 @@ from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, wri
 from trainers.policy.models import load_tokenizer
 from trainers.policy.sources import asset_files, load_task
 from trainers.policy.text import message_tokens, response_tokens, word_tokenizer
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 from trainers.tasks.interface import bucket, write_problems
 
 

@@ -18,9 +18,9 @@ from trainers.policy.evaluation import Quotes, save_evaluation
 from trainers.policy.measure import COLUMNS, SUBSET
 from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.value_model import ValueModel
-from trainers.stage import Stage
+from trainers.running.stage import Stage
+from trainers.running.weights import MeasuredModels
 from trainers.tasks.interface import clusters_of
-from trainers.weights import MeasuredModels
 
 LATEST_FIRST = ("gad", "warmup", "seqkd", "base")
 RANKS = join  # several devices: a process for each, with all of the student and a part of the critic

@@ -15,14 +15,14 @@ from trainers.gad.config import GadConfig
 from trainers.gad.critic import score, teachers_of
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
-from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import within_group_correlation
 from trainers.policy.measure import frame_of
 from trainers.policy.models import Placement
 from trainers.policy.sources import load_task
 from trainers.policy.spread import Distinct, Keep
 from trainers.policy.value_model import ValueModel
-from trainers.stage import Stage
+from trainers.running.micro_batch import MicroBatch
+from trainers.running.stage import Stage
 from trainers.tasks.interface import Task, by_rule
 
 _CHRF = CHRF()  # sacreBLEU's defaults: character 6-grams, beta 2, no word n-grams (Popović 2015)

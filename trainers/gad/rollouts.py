@@ -9,12 +9,12 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.gad.rows import Row
-from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
 from trainers.policy.models import Placement
 from trainers.policy.responses import Responder
 from trainers.policy.spread import Distinct
 from trainers.policy.text import message_tokens, pad, pad_token, response_tokens
+from trainers.running.micro_batch import MicroBatch
 
 # A model carries the number of optimiser steps that its weights have seen, as a buffer. A copy of the weights (a
 # sampler's, a reference's) holds the number of the moment of copying, so a difference means stale weights.

@@ -12,7 +12,7 @@ from trainers.parallel import join
 from trainers.policy.models import Placement, load_learner, load_tokenizer
 from trainers.policy.supervised import Examples, Schedule, constant, train_on_responses
 from trainers.policy.text import message_tokens, pad_token, response_tokens
-from trainers.stage import Stage, with_run_seed
+from trainers.running.stage import Stage, with_run_seed
 
 RANKS = join  # several devices: a process for each
 

@@ -9,7 +9,7 @@ from ablation.runner.ranks import ALONE, Ranks
 from trainers.policy.models import save_policy
 from trainers.policy.sources import KEPT, asset_files, earlier_models, keeping
 from trainers.policy.value_model import ValueModel
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 
 STUDENT, CRITIC = "student", "critic"  # subfolders of a stage: a Hugging Face folder, and a critic's body with its head
 MEASURED = "measured"  # like KEPT, for the earlier steps that the evaluation averages over

@@ -2,7 +2,7 @@
 
 Weights, gradients and optimiser states are sharded by FSDP2 (`torch.distributed.fsdp.fully_shard`; Zhao et al. 2023,
 arXiv 2304.11277, as ZeRO stage 3 of Rajbhandari et al. 2020, arXiv 1910.02054). Losses of micro-batches are divided by
-what all rows of a minibatch count (`trainers.micro_batch`), so gradients are summed over ranks, not averaged.
+what all rows of a minibatch count (`trainers.running.micro_batch`), so gradients are summed over ranks, not averaged.
 """
 
 import io

@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
-    from trainers.micro_batch import OneRankOutOfMemory
+    from trainers.running.micro_batch import OneRankOutOfMemory
 
     said = f"rank {rank}: " if rank else ""
     short, late = list[str](), list[str]()

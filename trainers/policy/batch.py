@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.micro_batch import MicroBatch
 from trainers.objectives.losses import token_entropy
 from trainers.policy.plain import packs, states
+from trainers.running.micro_batch import MicroBatch
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from trainers.policy.measure import average, frame_of, measure
 from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.rewards import load_reward_model
 from trainers.policy.sources import KEPT, earlier_models, load_task, policy_folder
-from trainers.stage import Stage
+from trainers.running.stage import Stage
+from trainers.running.weights import MeasuredModels
 from trainers.tasks.interface import clusters_of, read_problems
-from trainers.weights import MeasuredModels
 
 RANKS = join  # several devices: a process for each, which samples for its prompts with all of the policy
 

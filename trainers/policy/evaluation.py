@@ -8,9 +8,9 @@ import pandas as pd
 
 from trainers.policy.measure import COLUMNS, SUBSET
 from trainers.policy.spread import Distinct
-from trainers.samples import Row, save_samples, some_items
-from trainers.stage import Stage
-from trainers.weights import MeasuredModels
+from trainers.running.samples import Row, save_samples, some_items
+from trainers.running.stage import Stage
+from trainers.running.weights import MeasuredModels
 
 
 def save_evaluation(

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences, concatenate
 from trainers.policy.config import Reward, Rollout, Sampling
 from trainers.policy.models import Placement
 from trainers.policy.responses import Responder, Responds
 from trainers.policy.rewards import RewardModel, add_at_the_end, by_function, score
 from trainers.policy.text import prompt_tokens, token_lists
+from trainers.running.micro_batch import MicroBatch
 from trainers.tasks.interface import Problem, Task
 
 LengthPenalty = Callable[..., Tensor]

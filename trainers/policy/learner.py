@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import Maximum, Statistic
 from trainers.policy.config import UpdateOf
 from trainers.policy.models import learning
-from trainers.stage import Stage
-from trainers.state import State
+from trainers.running.micro_batch import MicroBatch
+from trainers.running.stage import Stage
+from trainers.running.state import State
 
 T = TypeVar("T")
 
@@ -63,8 +63,8 @@ class Learner:
     def step(self, rows: Tensor, backward: Callable[[Tensor], T]) -> tuple[list[T], Tensor]:
         """Take one step on `rows`; return what `backward` returned for each micro-batch, and the norm before clipping.
 
-        `backward(part)` adds the gradient of some rows, divided by what all rows count (trainers/micro_batch.py), by
-        `memory.backward`.
+        `backward(part)` adds the gradient of some rows, divided by what all rows count, by `memory.backward`
+        (trainers/running/micro_batch.py).
         Without rows all gradients are 0, not None: AdamW goes on with its momentum.
         """
         ranks, each = self.memory.ranks, self.reduces == "micro_batch"

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import torch
 
-from trainers.micro_batch import MicroBatch
 from trainers.policy.config import Evaluate
 from trainers.policy.experience import Sampler
 from trainers.policy.responses import Responder
 from trainers.policy.spread import Distinct, Keep
+from trainers.running.micro_batch import MicroBatch
 from trainers.tasks.interface import Problem, by_rule
 
 SUBSET = "test"

@@ -23,8 +23,8 @@ from trainers.policy.responses import Responder, start_engine
 from trainers.policy.rewards import load_reward_model
 from trainers.policy.sources import KEPT, keeping, load_task, measured_steps, policy_folder, reward_model_folder
 from trainers.policy.text import pad_token
-from trainers.stage import Stage
-from trainers.state import run_steps
+from trainers.running.stage import Stage
+from trainers.running.state import run_steps
 from trainers.tasks.interface import Problem, bucket, read_problems
 
 if TYPE_CHECKING:

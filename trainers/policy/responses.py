@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences, concatenate
 from trainers.policy.config import Sampled
 from trainers.policy.learner import Learner
@@ -18,7 +17,8 @@ from trainers.policy.models import Placement
 from trainers.policy.rollout import sample_all
 from trainers.policy.spread import Distinct, sample_evenly
 from trainers.policy.text import decode, pad, pad_token
-from trainers.stage import Stage
+from trainers.running.micro_batch import MicroBatch
+from trainers.running.stage import Stage
 
 Responds = Callable[..., tuple[Sequences, list[str]]]  # as `Responder` does
 

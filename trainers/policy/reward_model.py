@@ -19,8 +19,8 @@ from trainers.policy.models import Placement, load_policy, load_tokenizer, save_
 from trainers.policy.rewards import encode, pair_texts, prepare_tokenizer
 from trainers.policy.sources import REWARD_MODEL, load_task, policy_folder
 from trainers.policy.supervised import Schedule, warmup_cosine
-from trainers.stage import Stage, with_run_seed
-from trainers.state import run_steps
+from trainers.running.stage import Stage, with_run_seed
+from trainers.running.state import run_steps
 from trainers.tasks.interface import bucket, by_rule, read_problems
 
 RANKS = join  # several devices: a process for each

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
-from trainers.micro_batch import MicroBatch
 from trainers.policy.config import Reward
 from trainers.policy.models import Placement, load_tokenizer
 from trainers.policy.sources import reward_model_folder
 from trainers.policy.text import without_special_tokens
-from trainers.stage import Stage
+from trainers.running.micro_batch import MicroBatch
+from trainers.running.stage import Stage
 from trainers.tasks.interface import Problem, Task, by_rule
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainers.assets import files
 from trainers.policy.models import POLICY
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 from trainers.tasks.interface import Task
 
 REWARD_MODEL = "reward_model"  # subfolder of the stage `reward_model`

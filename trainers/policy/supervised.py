@@ -12,8 +12,8 @@ from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement, learning
 from trainers.policy.text import pad, pad_token, prompt_tokens, response_tokens
-from trainers.stage import Stage
-from trainers.state import State, run_steps
+from trainers.running.stage import Stage
+from trainers.running.state import State, run_steps
 from trainers.tasks.interface import Problem, Task
 
 Rate = Callable[[int, int], float]  # step, steps -> share of the peak rate

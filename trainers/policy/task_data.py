@@ -1,7 +1,7 @@
 """Stage `task_data`: the problems of all splits, once for all variants and seeds."""
 
 from trainers.policy.sources import load_task
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 from trainers.tasks.interface import SPLITS, write_problems
 
 

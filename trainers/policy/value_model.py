@@ -19,7 +19,6 @@ from transformers import (
     PreTrainedModel,
 )
 
-from trainers.micro_batch import MicroBatch
 from trainers.objectives.advantages import gae, terminal_rewards, whiten
 from trainers.objectives.aggregation import loss_units
 from trainers.objectives.diagnostics import Diagnostics, Sum
@@ -33,6 +32,7 @@ from trainers.policy.models import Placement, load_tokenizer, refuse_other_token
 from trainers.policy.plain import packs, states
 from trainers.policy.rewards import ids_around
 from trainers.policy.text import pad, token_lists
+from trainers.running.micro_batch import MicroBatch
 
 HEAD = "head.safetensors"
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences, concatenate
 from trainers.policy.config import COLDEST, Vllm
 from trainers.policy.models import Placement
 from trainers.policy.text import decode, pad, pad_token
+from trainers.running.micro_batch import MicroBatch
 
 SETTINGS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine's loop in this process, where the weights are

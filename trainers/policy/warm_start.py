@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from trainers.micro_batch import MicroBatch
 from trainers.parallel import join
 from trainers.policy.config import PolicyConfig, Until, WarmStart
 from trainers.policy.models import POLICY, Placement, build_policy, load_learner, load_tokenizer, save_policy
@@ -14,7 +13,8 @@ from trainers.policy.responses import Responder
 from trainers.policy.sources import asset_files, load_task, mark_untrained
 from trainers.policy.supervised import Schedule, train_on_responses, warmup_cosine, worked_examples
 from trainers.policy.text import prompt_tokens, word_tokenizer
-from trainers.stage import Stage, with_run_seed
+from trainers.running.micro_batch import MicroBatch
+from trainers.running.stage import Stage, with_run_seed
 from trainers.tasks.interface import Problem, Task, bucket, by_rule, read_problems
 
 RANKS = join  # several devices: a process for each

@@ -240,12 +240,13 @@ def edited_plan(out, **code):
 
 def test_code_that_is_not_the_plans_is_refused(tmp_path):
     out = write_stage(tmp_path)
-    edited_plan(out, text="other", modules={"trainers.checkpoint": "0123", "trainers.gone": "4567"})
+    edited_plan(out, text="other", modules={"trainers.running.checkpoint": "0123", "trainers.gone": "4567"})
     done = run_stage(out)
     assert done.returncode == 78
     assert not (out / "status.json").exists()  # under this key there must be no result of other code
     (line,) = done.stderr.splitlines()
-    assert "toy.train  v8 seed 1: its code has changed since the plan (trainers.checkpoint, trainers.gone)" in line
+    assert "toy.train  v8 seed 1: its code has changed since the plan (trainers.running.checkpoint, " in line
+    assert "trainers.gone)" in line
     assert line.endswith("start snakemake again")
     out = write_stage(tmp_path / "comments")
     edited_plan(out, text="other")  # of the files, and not of what counts of them

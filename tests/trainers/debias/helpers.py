@@ -8,8 +8,8 @@ import torch
 from tests.make_stage import make_stage
 from trainers.debias import evaluate, prepare, train
 from trainers.debias.config import DebiasConfig
-from trainers.random_model import build_random_model
-from trainers.stage import Stage
+from trainers.models.random_model import build_random_model
+from trainers.running.stage import Stage
 
 ADJECTIVES = ["clever", "rude", "kind", "lazy", "proud", "meek", "loud", "shy", "rich", "poor"]
 NOUNS = ["rock", "spoon", "cloud", "lamp"]

@@ -19,7 +19,7 @@ from trainers.debias import prepare
 from trainers.debias.measure import load_suffix
 from trainers.debias.prepared import Prepared
 from trainers.debias.train import Trainer
-from trainers.models import load_model
+from trainers.models.causal import load_model
 
 RECORDED = json.loads((Path(__file__).parent / "biasedit_steps.json").read_text())
 STEPS, ITEMS = 3, 7

@@ -21,7 +21,7 @@ from trainers.debias.data import (
     split_items,
 )
 from trainers.debias.prepare import tokenise
-from trainers.random_model import build_tokenizer
+from trainers.models.random_model import build_tokenizer
 
 ROW = {
     "type": "intrasentence",

@@ -12,8 +12,8 @@ from trainers.debias.editor import Ridge, applied
 from trainers.debias.measure import ItemScores, reported, summarise, term_means
 from trainers.debias.scores import PrefixTree, icat, language_modelling, stereotype_preferred, stereotype_probability
 from trainers.debias.suffix import SuffixModel
-from trainers.models import find_modules
-from trainers.random_model import build_random_model
+from trainers.models.causal import find_modules
+from trainers.models.random_model import build_random_model
 
 RULE = config().edit.modules
 

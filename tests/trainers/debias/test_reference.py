@@ -15,7 +15,7 @@ from trainers.debias.measure import load_suffix, measure
 from trainers.debias.prepared import Prepared
 from trainers.debias.suffix import SuffixModel
 from trainers.debias.train import Trainer
-from trainers.models import blocks, load_model
+from trainers.models.causal import blocks, load_model
 
 GRPO = {"weight": 0.3, "reward": "balanced", "beta": 0.1, "gamma": 1.0}
 OBJECTIVES = {

@@ -23,7 +23,7 @@ from trainers.debias.editor import edit_batches
 from trainers.debias.measure import load_suffix
 from trainers.debias.prepared import Prepared
 from trainers.debias.train import Trainer
-from trainers.stage import Diverged, Stage
+from trainers.running.stage import Diverged, Stage
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from ablation.runner.stage import load_config
 from tests.make_stage import make_stage
 from trainers.demonstrations import candidates, embed, evaluate, grpo, learner, rce
 from trainers.demonstrations.config import DemonstrationsConfig
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 
 SIZES = {"train": 20, "validation": 8, "test": 12}
 TASK = {"name": "concepts", "concepts": 4, "words": 2, "labels": 4, "candidates": 6, "d_embedding": 8, "sizes": SIZES}

@@ -8,7 +8,7 @@ import torch
 from trainers.demonstrations import in_context_text
 from trainers.demonstrations.config import Sizes, TextQuestions
 from trainers.demonstrations.vqa_data import normalise, vqa_accuracy
-from trainers.random_model import build_random_model
+from trainers.models.random_model import build_random_model
 
 
 @pytest.mark.parametrize(

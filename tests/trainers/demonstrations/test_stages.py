@@ -27,7 +27,7 @@ from trainers.demonstrations.in_context import Resumable, load_in_context_model,
 from trainers.demonstrations.learner import build as build_learner
 from trainers.demonstrations.prepared import load_prepared, read_candidates, write_candidates
 from trainers.demonstrations.selector import build_selector
-from trainers.stage import with_run_seed
+from trainers.running.stage import with_run_seed
 
 
 def with_candidates(folders, folder, change):

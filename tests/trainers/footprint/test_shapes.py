@@ -23,13 +23,13 @@ from trainers.demonstrations.selector import build_selector
 from trainers.footprint import LISTED, Model, of_config, shape_of, training
 from trainers.gad.config import GadConfig
 from trainers.gad.footprint import footprint
-from trainers.models import EditedModule
+from trainers.models.causal import EditedModule
+from trainers.models.random_model import build_random_model
 from trainers.policy.config import Lora, Memory, PolicyConfig, Precision, Scratch
 from trainers.policy.footprint import footprint as of_policy
 from trainers.policy.footprint import scratch_shape
 from trainers.policy.models import build_policy
 from trainers.policy.text import prompt_tokens, word_tokenizer
-from trainers.random_model import build_random_model
 from trainers.tasks.interface import SPLITS
 from trainers.tasks.knights_knaves import create
 from trainers.tasks.settings import Arithmetic, KnightsKnaves, QuestionAnswer

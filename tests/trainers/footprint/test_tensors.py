@@ -16,7 +16,7 @@ from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.policy.rollout import sample_all
 from trainers.policy.value_model import ValueModel
-from trainers.state import pack
+from trainers.running.state import pack
 
 WORDS = 2000
 COMMON = {"vocab_size": WORDS, "bos_token_id": 1, "eos_token_id": 1}

@@ -16,13 +16,13 @@ from trainers.gad.critic import build_loss, new_critic, pair_scores, score, teac
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import read_rows
 from trainers.gad.students import STUDENT
-from trainers.micro_batch import MicroBatch
 from trainers.objectives.discriminators import Scores
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Precision
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.value_model import ValueModel
+from trainers.running.micro_batch import MicroBatch
 
 CPU = Placement.of(["cpu"], Precision())
 

@@ -9,7 +9,6 @@ from ablation.contract.errors import TrackerError
 from ablation.store.export import find_model
 from tests.ablation.typed import refused
 from tests.simulate import Study, editing, simulate, stage_dir
-from trainers import checkpoint
 from trainers.export import export
 from trainers.gad.students import save_models
 from trainers.policy.batch import Sequences
@@ -18,6 +17,7 @@ from trainers.policy.models import Placement, build_policy, save_policy
 from trainers.policy.sources import keeping
 from trainers.policy.text import word_tokenizer
 from trainers.policy.value_model import ValueModel
+from trainers.running import checkpoint
 
 IDS = torch.tensor([[3, 4, 5, 6]])
 

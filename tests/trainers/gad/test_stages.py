@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from tests.trainers.gad.helpers import config, run_stage, series, weights
 from trainers.gad import adversarial
 from trainers.gad.students import CRITIC, STUDENT
-from trainers.micro_batch import OutOfMemory
 from trainers.policy.models import load_policy
+from trainers.running.micro_batch import OutOfMemory
 
 
 def test_seqkd_learns_from_the_base_models_student(before):

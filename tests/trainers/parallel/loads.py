@@ -23,7 +23,6 @@ from transformers import (
 )
 
 from ablation.runner.ranks import ALONE
-from trainers import checkpoint
 from trainers.gad.config import Critic as CriticSettings
 from trainers.gad.critic import new_critic
 from trainers.policy.batch import Sequences
@@ -31,7 +30,8 @@ from trainers.policy.config import Memory, Precision, Scratch
 from trainers.policy.models import Placement, build_policy, frozen_copy, load_trained
 from trainers.policy.text import word_tokenizer
 from trainers.policy.value_model import ValueModel, build_critic
-from trainers.state import pack, unpack
+from trainers.running import checkpoint
+from trainers.running.state import pack, unpack
 
 VOCABULARY = 37  # divides by no number of ranks
 SHAPE = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}

@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM
 from ablation.runner.ranks import ALONE, Ranks
 from tests.repository import ROOT
 from tests.trainers.parallel import loads
-from trainers import checkpoint
 from trainers.export import export
+from trainers.running import checkpoint
 
 
 @pytest.fixture(scope="module")

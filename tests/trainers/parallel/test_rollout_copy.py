@@ -9,7 +9,6 @@ from tests.trainers.footprint.live_memory import LiveMemory
 from tests.trainers.parallel.copying import Copying
 from tests.trainers.parallel.updates import PROMPTS
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
-from trainers.micro_batch import MicroBatch
 from trainers.parallel.weights import LINEAR, rollout_copy
 from trainers.policy.batch import batched_logps, token_logps
 from trainers.policy.config import Precision
@@ -18,6 +17,7 @@ from trainers.policy.responses import Responder
 from trainers.policy.rollout import sample
 from trainers.policy.spread import sample_evenly
 from trainers.policy.text import pad
+from trainers.running.micro_batch import MicroBatch
 
 SHAPE = {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.3}

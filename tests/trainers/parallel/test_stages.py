@@ -23,8 +23,8 @@ TRAINER = """
 import os, time, torch
 from trainers.parallel import join
 from trainers.policy.learner import Learner
-from trainers.stage import Diverged
-from trainers.state import State
+from trainers.running.stage import Diverged
+from trainers.running.state import State
 
 RANKS = join
 
@@ -83,7 +83,7 @@ def run(stage):
 
 
 def write(tmp_path, **settings):
-    code = ("trainers.parallel", "trainers.policy.learner", "trainers.state")
+    code = ("trainers.parallel", "trainers.policy.learner", "trainers.running.state")
     out = write_stage(tmp_path, code=code, **settings)
     (tmp_path / "toy_trainer.py").write_text(TRAINER)
     return out

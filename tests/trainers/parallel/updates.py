@@ -32,7 +32,7 @@ from tests.make_stage import parts_of
 from tests.trainers.policy.helpers import EOS, PAD, objective_of, uniforms
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import build_loss, update_critic
-from trainers.micro_batch import MicroBatch
+from trainers.models.random_model import build_random_model
 from trainers.policy.actor import Actor, Batch, sampler_gap
 from trainers.policy.batch import batched_logps
 from trainers.policy.config import Gae, Lora, Memory, PolicyConfig, Precision, Update
@@ -45,7 +45,7 @@ from trainers.policy.rollout import sample
 from trainers.policy.supervised import fit
 from trainers.policy.text import pad
 from trainers.policy.value_model import Critic, Estimate, TokenRewardModel, ValueModel
-from trainers.random_model import build_random_model
+from trainers.running.micro_batch import MicroBatch
 
 # benchmarks/several_devices.py has the same done by NVIDIA devices, with NCCL.
 DEVICE = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if os.environ.get("ABLATION_TEST_DEVICE") == "cuda" else "cpu"

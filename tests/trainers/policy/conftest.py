@@ -8,9 +8,9 @@ from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from tests.trainers.policy import helpers
 from tests.trainers.policy.helpers import CHAT, PAD, TINY
+from trainers.models.random_model import build_random_model
 from trainers.policy.models import build_policy
 from trainers.policy.text import pad, word_tokenizer
-from trainers.random_model import build_random_model
 from trainers.tasks.knights_knaves import WORDS
 
 

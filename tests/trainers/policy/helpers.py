@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from tests.make_stage import make_stage, parts_of
-from trainers.micro_batch import MicroBatch
 from trainers.policy import reinforce, task_data, warm_start
 from trainers.policy.actor import Actor, Batch, build_objective
 from trainers.policy.batch import token_logps
@@ -16,6 +15,7 @@ from trainers.policy.config import Data, Evaluate, Kl, PolicyConfig, Precision, 
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.policy.rollout import sample
+from trainers.running.micro_batch import MicroBatch
 
 TINY = Scratch(hidden=16, layers=2, heads=2, feed_forward=24, init_std=0.4)
 CPU = Placement.of(["cpu"], Precision())

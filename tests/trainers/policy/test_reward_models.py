@@ -14,6 +14,7 @@ from ablation.config.variants import load_studies
 from ablation.contract.health import Monitor, parse_rules
 from tests.trainers.policy.helpers import CHAT, CPU, SMALL, stage, train
 from trainers.assets_config import Asset, PathSource
+from trainers.models.random_model import build_random_model
 from trainers.objectives.advantages import normalized_advantages, relative_advantages
 from trainers.objectives.rewards import increments, returns_to_go, token_advantages
 from trainers.policy import evaluate, reinforce, reward_model, task_data, warm_start
@@ -23,7 +24,6 @@ from trainers.policy.reward_model import agreement
 from trainers.policy.rewards import RewardModel, add_at_the_end
 from trainers.policy.text import pad, prompt_tokens, response_tokens
 from trainers.policy.value_model import TokenRewardModel
-from trainers.random_model import build_random_model
 from trainers.tasks import question_answer
 from trainers.tasks.interface import read_problems
 from trainers.tasks.settings import QuestionAnswer

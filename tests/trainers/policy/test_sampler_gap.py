@@ -16,7 +16,7 @@ from trainers.policy.actor import LIMITS, sampler_gap
 from trainers.policy.batch import token_logps
 from trainers.policy.config import PolicyConfig, Precision, Update
 from trainers.policy.models import Placement
-from trainers.stage import Diverged
+from trainers.running.stage import Diverged
 from trainers.tasks.interface import read_problems
 
 NAMES = ("rollout/logp_gap", "rollout/logp_gap_limit")

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import CPU, TINY, actor, sampled_batch
-from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics import Maximum, Mean, Reduction, Sum, Variance
 from trainers.policy import value_model
 from trainers.policy.config import Critic, Memory, Update
 from trainers.policy.learner import Averages, Learner
 from trainers.policy.models import build_policy
+from trainers.running.micro_batch import MicroBatch
 
 VARIANTS = {
     "grpo": {},

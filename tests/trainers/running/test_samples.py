@@ -15,11 +15,11 @@ from ablation.contract.fingerprint import code_of, of_entry
 from ablation.contract.samples import FILE, NOTE, Cut, cut
 from tests.make_stage import make_stage
 from tests.repository import ROOT
-from trainers import samples
 from trainers.policy.batch import Sequences
 from trainers.policy.evaluation import Quotes, telling
 from trainers.policy.spread import Distinct
-from trainers.samples import save_samples, some_items
+from trainers.running import samples
+from trainers.running.samples import save_samples, some_items
 
 
 def place(item="1", subset="race", protocol="edited"):
@@ -92,7 +92,7 @@ def test_memory_stays_bounded_whatever_comes(tmp_path):
     code = f"""
 import resource, types
 from pathlib import Path
-from trainers.samples import save_samples
+from trainers.running.samples import save_samples
 used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 rows = ({{"item": str(i), "subset": "a", "protocol": "b", "response": "x" * 1_000_000}} for i in range(2400))
 save_samples(types.SimpleNamespace(out=Path({str(tmp_path)!r})), rows)
@@ -137,4 +137,4 @@ def test_quotes_stand_with_their_prompt_and_their_values():
 @pytest.mark.parametrize("entry", ["debias.train", "policy.reinforce", "gad.adversarial", "demonstrations.grpo"])
 def test_what_is_quoted_is_in_no_key_of_a_training(entry):
     reached = code_of(of_entry(f"trainers.{entry}"), ROOT).modules
-    assert not {"trainers.samples", "ablation.contract.samples", "trainers.policy.evaluation"} & reached.keys()
+    assert not {"trainers.running.samples", "ablation.contract.samples", "trainers.policy.evaluation"} & reached.keys()

@@ -14,7 +14,7 @@ from ablation.contract.reading import duration
 from ablation.runner.stage import load_config
 from tests.make_stage import make_stage
 from tests.trainers.toy_stage import write_stage
-from trainers.stage import Diverged
+from trainers.running.stage import Diverged
 
 
 class Recorder:

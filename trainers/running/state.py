@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ablation.runner.ranks import ALONE, Ranks
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from torch import nn
 
 from tests.trainers.debias.helpers import config, debias_stage, run_prepare, run_train
 from trainers.debias import train as debias_train
-from trainers.micro_batch import MicroBatch, OutOfMemory
+from trainers.running.micro_batch import MicroBatch, OutOfMemory
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Nothing lies on a device here: searching for what could be freed takes a second each time."""
-    monkeypatch.setattr("trainers.micro_batch.gc.collect", lambda: 0)
+    monkeypatch.setattr("trainers.running.micro_batch.gc.collect", lambda: 0)
 
 
 class Device:

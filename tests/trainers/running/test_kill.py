@@ -25,7 +25,7 @@ from tests.trainers.gad import helpers as gad
 from tests.trainers.policy import helpers as policy
 from trainers.demonstrations import in_context
 from trainers.policy.config import PolicyConfig
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trainers.policy.config import Evaluate
-from trainers.weights import MeasuredModels, write_weights
+from trainers.running.weights import MeasuredModels, write_weights
 
 
 def written(tmp_path, start, trained):

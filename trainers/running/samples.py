@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ablation.contract.samples import FILE, LONGEST, MOST, MOST_ITEMS, NOTE, PLACE, SHORTEST, TEXTS, Cut
 from ablation.runner.runlog import write_table
-from trainers.stage import Stage
+from trainers.running.stage import Stage
 
 Row = Mapping[str, str | float | None]
 _HALVES = re.compile("[\ud800-\udfff]")  # of a character: no file of text can hold one

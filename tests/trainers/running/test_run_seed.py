@@ -14,7 +14,7 @@ from tests.trainers.policy.helpers import SMALL, stage
 from trainers.demonstrations.prepared import CANDIDATES
 from trainers.policy import task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart
-from trainers.stage import with_run_seed
+from trainers.running.stage import with_run_seed
 
 CONFIGS = ROOT / "configs"
 POLICY_STAGES = ("warm_start", "reward_model", "evaluate_warm")

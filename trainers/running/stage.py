@@ -11,8 +11,8 @@ from ablation.runner.stage import Diverged
 if TYPE_CHECKING:
     import torch
 
-    from trainers.checkpoint import Checkpoint
-    from trainers.micro_batch import MicroBatch
+    from trainers.running.checkpoint import Checkpoint
+    from trainers.running.micro_batch import MicroBatch
 
 __all__ = ["Diverged", "Stage"]
 
@@ -25,7 +25,7 @@ class Stage(stage.Stage):
 
         A halving is not a failure: the log and the metrics `memory/*` say so, and the collector makes it a note.
         """
-        from trainers.micro_batch import MicroBatch
+        from trainers.running.micro_batch import MicroBatch
 
         def note(smaller: int) -> None:
             self.halvings += 1
@@ -40,7 +40,7 @@ class Stage(stage.Stage):
 
         state: JSON values only (no tuples, no integer keys; ValueError). Random generators' states are tensors.
         """
-        from trainers import checkpoint
+        from trainers.running import checkpoint
 
         rows, folder = [list(row) for row in self.metrics.rows], self.ranks.same(self.out) / "checkpoint"
         checkpoint.save(folder, step, tensors, {"metrics": rows, "user": state}, self.ranks)
@@ -50,7 +50,7 @@ class Stage(stage.Stage):
 
         Call it before the first `log_metrics`. A checkpoint that is torn or damaged counts as none.
         """
-        from trainers import checkpoint
+        from trainers.running import checkpoint
 
         found = checkpoint.load(self.ranks.same(self.out) / "checkpoint", self.ranks)
         if found is None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.workflow.project import wait_for
-from trainers import checkpoint
+from trainers.running import checkpoint
 from trainers.tensor_files import Piece, TensorFiles, write_tensors
 
 
@@ -52,7 +52,7 @@ def test_without_tensors_torch_is_not_needed(tmp_path):
 import sys
 sys.modules["torch"] = None  # an import of it is an ImportError
 from pathlib import Path
-from trainers import checkpoint
+from trainers.running import checkpoint
 folder = Path(sys.argv[1])
 checkpoint.save(folder, 3, {}, {"seen": [1, 2]})
 checkpoint.save(folder, 4, {}, {"seen": [1, 2, 3]})

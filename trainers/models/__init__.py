@@ -1,0 +1,1 @@
+"""Causal language models of any architecture, and tiny random ones."""
