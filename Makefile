@@ -16,7 +16,7 @@ WORKERS ?= 3
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv lock test test-fast test-parallel simulations test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs evidence screens clean help
+.PHONY: demo smoke decide venv lock test test-fast test-parallel simulations test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs wheelhouse evidence screens clean help
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias] [WATCH=1, which serves the page meanwhile]
 	@touch $(VENV)/.demo
@@ -115,6 +115,10 @@ format: venv ## the files as ruff and snakefmt lay them out
 docs: venv ## the pages and JSON schemas that are made from code
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python -m ablation validate --write-schema
+
+wheelhouse: ## wheels for a machine without an index: make wheelhouse PYTHON=3.12 [HAVE=have.txt, its `pip list --format=freeze`]
+	@$(MAKE) --no-print-directory venv PYTHON=python3
+	$(BIN)/python workflow/scripts/wheelhouse.py --python $(PYTHON) $(if $(HAVE),--have $(HAVE))
 
 evidence: venv ## docs/evidence.md: results that others measured, judged
 	$(BIN)/python docs/make_evidence.py

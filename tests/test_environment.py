@@ -89,3 +89,24 @@ def test_a_script_finds_what_pip_does_not_install(script, tmp_path):
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_machine_without_an_index_gets_what_it_lacks(tmp_path):
+    """Two packages are missing and one is too old: their wheels are installed without a network, and imported."""
+    freeze = [sys.executable, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check"]
+    have = subprocess.run(freeze, capture_output=True, text=True, check=True).stdout.splitlines()
+    have = [line for line in have if not line.startswith(("gguf==", "duckdb==", "Jinja2==", "ablation-tracker"))]
+    (tmp_path / "have.txt").write_text("\n".join([*have, "jinja2==2.0"]))
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    script = [sys.executable, str(ROOT / "workflow/scripts/wheelhouse.py"), "--machine", os.uname().machine]
+    told = [*script, "--python", version, "--have", str(tmp_path / "have.txt"), "--to", str(tmp_path / "wheels")]
+    subprocess.run(told, check=True)
+    wheels = sorted((tmp_path / "wheels").iterdir())
+    assert [wheel.name.split("-")[0].lower() for wheel in wheels] == ["duckdb", "gguf", "jinja2"]
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*install, "--target", str(tmp_path / "site"), *map(str, wheels)], check=True)
+    look = "import duckdb, gguf, jinja2; print(duckdb.__file__, gguf.__file__, jinja2.__file__)"
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    found = subprocess.run([sys.executable, "-c", look], env=environ, capture_output=True, text=True, check=True).stdout
+    assert found.count(str(tmp_path / "site")) == 3
