@@ -441,7 +441,7 @@ class Edge(Measured):
         if not numbers.noise.seeds_known:
             clusters = self.of.item_clusters[self.child, self.paired[0]]
             same = [name for name in (self.parent, self.child) if self.of.arm(name, self.paired, clusters).one_run]
-            what = f"the same value of {' and of '.join(same)}" if same else "exactly the same difference"
+            what = f"the same value of {' and of '.join(same)}" if same else "the same difference"
             return f"{what} in every seed, so how runs vary is not known; do these runs use their seeds?"
         looks = self.of.analysis.looks
         shown = f"before the first look, at {looks[0]} seeds" if np.isnan(self.p) else self._shown

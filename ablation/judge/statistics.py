@@ -529,8 +529,10 @@ def _seed_variance(arms: Sequence[Arm], weights: Array) -> float:
         return 0.0 if same else float("nan")
     readings = [_weigh(weights, reading) for reading in zip(*(arm.readings for arm in arms), strict=True)]
     spread = max(float(reading.var(ddof=1)) for reading in readings)
-    if all(subset.shape[2] == 1 for subset in arms[0].values) and spread <= max(1e-18 * r[0] ** 2 for r in readings):
-        return 0.0 if all((reading == 0).all() for reading in readings) else float("nan")
+    rounding = _SAME * max(float(np.abs(arm.means).max()) for arm in arms)
+    if all(subset.shape[2] == 1 for subset in arms[0].values) and spread <= rounding**2:
+        alike = all((np.abs(reading) <= rounding).all() for reading in readings)
+        return spread / seeds if alike else float("nan")
     single = once / often if often and not arms[0].planned else 0.0
     return (spread + _resolution(arms, weights, spread)) * (1 / seeds + single)
 

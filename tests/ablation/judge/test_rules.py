@@ -45,10 +45,12 @@ VARIED = np.array([[0.31], [0.28], [0.33], [0.3], [0.29]])
         (0.3 * ROUNDED, 0.7 * ROUNDED[::-1], "the same value of a and of b in every seed"),
         (0.3 * ROUNDED, 0.3 * ROUNDED, "the same value of a and of b in every seed"),
         (VARIED, 0.7 * ROUNDED, "the same value of b in every seed"),
-        (VARIED, VARIED + 0.4, "exactly the same difference in every seed"),
-        (0 * VARIED, 0 * VARIED + 1, "exactly the same difference in every seed"),
+        (VARIED, VARIED + 0.4, "the same difference in every seed"),
+        (0 * VARIED, 0 * VARIED + 1, "the same difference in every seed"),
         (0 * VARIED, VARIED, ""),  # no seed leaves the end of the scale
-        (VARIED * ROUNDED, VARIED + 0.4, ""),
+        (VARIED * ROUNDED, VARIED + 0.4, "the same difference in every seed"),
+        (VARIED * ROUNDED, VARIED, None),
+        (VARIED * (1 + 30 * (ROUNDED - 1)), VARIED + 0.4, ""),
         (VARIED, VARIED, None),
     ],
 )
