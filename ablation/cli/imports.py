@@ -34,7 +34,7 @@ def run_import(arguments: argparse.Namespace) -> int:
     reader = load_reader(arguments.format)
     results = results_folder(arguments)
     name, written, where = _study(arguments, results)
-    written = with_options(written, arguments.map, _analysis(arguments))
+    written = with_options(written, _rules(arguments), _analysis(arguments))
     if arguments.format == "table":
         reader, written = partial(table.read, columns=written.runs.columns), _with_tables(arguments.paths, written)
     request = Request(
@@ -88,6 +88,14 @@ def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFil
     return name, written, f"study {name}"
 
 
+def _rules(arguments: argparse.Namespace) -> list[str]:
+    """Return `--map` with what other options say."""
+    at = arguments.at and arguments.at.removeprefix("checkpoint-")
+    if at and at not in ("last", "best", "common") and not at.isdecimal():
+        raise ConfigError("import", "--at", at, "is not a step", "write last, best, common or a number, as 1000")
+    return [*arguments.map, *([f"at={at}"] if at else [])]
+
+
 def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the parts of the analysis plan that the command line names."""
     plan: dict[str, Any] = {}
@@ -134,6 +142,7 @@ def _seeds(runs: Sequence[PlacedRun]) -> str:
     for run in sorted(runs, key=lambda run: (run.seed, run.format)):
         state = "" if run.state == "finished" else f", {run.state}"
         step = "" if run.last_step is None else f" at step {run.last_step}"
+        step += "" if run.final in (None, run.last_step) else f", judged at {run.final}"
         shown.append(f"seed {run.seed}: {run.name} ({run.format}{step}{state})")
     if len(shown) > _SHOWN:
         shown[_SHOWN - 1 :] = [f"{len(shown) - _SHOWN + 1} more"]

@@ -204,6 +204,13 @@ def _imports(commands: _Commands) -> None:
     add("--items", nargs="+", metavar="P/S/N", help="the items that decide: protocol/subset/name")
     add("--direction", metavar="D", help="max, min or target=0.5")
     add("--margin", type=float, metavar="M", help="a smaller difference does not matter")
+    add(
+        "--at",
+        "--step",
+        metavar="STEP",
+        help="the step of final metrics: last, best, common (the last that all runs logged), or a number; default: "
+        "that of the model that was kept, if that is known, else the last",
+    )
     add("--yes", action="store_true", help="import it")
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
+from ablation.contract.rows import LOGGED
 from ablation.contract.status import TO_COME
 from ablation.judge.moderation import SeedPrior, seed_prior
 from ablation.judge.outcomes import Outcome, of_shares
@@ -90,6 +91,8 @@ class Measurements:
     planned: bool = True  # a plan knows which runs should be there; else they are those that somebody gave
     may_be_identical: bool = False  # sides that somebody gave may have the same values throughout
     without: frozenset[Run] = frozenset()  # runs that may be missing or have failed: their seeds are left out
+    steps: Mapping[Run, Sequence[int]] = field(default_factory=dict)  # of final metrics that were logged, by subset
+    kept: bool = False  # these steps are of models that were kept, and not the last, in some runs
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
     _arms: dict[Hashable, Arm] = field(default_factory=dict, init=False, repr=False, compare=False)
     _held: dict[Arm, tuple[Array, Array]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -384,6 +387,8 @@ def read_measurements(store: Store, name: str, value: str | None = None) -> Meas
         environments=_environments(store, name),
         imported=bool(definition.imported),
         planned=not definition.imported,
+        steps=_steps(store, name, analysis),
+        kept=definition.kept,
         history=definition.analysis_history,
     )
 
@@ -481,6 +486,18 @@ def _named_clusters(store: Store, name: str, analysis: Analysis) -> tuple[dict[s
             words = "a cluster belongs to the item: name the same one in every run"
             fault = f"item {item} of {subset} is in cluster {cluster} in one run and in {other} in another; {words}"
     return clusters, fault
+
+
+def _steps(store: Store, name: str, analysis: Analysis) -> dict[Run, list[int]]:
+    """The steps of the final metrics that decide; nothing where items do."""
+    if analysis.protocol != LOGGED:
+        return {}
+    query = """SELECT variant, seed, step FROM finals JOIN metrics USING (key)
+               WHERE study = ? AND list_contains(?, name) ORDER BY variant, seed, name"""
+    found: dict[Run, list[int]] = {}
+    for variant, seed, step in store.rows(query, [name, analysis.subsets])[1]:
+        found.setdefault((variant, int(seed)), []).append(step)
+    return found
 
 
 def _trained_weights(store: Store, name: str) -> dict[Run, dict[str, Weights]]:

@@ -27,8 +27,29 @@ def of_edge(study: Measurements, child: str, parent: str, seeds: Sequence[int]) 
         *_trained(study.weights, child, parent, sorted(study.seeds(child) & study.seeds(parent))),
         *_environments(study.environments, child, parent, seeds),
         *_added(study, child, parent),
+        *steps_apart(study, [(name, seed) for name in (parent, child) for seed in seeds]),
         *(("imported runs, without code fingerprint",) if study.imported else ()),
     )
+
+
+def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
+    """Final metrics of different steps, as when runs of one side ended earlier."""
+    steps = {run: study.steps[run] for run in runs if run in study.steps}
+    if len({tuple(of) for of in steps.values()}) < 2:
+        return
+    ends: dict[str, list[int]] = {}
+    for (variant, _), of in steps.items():
+        ends.setdefault(variant, []).extend(of)
+    listed = ", ".join(f"{name} at {_span(of)}" for name, of in ends.items())
+    if study.kept:
+        yield f"values are of the models that were kept: {listed}"
+    else:
+        yield f"runs end at different steps: {listed}; import them again with --at common to compare one step"
+
+
+def _span(steps: Sequence[int]) -> str:
+    low, high = min(steps), max(steps)
+    return f"step {low}" if low == high else f"steps {low} to {high}"
 
 
 def _planned(changes: Sequence[Change]) -> Iterator[str]:

@@ -58,6 +58,7 @@ class ImportedRun:
         state: how it ended, by its source; `finished` for a format that never says.
         started: ISO 8601; None where the source does not tell.
         metrics: METRIC_ROWS, one row per step and name; `metric_table` makes it of what was logged.
+        kept: step of the model that the run kept, if the source says so; None: the last, or what the settings say.
         items: ITEM_ROWS: one row per evaluation item and value; None where the source has none.
         prompts: {subset: digest of what was asked}, where the source has it.
     """
@@ -70,6 +71,7 @@ class ImportedRun:
     state: State = "finished"
     started: str | None = None
     metrics: pa.Table = field(default_factory=METRIC_ROWS.empty_table)
+    kept: int | None = None
     items: pa.Table | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)
 

@@ -9,6 +9,7 @@ one list; each number keeps its name. Settings come from a JSON or YAML file in 
 
 import json
 import pickle
+import re
 import zipfile
 from collections.abc import Iterator
 from io import BytesIO
@@ -91,8 +92,22 @@ def _run(root: Path, folder: Path, states: list[Path], problem: Problem) -> Impo
         config=config | settings,
         state="finished" if _has_ended(best) else "running",
         metrics=metrics,
+        kept=_kept(best, settings, folder, problem),
         items=_completions(folder, problem),
     )
+
+
+def _kept(state: dict[str, Any], settings: dict[str, Any], folder: Path, problem: Problem) -> int | None:
+    """Return the step of the best model, unless the settings say that the last one was kept."""
+    loads = settings.get("load_best_model_at_end")
+    checkpoint = re.search(r"checkpoint-(\d+)/?$", str(state.get("best_model_checkpoint")))
+    step = int(checkpoint[1]) if checkpoint else as_step(state.get("best_global_step"))
+    if step is None or (loads is False and settings.get("save_strategy") != "best"):
+        return None
+    if loads is None:
+        what = f"records step {step} as the best, and without settings it is not known that this model was kept"
+        problem(f"{folder / STATE}: {what}; --at last takes the last step")
+    return step
 
 
 def _reach(state: dict[str, Any]) -> tuple[float, int]:
@@ -109,7 +124,9 @@ def _has_ended(state: dict[str, Any]) -> bool:
     if step is not None and last is not None and 0 < last <= step:
         return True
     stopped = dotted.get(state, "stateful_callbacks.TrainerControl.args.should_training_stop", False)
-    return stopped is True or any("train_runtime" in row for row in state["log_history"][-1:])
+    steps = [as_step(row.get("step")) or 0 for row in state["log_history"]]
+    totals = [at for at, row in zip(steps, state["log_history"], strict=True) if "train_runtime" in row]
+    return stopped is True or (bool(totals) and totals[-1] >= max(steps))  # a script may evaluate after them
 
 
 def _logged(state: dict[str, Any], folder: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from ablation.contract.reading import device_time
 from ablation.judge.edges import Edge
 from ablation.judge.gate import STATUS, Answer, Guarded, Pair, gravest, rails_in_words
 from ablation.judge.measurements import Measurements
+from ablation.judge.remarks import steps_apart
 from ablation.judge.verdicts import edge_rows
 from ablation.readers.sheet import short
 from ablation.show.page.samples import find_flips
@@ -43,7 +45,10 @@ class Gated:
     def notes(self) -> list[str]:
         """What a reader should know before believing the answer."""
         changed = "the analysis plan, its seeds or the rules of judging were changed after results existed"
-        return [*self.doubts, *([changed] if len(self.study.history) > 1 else [])]
+        edges = (answer.edge for answer in self.answers)
+        apart = (steps_apart(self.study, [(n, s) for n in reversed(e.pair) for s in e.paired]) for e in edges)
+        history = [changed] if len(self.study.history) > 1 else []
+        return [*self.doubts, *history, *dict.fromkeys(chain.from_iterable(apart))]
 
 
 def in_words(gated: Gated) -> str:

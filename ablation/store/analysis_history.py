@@ -33,11 +33,13 @@ class StoredStudy(StudyRecord):
 
     `analysis_history`: {digest, analysis, since, edges, seeds, rules} of each.
 
-    `imported`: a note for readers on a study whose runs other programs made; empty for a study of the plan.
+    `imported`: a note for readers on a study whose runs other programs made; empty for a study of the plan. `kept`:
+    whether final metrics of some of these runs are of a model that was kept, and not the last.
     """
 
     analysis_history: list[dict[str, Any]]
     imported: str = ""
+    kept: bool = False
 
 
 def record_analysis(

@@ -210,7 +210,9 @@ def _write_imports(
         parents = {variant.name: variant.parent for variant in imported.variants}
         runs = [variant for variant, _ in sorted({(run.variant, run.seed) for run in imported.runs})]
         history = record_analysis(results, study, runs, parents, has_results=True, record=record)
-        stored = StoredStudy(**study.fields_of(StudyRecord), analysis_history=history, imported=note(imported))
+        kept = any(run.final is not None and run.final == run.kept for run in imported.runs)
+        fields = study.fields_of(StudyRecord)
+        stored = StoredStudy(**fields, analysis_history=history, imported=note(imported), kept=kept)
         write_study(connection, stored, imported.variants, run_stage_rows(name, imported))
         insert(connection, "stages", stage_rows(imports.places, states, name, imported))
 

@@ -69,7 +69,7 @@ def _states(folder: Path, run: PlacedRun) -> tuple[StageState, StageState]:
 def note(study: ImportedStudy) -> str:
     """Return a note for readers on a study whose runs other programs made."""
     formats = ", ".join(sorted({run.format for run in study.runs}))
-    ends = "".join(f" {line[:1].upper()}{line[1:]}." for line in stored.unequal_ends(study.runs))
+    ends = "".join(f" {line[:1].upper()}{line[1:]}." for line in stored.steps_judged(study.runs))
     return (
         f"Imported runs ({formats}): they have no code fingerprint. That nothing else changed is known only from their "
         f"logs, and the analysis plan was written when there were results.{ends}"

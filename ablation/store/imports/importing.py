@@ -6,10 +6,11 @@ Without `write` nothing is written, and the outcome says what would be imported.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,26 @@ from ablation.contract.reading import listed, one_line
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers import database
 from ablation.readers.database import Declared
+from ablation.readers.kept import kept_step
 from ablation.readers.run import EVALUATION, ImportedRun, Reader, metric_table
 from ablation.store.imports import stored
 from ablation.store.imports.definition import KnownRun, describe_study, known_run, plan_analysis
+from ablation.store.imports.final_step import FinalStep
 from ablation.store.imports.grouping import changed_settings
 from ablation.store.imports.lineage import derive
 from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
 from ablation.store.imports.study_file import ImportFile
 
-_FACTS = ("format", "source", "name", "state", "started", "last_step")  # of a run's record, that its study lists
+_FACTS = (
+    "format",
+    "source",
+    "name",
+    "state",
+    "started",
+    "last_step",
+    "final",
+    "kept",
+)  # of a run's record, that its study lists
 _DEEPEST = 100  # levels of a configuration; pydantic writes about 250, and reads fewer
 _Run = tuple[Record, pa.Table, pa.Table | None]  # with its metrics and items
 
@@ -110,8 +122,13 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     outcome = Outcome()
     found = _stored_runs(folder, before, outcome)
     declared = _declared(request, written, before)
+    final = FinalStep.of(written)
+    if final.at == "common":  # read twice, since tables of all runs at once may need much memory
+        known = ((identity, stored.read_rows(folder / run.key)[0]) for identity, run in found.items())
+        now = _read(request, written, declared.study, [])
+        final.find_common(chain(known, ((record.identity, metrics) for record, metrics, _ in now)))
     read = _read(request, written, declared.study, outcome.problems)
-    _take_in(folder, request, read, found, outcome, written=written)
+    _take_in(folder, request, read, found, outcome, written=written, final=final)
     runs = [found[identity] for identity in sorted(found)]
     if not runs:
         raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
@@ -120,7 +137,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         PlacedRun(key=run.key, variant=variant, seed=seed, **{name: getattr(run.record, name) for name in _FACTS})
         for run, (variant, seed) in zip(runs, placed, strict=True)
     )
-    outcome.problems += stored.unequal_ends(outcome.runs)
+    outcome.problems += stored.steps_judged(outcome.runs)
     other_prompts = _other_prompts(runs, [seed for _, seed in placed])
     theirs = {} if "metric" in written.analysis else declared.definition.get("analysis", {})
     try:
@@ -154,24 +171,36 @@ def _take_in(
     outcome: Outcome,
     *,
     written: ImportFile,
+    final: FinalStep,
 ) -> None:
     """Join what the sources hold now to the runs that were found before, and with `write` store it."""
-    for run in runs:
+    known = dict(found)
+    for run in chain(runs, _not_read(folder, found, known)):
         record, metrics, items = run
-        was = found.get(record.identity)
+        was = known.pop(record.identity, None)
         if was is not None and (changed := changed_settings(was.record, record, written)):
             what = f"another run than at the last import ({listed(changed)} changed), which it replaces"
             outcome.problems.append(one_line(f"{record.source}: {record.name}: {what}", 500))
         elif was is not None:
             before, evaluated = stored.read_rows(folder / was.key)
             metrics, items = stored.merged_metrics(before, metrics), stored.merged_items(evaluated, items)
-        record = record.model_copy(update={"last_step": pc.max(metrics["step"]).as_py()})
+        last = {"last_step": pc.max(metrics["step"]).as_py(), "final": final.step(record, metrics)}
+        record = record.model_copy(update=last)
         key = stored.key_of_run(record, metrics, items)
         if request.write:
             stored.write_run(folder, key, record, metrics, items)
         outcome.new += was is None
         outcome.changed += was is not None and was.key != key
         found[record.identity] = known_run(record, key, metrics, items)
+
+
+def _not_read(
+    folder: Path, found: Mapping[tuple[str, str, str], KnownRun], left: Mapping[tuple[str, str, str], KnownRun]
+) -> Iterator[_Run]:
+    """Yield the runs of earlier imports that were not read now: `left`, once all others were."""
+    for identity in list(left):
+        record = Record(**found[identity].record.model_dump(include=set(Record.model_fields)))
+        yield record, *stored.read_rows(folder / found[identity].key)
 
 
 def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, ConfigError]:
@@ -234,7 +263,12 @@ def _read(request: Request, written: ImportFile, own: str, problems: list[str]) 
 
 def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: list[str]) -> _Run:
     """Return a run in a form that can be stored. Raises ConfigError if its items are invalid."""
-    metrics = run.metrics
+    metrics, kept = run.metrics, run.kept
+    if kept is None:
+        kept, unclear = kept_step(run.config, metrics)
+        if unclear and written.runs.at is None:
+            what = f"settings ({unclear}) may keep another model than the last, and do not say which"
+            problems.append(f"{run.source}: {what}: the last step counts; --at best or --at STEP takes another")
     renamed = {theirs: ours for ours, theirs in written.runs.metrics.items()}
     names = pc.unique(metrics["name"]).to_pylist()
     own = {ours for theirs, ours in renamed.items() if {theirs, ours} <= set(names) and ours not in renamed}
@@ -266,6 +300,7 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
         state=run.state,
         started=run.started,
         last_step=None,
+        kept=kept,
         prompts=dict(run.prompts),
     )
     return record, metrics.sort_by([("step", "ascending"), ("name", "ascending")]), items

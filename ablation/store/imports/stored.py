@@ -57,6 +57,8 @@ class Record(Strict):
     state: State
     started: str | None
     last_step: int | None
+    final: int | None = Field(default=None, description="The step of its final metrics; null: the last of each.")
+    kept: int | None = Field(default=None, description="The step of the model that was kept, if not the last.")
     prompts: dict[str, str] = Field(default={})
 
     @property
@@ -83,6 +85,13 @@ class PlacedRun(Strict):
     state: State
     started: str | None
     last_step: int | None
+    final: int | None = None
+    kept: int | None = None
+
+    @property
+    def judged_at(self) -> int | None:
+        """Return the step that its final metrics are of; of each metric the last up to it."""
+        return self.last_step if self.final is None else self.final
 
 
 class ImportedStudy(Strict):
@@ -169,7 +178,7 @@ def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: p
         pq.write_table(metrics, aside / "log/metrics.parquet")
         source = {"imported": {"format": record.format, "from": record.source, "run": record.id}}
         write_json(aside / "log/provenance.json", source)
-        last = _last(metrics)
+        last = finals(metrics, record.final)
         evaluated = ITEM_ROWS.empty_table() if items is None else items
         means = _means(evaluated, last, record.last_step or 0)
         pq.write_table(pa.concat_tables([last, means]), aside / "outcome/metrics.parquet")
@@ -193,10 +202,12 @@ def remove_unnamed(study: Path, keys: set[str]) -> None:
         study.rmdir()
 
 
-def _last(metrics: pa.Table) -> pa.Table:
-    """Return the last row of each metric."""
-    names = metrics["name"].to_pylist()
-    places = {name: place for place, name in enumerate(names)}  # rows stand by step
+def finals(metrics: pa.Table, step: int | None) -> pa.Table:
+    """Return the last row of each metric up to a step; of a metric that began later, as of None, the last of all."""
+    rows = list(zip(metrics["name"].to_pylist(), metrics["step"].to_pylist(), strict=True))
+    places = {name: place for place, (name, _) in enumerate(rows)}  # rows stand by step
+    if step is not None:
+        places |= {name: place for place, (name, at) in enumerate(rows) if at <= step}
     return metrics.take(pa.array(sorted(places.values()), pa.int64()))
 
 
@@ -221,18 +232,27 @@ def _with_logged(items: pa.Table, last: pa.Table) -> pa.Table:
     return sorted_items(pa.concat_tables([logged, items.set_column(place, "cluster", clusters)]))
 
 
-def unequal_ends(runs: Sequence[PlacedRun]) -> list[str]:
-    """Return lines on runs that ended at another step than most, so that their final metrics are not comparable."""
+def steps_judged(runs: Sequence[PlacedRun]) -> list[str]:
+    """Return lines on the steps of final metrics: of models that were kept, or of runs that end apart from most."""
     told = []
     for kind in sorted({run.format for run in runs}):
-        last = [run for run in runs if run.format == kind and run.state == "finished" and run.last_step is not None]
-        steps = [run.last_step for run in last]
+        last = [run for run in runs if run.format == kind and run.state == "finished" and run.judged_at is not None]
+        steps = [run.judged_at for run in last]
         usual = max(set(steps), key=lambda step: (steps.count(step), step), default=None)
-        other = [f"{run.variant} seed {run.seed} at {run.last_step}" for run in last if run.last_step != usual]
-        if other:
-            more = f" and {len(other) - 5} more" if len(other) > 5 else ""
-            told.append(f"runs end at different steps: most at {usual}, {', '.join(other[:5])}{more}")
+        other = [run for run in last if run.judged_at != usual]
+        chosen = [run for run in last if run.final is not None]
+        if chosen:
+            of = "the model that was kept: " if any(run.final == run.kept for run in chosen) else ""
+            where = (of or "one step of each run: ") + _at_steps(chosen) if other else f"{of}step {usual}"
+            told.append(f"final metrics are of {where}; --at last takes the last step")
+        elif other:
+            told.append(f"runs end at different steps: most at {usual}, {_at_steps(other)}; --at common takes one step")
     return told
+
+
+def _at_steps(runs: Sequence[PlacedRun]) -> str:
+    more = f" and {len(runs) - 5} more" if len(runs) > 5 else ""
+    return ", ".join(f"{run.variant} seed {run.seed} at {run.judged_at}" for run in runs[:5]) + more
 
 
 def merged_metrics(known: pa.Table, logged: pa.Table) -> pa.Table:

@@ -35,6 +35,11 @@ class RunRules(Strict):
     parents: dict[Text, Text | None] = Field(default={}, description="Variant: its parent, or null for a root.")
     columns: dict[Text, Text] = Field(default={}, description="Of a table of runs, what a column holds: its name.")
     allow: list[Literal["prompt"]] = Field(default=[], description="What may differ between runs that are compared.")
+    at: int | Literal["last", "best", "common"] | None = Field(
+        default=None,
+        description="The step of final metrics: the last that a run logged, that of its best model, the last that all "
+        "runs logged, or a number. Absent: that of the model that was kept, if that is known, else the last.",
+    )
     study: Text | None = Field(default=None, description="Of a database with several studies, the one to import.")
 
 

@@ -161,6 +161,95 @@ def test_a_verdict_on_a_final_metric_is_a_paired_t_test_over_seeds(tmp_path, cap
     assert "imported runs, without code fingerprint" in edge.reason
 
 
+def final_values(metric):
+    query = f"SELECT variant, seed, value FROM results WHERE metric = '{metric}' ORDER BY ALL"
+    return {(variant, seed): value for variant, seed, value in asked(query)}
+
+
+def test_one_step_of_all_runs(capsys):
+    run(*HF, *EVAL, "--yes")
+    last = final_values("eval_loss")
+    at_4 = dict(course("lr", "fast", 1, "eval_loss"))[4]
+    out = typed.output(capsys, "import", *HF, "--at", "common", "--yes")
+    assert "(trainer_state at step 6, judged at 4)" in out
+    assert "note: final metrics are of step 4; --at last takes the last step" in out
+    assert final_values("eval_loss") == last | {("fast", 1): at_4}
+    [edge] = edges_of("lr")
+    assert "different steps" not in edge.reason
+    assert "different steps" not in typed.output(capsys, "gate", "lr")
+    run(*HF, "--step", "4", "--yes")
+    assert final_values("eval_loss") == last | {("fast", 1): at_4}
+    run(*HF, "--at", "last", "--yes")
+    assert final_values("eval_loss") == last
+    # Runs that are not read again follow, too.
+    run(*HF[:1], WRITTEN / "trainer/base", *HF[2:], "--at", "checkpoint-2", "--yes")
+    assert final_values("eval_loss")["fast", 1] == dict(course("lr", "fast", 1, "eval_loss"))[2]
+    error = refused(capsys, *HF, "--at", "5", "--yes")
+    assert "--at = 5: base/seed_0" in error
+    assert "logged eval_loss from step 2 to 4; --at common takes the last step of all" in error
+    assert "is not a step; write last, best, common or a number" in refused(capsys, *HF, "--at", "end")
+
+
+CURVE = {100: 0.9, 200: 0.6, 300: 0.5, 400: 0.7}
+
+
+def stopped_early(place, curve, settings, state):
+    """Write a run of the Trainer whose best evaluation is not its last; `test_loss` is of the model at the end."""
+    rows = [
+        row for step, loss in curve.items() for row in ({"step": step, "loss": 1.0}, {"step": step, "eval_loss": loss})
+    ]
+    rows += [{"step": max(curve), "train_runtime": 9.0}, {"step": max(curve), "test_loss": 0.1}]
+    place.mkdir(parents=True)
+    history = {"global_step": max(curve), "max_steps": 1000, "log_history": rows}
+    (place / "trainer_state.json").write_text(json.dumps(history | state))
+    if settings is not None:
+        (place / "training_args.json").write_text(json.dumps(settings))
+
+
+BEST = {"best_metric": 0.5, "best_global_step": 300, "best_model_checkpoint": "out/checkpoint-300"}
+LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": False}
+
+
+@pytest.mark.parametrize(
+    ("settings", "state", "options", "step", "said"),
+    [
+        (LOADED, BEST, [], 300, "of the model that was kept: step 300; --at last takes the last step"),
+        (LOADED, BEST | {"best_model_checkpoint": None}, [], 300, "kept: step 300"),
+        (LOADED, {}, [], 300, "kept: step 300"),  # of another version: from the evaluations
+        (LOADED | {"save_strategy": "steps", "save_steps": 200}, {}, [], 200, "kept: step 200"),
+        (None, BEST, [], 300, "without settings it is not known that this model was kept; --at last takes the last"),
+        ({"load_best_model_at_end": False, "save_strategy": "best"}, BEST, [], 300, "kept: step 300"),
+        ({"load_best_model_at_end": False, "metric_for_best_model": "loss"}, BEST, [], 400, None),
+        ({"save_best": True, "monitor": "eval_loss", "mode": "min"}, {}, [], 300, "kept: step 300"),
+        ({"save_best": True}, {}, [], 400, "settings (save_best) may keep another model than the last"),
+        ({"early_stopping_patience": 2}, {}, [], 400, "--at best or --at STEP takes another"),
+        ({"early_stopping_patience": 2}, {}, ["--at", "best"], 300, "final metrics are of step 300"),
+        (LOADED, BEST, ["--at", "last"], 400, None),
+        (LOADED, BEST, ["--at", "200"], 200, "final metrics are of step 200"),
+    ],
+)
+def test_the_model_that_was_kept_is_judged(settings, state, options, step, said, *, tmp_path, capsys):
+    for seed in (0, 1):
+        stopped_early(tmp_path / f"runs/base/seed_{seed}", CURVE, settings, state)
+    arguments = ["trainer_state", tmp_path / "runs", "--study", "es", *EVAL, *options, "--yes"]
+    out = typed.output(capsys, "import", *arguments)
+    assert ("note:" in out) == (said is not None)
+    assert said is None or said in out
+    assert set(final_values("eval_loss").values()) == {CURVE[step]}
+    assert set(final_values("test_loss").values()) == {0.1}
+
+
+def test_runs_that_kept_models_of_different_steps_say_which(tmp_path, capsys):
+    for variant, seed, best in (("a", 0, 200), ("a", 1, 300), ("b", 0, 300), ("b", 1, 400)):
+        curve = CURVE | {best: 0.1 + seed / 10}
+        settings = LOADED | {"learning_rate": 0.1 + (variant == "b")}
+        stopped_early(tmp_path / f"runs/{variant}/seed_{seed}", curve, settings, {})
+    out = typed.output(capsys, "import", "trainer_state", tmp_path / "runs", "--study", "es", *EVAL, "--yes")
+    assert "kept: a seed 0 at 200, a seed 1 at 300, b seed 0 at 300; --at last" in out
+    [edge] = edges_of("es")
+    assert "values are of the models that were kept: a at steps 200 to 300, b at steps 300 to 400" in edge.reason
+
+
 def test_every_table_verdict_and_page_says_so(capsys):
     run(*HF, *EVAL, "--yes")
     assert asked("SELECT DISTINCT state FROM runs") == asked("SELECT DISTINCT state FROM stages") == [("imported",)]
@@ -195,9 +284,13 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert "of device time" not in page
     assert "<strong>Scale" not in page
     assert "Scale" not in Path("reports/lr/subsets.tex").read_text()
-    assert "Runs end at different steps: most at 4, fast seed 1 at 6." in page
+    assert "Runs end at different steps: most at 4, fast seed 1 at 6; --at common takes one step." in page
     assert "the final value of eval_loss, as it was logged, without items; smaller is better" in page
     assert "Every number comes from runs and evaluations made elsewhere" in page
+    apart = "runs end at different steps: base at step 4, fast at steps 4 to 6; import them again with --at common"
+    assert apart in " ".join(typed.output(capsys, "verdicts").split())
+    assert f"\nnote: {apart}" in typed.output(capsys, "gate", "lr")
+    assert f"\n{apart}" in typed.output(capsys, "gate", "lr", "--markdown")
     assert main(["gate"]) == 0
     assert "was imported: its runs are not made here; run more seeds" in typed.refused(
         capsys, "decide", "lr", "--budget", "1"

@@ -1,0 +1,62 @@
+"""The step of the model that a run kept, where its settings say that this is the best one and not the last."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ablation.config import dotted
+
+# Settings that keep the best model: transformers; transformers and mmengine; Keras.
+_KEEP = ("load_best_model_at_end", "save_best", "save_best_only", "restore_best_weights")
+_METRIC = ("metric_for_best_model", "save_best", "best_metric", "monitor", "early_stopping_metric")
+_DIRECTION = ("greater_is_better", "mode", "rule")
+_MAY_KEEP = re.compile(r"early_?stopping|best_metric$|best_model_checkpoint$")
+_OFF = (None, False, "", 0, "no", "none", "None", "False", "false")
+_SMALLER = re.compile(r"loss|perplexity|ppl|nll|err|wer|cer|mae|mse|rmse", re.IGNORECASE)
+
+
+def kept_step(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | None, str]:
+    """Return the step of the best evaluation, if the configuration says that its model was kept, else None.
+
+    Where the configuration leaves open which model was kept, the second value names the settings that do.
+
+    Args:
+        config: as the run's program recorded it, nested.
+        metrics: METRIC_ROWS, as logged.
+    """
+    said = {key.rpartition(".")[2].lower(): value for key, value in dotted.leaves(config)}
+    keeps = [name for name in _KEEP if said.get(name) not in _OFF]
+    keeps += ["save_strategy"] if said.get("save_strategy") == "best" else []
+    if not keeps:
+        off = "load_best_model_at_end" in said
+        return None, "" if off else ", ".join(
+            sorted(n for n, v in said.items() if _MAY_KEEP.search(n) and v not in _OFF)
+        )
+    metric = next((said[name] for name in _METRIC if isinstance(said.get(name), str) and said[name] not in _OFF), None)
+    metric = "loss" if metric is None and "load_best_model_at_end" in keeps else metric
+    bare = (metric or "").removeprefix("eval_")
+    names = [f"eval_{bare}", f"eval/{bare}", metric]
+    for name in names if metric else ():
+        rows = metrics.filter(pc.and_(pc.equal(metrics["name"], name), pc.is_finite(metrics["value"])))
+        if rows.num_rows:
+            return _best(rows["step"].to_numpy(), rows["value"].to_numpy(), said, larger=_larger(said, bare)), ""
+    return None, ", ".join(keeps)
+
+
+def _larger(said: Mapping[str, Any], metric: str) -> bool:
+    direction = next((said[name] for name in _DIRECTION if said.get(name) not in (None, "", "auto")), None)
+    if direction is not None:
+        return direction in (True, "True", "true", "max", "greater")
+    return _SMALLER.search(metric) is None
+
+
+def _best(steps: Any, values: Any, said: Mapping[str, Any], *, larger: bool) -> int:
+    every = said.get("save_steps")
+    if said.get("save_strategy") == "steps" and isinstance(every, int) and every > 1:
+        saved = steps % every == 0  # a model that was not saved cannot be loaded
+        steps, values = (steps[saved], values[saved]) if saved.any() else (steps, values)
+    return int(steps[np.argmax(values if larger else -values)])

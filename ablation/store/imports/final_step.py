@@ -1,0 +1,77 @@
+"""At which step the final metrics of imported runs are taken: `--at`."""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ablation.contract.errors import ConfigError
+from ablation.store.imports.stored import Record
+from ablation.store.imports.study_file import ImportFile
+
+
+@dataclass
+class FinalStep:
+    """The rule of a study; `common` is known once all runs were read."""
+
+    at: int | str | None
+    metrics: list[str]  # that decide
+    direction: object  # of them
+    common: int | None = None
+
+    @classmethod
+    def of(cls, written: ImportFile) -> "FinalStep":
+        """Return the rule. Raises ConfigError if it asks for a metric that is not stated."""
+        plan, at = written.analysis, written.runs.at
+        metrics = plan.get("metric", [])
+        if at in ("best", "common") and not metrics:
+            raise ConfigError("import", "--at", at, "asks which metric decides", "name it with --metric")
+        return cls(at, [metrics] if isinstance(metrics, str) else list(metrics), plan.get("direction"))
+
+    def find_common(self, runs: Iterable[tuple[Hashable, pa.Table]]) -> None:
+        """Find the last step at which all runs logged the metrics that decide, of (run, metrics).
+
+        Raises ConfigError where there is none.
+        """
+        logged: dict[tuple[Hashable, str], set[int]] = {}
+        for run, metrics in runs:
+            for name in self.metrics:
+                if rows := _rows(metrics, name):
+                    logged.setdefault((run, name), set()).update(step for step, _ in rows)
+        shared = set.intersection(*logged.values()) if logged else set()
+        if logged and not shared:
+            problem = f"there is no step at which all runs logged {' and '.join(self.metrics)}"
+            raise ConfigError("import", "--at", self.at, problem, "name a step that all runs reached, as --at 1000")
+        self.common = max(shared, default=None)
+
+    def step(self, record: Record, metrics: pa.Table) -> int | None:
+        """Return the step of one run's final metrics; None: the last of each metric.
+
+        Raises ConfigError for a run that ended before the step that was asked for.
+        """
+        rows = [row for name in self.metrics for row in _rows(metrics, name)]
+        if self.at == "common":
+            return self.common
+        if isinstance(self.at, int):
+            last = pc.max(metrics["step"]).as_py()
+            if rows and (last < self.at or min(rows)[0] > self.at):
+                problem = f"{record.name} ({record.source}) logged {self.metrics[0]} from step {min(rows)[0]} to {last}"
+                remedy = "--at common takes the last step of all; --map leave_out=NAME leaves a run out"
+                raise ConfigError("import", "--at", self.at, problem, remedy)
+            return self.at
+        kept = record.kept if self.at in (None, "best") else None
+        if kept is None and self.at == "best" and rows:
+            return min(rows, key=self._distance)[0]
+        return None if kept == pc.max(metrics["step"]).as_py() else kept
+
+    def _distance(self, row: tuple[int, float]) -> float:
+        """Return how far a value is from the best, up to a constant."""
+        target = self.direction.get("target", 0.0) if isinstance(self.direction, dict) else None
+        return abs(row[1] - target) if target is not None else row[1] if self.direction == "min" else -row[1]
+
+
+def _rows(metrics: pa.Table, name: str) -> list[tuple[int, float]]:
+    """Return (step, value) of a metric's finite values."""
+    rows = metrics.filter(pc.and_(pc.equal(metrics["name"], name), pc.is_finite(metrics["value"])))
+    return list(zip(rows["step"].to_pylist(), rows["value"].to_pylist(), strict=True))
