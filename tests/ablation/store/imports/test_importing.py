@@ -291,7 +291,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert apart in " ".join(typed.output(capsys, "verdicts").split())
     assert f"\nnote: {apart}" in typed.output(capsys, "gate", "lr")
     assert f"\n{apart}" in typed.output(capsys, "gate", "lr", "--markdown")
-    assert main(["gate"]) == 0
+    assert "for imported runs, name their study" in typed.refused(capsys, "gate")
     assert "was imported: its runs are not made here; run more seeds" in typed.refused(
         capsys, "decide", "lr", "--budget", "1"
     )
