@@ -18,6 +18,7 @@ import ctypes
 import fcntl
 import os
 import random
+import re
 import stat
 import time
 from collections.abc import Callable, Mapping
@@ -80,19 +81,31 @@ def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: Non
 
 
 def visible_devices() -> list[str]:
-    """Return the tokens (index, or UUID where the environment names one) of the devices that this process may use."""
+    """Return the tokens (index, or UUID where the environment names one) of the devices that this process may use.
+
+    CUDA_VISIBLE_DEVICES is read as CUDA does (torch.cuda._parse_visible_devices): all entries are of the first one's
+    kind, the first invalid one (`NoDevFiles`, -1, an unknown index or UUID) ends the list, and one that is named twice
+    empties it.
+    """
     fake = os.environ.get("ABLATION_FAKE_GPUS")
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if fake and named is None:
-        return [str(index) for index in range(int(fake))]
+    count = int(fake) if fake else len(_uuids())
     if named is None:
-        return [str(index) for index in range(len(_uuids()))]
-    tokens = []
-    for token in (part.strip() for part in named.split(",")):
-        if not token or token.startswith("-"):  # CUDA stops at the first invalid entry
+        return [str(index) for index in range(count)]
+    kind = next((prefix for prefix in ("GPU-", "MIG-") if named.strip().startswith(prefix)), "")
+    tokens: list[str] = []
+    places: list[str] = []  # what the tokens stand for: a UUID may be shortened
+    for part in named.split(","):
+        token = part.strip() if kind else "".join(re.findall(r"^\s*\+?(\d+)", part))
+        place = _index(token)
+        known = token.startswith(kind) and ((place.isdigit() and int(place) < count) or (kind == "MIG-" and count > 0))
+        if not known:
             break
+        if place in places:
+            return []
         tokens.append(token)
-    return tokens if fake or _uuids() else []
+        places.append(place)
+    return tokens
 
 
 def lease_folder() -> Path:

@@ -76,9 +76,30 @@ def test_leases_differ_and_are_numbered_from_zero(monkeypatch):
 
 @pytest.mark.parametrize(
     ("named", "tokens"),
-    [("", []), ("3,1", ["3", "1"]), ("0,-1,1", ["0"]), ("GPU-8f2a, 2", ["GPU-8f2a", "2"]), ("-1", [])],
+    [
+        ("", []),
+        ("3,1", ["3", "1"]),
+        (" 2, 0", ["2", "0"]),
+        ("0,-1,1", ["0"]),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("none", []),
+        ("void", []),
+        ("1,none,2", ["1"]),
+        ("0,4,1", ["0"]),
+        ("0,1,0", []),
+        ("GPU-8f2a,GPU-77", ["GPU-8f2a", "GPU-77"]),
+        ("GPU-8f2a, 2", ["GPU-8f2a"]),
+        ("2,GPU-8f2a", ["2"]),
+        ("GPU-8f2a,GPU-8f", []),
+        ("GPU-77,GPU-,GPU-8f2a", ["GPU-77"]),
+        ("GPU-12,GPU-77", []),
+        ("MIG-5,MIG-6", ["MIG-5", "MIG-6"]),
+    ],
 )
-def test_named_devices_are_the_pool(monkeypatch, named, tokens):
+def test_named_devices_are_read_as_cuda_reads_them(monkeypatch, named, tokens):
+    monkeypatch.delenv("ABLATION_FAKE_GPUS")
+    monkeypatch.setattr(devices, "_uuids", lambda: ["GPU-8f2ac1", "GPU-771", "GPU-a", "GPU-b"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
     assert devices.visible_devices() == tokens
 
