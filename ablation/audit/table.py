@@ -1,8 +1,9 @@
-"""A published table as the checks read it, with the digits that the source prints; findings; the check of its means."""
+"""A published table as the checks read it, with the digits of the source; findings; the check of means and totals."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Literal
 
 from ablation.config.printed import Cell, Printed
@@ -66,6 +67,27 @@ class Table:
         parts = self.parts(row)
         return None if parts is None else sum((part.exact for part in parts.values()), Fraction(0)) / len(parts)
 
+    @property
+    def ones(self) -> Mapping[str, int]:
+        """The weights of a plain mean."""
+        return dict.fromkeys(self.items, 1)
+
+    @cached_property
+    def has_totals(self) -> bool:
+        """Whether the mean column holds sums: more of them fit than means do."""
+        sums, means = (sum(self.fits(row, self.ones, total=total) for row in self.rows) for total in (True, False))
+        return sums > means
+
+    def fits(self, row: str, weights: Mapping[str, int], *, total: bool = False) -> bool:
+        """Whether rounding can explain the row's mean, or total, of its parts; True where there is nothing to check."""
+        parts, cell = self.parts(row), self.rows[row].get(self.mean)
+        if parts is None or cell is None or self.mean in self.items:
+            return True
+        whole = 1 if total else sum(weights[column] for column in parts)
+        low = sum(weights[column] * part.low for column, part in parts.items()) / whole
+        high = sum(weights[column] * part.high for column, part in parts.items()) / whole
+        return low <= cell.number.high and cell.number.low <= high
+
     def rate(self, value: float) -> float:
         """A rate that gives the value: the value itself, or the target plus the distance."""
         return value if self.target is None else float(self.target) + value
@@ -93,15 +115,17 @@ class Finding:
 
 
 def mean_findings(table: Table) -> Iterator[Finding]:
-    """Means that rounding cannot explain."""
+    """Means, or totals, that rounding cannot explain."""
     for row in table.rows:
         if not is_wrong_mean(table, row):
             continue
         parts, printed = table.parts(row) or {}, table.rows[row][table.mean].number
-        mean = printed.show(float(table.mean_of_parts(row) or 0))
-        sums = f"({' + '.join(map(str, parts.values()))}) / {len(parts)} = {mean}"
-        start = f"{row}: the mean is reported as {printed}, but {sums}"
-        if _fits(table, row, weighted=True):
+        count, what = (1, "total") if table.has_totals else (len(parts), "mean")
+        value = printed.show(float(sum(part.exact for part in parts.values()) / count))
+        added = " + ".join(map(str, parts.values()))
+        start = f"{row}: the {what} is reported as {printed}, but "
+        start += f"{added} = {value}" if table.has_totals else f"({added}) / {count} = {value}"
+        if not table.has_totals and table.fits(row, table.items):
             text = f"{start}; it is the mean with each part weighted by its items."
             yield Finding("mean", row, table.mean, "note", text)
         else:
@@ -109,15 +133,5 @@ def mean_findings(table: Table) -> Iterator[Finding]:
 
 
 def is_wrong_mean(table: Table, row: str) -> bool:
-    """Whether the row's mean is not the plain mean of its parts, whatever rounding did to them."""
-    has_mean = table.mean in table.rows[row] and table.mean not in table.items and table.parts(row) is not None
-    return has_mean and not _fits(table, row, weighted=False)
-
-
-def _fits(table: Table, row: str, *, weighted: bool) -> bool:
-    parts, printed = table.parts(row) or {}, table.rows[row][table.mean].number
-    shares = {column: Fraction(table.items[column] if weighted else 1) for column in parts}
-    total = sum(shares.values())
-    low = sum(shares[column] * part.low for column, part in parts.items()) / total
-    high = sum(shares[column] * part.high for column, part in parts.items()) / total
-    return low <= printed.high and printed.low <= high
+    """Whether the row's mean is not the plain mean of its parts (a total not their sum), whatever rounding did."""
+    return not table.fits(row, table.ones, total=table.has_totals)

@@ -60,7 +60,11 @@ def read_table(file: Path, options: TableOptions) -> PublishedFile:
             if text.lower() not in MISSING:
                 rows[name][column] = _cell(where, column, text, percent=column in percents)
     kept = [column for column in columns.values() if any(column in row for row in rows.values())]
-    mean = next((column for column in kept if column.strip().lower() in MEANS), "mean")
+    mean = min(
+        (column for column in kept if column.lower() in MEANS),
+        key=lambda name: MEANS.index(name.lower()),
+        default="mean",
+    )
     items = _items(file, options, kept, mean)
     target = _target(options.target)
     _check_range(file, body, rows, items, target)
@@ -131,7 +135,7 @@ def _items(file: Path, options: TableOptions, columns: Sequence[str], mean: str)
     if options.items is None:
         return {}
     parts = [part.strip() for part in options.items.split(",") if part.strip()]
-    wanted = [column for column in columns if column != mean]
+    wanted = [column for column in columns if column != mean and column.lower() not in MEANS]
     if any("=" in part for part in parts):
         pairs = [part.rpartition("=")[::2] for part in parts]
     elif len(parts) == 1:
@@ -175,11 +179,20 @@ def _check_range(
 ) -> None:
     """Rates and distances beyond what they can be: most often percentages without their sign."""
     most = largest(None if target is None else target.exact)
+
+    def fits(number: Printed) -> bool:
+        return 0 <= number.exact <= most
+
+    counted = {name: [row[name].number for row in rows.values() if name in row] for name in items}
+    others = list(dict.fromkeys(name for row in rows.values() for name in row if name not in items))
     for (number, _), cells in zip(body, rows.values(), strict=True):
         for column, cell in cells.items():
-            if column not in items or 0 <= cell.number.exact <= most:
+            if column not in items or fits(cell.number):
                 continue
             what, remedy = "rate", "pass --percent if the numbers are percentages"
+            kept = [name for name in counted if all(map(fits, counted[name]))]
+            if (cell.number.percent or abs(cell.number.exact) > 100) and kept:
+                remedy = f"leave counts and the like out: --columns {','.join((*kept, *others))}"
             if target is not None:
                 what = f"distance of a rate from {target}"
                 remedy += "; leave --target out if they are the rates themselves"

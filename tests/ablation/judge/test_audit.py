@@ -108,6 +108,14 @@ def test_a_mean_weighted_by_items_is_told_from_a_wrong_one():
     assert finding.sentence.endswith("it is the mean with each part weighted by its items.")
 
 
+def test_a_column_of_sums_is_a_total_and_no_wrong_mean():
+    rows = {"a": ["0.10", "0.20", "0.30"], "b": ["0.15", "0.25", "0.41"], "c": ["0.15", "0.25", "0.44"]}
+    [finding] = of_kind(audit(published(rows)), "mean")
+    assert finding.sentence == "c: the total is reported as 0.44, but 0.15 + 0.25 = 0.40."
+    del rows["c"], rows["a"]
+    assert not of_kind(audit(published(rows)), "mean")
+
+
 def test_attainable_values_by_enumeration():
     def values(*of):
         lattice = attainable(*of)
