@@ -168,6 +168,8 @@ def test_a_study_is_checked_a_number_traced_and_a_paper_held_to_it(tmp_path):
         shown = page.blocks[page.blocks.index(f"{command}\n") + 1]
         printed = [line for line in outputs[command].splitlines() if not line.startswith("    example.train ")]
         assert MASKED.sub("-", "\n".join(printed)) == MASKED.sub("-", shown.strip())
+    checked.run(outputs["ablation trace example average accuracy"].splitlines()[-1].strip())
+    assert "0 stages added, 10 in both" in checked.run("ablation merge again/results")  # its parent's runs too
     checked.run("ablation tables --macros")
     (paper,) = (block for block in checked.blocks if block.startswith("# paper.tex\n"))
     (tmp_path / "paper.tex").write_text(paper)

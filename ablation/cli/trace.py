@@ -11,13 +11,14 @@ from pathlib import Path
 from ablation.cli.common import check_study, opened, print_json, results_folder
 from ablation.config.names import check_name, suggest
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import printable
+from ablation.contract.reading import listed, printable
 from ablation.show.table_files import show_cell
 from ablation.show.tables import Cell, ComparisonColumn, build_table
 from ablation.store.database import Store
 
 _CHANGED = re.compile(r"^diff --git a/(.*) b/", re.MULTILINE)
 _MOST_BYTES = 16 << 20
+_MOST_NAMES = 10
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class TracedStage:
     ended: str | None
     commit: str | None
     dirty: bool | None  # whether files differed from the commit
+    untracked: tuple[str, ...]  # files that were not under version control
     diff: str | None  # the file that holds the difference
 
 
@@ -64,8 +66,8 @@ class Traced:
             yield f"code of {names}: {f'commit {commit}' if commit else 'not under version control'}"
             for diff in dict.fromkeys(stage.diff for stage in those if stage.diff):
                 yield f"  with changes that were not committed: {', '.join(_changed(Path(diff))) or 'gone'} ({diff})"
-            if dirty and not any(stage.diff for stage in those):
-                yield "  with files that were not under version control"
+            if untracked := list(map(printable, dict.fromkeys(name for stage in those for name in stage.untracked))):
+                yield f"  with files that were not under version control: {listed(untracked, _MOST_NAMES)}"
         yield "to run it again:" if self.rerun else "made by another program: it cannot be run again from here"
         yield from (f"  {command}" for command in self.rerun)
 
@@ -90,6 +92,7 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
     names, rows = store.rows(
         f"""SELECT r.variant, r.seed, v.value, r.stage, s.state, r.key, s.dir AS folder, s.ended,
                p.data->'git'->>'commit' AS commit, (p.data->'git'->>'dirty')::BOOLEAN AS dirty,
+               coalesce((p.data->'git'->'untracked')::VARCHAR[], []) AS untracked,
                s.dir || '/' || (p.data->'git'->>'diff_file') AS diff
            FROM run_stages r JOIN results v USING (study, variant, seed)
            JOIN stages s ON r.key = s.key AND r.study = s.study AND r.stage = s.stage
@@ -101,7 +104,8 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
     )
     if not rows:
         raise ConfigError("trace", "ROW", row, f"has no {metric}", found.status or "no run that ended well logged it")
-    stages = tuple(TracedStage(**dict(zip(names, values, strict=True))) for values in rows)
+    found_stages = (dict(zip(names, values, strict=True)) for values in rows)
+    stages = tuple(TracedStage(**stage | {"untracked": tuple(stage["untracked"])}) for stage in found_stages)
     values = {(stage.variant, stage.seed): stage.value for stage in stages}
     cell = found.cells[table.columns.index(known)] if known in table.columns else Cell(tuple(values.values()))
     again = () if store.study(study).imported else tuple(_rerun(study, store.meta().get("scale", ""), stages))
@@ -118,7 +122,8 @@ def _rerun(study: str, scale: str, stages: tuple[TracedStage, ...]) -> Iterator[
             yield f"git apply {shlex.quote(min(diffs))}"
     variants, seeds = (list(dict.fromkeys(of)) for of in zip(*((s.variant, s.seed) for s in stages), strict=True))
     only = [f"variant={variants[0]}"] if len(variants) == 1 else []
-    words = [f"scale={scale}", f"study={study}", *only, f"seeds={json.dumps(seeds)}", "results=again", "reports=again"]
+    words = [f"scale={scale}", f"study={study}", *only, f"seeds={json.dumps(seeds)}", "results=again/results"]
+    words.append("reports=again/reports")
     yield f"snakemake --cores all --config {shlex.join(words)}"
 
 

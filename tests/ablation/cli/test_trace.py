@@ -2,11 +2,14 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from ablation.runner.provenance import describe_tree
 from ablation.store.collect import collect
 from tests.ablation.typed import typed
 from tests.simulate import Study, editing, simulate, stage_dir
@@ -16,10 +19,23 @@ from tests.simulate import Study, editing, simulate, stage_dir
 def results(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     plan = simulate(tmp_path / "results", [Study("toy", seeds=2)])
-    folder = stage_dir(plan, "toy", "v1", 0, "train")
-    with editing(folder / "provenance.json") as provenance:
-        provenance["git"] |= {"dirty": True, "diff_file": "diff.patch"}
-    (folder / "diff.patch").write_text("diff --git a/train.py b/train.py\n+x\n")
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
+    code = tmp_path / "train.py"
+    code.write_text("committed = 1\n")
+    for words in (["init", "-q"], ["add", "train.py"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], check=True)
+    code.write_text("committed = 1\nedited = 2\n")
+    (tmp_path / "new.py").write_text("")
+    (tmp_path / ".gitignore").write_text("results\n")
+    tree = describe_tree(tmp_path)
+    for seed in (0, 1):
+        for stage in ("prepare", "train", "evaluate"):
+            folder = stage_dir(plan, "toy", "v1", seed, stage)
+            with editing(folder / "provenance.json") as provenance:
+                provenance["git"] = {**tree, "diff": None, "diff_file": "diff.patch"}
+            (folder / "diff.patch").write_text(tree["diff"])
+    for words in (["checkout", "-q", "train.py"], ["commit", "-q", "--allow-empty", "-m", "second"]):
+        subprocess.run([*git, *words], check=True)
     collect(tmp_path / "results")
     return tmp_path / "results"
 
@@ -35,13 +51,12 @@ def test_a_cell_leads_to_its_runs_and_their_code(results, capsys):
     assert printed["shown"].startswith(f"{sum(values.values()) / 2:.3f} ± ")
     text = typed(capsys, "trace", "reports/toy/table.tex", "v1", "edited/mean/distance", "--results", "results")[1]
     assert "not committed: train.py (" in text
-    commands = text.split("to run it again:\n")[1].split("\n")
-    assert [command.split()[:2] for command in commands[:3]] == [
-        ["git", "checkout"],
-        ["git", "apply"],
-        ["snakemake", "--cores"],
-    ]
-    assert "study=toy variant=v1 'seeds=[0, 1]' results=again" in commands[2]
+    assert "with files that were not under version control: .gitignore, new.py\n" in text
+    checkout, apply, again = text.split("to run it again:\n")[1].strip().split("\n")
+    for command in (checkout, apply):
+        subprocess.run(shlex.split(command), check=True)
+    assert Path("train.py").read_text() == "committed = 1\nedited = 2\n"
+    assert "snakemake --cores all --config" in again  # run in tests/test_followed_pages.py
     reference = json.loads(typed(capsys, "trace", "toy", "unedited", "mean", "--results", "results", "--json")[1])
     assert {row["variant"] for row in reference["rows"]} == {"v0", "v1", "v2", "v3"}
 
