@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -272,8 +271,12 @@ def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
     for row, effect, low, high, noisiest in zip(rows, effects, effects, effects, effects, strict=True):
         shown = {"seeds": str(row["seeds"]), **{name: f"{row[name]:,}" for name in _EVALUATED}}
         shown |= {"effect": effect, "range": f"{low} to {high}"} | ({"noisiest": noisiest} if len(pilots) > 1 else {})
-        shown |= {name: duration(3600 * row[name]) for name in ("hours", "hours_to_run") if row[name] is not None}
-        found.append(shown | ({} if row["cost"] is None else {"cost": f"{row['cost']:.2f}"}))
+        if sizes.cost is not None:
+            known = {
+                name: "-" if row[name] is None else duration(3600 * row[name]) for name in ("hours", "hours_to_run")
+            }
+            shown |= known | ({"cost": "-" if row["cost"] is None else f"{row['cost']:.2f}"} if sizes.price else {})
+        found.append(shown)
     once = {name for name in _EVALUATED[1:] if {row[name] for row in found} == {"1"}}
     columns = [[heads[name], *(row[name] for row in found)] for name in heads if name in found[0] and name not in once]
     table = aligned(list(zip(*columns, strict=True)), [True] * len(columns))
@@ -303,31 +306,65 @@ def _middle(pilots: Sequence[Pilot]) -> Pilot:
 
 
 def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Iterator[str]:
-    """The smallest plans that find the effect, and the hours below which none does. Raises as `in_words`."""
-    middle, noisiest = _middle(pilots), pilots[-1]
+    """The seeds that find the effect, for every comparison at the same items, and cheaper plans of other items.
+
+    Raises as `in_words`.
+    """
     wanted = f"an effect of {question.effect:g} with {question.power:.0%}"
-    for pilot in dict.fromkeys((middle, noisiest)):
-        found = [
-            (sizes.hours(seeds, of) or 0.0, prod(of) * seeds, of, seeds)
-            for of in sizes.evaluated
-            if (seeds := fewest_seeds(pilot.at(*of[1:]), question.effect, of[0], question.level, question.power))
-            is not None
-        ]
-        if not found:
-            most = f"{MOST_SEEDS} seeds of {sizes.named(max(sizes.evaluated))}"
-            if question.hours is not None and pilot is middle:
-                raise ConfigError("plan", "--hours", question.hours, f"{most} do not find {wanted}", "plan more items")
-            yield f"{pilot.name}: not even {most} find {wanted}"
+    middle = _middle(pilots)
+    own = (middle.items, middle.samples, middle.checkpoints)
+    first = own if own in sizes.evaluated else sizes.evaluated[0]
+
+    def seeds_of(pilot: Pilot, evaluated: Evaluated) -> int | None:
+        items, *draws = evaluated
+        return fewest_seeds(pilot.at(*draws), question.effect, items, question.level, question.power)
+
+    plans = {of: seeds for of in sizes.evaluated if (seeds := seeds_of(middle, of))}
+    cheapest = _affordable(question, sizes, plans)
+    for pilot in pilots:
+        seeds, of = seeds_of(pilot, first), sizes.named(first)
+        if seeds is None:
+            yield f"{pilot.name}: not even {MOST_SEEDS} seeds of {of} find {wanted}"
             continue
-        hours, _, of, seeds = min(found)
-        if question.hours is not None and pilot is middle and hours > question.hours:
-            problem = f"no plan finds {wanted} below {device_time(hours)} ({seeds} seeds of {sizes.named(of)})"
-            raise ConfigError("plan", "--hours", question.hours, problem, "allow more, or ask for a larger effect")
-        yield f"{pilot.name}: {seeds} seeds of {sizes.named(of)} find {wanted}{_cost(sizes, hours)}"
+        items, *draws = first
+        low, high = detectable(pilot.at(*draws), seeds, items, question.level(seeds), question.power)[1:]
+        likely = "" if low == high else " (likely {} to {})".format(*leveled([low, high]))
+        hours = sizes.hours(seeds, first) if pilot is middle else None
+        best = "; no cheaper plan does" if hours is not None and cheapest and cheapest[2] == first else ""
+        yield f"{pilot.name}: {seeds} seeds of {of} find {wanted}{likely}{_cost(sizes, hours)}{best}"
+    if sizes.cost is None:
+        alternatives = [f"or {seeds} seeds of {sizes.named(of)}" for of, seeds in plans.items() if of != first]
+        if alternatives:
+            yield f"{middle.name}: {', '.join(alternatives)}"
+    elif cheapest and cheapest[2] != first:
+        hours, seeds, of = cheapest
+        yield f"{middle.name}: the cheapest plan is {seeds} seeds of {sizes.named(of)}{_cost(sizes, hours)}"
 
 
-def _cost(sizes: Sizes, hours: float) -> str:
-    return "" if sizes.cost is None else f", with {device_time(hours, sizes.price)} to run; no cheaper plan does"
+def _affordable(
+    question: Question, sizes: Sizes, plans: Mapping[Evaluated, int]
+) -> tuple[float, int, Evaluated] | None:
+    """The cheapest of {evaluated: seeds}, as far as costs are known. Raises as `in_words`."""
+    known = [(hours, seeds, of) for of, seeds in plans.items() if (hours := sizes.hours(seeds, of)) is not None]
+    cheapest = min(known, default=None)
+    if question.hours is None:
+        return cheapest
+    wanted = f"an effect of {question.effect:g} with {question.power:.0%}"
+    problem, remedy = "nothing tells what a seed costs", "plan with the results of a study"
+    if not plans:
+        problem = f"{MOST_SEEDS} seeds of {sizes.named(max(sizes.evaluated))} do not find {wanted}"
+        remedy = "plan more items"
+    elif cheapest:
+        hours, seeds, of = cheapest
+        if hours <= question.hours:
+            return cheapest
+        problem = f"no plan finds {wanted} below {device_time(hours)} ({seeds} seeds of {sizes.named(of)})"
+        remedy = "allow more, or ask for a larger effect"
+    raise ConfigError("plan", "--hours", question.hours, problem, remedy)
+
+
+def _cost(sizes: Sizes, hours: float | None) -> str:
+    return "" if hours is None else f", with {device_time(hours, sizes.price)} to run"
 
 
 def findable(results: Path, seeds: Mapping[str, int]) -> Iterator[str]:

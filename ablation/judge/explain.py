@@ -15,6 +15,7 @@ from ablation.contract.errors import TrackerError
 from ablation.judge.edges import moderated
 from ablation.judge.factorial import FULL, Run, joint_effects, parts
 from ablation.judge.measurements import Measurements, paired_arms
+from ablation.judge.power import seeds_needed
 from ablation.judge.significance import Array, holm
 from ablation.judge.statistics import contrast_arms
 
@@ -34,6 +35,7 @@ class Part:
     share: float = nan  # of the whole effect, where that is shown
     share_low: float = nan
     share_high: float = nan
+    seeds_needed: int | None = None  # that show it with 80%, if it is as measured; None: shown, or 1,000 do not
 
     def name(self, factors: Sequence[str], join: str = " x ") -> str:
         """The factors' names: `lr`, `lr x kl`, `lr x kl or beta x gamma`."""
@@ -77,6 +79,11 @@ class Explanation:
                 more = part.effect * (self.whole.effect if self.whole.shown else 1) > 0
                 does = "do more together than apart" if more else "overlap: they do less together than apart"
                 answer += f"; {part.name(factors, ' and ')} {does} ({part.effect:+.4g})"
+        if not carriers:
+            wanted = max(self.parts, key=lambda part: abs(part.effect)) if self.whole.shown else self.whole
+            name = group_name(wanted, factors) if self.whole.shown else "the whole effect"
+            seeds = "not even 1,000 seeds" if wanted.seeds_needed is None else f"{wanted.seeds_needed} seeds"
+            answer += f"; {seeds} would show {name} with 80%, were it {wanted.effect:+.4g} as measured"
         if self.beyond is not None and self.beyond.shown:
             answer += "; three or more factors interact, so the shares are not to be trusted"
         return answer
@@ -112,13 +119,16 @@ class _Contrasts:
             raise TrackerError(f"{study.name}: {problem.text or 'one seed tells nothing of the noise between seeds'}")
         self.seeds, self.items = len(seeds), sum(subset.shape[2] for subset in self.arms[0].values)
 
-    def part(self, sets: Sequence[Run], weights: Array) -> Part:
-        """The weighted sum of the runs, one weight each."""
+    def part(self, sets: Sequence[Run], weights: Array, level: float = 0.0) -> Part:
+        """The weighted sum of the runs, one weight each; seeds needed at the level, where one is given."""
         of_variant = np.array([weights[[run == name for run in self.runs]].sum() for name in self.names])
         found = contrast_arms(self.arms, of_variant.tolist(), 1 - self.alpha)
         noise = moderated(found, self.names, self.study.prior, float(np.square(of_variant).sum()))
         p = found.p_value(noise)
-        return Part(tuple(sets), found.effect, *found.interval(noise, self.alpha), p, p <= self.alpha)
+        needed = seeds_needed(found.effect, noise, self.seeds, level) if 0 < level < p else None
+        return Part(
+            tuple(sets), found.effect, *found.interval(noise, self.alpha), p, p <= self.alpha, seeds_needed=needed
+        )
 
     def with_share(self, part: Part, weights: Array, whole: Part, of: Array) -> Part:
         """The part with its share of the whole, and the shares that are not refuted (Fieller 1954)."""
@@ -161,8 +171,9 @@ def explain(study: Measurements, runs: Mapping[Run, str], n: int) -> Explanation
     total, direct = of_factors.sum(axis=0), np.zeros(len(order))
     direct[[order.index(frozenset()), order.index(frozenset(range(n)))]] = -1, 1
     everything = frozenset(range(n))
-    whole = contrasts.part([everything], total)
-    found = [contrasts.part([frozenset({factor})], weights) for factor, weights in enumerate(of_factors)]
+    whole = contrasts.part([everything], total, study.analysis.alpha)
+    each = study.analysis.alpha / n
+    found = [contrasts.part([frozenset({factor})], weights, each) for factor, weights in enumerate(of_factors)]
     found = _corrected(found, study.analysis.alpha)
     found = [contrasts.with_share(part, weights, whole, total) for part, weights in zip(found, of_factors, strict=True)]
     hidden = [factor for factor, part in enumerate(found) if not part.shown]
@@ -196,10 +207,10 @@ def explain_groups(study: Measurements, runs: Mapping[int, str], n: int) -> Expl
     contrasts = _Contrasts(study, [runs[cut] for cut in cuts])
     steps = np.eye(len(cuts))
     total = steps[-1] - steps[0]
-    whole, found = contrasts.part([frozenset(range(n))], total), []
+    whole, found = contrasts.part([frozenset(range(n))], total, study.analysis.alpha), []
     for index, (low, high) in enumerate(pairwise(cuts)):
         weights = steps[index + 1] - steps[index]
-        part = contrasts.part([frozenset(range(low, high))], weights)
+        part = contrasts.part([frozenset(range(low, high))], weights, study.analysis.alpha * (high - low) / n)
         p = min(part.p * n / (high - low), 1.0)
         part = replace(part, p=p, shown=p <= study.analysis.alpha)
         found.append(contrasts.with_share(part, weights, whole, total))

@@ -160,10 +160,14 @@ Evaluated = tuple[int, int, int]  # items, samples of an item, averaged checkpoi
 
 @dataclass(frozen=True)
 class Cost:
-    """Device-hours of a study's seeded stages; the last stage, the evaluation, scales with what it evaluates."""
+    """Device-hours of a study's seeded stages; the last stage, the evaluation, scales with what it evaluates.
+
+    Where runs have a single stage, what of it is evaluation is not known, nor so what other evaluations cost.
+    """
 
     prices: Prices
     last: frozenset[str]  # units of the last stage
+    apart: bool  # whether runs have other seeded stages
     paid: Mapping[str, int]  # seeds that each unit has
     variants: frozenset[str]
     evaluated: Evaluated
@@ -175,10 +179,12 @@ class Cost:
         evaluations = frozenset(map(str, stages.loc[stages["stage"] == last, "key"]))
         counts = stages[stages["hours"] > 0].groupby("variant")["seed"].nunique()
         paid = prices.paid({str(name): int(n) for name, n in counts.items()})
-        return cls(prices, evaluations, paid, names, evaluated)
+        return cls(prices, evaluations, bool((stages["stage"] != last).any()), paid, names, evaluated)
 
-    def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool) -> float:
-        """Device-hours of a number of seeds so evaluated, or of the part that has not run."""
+    def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool) -> float | None:
+        """Device-hours of a number of seeds so evaluated, or of the part that has not run; None: not known."""
+        if not self.apart and evaluated != self.evaluated:
+            return None
         hours = 0.0
         for unit in self.prices.units_of(self.variants):
             evaluates = unit in self.last

@@ -5,6 +5,7 @@ import re
 import shlex
 import textwrap
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -38,7 +39,30 @@ def test_hours_count_what_is_shared_once_and_what_has_run_not_again(results, cap
         ("5", "800", "6 min", "4 min"),  # the evaluations again, of twice the length
         ("10", "800", "12 min", "10 min"),
     ]
-    assert "of device time to run; no cheaper plan does" in printed
+    said = (
+        r"v0 -> v1: \d+ seeds of 400 items find an effect of 0.03 with 80% \(likely .*\), with .* of device time to run"
+    )
+    assert re.fullmatch(f"{said}; no cheaper plan does", lines[-1][0])
+
+
+def test_every_comparison_is_answered_at_the_same_items(results, capsys):
+    words = ["one", "--effect", "0.03", "--items", "400", "1600", "--results", str(results)]
+    printed = json.loads(output(capsys, "plan", *words, "--json"))
+    each = printed["notes"]
+    assert sorted(note.partition(":")[0] for note in each) == ["v0 -> v1", "v0 -> v2"]
+    assert all(re.search(r"\d+ seeds of 400 items find .* \(likely [\d.]+ to [\d.]+\)", note) for note in each)
+
+
+def test_more_items_of_a_study_whose_runs_are_one_stage_have_no_price(tmp_path, capsys):
+    simulate(tmp_path, [Study("one", seeds=5, variants=2, seed_sd=0.02, items={"a": 400})])
+    collect(tmp_path)
+    with duckdb.connect(tmp_path / "tracker.duckdb") as database:
+        database.execute("DELETE FROM run_stages WHERE stage <> 'evaluate'")
+    words = ["one", "--effect", "0.04", "--seeds", "5", "--items", "400", "800", "--results", str(tmp_path)]
+    own, more = json.loads(output(capsys, "plan", *words, "--json"))["rows"]
+    assert own["hours"] > 0
+    assert more["hours"] is None
+    assert "-" in output(capsys, "plan", *words).splitlines()[4].split()
 
 
 def test_a_stated_noise_is_that_of_the_power_analysis(capsys):
