@@ -24,7 +24,7 @@ from ablation.cli.compare import outcome_of
 from ablation.cli.effects import studies_with, tell_pair
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import plain
-from ablation.judge.compare.arms import Options, expand
+from ablation.judge.compare.arms import Files, Options, expand
 from ablation.judge.compare.comparison import Rules, compare_sides
 from ablation.judge.measurements import read_measurements
 from ablation.judge.verdicts import edge_table, judge_studies
@@ -148,6 +148,7 @@ def compare(
     margin: float | None = None,
     alpha: float = 0.05,
     seed_from: str | None = None,
+    at: str | None = None,
     allow: str | Sequence[str] = (),
     common_items: bool = False,
     latest: bool = False,
@@ -170,7 +171,7 @@ def compare(
         direction = ",".join(f"{name}={value}" for name, value in direction.items())
     tasks, allow = ((each,) if isinstance(each, str) else each for each in (tasks, allow))
     outcome = outcome_of(pass_at, cons_at)
-    options = Options(Wanted(metric, filter, tuple(tasks), cluster, item), seed_from, latest, outcome)
+    options = Options(Wanted(metric, filter, tuple(tasks), cluster, item), seed_from, latest, at, outcome)
     rules = Rules(
         direction=read_direction("compare", direction) if direction else None,
         margin=margin,
@@ -227,7 +228,7 @@ def _frame(array: Any, items: Sequence[Any] | None = None, clusters: Sequence[An
     return frame if values.ndim < 3 else frame.assign(sample=np.tile(np.arange(samples), seeds * count))
 
 
-def _files(side: Any, file: Path) -> list[Path]:
+def _files(side: Any, file: Path) -> Files:
     if isinstance(side, str | Path):
         return expand([str(side)])
     if isinstance(side, list | tuple) and side and all(isinstance(path, str | Path) for path in side):
@@ -237,11 +238,11 @@ def _files(side: Any, file: Path) -> list[Path]:
     else:  # of Arrow, Polars, DuckDB, ... or numbers
         table = pa.table(side if hasattr(side, "__arrow_c_stream__") else _frame(side))
     pq.write_table(table, file)
-    return [file]
+    return Files([file])
 
 
 @contextmanager
-def _as_files(*sides: Any) -> Iterator[list[list[Path]]]:
+def _as_files(*sides: Any) -> Iterator[list[Files]]:
     """The files of each side; frames and arrays are written to files of their own, and so read as tables are."""
     with tempfile.TemporaryDirectory() as folder:
         try:

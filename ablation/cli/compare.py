@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # What a study file says itself.
 _OF_FILES = ["names", "metric", "item", "filter", "cluster", "tasks"]
-_OF_FILES += ["margin", "direction", "seed_from", "pass_at", "cons_at"]
+_OF_FILES += ["margin", "direction", "seed_from", "at", "pass_at", "cons_at"]
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
@@ -67,6 +67,7 @@ def _from_files(arguments: argparse.Namespace) -> Comparison:
         Wanted(arguments.metric, arguments.filter, tuple(arguments.tasks), arguments.cluster, arguments.item),
         arguments.seed_from,
         arguments.latest,
+        arguments.at,
         outcome_of(arguments.pass_at, arguments.cons_at),
     )
     return compare_sides(*sides, arguments.names, options, _rules(arguments))

@@ -343,6 +343,7 @@ def _compare(commands: _Commands) -> None:
     add("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
     add("--direction", metavar="WAY", help="max, min or target=0.5 (default: as the files say, else max)")
     add("--margin", type=float, help="what does not matter (default: a hundredth of the scale)")
+    add("--at", metavar="NAME", help="only what lies in folders of this name: --at checkpoint-2000")
     add("--seed-from", metavar="REGEX", help="finds the seed in a path, in one group: 'run(\\d+)'")
     add(
         "--allow",

@@ -17,12 +17,18 @@ class Format:
         title: in a few words.
         files: where they are found, in Markdown.
         content: what is read of them, in Markdown.
+        patterns: of the names by which files are found in a folder.
+        left_out: what is not read, in Markdown.
+        tried: the versions of the writer whose files are read in tests.
     """
 
     uses: tuple[str, ...]
     title: str
     files: str
     content: str
+    patterns: tuple[str, ...] = ()
+    left_out: str = ""
+    tried: str = ""
 
 
 FORMATS = {

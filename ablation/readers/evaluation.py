@@ -9,6 +9,7 @@ it is named by its place. Items have the protocol `evaluation` and the task as s
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -18,14 +19,16 @@ import pyarrow as pa
 
 from ablation.config.formats import formats_of
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line
+from ablation.contract.reading import counted, one_line
 from ablation.readers import inspect_ai, lm_eval, table
-from ablation.readers.run import EVALUATION, ImportedRun, Problem, name_below
+from ablation.readers.run import EVALUATION, ImportedRun, Problem, name_below, shortened
 from ablation.readers.sheet import Sheet, Wanted, sheet_items
 from ablation.readers.walk import files_below
 
 READERS: tuple[ModuleType, ...] = tuple(import_module(f"ablation.readers.{name}") for name in formats_of("compare"))
-IN_FOLDERS = tuple(pattern for reader in READERS if reader is not table for pattern in reader.FILES)
+_IN_FOLDERS = tuple(dict.fromkeys(p for reader in READERS if reader is not table for p in reader.FILES))
+_JSON = "*.json"  # a log of Inspect, or what explains samples: its first bytes say
+_EXPLAINS = re.compile(r"(.*_)?results?(_.*)?\.json|.*_\d{4}-\d\d-\d\dT[\d.-]+\.json|(logs|eval-set)\.json")
 _Sheets = dict[tuple[str, str], Sheet]  # of one run, by subset and value
 _LOGS = (*lm_eval.FILES, *inspect_ai.FILES)
 
@@ -45,44 +48,140 @@ def reader_of(path: Path) -> ModuleType:
     raise ConfigError(path, "", None, "is not a readable evaluation", f"give {', '.join(titles)}, or {last}")
 
 
+def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[Path]:
+    """Return the evaluations below a folder, with its tables where asked for; `problem` is told of all other files.
+
+    Raises ConfigError if there is none.
+    """
+    others: list[Path] = []
+    found: list[Path] = []
+    sure = _LOGS if tables else _IN_FOLDERS
+    for file in files_below(folder, [*_IN_FOLDERS, _JSON, *table.FILES], problem, others=others):
+        if file.suffix == ".json":
+            is_log, explains = _is_log(file), _EXPLAINS.fullmatch(file.name)
+            found += [file] if is_log else []
+            others += [] if is_log or explains else [file]
+        elif any(map(file.match, sure)) or (tables and _is_table(file, problem)):
+            found.append(file)
+        elif not tables:
+            others.append(file)
+    beside = {file.with_name(f"{file.stem.removesuffix('_samples')}.json") for file in found}
+    if left := [file.relative_to(folder).as_posix() for file in sorted(others) if file not in beside]:
+        named = "" if tables or not any(file.match(p) for file in others for p in table.FILES) else "; name tables"
+        problem(f"{folder}: {counted(len(left), 'other file')} not read: {shortened(left)}{named}")
+    if not found:
+        known = f"{', '.join(_IN_FOLDERS)}, Inspect's *.json"
+        if tables:
+            remedy = f"name a folder with {known}, or with tables ({', '.join(table.FILES)}) of item and value"
+        else:
+            known, remedy = f"{known}; tables must be named", "give files, a folder, or a pattern in quotes"
+        raise ConfigError(folder, "", None, f"no evaluation below this folder ({known})", remedy)
+    return found
+
+
+def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
+    """Return the files without logs of Inspect that a later try of their task replaced, which `problem` is told."""
+    tries: dict[str, list[tuple[str, Path, str]]] = {}
+    for file in files:
+        if (file.suffix in (".eval", ".json") and _is_log(file)) and (found := inspect_ai.attempt(file)) is not None:
+            task, created, status = found
+            tries.setdefault(task, []).append((created, file, status))
+    replaced = set()
+    for of_task in tries.values():
+        last, newest, _ = max(of_task)
+        for created, file, status in of_task:
+            if created < last:
+                problem(f"{file}: was tried again in {newest.name}, which counts (status {status})")
+                replaced.add(file)
+            elif file != newest and file.with_suffix("") == newest.with_suffix(""):
+                problem(f"{file}: is the same log as {newest.name}, which is read")
+                replaced.add(file)
+    return [file for file in files if file not in replaced]
+
+
+def _is_log(file: Path) -> bool:
+    try:
+        return inspect_ai.recognises(file)
+    except OSError:
+        return False
+
+
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs at or below a path. Raises ConfigError if there is none, or an invalid one."""
     root = path if path.is_dir() else path.parent
     runs: dict[tuple[Path, int | None], _Sheets] = {}
+    logs: list[Path] = []
     for source, file in _newest(_files(path, problem), problem):
+        if reader_of(file) is inspect_ai:
+            logs.append(file)
+            continue
         for value, sheet in _values(file, problem):
             runs.setdefault((source, sheet.seed), {})[sheet.subset, value] = sheet
+    yield from _runs_of_logs(root, without_retried(logs, problem), problem)
     for (source, seed), sheets in runs.items():
         name = name_below(root, source.with_suffix("") if source.is_file() else source)
-        asked = {subset: sheet.asked["prompt"] for (subset, _), sheet in sheets.items() if "prompt" in sheet.asked}
         yield ImportedRun(
             source=source,
             id=f"seed {seed}" if seed is not None else EVALUATION,
             name=name if seed is None else f"{name}/seed_{seed}",
             seed=seed,
             items=_items(sheets),
-            prompts={subset: hashlib.sha256(digests.tobytes()).hexdigest() for subset, digests in asked.items()},
+            prompts=_prompts(sheets),
         )
+
+
+def _runs_of_logs(root: Path, logs: Sequence[Path], problem: Problem) -> Iterator[ImportedRun]:
+    """Yield the runs of Inspect's logs: of a folder and a model, with a subset for each task.
+
+    The second log of a task is of a second run of the model, and so on.
+    """
+    runs: dict[tuple[Path, str, int], tuple[str, _Sheets]] = {}
+    often: Counter[tuple[Path, str, str]] = Counter()
+    begun = {log: tried[1] if (tried := inspect_ai.attempt(log)) else "" for log in logs}
+    for log in sorted(logs, key=lambda log: (begun[log], log)):
+        for value, sheet in _values(log, problem):
+            model = str(sheet.facts.settings.get("model", ""))
+            place = log.parent, model, often[log.parent, model, sheet.subset]
+            runs.setdefault(place, (begun[log], {}))[1][sheet.subset, value] = sheet
+            often[log.parent, model, sheet.subset] += 1
+    models = Counter(folder for folder, model in {(folder, model) for folder, model, _ in runs})
+    for (folder, model, number), (started, sheets) in runs.items():
+        name = name_below(root, folder)
+        several = (folder, model, 1) in runs
+        yield ImportedRun(
+            source=folder,
+            id=f"{model or EVALUATION}{f' {started}' if several else ''}",
+            name=f"{name}/{model}" if models[folder] > 1 else name,
+            started=started or None,
+            items=_items(sheets),
+            prompts=_prompts(sheets),
+        )
+        if number == 0 and several:
+            problem(f"{folder}: {model} was evaluated several times on the same task: a run each, in the order of time")
+
+
+def _prompts(sheets: _Sheets) -> dict[str, str]:
+    asked = {subset: sheet.asked["prompt"] for (subset, _), sheet in sheets.items() if "prompt" in sheet.asked}
+    return {subset: hashlib.sha256(digests.tobytes()).hexdigest() for subset, digests in asked.items()}
 
 
 def _values(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
     reader = reader_of(file)
     if reader is lm_eval:
         yield from lm_eval.every_value(file, problem)
-    else:
-        yield from ((sheet.metric, sheet) for sheet in reader.sheets(file, Wanted()))
+        return
+    for sheet in reader.sheets(file, Wanted()):
+        if sheet.unscored:
+            item, why = next(iter(sheet.unscored.items()))
+            problem(one_line(f"{file}: {len(sheet.unscored)} items without a score are left out ({item}: {why})", 400))
+        yield sheet.metric, sheet
 
 
 def _files(path: Path, problem: Problem) -> list[Path]:
     """Return the files in the order of their dates, which are in lm-eval's names."""
     if path.is_file():
         return [path]
-    files = files_below(path, [*_LOGS, *table.FILES], problem)
-    found = [file for file in files if any(map(file.match, _LOGS)) or _is_table(file, problem)]
-    if not found:
-        remedy = f"name a folder with {', '.join(_LOGS)}, or with tables ({', '.join(table.FILES)}) of item and value"
-        raise ConfigError(path, "", None, "no evaluation below this folder", remedy)
-    return found
+    return evaluations_below(path, problem, tables=True)
 
 
 def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:

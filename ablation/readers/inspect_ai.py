@@ -4,9 +4,12 @@ The members are unpacked one at a time. inspect_ai's own reader does the same; i
 """
 
 import json
+import math
+import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,8 @@ from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, read_
 
 FILES = ("*.eval",)
 _LARGEST_JSON = 256 << 20
+_MOST_MEMBERS = 1_000_000
+_FREE, _LARGEST_RATIO = 1 << 30, 100  # bytes that any archive may unpack to, and so many times its own length
 # As inspect_ai's value_to_float reads them.
 _WORDS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _WHOLE = "is the file whole, and of this format?"
@@ -38,26 +43,60 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
     Raises ConfigError if the log is damaged or its evaluation did not end, and as `sample_sheets`.
     """
-    header, rows = _open(path)
-    task = str(header.get("eval", {}).get("task", path.stem))
-    if not wanted.wants(task):
-        return
-    if (status := header.get("status")) != "success":
-        raise ConfigError(path, "status", status, "the evaluation did not end", "run `inspect eval-retry`")
-    texts = partial(read_again, lambda: _samples(_open(path)[1], task))
-    found = list(sample_sheets(path, wanted, _samples(rows, task), texts, lambda _, metric: _facts(header, metric)))
+    with _opened(path) as (header, rows):
+        task = str(header.get("eval", {}).get("task", path.stem))
+        if not wanted.wants(task):
+            return
+        if (status := header.get("status")) != "success":
+            raise ConfigError(path, "status", status, "the evaluation did not end", "run `inspect eval-retry`")
+        remarks: list[str] = []
+        found = list(
+            sample_sheets(
+                path,
+                wanted,
+                _samples(rows, task, remarks.append),
+                partial(_texts, path, task),
+                lambda _, metric: _facts(header, metric, remarks),
+            )
+        )
     if not found:
         raise ConfigError(path, "samples", None, "the log holds none", "evaluate without --no-log-samples")
     yield from found
 
 
-def _open(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
-    """The log's header, and its samples one by one."""
+def _texts(path: Path, task: str, subset: str, items: Sequence[str]) -> dict[str, ItemText]:
+    with _opened(path) as (_, rows):
+        return read_again(lambda: _samples(rows, task, lambda _: None), subset, items)
+
+
+def attempt(path: Path) -> tuple[str, str, str] | None:
+    """The task's id, which a retry keeps, when this try of it began, and its status; None where it has no id."""
+    try:
+        if path.suffix == ".json":
+            with path.open("rb") as handle:
+                start = handle.read(1 << 16).decode("utf-8", "replace")
+            known = dict(re.findall(r'"(status|task_id|created)"\s*:\s*"([^"]*)"', start)[::-1])  # the first of each
+        else:
+            with zipfile.ZipFile(path) as archive:
+                ended = "header.json" in archive.namelist()
+                header = json.loads(_unpack(archive, "header.json" if ended else "_journal/start.json"))
+            known = header["eval"] | {"status": header["status"] if ended else "started"}
+        return (str(known["task_id"]), str(known["created"]), str(known["status"]))
+    except (*_DAMAGE, KeyError, TypeError):  # reading it says why
+        return None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
+    """The log's header, and its samples one by one; the archive stays open, since its directory may be long."""
     try:
         if path.suffix == ".json":
             log = read_json(path, _LARGEST_JSON)
-            return log, iter(log.get("samples") or ())
-        return json.loads(_unpack(path, "header.json")), _members(path)
+            yield log, iter(log.get("samples") or ())
+            return
+        with zipfile.ZipFile(path) as archive:
+            _check_size(path, archive)
+            yield json.loads(_unpack(archive, "header.json")), _members(path, archive)
     except KeyError:
         problem = "is missing: the evaluation did not end"
         raise ConfigError(path, "header.json", None, problem, "run `inspect eval-retry`") from None
@@ -67,44 +106,63 @@ def _open(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
         raise ConfigError(path, "", None, f"cannot be read ({error})", remedy) from None
 
 
-def _members(path: Path) -> Iterator[dict[str, Any]]:
-    with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")]
+def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
+    """Refuse what would unpack to far more than logs do: a damaged or hostile archive."""
+    members = archive.infolist()
+    whole, largest = sum(member.file_size for member in members), max((m.file_size for m in members), default=0)
+    most = _FREE + _LARGEST_RATIO * path.stat().st_size
+    if len(members) > _MOST_MEMBERS or largest > _LARGEST_JSON or whole > most:
+        said = f"{len(members):,} members of {whole >> 20:,} MiB, the largest of {largest >> 20:,} MiB"
+        bound = f"at most {_MOST_MEMBERS:,}, {most >> 20:,} MiB and {_LARGEST_JSON >> 20} MiB are read"
+        raise ConfigError(path, "", None, f"unpacks to {said}: {bound}", "split the evaluation with --limit")
+
+
+def _members(path: Path, archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
+    names = [name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")]
     for name in dict.fromkeys(names):  # a retried sample is written again: the last one counts
         try:
-            yield json.loads(_unpack(path, name))
+            yield json.loads(_unpack(archive, name))
         except _DAMAGE as error:
             raise ConfigError(path, name, None, f"cannot be read ({error})", _WHOLE) from None
 
 
-def _unpack(path: Path, name: str) -> bytes:
+def _unpack(archive: zipfile.ZipFile, name: str) -> bytes:
     """One member. Inspect packs with Zstandard, which Python's zipfile supports from 3.14 on; Arrow is used instead."""
-    with zipfile.ZipFile(path) as archive:
-        member = archive.getinfo(name)
-        if member.compress_type != _ZSTANDARD:
-            return archive.read(member)
+    member = archive.getinfo(name)
+    if member.compress_type != _ZSTANDARD:
+        return archive.read(member)
     import pyarrow as pa
 
-    with path.open("rb") as handle:
-        handle.seek(member.header_offset)
-        header = handle.read(30)  # the member's own header: its name and extra field lie between it and the data
-        if header[:4] != b"PK\x03\x04":
-            raise zipfile.BadZipFile("a member is not where the directory says")
-        handle.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
-        packed = handle.read(member.compress_size)
-    content = bytes(pa.CompressedInputStream(pa.BufferReader(packed), "zstd").read())
+    handle = archive.fp
+    assert handle is not None
+    handle.seek(member.header_offset)
+    header = handle.read(30)  # the member's own header: its name and extra field lie between it and the data
+    if header[:4] != b"PK\x03\x04":
+        raise zipfile.BadZipFile("a member is not where the directory says")
+    handle.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
+    packed = handle.read(member.compress_size)
+    unpacked = pa.CompressedInputStream(pa.BufferReader(packed), "zstd")
+    content = bytes(unpacked.read(member.file_size + 1))  # no more than the directory says, and was checked
     if len(content) != member.file_size or zlib.crc32(content) != member.CRC:
         raise zipfile.BadZipFile(f"{name} is damaged")
     return content
 
 
-def _samples(rows: Iterator[dict[str, Any]], task: str) -> Iterator[Sample]:
+def _samples(rows: Iterator[dict[str, Any]], task: str, remark: Callable[[str], None]) -> Iterator[Sample]:
+    scored_with_error = 0
     for row in rows:
         completion = str((row.get("output") or {}).get("completion", ""))
         words = ItemText(_words(row.get("input")), _words(row.get("target")), completion)
         values = {name: _number(value) for name, value in _flat(row.get("scores") or {}).items()}
         choices = tuple(map(str, row.get("choices") or ()))
-        yield Sample(task, str(row.get("id")), values, words, int(row.get("epoch", 1)), choices)
+        error = row.get("error")
+        said = str(error.get("message", error) if isinstance(error, dict) else error) if error else None
+        if said is None and any(isinstance(value, float) and math.isnan(value) for value in values.values()):
+            said = "the scorer gave it none"
+        scored_with_error += bool(error and values)
+        yield Sample(task, str(row.get("id")), values, words, int(row.get("epoch", 1)), choices, said)
+    if scored_with_error:
+        remark(f"{task}: {scored_with_error} samples ended with an error, and count as they were scored")
 
 
 def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,7 +198,7 @@ def _words(said: Any) -> str:
     return "" if said is None else str(said)
 
 
-def _facts(header: dict[str, Any], metric: str) -> Facts:
+def _facts(header: dict[str, Any], metric: str, remarks: Sequence[str]) -> Facts:
     about, scorer = header.get("eval", {}), metric.split("/", maxsplit=1)[0]
     metrics: dict[str, Any] = {}
     for score in (header.get("results") or {}).get("scores") or ():
@@ -155,4 +213,5 @@ def _facts(header: dict[str, Any], metric: str) -> Facts:
         reported=next((metrics[name] for name in ("accuracy", "mean") if name in metrics), None),
         stderr=metrics.get("stderr"),
         settings=settings,
+        remarks=tuple(remarks),
     )

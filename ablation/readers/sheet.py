@@ -7,6 +7,7 @@ A reader is a module with two functions, and FILES, the patterns by which it is 
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -75,6 +76,8 @@ class Facts:
     filters: tuple[str, ...] = ()
     shared: str = ""  # a long text that several items have, which no one named as their cluster
     repeats: int = 1  # times that each item was asked; values are means over them
+    groups: Mapping[str, tuple[float, tuple[str, ...]]] = field(default_factory=dict)  # writer's mean of several tasks
+    remarks: tuple[str, ...] = ()  # notes for the reader
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +95,7 @@ class Sheet:
     clusters: Mapping[str, str] = field(default_factory=dict)  # by item, where items err together
     facts: Facts = field(default=Facts())
     texts: Callable[[Sequence[str]], dict[str, ItemText]] = no_texts
+    unscored: Mapping[str, str] = field(default_factory=dict)  # items without a value, which are in none of the above
 
     def only(self, items: pd.Index) -> "Sheet":
         """The same with these of its items."""
@@ -118,6 +122,29 @@ def check_values(
         problem = f"item {short(items[bad[0]])}{more} has no finite value"
         said = float(values[bad[0]]) if raw is None else raw(bad[0])
         raise ConfigError(path, metric, said, problem, "no item may be dropped: evaluate again")
+
+
+_DATE = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)[T_-](\d\d)[-:]?(\d\d)[-:]?(\d\d)(\.\d+)?")
+
+
+def date_in(path: Path) -> str | None:
+    """The date in a file's name, by lm-eval, lmms-eval or Inspect, as digits that sort by time; None if it has none."""
+    found = _DATE.search(path.name)
+    return "".join(part or "" for part in found.groups()) if found else None
+
+
+def newer(path: Path, other: Path) -> bool:
+    """Whether a file is the newer of two: by the dates in their names, else by when they were changed.
+
+    Raises ConfigError if they are of the same time.
+    """
+    dates: tuple[Any, Any] = date_in(path), date_in(other)
+    if None in dates:
+        dates = path.stat().st_mtime_ns, other.stat().st_mtime_ns
+    if dates[0] == dates[1]:
+        problem = f"and {other} are of the same time: neither is the newest"
+        raise ConfigError(path, "", None, problem, "give one of them")
+    return bool(dates[0] > dates[1])
 
 
 def short(item: str) -> str:
@@ -169,6 +196,7 @@ class Sample:
     words: ItemText
     repeat: Any = 0
     more: Sequence[str] = ()  # of what was asked, besides the prompt: choices, instructions
+    error: str | None = None  # why it has no values
 
 
 Texts = Callable[[str, Sequence[str]], dict[str, ItemText]]
@@ -188,12 +216,17 @@ def sample_sheets(
     values: dict[str, dict[str, dict[Any, float]]] = {}
     asked: dict[str, dict[str, tuple[int, int]]] = {}
     metrics: dict[str, dict[str, None]] = {}
+    unscored: dict[str, dict[str, str]] = {}
     for sample in samples:
         if not wanted.wants(sample.subset):
             continue
         known = metrics.setdefault(sample.subset, {})
         known |= dict.fromkeys(sample.values)
         metric = wanted.metric or next(iter(known), "")
+        value = sample.values.get(metric)
+        if sample.error is not None and (value is None or value != value):  # noqa: PLR0124 - NaN
+            unscored.setdefault(sample.subset, {})[sample.item] = sample.error
+            continue
         if metric not in sample.values:
             remedy = f"the file has {', '.join(known)}" if known else "this item has no number at all"
             if metric in known:  # other items have it
@@ -201,7 +234,6 @@ def sample_sheets(
             raise ConfigError(
                 path, "metric", metric or None, f"item {short(sample.item)} has none of this name", remedy
             )
-        value = sample.values[metric]
         if not isinstance(value, int | float):
             problem = f"item {short(sample.item)} has no number of its own"
             raise ConfigError(path, metric, str(value), problem, "name another with --metric")
@@ -209,13 +241,17 @@ def sample_sheets(
         if sample.words != ItemText():
             digests = digest(sample.words.asked, *sample.more), digest(sample.words.wanted)
             asked.setdefault(sample.subset, {})[sample.item] = digests
-    for subset, found in values.items():
-        metric = wanted.metric or next(iter(metrics[subset]))
+    for subset, known in metrics.items():
+        lost = unscored.get(subset, {})
+        found = {item: of_item for item, of_item in values.get(subset, {}).items() if item not in lost}
+        if not found:
+            raise ConfigError(path, subset, None, f"no item has a score: {next(iter(lost.values()))}", "evaluate again")
+        metric = wanted.metric or next(iter(known))
         items, means, repeats = mean_over_repeats(path, metric, found)
         of_items = np.array([asked.get(subset, {}).get(item, (0, 0)) for item in items], dtype=np.uint64)
-        facts = replace(facts_of(subset, metric), metrics=tuple(metrics[subset]), repeats=repeats)
+        facts = replace(facts_of(subset, metric), metrics=tuple(known), repeats=repeats)
         said = {name: column for name, column in zip(("prompt", "target"), of_items.T, strict=True) if column.any()}
-        yield Sheet(path, subset, metric, "", items, means, None, said, {}, facts, partial(texts, subset))
+        yield Sheet(path, subset, metric, "", items, means, None, said, {}, facts, partial(texts, subset), lost)
 
 
 def read_again(read: Callable[[], Iterator[Sample]], subset: str, items: Sequence[str]) -> dict[str, ItemText]:

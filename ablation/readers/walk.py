@@ -23,16 +23,24 @@ def is_aside(name: str) -> bool:
 
 
 def files_below(
-    root: Path, patterns: Sequence[str], problem: Callable[[str], None], *, depth: int | None = None
+    root: Path,
+    patterns: Sequence[str],
+    problem: Callable[[str], None],
+    *,
+    depth: int | None = None,
+    others: list[Path] | None = None,
 ) -> list[Path]:
     """Return the regular files below a folder whose names fit a pattern, sorted; `depth` 1: of the folder itself.
 
     Links to files and folders are followed, each once: what is also there without a link is read there, and a link to
     a folder that holds the place of the walk is a circle. Hidden files and folders and temporary or backup copies are
     left out, as is a copy `x (1).csv` beside `x.csv`. `problem` is told what was left out, a line for each reason.
+    `others` gets the files of other names.
     """
     walk = _Walk(root, re.compile("|".join(map(translate, patterns))), depth)
     walk.run()
+    if others is not None:
+        others += sorted(walk.others)
     for reason, places in walk.left_out.items():
         shown = listed([one_line(place, 80) for place in sorted(places)])
         problem(f"{root}: {len(places):,} left out ({reason}): {shown}")
@@ -52,6 +60,7 @@ class _Walk:
     def __init__(self, root: Path, fits: re.Pattern[str], depth: int | None) -> None:
         self.root, self.fits, self.depth = root, fits, depth
         self.found: list[Path] = []
+        self.others: list[Path] = []
         self.left_out: dict[str, list[str]] = {}
         self._files: set[_Inode] = set()
         self._folders: set[_Inode] = set()
@@ -117,6 +126,8 @@ class _Walk:
                             self._files.add(_inode(entry.stat()))
                         else:
                             self._leave(Path(entry), _NO_FILES)
+                    else:
+                        self.others.append(Path(entry))
         except OSError:
             self._leave(place, _UNREADABLE)
         return names, folders
@@ -134,6 +145,8 @@ class _Walk:
                 self._file_links.append((link, _inode(found)))
             else:
                 self._leave(link, _NO_FILES)
+        else:
+            self.others.append(link)
 
     def _aside(self, entry: os.DirEntry[str], *, deeper: bool) -> None:
         """Note a file that would have been read but for its name, or such files in a folder."""

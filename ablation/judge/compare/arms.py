@@ -5,7 +5,9 @@ prompt is the change under comparison.
 """
 
 import glob
+import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -13,12 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
+from ablation.config.lineage import natural
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line
+from ablation.contract.reading import counted, one_line
 from ablation.judge.outcomes import Outcome, of_shares
 from ablation.readers import table
-from ablation.readers.evaluation import IN_FOLDERS, reader_of
-from ablation.readers.sheet import ANY, Sheet, Wanted, short, some
+from ablation.readers.evaluation import evaluations_below, reader_of, without_retried
+from ablation.readers.seeds import seed_in
+from ablation.readers.sheet import ANY, REPEATED, Sheet, Wanted, date_in, newer, short, some
 
 
 def with_outcome(sheet: Sheet, outcome: Outcome) -> Sheet:
@@ -44,9 +48,6 @@ def with_outcome(sheet: Sheet, outcome: Outcome) -> Sheet:
     return replace(sheet, metric=f"{outcome.kind}@{outcome.k} of {sheet.metric}", values=values, facts=facts)
 
 
-_SEED = re.compile(r"(?<![a-z])seed[-_=]?(\d+)(?![0-9])", re.IGNORECASE)
-
-
 @dataclass(frozen=True)
 class Options:
     """How files are to be read."""
@@ -54,6 +55,7 @@ class Options:
     wanted: Wanted = ANY
     seed_from: str | None = None  # a regular expression with one group
     latest: bool = False  # of several evaluations of one run, the newest file
+    at: str | None = None  # only files in a folder of this name, a checkpoint say, on a side that has it
     outcome: Outcome | None = None  # of an item's samples, in place of their mean
 
 
@@ -64,6 +66,7 @@ class Arm:
     name: str
     runs: dict[int, dict[str, Sheet]]  # {seed: {subset: sheet}}
     seeded: bool  # whether its files tell seeds; else it is one run
+    notes: tuple[str, ...] = ()
 
     @property
     def seeds(self) -> list[int]:
@@ -76,14 +79,22 @@ class Arm:
         return [sheet for seed in self.seeds for sheet in self.runs[seed].values()]
 
 
-def expand(words: Iterable[str], base: Path = Path()) -> list[Path]:
+@dataclass(frozen=True)
+class Files:
+    """The files of one side, and what was left out of the folders that they are in."""
+
+    paths: Sequence[Path]
+    notes: Sequence[str] = ()
+
+
+def expand(words: Iterable[str], base: Path = Path()) -> Files:
     """Return the files behind the arguments: each is a file, a folder with evaluations below it, or a pattern."""
     found: dict[Path, None] = {}
+    notes: list[str] = []
     for word in words:
         path = base / word
         if path.is_dir():
-            here = sorted({p for pattern in IN_FOLDERS for p in path.rglob(pattern)})
-            problem = f"no evaluation below this folder ({', '.join(IN_FOLDERS)}; tables must be named)"
+            here, problem = evaluations_below(path, notes.append, tables=False), ""
         elif path.is_file():
             here, problem = [path], ""
         elif path.exists():  # a pipe, say, which would be waited for
@@ -94,15 +105,22 @@ def expand(words: Iterable[str], base: Path = Path()) -> list[Path]:
         if not here:
             raise ConfigError(str(path), "", None, problem, "give files, a folder, or a pattern in quotes")
         found |= dict.fromkeys(here)
-    return list(found)
+    return Files(list(found), notes)
 
 
-def read_arm(name: str, paths: Sequence[Path], options: Options) -> Arm:
+def read_arm(name: str, files: Files, options: Options) -> Arm:
     """Read one arm's files and find which run each is.
 
     Raises:
         ConfigError: a file cannot be read, its seed cannot be determined, or a run was evaluated twice.
     """
+    notes = list(files.notes)
+    paths = files.paths
+    if options.at is not None and not (chosen := at_place(paths, options.at)):
+        notes.append(f"{name} has nothing at {options.at}: all its files count")
+    elif options.at is not None:
+        paths = chosen
+    paths = without_retried(paths, notes.append)
     sheets = list(_sheets(paths, options.wanted))
     if options.outcome is not None:
         sheets = [with_outcome(sheet, options.outcome) for sheet in sheets]
@@ -116,17 +134,53 @@ def read_arm(name: str, paths: Sequence[Path], options: Options) -> Arm:
         other = of_run.get(sheet.subset)
         if other is not None and not (options.latest and other.source != sheet.source):
             of_seed = "" if seed is None else f", seed {seed},"
-            problem = f"{name}{of_seed} was evaluated on {sheet.subset} in {other.source.name} too"
-            remedy = "give one of them, or --latest" if seed is not None else "give one of them, or --seed-from REGEX"
+            problem = f"{name}{of_seed} was evaluated on {sheet.subset} in {other.source} too"
+            remedy = _one_of([each.source for each, s in zip(sheets, seeds, strict=True) if s == seed])
             raise ConfigError(sheet.source, "", None, problem, remedy)
-        if other is None or _date(sheet.source) > _date(other.source):
+        if other is None or newer(sheet.source, other.source):
             of_run[sheet.subset] = sheet
     subsets = {subset for run in runs.values() for subset in run}
     for seed, run in runs.items():
         if missing := sorted(subsets - run.keys()):
             problem = f"seed {seed} was not evaluated on {', '.join(missing)}, other seeds were"
             raise ConfigError(name, "", None, problem, "evaluate it there, or leave the subset out of the files")
-    return Arm(name, dict(sorted(runs.items())), None not in seeds)
+    return Arm(name, dict(sorted(runs.items())), None not in seeds, tuple(notes))
+
+
+def at_place(paths: Sequence[Path], place: str | None) -> list[Path]:
+    """The files in a folder of this name, or of this name without the suffix."""
+    return [path for path in paths if place in (*path.parts, path.stem)]
+
+
+def _one_of(sources: Sequence[Path]) -> str:
+    """How to choose one of several evaluations of one run, or to say that they are runs of several seeds."""
+    sources = list(dict.fromkeys(sources))
+    if len(sources) < 2:
+        return REPEATED
+    folders = [
+        column for column in zip(*(source.parent.parts for source in sources), strict=False) if len({*column}) > 1
+    ]
+    if not folders and any(date_in(source) for source in sources):
+        return "give one of them, or --latest"
+    names = sorted(set(folders[-1]) if folders else {source.stem for source in sources}, key=natural)
+    remedy = f"give one of them: --at {shlex.quote(names[-1])}" + (", or --latest" if folders else "")
+    finding = _finding(names, sources) or "REGEX"
+    return f"{remedy}; if the numbers in {some(names)} are seeds: --seed-from {shlex.quote(finding)}"
+
+
+def _finding(names: Sequence[str], sources: Sequence[Path]) -> str | None:
+    """An expression that finds the one number in each of these names, in the paths that hold them."""
+    split = [re.fullmatch(r"(\D*)(\d+)(\D*)", name) for name in names]
+    around = {(found[1], found[3]) for found in split if found}
+    if None in split or len(around) != 1:
+        return None
+    [(before, after)] = [(re.escape(a).replace(r"\-", "-"), re.escape(b)) for a, b in around]
+    wanted = {int(found[2]) for found in split if found}
+    for form in (f"{before}(\\d+)", f".*/{before}(\\d+){after}[/.]"):
+        found = [re.search(form, str(source)) for source in sources]
+        if {int(each[1]) for each in found if each} == wanted and all(found):
+            return form
+    return None
 
 
 def _sheets(paths: Sequence[Path], wanted: Wanted) -> Iterator[Sheet]:
@@ -137,14 +191,9 @@ def _sheets(paths: Sequence[Path], wanted: Wanted) -> Iterator[Sheet]:
         yield from (table if wanted.item else reader_of(path)).sheets(path, wanted)
 
 
-def _date(path: Path) -> tuple[str, int]:
-    named = re.search(r"\d{4}-\d\d-\d\dT[\d.-]+\d", path.name)
-    return (named[0] if named else "", path.stat().st_mtime_ns)
-
-
 def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
-    """The seed of each sheet: what its file says, what the pattern finds, `seed<n>` in its path, or the part of the
-    paths that differs. None for all where there is one run.
+    """The seed of each sheet: what the pattern finds, what its file says, or what its path says (`seed_in`). None for
+    all where there is one run.
     """
     if pattern is not None:
         return [_by_pattern(sheet.source, pattern) for sheet in sheets]
@@ -156,17 +205,16 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
         raise ConfigError(lacking, "", None, "its seed cannot be found, unlike other files'", "give --seed-from REGEX")
     if len({sheet.subset for sheet in sheets}) == len(sheets):
         return seeds
-    by_part = _by_part(list(dict.fromkeys(sheet.source for sheet in sheets)))
-    return [by_part.get(sheet.source) for sheet in sheets]
+    named = _by_other_words(list(dict.fromkeys(sheet.source for sheet in sheets)))
+    return [named.get(sheet.source) for sheet in sheets]
 
 
 def _seed_of(sheet: Sheet) -> int | None:
     """What the file says, or the last `seed<n>` in its path; None where there is neither."""
     if sheet.seed is not None:
         return sheet.seed
-    if numbers := _SEED.findall(str(sheet.source)):
-        return int(numbers[-1])
-    return None
+    named = seed_in(str(sheet.source), only_seed=True)
+    return int(named["seed"]) if named else None
 
 
 def _by_pattern(path: Path, pattern: str) -> int:
@@ -183,15 +231,12 @@ def _by_pattern(path: Path, pattern: str) -> int:
     return int(said)
 
 
-def _by_part(sources: Sequence[Path]) -> dict[Path, int]:
-    """Folders named by numbers are seeds where they are the only part of the paths that differs; else nothing is."""
-    folders = [source.parent.parts for source in sources]
-    if len({len(parts) for parts in folders}) == 1:
-        differing = [column for column in zip(*folders, strict=True) if len(set(column)) > 1]
-        numbers = [[re.fullmatch(r"\D*(\d+)", part) for part in column] for column in differing]
-        if len(differing) == 1 and all(numbers[0]):
-            return {source: int(found[1]) for source, found in zip(sources, numbers[0], strict=True) if found}
-    return {}
+def _by_other_words(sources: Sequence[Path]) -> dict[Path, int]:
+    """Seeds by such words as `run-3`, in what tells the paths apart; nothing where a path has none."""
+    shared = os.path.commonpath([source.parent for source in sources])
+    found = {source: seed_in(source.relative_to(shared).as_posix()) for source in sources}
+    seeds = {source: int(named["seed"]) for source, named in found.items() if named}
+    return seeds if len(seeds) == len(sources) and len(set(seeds.values())) > 1 else {}
 
 
 def name_arms(first: Sequence[Path], second: Sequence[Path]) -> tuple[str, str]:
@@ -298,6 +343,26 @@ def _items(ours: Sheet, theirs: Sheet) -> None:
     raise ConfigError(theirs.source, "", None, problem, "evaluate both on all, or give --common-items")
 
 
+def unscored(arms: Sequence[Arm], *, common_items: bool) -> list[str]:
+    """Notes on items that a run has no value for, since their sample ended with an error, say.
+
+    Raises ConfigError, which names the first, unless the items that not every run has are to be left out.
+    """
+    notes = []
+    for arm in arms:
+        for sheet in arm.sheets:
+            if not sheet.unscored:
+                continue
+            item, why = next(iter(sheet.unscored.items()))
+            rest = f" and {len(sheet.unscored) - 1} more" if len(sheet.unscored) > 1 else ""
+            said = f"item {short(item)}{rest} of {sheet.subset} has no score: {one_line(why, 200)}"
+            if not common_items:
+                remedy = "evaluate again, or leave such items out on both sides with --common-items"
+                raise ConfigError(sheet.source, "", None, said, remedy)
+            notes.append(f"{sheet.source}: {said}")
+    return notes
+
+
 def common_items(arms: Sequence[Arm]) -> tuple[list[Arm], list[str], list[str]]:
     """The arms with the items that every run has, by subset; how many were left out, and where most were."""
     notes, doubts = [], []
@@ -311,8 +376,9 @@ def common_items(arms: Sequence[Arm]) -> tuple[list[Arm], list[str], list[str]]:
         most = max(map(len, held))
         if len(items) < most / 2:
             doubts.append(f"{subset}: of {most} items only {len(items)} are common to all runs")
-        if left := most - len(items):
-            notes.append(f"{subset}: {left} items that not every run has are left out, as --common-items asks")
+        lost = {item for arm in arms for sheet in arm.sheets if sheet.subset == subset for item in sheet.unscored}
+        if left := len(lost.union(*held)) - len(items):
+            notes.append(f"{subset}: {counted(left, 'item')} left out that not every run has, as --common-items asks")
     cut = [
         replace(
             arm,

@@ -5,7 +5,6 @@ The judge reads Measurements, as for a grid, and judges by the same rules.
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +14,17 @@ from ablation.config.lineage import compared
 from ablation.config.study import Change
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.errors import ConfigError
-from ablation.judge.compare.arms import Arm, Options, check, common_items, name_arms, read_arm
+from ablation.judge.compare.arms import (
+    Arm,
+    Files,
+    Options,
+    at_place,
+    check,
+    common_items,
+    name_arms,
+    read_arm,
+    unscored,
+)
 from ablation.judge.edges import Edge, judge_edges
 from ablation.judge.measurements import Column, Measurements, Run, permitting
 from ablation.judge.statistics import contrast
@@ -189,10 +198,12 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     Raises:
         ConfigError: arms that cannot be paired, or no way to judge them.
     """
-    notes: list[str] = []
+    notes = [note for arm in arms for note in arm.notes]
+    notes += unscored(arms, common_items=rules.common_items)
     doubts: list[str] = []
     if rules.common_items:
-        arms, notes, doubts = common_items(arms)
+        arms, more, doubts = common_items(arms)
+        notes += more
     named = {arm.name: arm for arm in arms}
     parents = {variant: place.parent for variant, place in lineage.items()}
     pairs = compared(rules.analysis.get("edges", "parent"), parents)
@@ -200,6 +211,7 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     for child, parent in dict.fromkeys([*pairs, *compared("parent", parents)]):
         notes += check(named[parent], named[child], rules.allow)
     sheets = [sheet for arm in arms for sheet in arm.sheets]
+    notes += [remark for sheet in sheets for remark in sheet.facts.remarks]
     analysis, more = plan_analysis(sheets, rules.direction, rules.margin, **rules.analysis)
     doubts += _scales(sheets, analysis.margin)
     notes += [*doubts, *more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
@@ -210,19 +222,19 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     return Comparison(name, named, measured, found, tuple(dict.fromkeys(notes)), tuple(doubts))
 
 
-def compare_sides(
-    a: Sequence[Path], b: Sequence[Path], names: Sequence[str] | None, options: Options, rules: Rules
-) -> Comparison:
+def compare_sides(a: Files, b: Files, names: Sequence[str] | None, options: Options, rules: Rules) -> Comparison:
     """Compare the files of two sides, the second with the first. Raises as `compare`."""
-    places = {path.resolve(): path for path in a}
-    for path in b:
-        if (other := places.get(path.resolve())) or (other := next((p for p in a if path.samefile(p)), None)):
+    places = {path.resolve(): path for path in a.paths}
+    for path in b.paths:
+        if (other := places.get(path.resolve())) or (other := next((p for p in a.paths if path.samefile(p)), None)):
             problem = "is on both sides" if other == path else f"is on both sides, there as {other}"
             raise ConfigError(path, "", None, problem, "compare it with another")
-    parent, child = names or name_arms(a, b)
+    if options.at is not None and not at_place([*a.paths, *b.paths], options.at):
+        raise ConfigError("compare", "--at", options.at, "no file lies in a folder of this name", "name one of them")
+    parent, child = names or name_arms(a.paths, b.paths)
     if parent == child:
         raise ConfigError("compare", "--names", parent, "names both sides", "give two names")
-    arms = [read_arm(name, paths, options) for name, paths in ((parent, a), (child, b))]
+    arms = [read_arm(name, files, options) for name, files in ((parent, a), (child, b))]
     lineage = {parent: Lineage(None, "the first side"), child: Lineage(parent, "the second side")}
     return compare(f"{child} against {parent}", arms, lineage, rules)
 

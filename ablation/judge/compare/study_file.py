@@ -39,6 +39,7 @@ class EvaluationStudyFile(Strict):
     cluster: Text | None = None
     tasks: list[Text] = Field(default=[], description="Only these; none: all in the files.")
     seed_from: Text | None = None
+    at: Text | None = None
     allow: list[Literal["prompt", "target", "task", "identical"]] = Field(default=[])
     common_items: bool = False
     analysis: dict[str, Any] = Field(default={}, description="As in _study.yaml; what is left out the files tell.")
@@ -60,7 +61,7 @@ class EvaluationStudy:
         """Read all files, and judge; `allow` and `common_items` add to what the file says."""
         file = self.file
         wanted = Wanted(file.metric, file.filter, tuple(file.tasks), file.cluster, file.item)
-        options = Options(wanted, file.seed_from, latest)
+        options = Options(wanted, file.seed_from, latest, at=file.at)
         arms = [read_arm(name, expand(file.variants[name].files, self.path.parent), options) for name in self.lineage]
         return compare(
             file.title or self.path.stem,

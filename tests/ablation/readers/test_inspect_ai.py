@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ablation.readers import inspect_ai
+from ablation.readers import evaluation, inspect_ai
 from ablation.readers.sheet import Wanted
 from tests.ablation.readers.command import read, refused
 from tests.peers.environment import python_of
@@ -106,7 +106,10 @@ def test_a_log_of_inspect(suffix, tmp_path, capsys):
         (log(samples=[log()["samples"][0] | {"scores": None}]), "has none of this name"),
         (log(samples=[log()["samples"][0], log()["samples"][1] | {"scores": None}]), "or name a metric"),
         (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": "maybe"}}}]), "has no number of its own"),
-        (log(samples=[log()["samples"][0] | {"scores": {"match": {"value": float("nan")}}}]), "no finite value"),
+        (
+            log(samples=[log()["samples"][0] | {"scores": {"match": {"value": float("nan")}}}]),
+            "no item has a score",
+        ),
     ],
 )
 def test_a_log_that_is_wrong(content, words, tmp_path, capsys):
@@ -127,6 +130,87 @@ def test_damaged_logs(tmp_path, capsys):
     with zipfile.ZipFile(bad, "w") as archive:
         archive.writestr("_journal/start.json", "{}")
     assert "the evaluation did not end" in refused(capsys, good, "--with", bad)
+
+
+@pytest.mark.parametrize("scores", [None, {"match": {"value": float("nan")}}])
+def test_a_sample_that_ended_with_an_error_is_named_and_left_out_of_both_sides_when_asked(scores, tmp_path, capsys):
+    content = log(CORRECT | {"c": [1, 1]})
+    content["samples"][1] |= {"scores": scores, "error": {"message": "TimeoutError: the sandbox"}}
+    a, b = write_log(tmp_path / "a/log.json", log()), write_log(tmp_path / "b/log.eval", content)
+    said = refused(capsys, a, "--with", b)
+    assert "item a of letters has no score: TimeoutError: the sandbox; " in said
+    assert "--common-items" in said
+    for sides in ((a, b), (b, a)):
+        found = read(capsys, sides[0], "--with", sides[1], "--common-items")
+        assert (found["items"], abs(found["effect"])) == (2, 0.5)  # of b and c, in both epochs
+        assert any("letters: 1 item left out that not every run has" in note for note in found["notes"])
+    content["samples"][1] |= {"scores": {"match": {"value": "I"}}}  # --score-on-error
+    assert "1 samples ended with an error" in str(read(capsys, a, "--with", write_log(b, content))["notes"])
+
+
+def test_of_logs_in_a_folder_both_forms_and_of_each_task_the_last_try_are_read(tmp_path, capsys):
+    def about(task_id, day, **more):
+        return {"eval": log()["eval"] | {"task_id": task_id, "created": f"2026-11-{day}T10:00:00+00:00"}} | more
+
+    write_log(tmp_path / "a/seed_0/x.eval", log(**about("a0", 10)))
+    write_log(tmp_path / "a/seed_1/x.json", log(**about("a1", 11)))
+    for name in ("results_x.json", "logs.json"):
+        (tmp_path / "a" / name).write_text("{}")
+    write_log(tmp_path / "b/seed_0/z.eval", log(**about("b0", 10, status="error")))
+    write_log(tmp_path / "b/seed_0/again.json", log(CORRECT | {"c": [1, 1]}, **about("b0", 11)))
+    write_log(tmp_path / "b/seed_0/again.eval", log(CORRECT | {"c": [1, 1]}, **about("b0", 11)))
+    with zipfile.ZipFile(tmp_path / "b/seed_1.eval", "w") as archive:  # killed
+        archive.writestr("_journal/start.json", json.dumps(about("b1", 12)))
+    write_log(tmp_path / "b/seed_1/y.eval", log(CORRECT | {"c": [1, 1]}, **about("b1", 13)))
+    found = read(capsys, tmp_path / "a", "--with", tmp_path / "b")
+    assert (found["paired_seeds"], found["effect"]) == ([0, 1], pytest.approx(1 / 3))
+    assert [note.replace(f"{tmp_path}/", "") for note in found["notes"][:3]] == [
+        "b/seed_0/again.eval: is the same log as again.json, which is read",
+        "b/seed_0/z.eval: was tried again in again.json, which counts (status error)",
+        "b/seed_1.eval: was tried again in y.eval, which counts (status started)",
+    ]
+
+
+def test_imported_logs_are_runs_of_a_folder_and_a_model_with_their_tasks(tmp_path):
+    for model in ("mock/a", "mock/b"):
+        for task in ("letters", "words"):
+            for hour in range(2):
+                about = log()["eval"] | {
+                    "model": model,
+                    "task": task,
+                    "created": f"2026-11-01T0{hour}:00:00",
+                    "task_id": "",
+                }
+                about["task_id"] = f"{model}{task}{hour}"
+                write_log(tmp_path / f"s/2026-11-01T0{hour}_{task}_{model[-1]}.eval", log(eval=about))
+    told = []
+    runs = list(evaluation.read(tmp_path / "s", told.append))
+    assert [(run.name.partition("/")[2], run.started[12:13]) for run in runs] == [
+        ("s/mock/a", "0"),
+        ("s/mock/b", "0"),
+        ("s/mock/a", "1"),
+        ("s/mock/b", "1"),
+    ]
+    assert all(set(run.items["subset"].to_pylist()) == {"letters", "words"} for run in runs)
+    assert len({run.id for run in runs}) == 4
+    assert len(told) == 2
+
+
+def test_an_archive_is_opened_once_for_all_its_samples_and_none_is_unpacked_beyond_bounds(
+    tmp_path, capsys, monkeypatch
+):
+    path = write_log(tmp_path / "a.eval", log({str(at): [1] for at in range(300)}))
+    opened = []
+    once = zipfile.ZipFile
+    monkeypatch.setattr(zipfile, "ZipFile", lambda *given, **more: opened.append(given) or once(*given, **more))
+    list(inspect_ai.sheets(path, Wanted()))
+    assert len(opened) == 1
+    monkeypatch.undo()
+    large = write_log(tmp_path / "large.eval", log())
+    with zipfile.ZipFile(large, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("samples/large_epoch_1.json", b" " * (257 << 20))
+    assert large.stat().st_size < 1 << 20
+    assert "at most" in refused(capsys, path, "--with", large)
 
 
 @pytest.mark.peers

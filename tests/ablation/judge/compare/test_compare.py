@@ -64,7 +64,12 @@ def test_one_seed_is_judged_by_its_items_alone_and_says_so(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("names", "pattern"),
-    [(("seed=7", "Seed_8"), None), (("7", "8"), None), (("run7", "run8"), None), (("x7y1", "x8y1"), r"x(\d+)y")],
+    [
+        (("seed=7", "Seed_8"), None),
+        (("run-7", "run-8"), None),
+        (("7", "8"), r"/(\d+)/"),
+        (("x7y1", "x8y1"), r"x(\d+)y"),
+    ],
 )
 def test_the_seed_is_found_in_the_path(names, pattern, tmp_path, capsys):
     for side, gain in (("base", 0), ("new", 0.2)):

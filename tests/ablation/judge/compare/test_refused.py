@@ -2,9 +2,11 @@
 
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.ablation.readers.command import read, refused
@@ -148,6 +150,72 @@ def test_seeds_that_no_run_shares_and_seeds_that_cannot_be_told(arms, tmp_path, 
     assert "--seed-from" in refused(capsys, arms[0], "--with", tmp_path / "nameless")
     assert "finds no number" in refused(capsys, arms[0], "--with", arms[1], "--seed-from", r"run(\d+)")
     assert "is not a valid regular expression" in refused(capsys, arms[0], "--with", arms[1], "--seed-from", "(")
+
+
+@pytest.mark.parametrize(
+    ("names", "at", "seeds"),
+    [
+        (["checkpoint-500", "checkpoint-1000", "checkpoint-2000"], "checkpoint-2000", [500, 1000, 2000]),
+        (["global_step_9", "global_step_10"], "global_step_10", [9, 10]),
+        (["epoch1", "epoch2"], "epoch2", [1, 2]),
+        (["tiny-v1", "tiny-v2"], "tiny-v2", [1, 2]),
+        (["qwen__7b", "qwen__32b"], "qwen__32b", [7, 32]),
+        (["20261126", "20261127"], "20261127", [20261126, 20261127]),
+        (["2026-11-26", "2026-11-27"], "2026-11-27", None),
+        (["3", "4"], "4", [3, 4]),
+        (["it's a", "it's b"], "it's b", None),
+    ],
+)
+def test_what_is_no_seed_is_refused_with_remedies_that_work_when_they_are_typed(names, at, seeds, tmp_path, capsys):
+    sides = [tmp_path / side for side in ("base", "new")]
+    for side, gain in zip(sides, (0, 0.2), strict=True):
+        for seed, name in enumerate(names):
+            write_samples(side / name, [row(i, v) for i, v in enumerate(hits(seed, gain))])
+    typed = [sides[0], "--with", sides[1]]
+    said = shlex.split(refused(capsys, *typed).replace(", or --latest", "").replace("; if", " if"))
+    remedies = [said[said.index(option) : said.index(option) + 2] for option in ("--at", "--seed-from")]
+    assert remedies[0] == ["--at", at]
+    found = read(capsys, *typed, *remedies[0])
+    assert (found["verdict"], found["seeds"]) == ("undecided", 1)
+    assert found["effect"] == pytest.approx(np.mean(hits(len(names) - 1, 0.2) - hits(len(names) - 1)))
+    if seeds is None:
+        assert remedies[1][1] == "REGEX"
+    else:
+        assert read(capsys, *typed, *remedies[1])["paired_seeds"] == seeds
+    assert "no file lies in a folder of this name" in refused(capsys, *typed, "--at", "checkpoint-7")
+
+
+def test_what_a_folder_holds_besides_its_evaluations_is_counted(arms, tmp_path, capsys):
+    new = Path(arms[1])
+    (new / "seed2").rename(tmp_path / "elsewhere")
+    (new / "seed2").symlink_to(tmp_path / "elsewhere")
+    (stale := new / "seed0/.ipynb_checkpoints").mkdir()
+    (path,) = (new / "seed0").glob("samples_*")
+    for copy in (stale / f"{path.stem}-checkpoint.jsonl", path.with_name(f"{path.stem} (1).jsonl")):
+        copy.write_text("".join(json.dumps(row(i, 0.0)) + "\n" for i in range(ITEMS)))
+    (new / f"._{path.name}").write_bytes(b"\0\5\x16\7")
+    for other in ("table.csv", "log.txt", "notes.json"):
+        (new / other).write_text("{}")
+    found = read(capsys, arms[0], "--with", new)
+    assert found["paired_seeds"] == [0, 1, 2]
+    assert found["tasks"][0]["after"] == pytest.approx(np.mean([hits(seed, 0.25) for seed in range(3)]))
+    notes = [note.removeprefix(f"{new}: ") for note in found["notes"]]
+    assert "3 other files not read: log.txt, notes.json, table.csv; name tables" in notes
+    assert f"1 left out (copies of files beside them): seed0/{path.stem} (1).jsonl" in notes
+    assert any(note.startswith("2 left out (hidden, or temporary or backup copies): ._samples_toy") for note in notes)
+
+
+def test_the_latest_is_by_the_date_in_any_writers_name_and_a_tie_is_refused(tmp_path, capsys):
+    line = {"doc_id": 0, "target": "a", "filtered_resps": ["a"], "doc_hash": "x", "input": "q", "acc": 1.0}
+    old, new = (tmp_path / f"new/{day}_100000_samples_toy.jsonl" for day in ("20250601", "20250602"))
+    base = tmp_path / "base/20250601_100000_samples_toy.jsonl"
+    for path, value in ((base, 0.0), (new, 1.0), (old, 0.0)):  # the older was written, or copied, last
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(json.dumps(line | {"doc_id": i, "acc": value}) + "\n" for i in range(4)))
+    assert read(capsys, base.parent, "--with", new.parent, "--latest")["effect"] == 1
+    (new.parent / "again").mkdir()
+    new.rename(new.parent / "again" / old.name)
+    assert "are of the same time" in refused(capsys, base.parent, "--with", new.parent, "--latest")
 
 
 def test_a_run_evaluated_twice_is_refused_unless_the_latest_is_asked_for(arms, capsys):
