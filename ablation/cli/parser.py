@@ -308,7 +308,7 @@ def _judgement(commands: _Commands) -> None:
         "publish", "report", "Write the report page as a folder for Hugging Face Spaces, without uploading it."
     )
     published.add_argument(
-        "folder", type=Path, metavar="DIR", help="where index.html goes, and a README.md if it has none"
+        "folder", type=_named, metavar="DIR", help="where index.html goes, and a README.md if it has none"
     )
     live = add(
         "serve", "report", "Show the report page in a browser of this machine, with what runs now; it follows the grid."
@@ -317,6 +317,13 @@ def _judgement(commands: _Commands) -> None:
     live.add_argument(
         "--every", type=float, default=30.0, metavar="SECONDS", help="redraw it at most this often (default: 30)"
     )
+
+
+def _named(text: str) -> Path:
+    """A path that is not empty, as a variable without a value is."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty; write . for this folder")
+    return Path(text)
 
 
 def _compare(commands: _Commands) -> None:

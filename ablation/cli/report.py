@@ -41,6 +41,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     return 0
 
 
+_MARK = b'<meta name="generator" content="ablation-tracker">'
 _SPACE = """---
 title: {title}
 sdk: static
@@ -53,12 +54,17 @@ A report page of {studies}, made by `ablation publish`.
 
 
 def run_publish(arguments: argparse.Namespace) -> int:
-    """Write the page and the front matter of a Space; a README that is there stays. Print how to upload it."""
+    """Write the page and the front matter of a Space; a README that is there stays. Print how to upload it.
+
+    Raises ConfigError where the folder holds another page.
+    """
+    folder: Path = arguments.folder
+    page_file = folder / "index.html"
+    if page_file.exists() and _MARK not in page_file.read_bytes():
+        raise ConfigError(page_file, "", None, "is not a page of ours", "name another folder, or move the file away")
     with opened(results_folder(arguments)) as store:
         page = read_page(store)
-    folder: Path = arguments.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "index.html", draw(page))
+    write_text(page_file, draw(page))
     if not (folder / "README.md").exists():
         titles = [study.name for study in page.studies]
         title = json.dumps(titles[0] if len(titles) == 1 else f"{len(titles)} studies")  # as YAML takes it

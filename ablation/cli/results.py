@@ -19,7 +19,7 @@ from typing import Any
 
 from ablation.cli.common import obeyed, opened, print_json, reports_folder, results_folder
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.process import is_locked
+from ablation.contract.process import alone, is_locked
 from ablation.contract.reading import aligned, one_line
 from ablation.contract.stage_folder import DATABASE
 from ablation.plan.collected import claim_reports
@@ -171,6 +171,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
     from ablation.plan.build import build_plan
     from ablation.plan.plan_file import read_plan
     from ablation.store.database import Store
+    from ablation.store.merge import unfinished_copies
 
     plan = build_plan(settings_of(arguments))
     results = plan.settings.results
@@ -190,6 +191,9 @@ def run_prune(arguments: argparse.Namespace) -> int:
             sizes[".".join(folder.relative_to(results / "stages").parent.parts)].append(size)
             if arguments.yes:
                 shutil.rmtree(folder)
+        with alone(results / ".collect.lock"):
+            for left in unfinished_copies(results) if arguments.yes else ():
+                shutil.rmtree(left)
     for id, found in sizes.items():
         print(f"{id}: {len(found)} x, {sum(found) / 1e6:,.1f} MB")
     total = sum(map(sum, sizes.values())) / 1e6

@@ -80,8 +80,8 @@ def record_analysis(
     return history
 
 
-def merge_history(results: Path, other: Path) -> None:
-    """Add the changes of another results folder, in the order of their times: a plan that was changed there counts."""
+def merged_history(results: Path, other: Path) -> dict[str, list[dict[str, Any]]]:
+    """The history with the changes of another results folder, by their times: a plan that was changed there counts."""
     ours, theirs = _read(results / FILE), _read(other / FILE)
     merged: dict[str, list[dict[str, Any]]] = {}
     for study in ours | theirs:
@@ -89,8 +89,13 @@ def merge_history(results: Path, other: Path) -> None:
             history = merged.setdefault(study, [])
             if not history or any(history[-1].get(name) != entry.get(name) for name in entry if name != "since"):
                 history.append(entry)
-    if merged != ours:
-        write_text(results / FILE, json.dumps(merged, indent=1, sort_keys=True) + "\n")
+    return merged
+
+
+def write_history(results: Path, content: Mapping[str, Any]) -> None:
+    """Replace the history, if it is another."""
+    if content != _read(results / FILE):
+        write_text(results / FILE, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
 def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:

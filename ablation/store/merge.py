@@ -15,16 +15,18 @@ import pandas as pd
 
 from ablation.contract.atomic import date, write_json
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.process import is_locked
-from ablation.contract.reading import one_line, read_json, sha256
+from ablation.contract.process import alone, is_locked
+from ablation.contract.reading import one_line, read_json, regular, sha256
 from ablation.contract.status import KEPT_STATUS, STATUS, altered, left_files, read_state
 from ablation.plan.keys import KEY_LENGTH
-from ablation.store.analysis_history import merge_history
+from ablation.store.analysis_history import merged_history, write_history
 
 _KEY = re.compile(f"[0-9a-f]{{{KEY_LENGTH}}}")
+_ASIDE = re.compile(rf"\.[0-9]+\.tmp\.{_KEY.pattern}")
 # Metrics in which two runs of one stage may differ.
 _OF_THE_MACHINE = r"(?i)^(?:time|wall|memory)[/_]|(?:time|seconds?|_mb|[/_]s)$"
 
+_NOT_COPIED = (KEPT_STATUS, ".lock")
 _REMEDY = "delete the wrong one; a stage that is not deterministic must run at one site only"
 
 
@@ -40,12 +42,26 @@ class Merged:
 def merge(results: Path, other: Path, site: str) -> Merged:
     """Copy the stages that ended well in `other` and not in `results`; their provenance then names the `site`.
 
-    Nothing is copied unless everything can be.
+    Nothing is copied unless everything can be read. Of a merge that was killed, the stages that it had copied stay.
 
     Raises:
-        ConfigError: `other` holds no stages, or a stage ended well in both with two contents, or diverged in one.
+        ConfigError: `other` holds no stages, or a stage ended well in both with two contents, or diverged in one, or
+            something there cannot be read.
         TrackerError: a stage runs here, or the folder cannot be written.
     """
+    with alone(results / ".collect.lock"):
+        for left in unfinished_copies(results):
+            shutil.rmtree(left)
+        return _merge(results, other, site)
+
+
+def unfinished_copies(results: Path) -> list[Path]:
+    """The folders that a merge was writing when it was killed."""
+    found = [*results.glob("stages/*/.*.tmp.*"), *results.glob("stages/*/*/.*.tmp.*")]
+    return [path for path in found if _ASIDE.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
+
+
+def _merge(results: Path, other: Path, site: str) -> Merged:
     merged, new = Merged(), []
     for theirs in _stages(other):
         ours, state = results / theirs.relative_to(other), read_state(theirs, theirs.name)
@@ -65,10 +81,13 @@ def merge(results: Path, other: Path, site: str) -> Merged:
             new.append((theirs, ours))
     if not new and not merged.in_both:
         raise ConfigError(other, "stages", None, "holds no stage that ended well", "name another results folder")
+    history = merged_history(results, other)
+    for theirs, _ in new:
+        _check_readable(theirs)
     try:
         for theirs, ours in new:
             _copy(theirs, ours, site)
-        merge_history(results, other)
+        write_history(results, history)
         # Snakemake runs again what is older than its inputs, and the sites' clocks may differ.
         date((stage / STATUS for stage in _stages(results)), time.time())
     except OSError as error:
@@ -101,12 +120,26 @@ def _numbers(file: Path) -> pd.DataFrame:
     return rows[~rows["name"].str.contains(_OF_THE_MACHINE)].reset_index(drop=True)
 
 
+def _check_readable(stage: Path) -> None:
+    """Refuse a stage that cannot be copied: a file of it cannot be read, or its provenance is damaged."""
+    try:
+        for path in stage.rglob("*"):
+            if not path.is_dir() and not path.is_symlink() and path.name not in _NOT_COPIED:
+                regular(path)
+        provenance = stage / "provenance.json"
+        if provenance.exists() and not isinstance(read_json(provenance), dict):
+            raise ValueError("provenance.json is not a JSON object")
+    except (OSError, ValueError) as error:
+        remedy = "mend it or delete the stage there; nothing was copied"
+        raise ConfigError(stage, "", None, f"cannot be copied ({one_line(error, 300)})", remedy) from None
+
+
 def _copy(theirs: Path, ours: Path, site: str) -> None:
     """Copy a stage's folder as a whole, with the site in its provenance."""
     aside = ours.with_name(f".{os.getpid()}.tmp.{ours.name}")
     shutil.rmtree(aside, ignore_errors=True)
     try:
-        shutil.copytree(theirs, aside, symlinks=True, ignore=shutil.ignore_patterns(KEPT_STATUS, ".lock"))
+        shutil.copytree(theirs, aside, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_COPIED))
         provenance = aside / "provenance.json"
         known = read_json(provenance) if provenance.exists() else {}
         write_json(provenance, {"site": site} | known)  # of a third site, its name stays

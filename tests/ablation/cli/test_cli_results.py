@@ -241,3 +241,9 @@ def test_publish_writes_a_static_space_and_keeps_its_readme(tmp_path, capsys):
     (folder / "README.md").write_text("mine")
     output(capsys, "publish", "--results", results, folder)
     assert (folder / "README.md").read_text() == "mine"
+    (folder / "index.html").write_text("mine")
+    assert "is not a page of ours" in refused(capsys, "publish", "--results", results, folder)
+    assert (folder / "index.html").read_text() == "mine"
+    with pytest.raises(SystemExit):
+        typed(capsys, "publish", "--results", results, "")
+    assert "the name is empty" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Two results folders become one, whose tables are those of a grid that ran at one site."""
 
 import json
+import os
 import shutil
 
 import pandas as pd
@@ -102,6 +103,40 @@ def test_stages_that_did_not_end_well_or_are_damaged_stay_there_and_failed_ones_
     assert (merged.added, merged.left_out) == (14, 2)
     assert read_state(failed, failed.name).state == "ok"
     assert not list(here.rglob("*.tmp.*"))
+
+
+def _history(here, there):
+    (there / "analysis_history.json").write_text("{")
+
+
+def _provenance(here, there):
+    (there / "provenance.json").write_text("[]")
+
+
+def _pipe(here, there):
+    os.mkfifo(there / "output")
+
+
+@pytest.mark.parametrize("damage", [_history, _provenance, _pipe])
+def test_nothing_is_copied_unless_all_can_be_read(sites, damage):
+    here, there = sites
+    last = sorted(path.parent for path in there.glob("stages/toy/train/*/status.json"))[-1]
+    damage(here, there if damage is _history else last)
+    status = json.loads((last / "status.json").read_text()) | left_files(last)
+    (last / "status.json").write_text(json.dumps(status))
+    before = sorted(path for path in here.rglob("*"))
+    with pytest.raises(ConfigError):
+        merge(here, there, "b")
+    assert sorted(path for path in here.rglob("*")) == before
+
+
+def test_what_a_killed_merge_left_is_removed(sites):
+    here, there = sites
+    stage = next(there.glob("stages/toy/train/*"))
+    left = here / "stages/toy/train" / f".4711.tmp.{stage.name}"
+    shutil.copytree(stage, left)
+    merge(here, there, "b")
+    assert not left.exists()
 
 
 @pytest.mark.parametrize("diverged", ["here", "there"])
