@@ -13,6 +13,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from pickletools import genops
 from typing import Any
@@ -44,6 +45,7 @@ _MAX_BYTES = 1 << 30
 PICKLED = "training_args.bin"
 _KNOWN = ("transformers", "trl", "accelerate", "torch")
 _MAX_PICKLE = 4 << 20  # real ones have 5 KB
+_MAX_WORDS = 50_000  # of a pickle
 _MAX_VALUES = 10_000
 _MAX_TUPLES = 24  # nested, and shared by their places, n of them take 2**n steps to hash as a key of a dictionary
 _CHARACTERS = 100  # that count as one value
@@ -246,7 +248,11 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
             if member.file_size > _MAX_PICKLE:
                 raise ValueError("it is too long")
             content = archive.read(member)
-        words = [(word.name, place) for word, place, _ in genops(content)]
+        words = [(word.name, place) for word, place, _ in islice(genops(content), _MAX_WORDS + 1)]
+        if len(words) > _MAX_WORDS:
+            raise ValueError("it is too long")
+        if any(name == "FROZENSET" for name, _ in words):  # nested, likewise
+            raise ValueError("it holds a frozen set")
         # The memo is a list: a huge index, which no file of this length needs, would take all memory.
         if any("PUT" in name and (place or 0) > len(content) for name, place in words):
             raise ValueError("it is damaged")
@@ -254,7 +260,9 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
             raise ValueError("it holds too many tuples")
         made = _Unpickler(BytesIO(content)).load()
         settings = _plain(made) if isinstance(made, _Value) else {}
-        return settings or _refused(path, "it holds no settings", problem)
+        if not isinstance(settings, dict) or not settings:
+            raise ValueError("it holds no settings")
+        return settings
     except Exception as error:  # whatever a damaged pickle can raise
         return _refused(path, one_line(error, 200) or type(error).__name__, problem)
 
@@ -289,7 +297,9 @@ def _plain(made: _Value) -> Any:
         if isinstance(value, _Value):  # a record, or one of an enum
             value = value.fields() or (value._args[0] if len(value._args) == 1 else {})
         if isinstance(value, dict):
-            return {str(name): plain(item) for name, item in value.items()}
+            if not all(isinstance(name, str) for name in value):
+                raise ValueError("it holds a key that is not text")
+            return {name: plain(item) for name, item in value.items()}
         if isinstance(value, list | tuple | set):
             return [plain(item) for item in value]
         if isinstance(value, int) and value.bit_length() > 64:

@@ -11,6 +11,7 @@ from ablation.config import dotted
 from ablation.config.lineage import natural
 from ablation.config.names import is_safe_name
 from ablation.contract.errors import ConfigError
+from ablation.readers.seeds import seed_in
 from ablation.store.imports.stored import Record
 from ablation.store.imports.study_file import ImportFile, NamedVariant
 
@@ -18,7 +19,6 @@ SEED_KEYS = ("seed", "random_seed", "manual_seed", "global_seed", "seed_everythi
 _PLACES = ("output_dir", "logging_dir", "default_local_dir", "validation_data_dir", "rollout_data_dir")
 _NAMES = ("run_name", "exp_name", "experiment_name", "hub_model_id")
 _NO_CHANGE = {*SEED_KEYS, *_PLACES, *_NAMES, "data_seed", "resume_from_checkpoint", "trackio_space_id"}
-_SEED_IN_NAME = re.compile(r"(?:(?<=[-_./ ])|^)(?:seed|s)[-_=]?(\d+)(?=$|[-_./ ])", re.IGNORECASE)
 # SummaryWriter's <date>_<host><comment>; without a comment the date is all that tells two runs apart.
 _START_IN_NAME = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_(?=[^/]*(?:_|[-.]s(?:eed)?[-=]?\d))")
 _LONGEST = 60
@@ -61,8 +61,8 @@ def _seed(run: Record, rule: str | None, where: str) -> int | None:
     found = run.seed
     if found is None:
         found = next((seed for seed in _seeds_in(run.config) if seed is not None), None)
-    if found is None and (tokens := _SEED_IN_NAME.findall(run.name)):
-        found = int(tokens[-1])
+    if found is None and (said := seed_in(run.name)):
+        found = _whole(said["seed"])
     return found
 
 
@@ -172,9 +172,10 @@ def _by_rule(run: Record, rule: str, where: str) -> str:
 def _stem(run: Record, seed: int | None) -> str:
     """Return the name of a run without its seed, and without its date if a comment follows."""
     name = _START_IN_NAME.sub("", run.name)
-    tokens = [match for match in _SEED_IN_NAME.finditer(name) if seed is not None and int(match[1]) == seed]
-    name = name[: tokens[-1].start()] + name[tokens[-1].end() :] if tokens else name
-    if not tokens and seed is not None:
+    said = seed_in(name)
+    if said and int(said["seed"]) == seed:
+        name = name[: said.start()] + name[said.end() :]
+    elif seed is not None:
         name = re.sub(rf"[-_./ ]{seed}$", "", name)
     return re.sub(r"[-_./ ]{2,}", "-", name).strip("-_./ ")
 

@@ -144,6 +144,7 @@ PAIRS = ()
 for _ in range(40):
     NESTED = [NESTED, NESTED]
     PAIRS = (PAIRS, PAIRS)
+SETS = b"\x8f(" + b"(" * 40 + b"K\x00\x91" + b"\x94(h\x00\x91" * 40  # frozen sets of frozen sets
 
 
 def args(value):
@@ -157,6 +158,10 @@ def args(value):
         (pickle.dumps({"learning_rate": Command()}, 2), "it names posix.system, which is not a class of the Trainer"),
         (args(NESTED), "too many values"),
         (args(PAIRS), "too many tuples"),
+        (b"\x80\x04}" + SETS + b"K\x01s.", "a frozen set"),
+        (args({3: 4}), "a key that is not text"),
+        (args([])[:-1] + b"N0" * 25_000 + b".", "it is too long"),
+        (b"\x80\x02ctransformers\nA\n(X\x04\x00\x00\x00texttR.", "it holds no settings"),
         (args(10**5000), "more than 64 bits"),
         (args(["x" * 50_000] * 100), "too many values"),
         (b"\x80\x02}r\xff\xff\xff\x7f.", "it is damaged"),  # of the memo a place that would take 16 GB

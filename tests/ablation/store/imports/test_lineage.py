@@ -109,11 +109,27 @@ def test_the_date_that_summary_writer_puts_before_a_host_with_a_comment_names_no
         ("seed_4/grpo", 4, "grpo"),
         ("a/b/seed7", 7, "a-b"),
         ("s2/x-s5", 5, "s2-x"),
+        ("grpo/run-3", 3, "grpo"),
+        ("grpo-rep2", 2, "grpo"),
+        ("grpo/trial_4", 4, "grpo"),
     ],
 )
 def test_the_seed_in_a_name(name, seed, variant):
     _, placed = place([record(name)])
     assert placed == [(variant, seed)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("checkpoint-500", "step_500", "epoch3", "iter-3", "fold_2", "version_3", "tiny-v2", "x-7b", "2026-11-27"),
+        *("run-2026-11-27", "run_20261127", "grpo-3", "lr-0.5"),
+    ],
+)
+def test_a_number_in_a_name_is_no_seed_unless_the_name_says_so(name):
+    with pytest.raises(ConfigError, match=r"does not tell its seed; --map seed=KEY of its configuration, seed=name:"):
+        place([record(f"grpo/{name}")])
+    assert place([record(f"grpo/{name}", {"seed": 7})])[1][0][1] == 7
 
 
 def test_the_seed_is_where_it_is_said_to_be():
