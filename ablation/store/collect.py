@@ -26,7 +26,7 @@ from ablation.store import analysis_history
 from ablation.store.analysis_history import StoredStudy, record_analysis
 from ablation.store.database import SCHEMA, SCHEMA_VERSION, Store, is_whole
 from ablation.store.health_events import find_events
-from ablation.store.imported import IMPORTED, Imports, load_imports, note, run_stage_rows, stage_rows
+from ablation.store.imported import IMPORTED, Imports, health_rules, load_imports, note, run_stage_rows, stage_rows
 from ablation.store.imports.stored import studies as imported_studies
 from ablation.store.shards import TABLES, insert, load_stages, load_unfinished
 
@@ -138,7 +138,7 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
                     load_unfinished(connection, places, states)
                 ended = [key for key, state in read.items() if state.state not in TO_COME and key not in same]
                 insert(connection, "loaded", ((key, signatures[key], read[key].state) for key in ended))
-                insert(connection, "health", find_events(connection, plan))
+                insert(connection, "health", find_events(connection, plan, health_rules(imports)))
                 _write_stages(connection, plan, all_states)
                 _write_imports(connection, results, imports, all_states, record=not apart)
                 connection.execute("CHECKPOINT")

@@ -41,13 +41,13 @@ _SERIES = """
     WHERE m.step IS NOT NULL ORDER BY m.key, m.name, m.step, m.rowid"""
 
 
-def find_events(connection: duckdb.DuckDBPyConnection, plan: PlanFile) -> list[Row]:
+def find_events(connection: duckdb.DuckDBPyConnection, plan: PlanFile, imported: Mapping[str, list[Rule]]) -> list[Row]:
     """Return the events of all stages, in the plan's order of stages; reads only series that a rule names.
 
-    connection: holds the collected `metrics`. Abort rules are evaluated as well: the end of a stage by one is an event
-    too.
+    connection: holds the collected `metrics`. imported: {stage key: rules} of runs that are not in the plan. Abort
+    rules are evaluated as well: the end of a stage by one is an event too.
     """
-    rules = _rules_by_stage(plan)
+    rules = {**_rules_by_stage(plan), **imported}
     names = [name for (name,) in connection.execute("SELECT DISTINCT name FROM metrics ORDER BY name").fetchall()]
     series = _read_series(connection, {key: _named(applied, names) for key, applied in rules.items()})
     return [_row(key, event) for key, found in series for event in evaluate(rules[key], found)]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.health import Rule, parse_rules
 from ablation.contract.reading import one_line
 from ablation.contract.status import StageState
 from ablation.store.imports import stored
@@ -48,6 +49,16 @@ def load_imports(results: Path, planned: Sequence[str]) -> Imports:
             found.places |= {log: folder / run.key / "log", outcome: folder / run.key / OUTCOME}
             found.states |= dict(zip((log, outcome), _states(folder, run), strict=True))
     return found
+
+
+def health_rules(imports: Imports) -> dict[str, list[Rule]]:
+    """Return {stage key: health rules} of the runs' logs."""
+    rules: dict[str, list[Rule]] = {}
+    for study in imports.studies.values():
+        declared = [rule.model_dump() for rule in study.study.health]
+        for run in study.runs:
+            rules[_keys(run)[0]] = parse_rules(rule for rule in declared if rule["stage"] == run.format)
+    return rules
 
 
 def _keys(run: PlacedRun) -> tuple[str, str]:

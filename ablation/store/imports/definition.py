@@ -16,6 +16,7 @@ from ablation.contract.rows import LOGGED
 from ablation.plan.keys import key_of
 from ablation.plan.plan_file import StudyRecord
 from ablation.store.imports import stored
+from ablation.store.imports.health import rules_for
 from ablation.store.imports.stored import Record
 from ablation.store.imports.study_file import ImportFile, analysis_of
 
@@ -93,7 +94,7 @@ def describe_study(
     name: str, written: ImportFile, definition: Mapping[str, Any], analysis: Analysis, runs: Sequence[KnownRun]
 ) -> StudyRecord:
     """Return the definition: what study.yaml says, else what the source says, else what the runs logged."""
-    formats = ", ".join(sorted({run.record.format for run in runs}))
+    formats = sorted({run.record.format for run in runs})
     items = [f"{analysis.protocol}/{subset}/{analysis.value}" for subset in analysis.subsets]
     primary = list(analysis.subsets) if analysis.protocol == LOGGED else items
     columns = [{"metric": metric, "label": metric.removesuffix("/value")} for metric in primary]
@@ -105,12 +106,12 @@ def describe_study(
     return StudyRecord(
         title=written.title or definition.get("title") or name,
         question=written.question or definition.get("question") or "What did each change do?",
-        source=written.source or definition.get("source") or f"Imported runs ({formats}).",
+        source=written.source or definition.get("source") or f"Imported runs ({', '.join(formats)}).",
         table=table,
         curves=curves,
         figures=[],
         analysis=analysis,
-        health=[],
+        health=rules_for(set().union(*(run.metrics for run in runs)), formats),
         trained_model=None,
         name=name,
         analysis_digest=key_of(analysis.model_dump(mode="json")),

@@ -1,0 +1,51 @@
+"""Imported runs are watched by the names that their frameworks log; a verdict says what was found."""
+
+import json
+
+import pytest
+
+from tests.ablation.typed import output
+
+HEALTHY = {
+    "rollout_corr/kl": 0.001,
+    "sampling/sampling_logp_difference/mean": 0.01,
+    "debug/vllm_vs_local_logprob_diff_mean": 0.006,
+    "train/token_mult_prob_error": 1.02,
+    "entropy": 1.0,
+    "actor/pg_clipfrac": 0.02,
+    "frac_reward_zero_std": 0.2,
+    "completions/clipped_ratio": 0.05,
+}
+BROKEN = {
+    "rollout_corr/kl": (-0.3, "sampler-drift"),
+    "sampling/sampling_logp_difference/mean": (0.5, "sampler-difference"),
+    "debug/vllm_vs_local_logprob_diff_mean": (0.5, "sampler-difference-vllm"),
+    "train/token_mult_prob_error": (1.4, "sampler-error"),
+    "entropy": (0.01, "entropy-trl"),
+    "actor/pg_clipfrac": (0.7, "clip-fraction"),
+    "frac_reward_zero_std": (0.95, "equal-rewards"),
+    "completions/clipped_ratio": (0.9, "cut-completions"),
+}
+
+
+@pytest.mark.parametrize("metric", [None, *BROKEN])
+def test_a_verdict_on_imported_runs_names_the_rule(tmp_path, capsys, monkeypatch, metric):
+    monkeypatch.chdir(tmp_path)
+    for variant, level in (("base", 0.5), ("new", 0.7)):
+        for seed in range(3):
+            lines = []
+            for step in range(1, 9):
+                values = HEALTHY | {"reward": level + 0.01 * ((seed * 7 + step) % 5)}
+                if variant == "new" and metric and step > 4:
+                    values[metric] = BROKEN[metric][0]
+                lines.append({"step": step, **values})
+            folder = tmp_path / "runs" / variant / f"seed_{seed}"
+            folder.mkdir(parents=True)
+            state = {"global_step": 8, "max_steps": 8, "log_history": lines}
+            (folder / "trainer_state.json").write_text(json.dumps(state))
+    plan = ("--metric", "reward", "--direction", "max", "--margin", "0.01", "--yes")
+    output(capsys, "import", "trainer_state", "runs", "--study", "rl", *plan, status=0)
+    [edge] = json.loads(output(capsys, "verdicts", "rl", "--json", status=0))["rows"]
+    said = [f"unhealthy (warn): {BROKEN[metric][1]}: ", "(new seed 0, new seed 1, new seed 2)"] if metric else []
+    assert all(part in edge["reason"] for part in said)
+    assert edge["reason"].count("unhealthy") == len(said) / 2
