@@ -15,17 +15,24 @@ CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCA
 WORKERS ?= 3
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
-
-.PHONY: demo smoke decide venv lock test test-fast test-parallel simulations test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs wheelhouse evidence screens clean help
-
-demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias] [WATCH=1, which serves the page meanwhile]
+# Of a demo or a grid: its arguments for snakemake. The page of one that fails is shown if it is a new one.
+define RUN
 	@touch $(VENV)/.demo
 	@echo "The page, reports/index.html, comes with the first results, and again after each seed."
-	$(if $(WATCH),$(BIN)/python -m ablation --parent $$$$ serve &) $(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
+	$(if $(WATCH),$(BIN)/python -m ablation --parent $$$$ serve &) $(GRID)$(1)$(if $(strip $(CONFIG)), --config $(strip $(CONFIG))); status=$$?; \
 	if [ $$status = 0 ] || [ reports/index.html -nt $(VENV)/.demo ]; then \
 	  $(BIN)/python -m ablation verdicts $(STUDY) --brief && ls reports/index.html; fi; exit $$status
+endef
 
-smoke: venv ## the same grid with everything tiny, in its own folders
+.PHONY: demo grid smoke decide venv lock test test-fast test-parallel simulations test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs wheelhouse evidence screens clean help
+
+demo: venv ## a part of the grid that answers in ten minutes: make demo [SEEDS=8] [WATCH=1, which serves the page meanwhile]
+	$(call RUN, --configfile configs/demo.yaml)
+
+grid: venv ## every variant of every study: make grid [SEEDS=8] [STUDY=gad] [WATCH=1]
+	$(call RUN)
+
+smoke: venv ## the grid with everything tiny, in its own folders
 	$(GRID) --config $(SMOKE) $(CONFIG)
 
 decide: venv ## more seeds for undecided edges: make decide STUDY=debias BUDGET=4 (device-hours) [SCALE=paper]

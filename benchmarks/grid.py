@@ -1,6 +1,6 @@
 """What a finished grid cost: CPU and wall time by study and stage, and what its runs would cost with nothing shared.
 
-    python benchmarks/grid.py results             # after `make demo`
+    python benchmarks/grid.py results             # after `make grid`
 
 Every figure is a sum over `status.json` of stages that ran: nothing is run here. `alone` counts a stage once for each
 run that needs it: what the variants would cost if each were started by itself with a seed, in a folder of its own.

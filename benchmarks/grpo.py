@@ -1,6 +1,6 @@
 """A step of GRPO (responses, rewards, update) beside TRL's GRPOTrainer with the same settings, in one process.
 
-    make demo STUDY=innovations && make peers
+    make grid STUDY=innovations && make peers
     .venv-peers/trl/bin/python benchmarks/grpo.py results/stages/innovations/warm_start/*/policy
 
 In turns, from the first policy named: 32 prompts x 8 responses, 2 epochs of 2 minibatches, KL 0.02, one thread.

@@ -292,7 +292,7 @@ def _study_with(settings: Settings, *variants: str) -> str:
     if len(listed) == 1:
         return listed[0]
     if len(settings.studies) == 1:
-        return settings.studies[0]  # which suggests the intended name
+        return next(iter(settings.studies))  # which suggests the intended name
     place, shown, verb = settings.configs / "studies", " and ".join(variants), "is" if len(variants) == 1 else "are"
     if listed:
         remedy = f"name the study: {', '.join(f'{name}/{variants[0]}' for name in listed)}"

@@ -42,6 +42,13 @@ def _names(value: Any) -> Any:
     return tuple(part.strip() for part in str(value).split(",") if part.strip())
 
 
+def _studies(value: Any) -> Any:
+    """Return studies with the variants that are planned of each, none for all of them."""
+    if isinstance(value, Mapping):
+        return {str(name): [] if variants in (None, "null") else variants for name, variants in value.items()}
+    return {name: [] for name in distinct(_names(value))}
+
+
 def _shard(value: str | None) -> str | None:
     if value is not None:
         match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", value)
@@ -64,8 +71,11 @@ class SettingsFile(Strict):
     """`configs/config.yaml`. None of the keys from `gpus` on is part of a stage's key."""
 
     scale: _Name = Field(default="demo", description="The name of a file in configs/scales.")
-    studies: _Names | None = Field(
-        default=None, min_length=1, description="[a, b] or a,b; null: every folder of configs/studies."
+    studies: Annotated[dict[str, _Names] | None, BeforeValidator(_studies)] = Field(
+        default=None,
+        min_length=1,
+        description="[a, b] or a,b; null: every folder of configs/studies. {a: [x, y], b: null} is a part of a plan: "
+        "variants x and y of study a with those that they descend from, and all of b.",
     )
     seeds: Annotated[Seeds | None, BeforeValidator(_seeds)] = Field(
         default=None, description="How many seeds, or a list of seeds; null: the scale's seeds."
@@ -100,11 +110,12 @@ class SettingsFile(Strict):
 class Settings(SettingsFile):
     """The settings, completed from the scale file.
 
-    `study_seeds` are the seeds of studies with their own in the scale file, `seeds` those of all others.
+    `study_seeds` are the seeds of studies with their own in the scale file, `seeds` those of all others. `studies` have
+    the variants that are planned; none: all of them.
     """
 
     configs: Path
-    studies: tuple[str, ...]
+    studies: Mapping[str, tuple[str, ...]]
     seeds: tuple[int, ...]
     study_seeds: Mapping[str, tuple[int, ...]]
 
@@ -132,18 +143,21 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
 
     def known(key: str, names: Iterable[str], names_known: list[str], kind: str) -> None:
         for name in names:
-            check_name(name, names_known, where[key], key, f"there is no such {kind}")
+            check_name(name, names_known, where[key.partition(".")[0]], key, f"there is no such {kind}")
 
     known("scale", [written.scale], sorted(path.stem for path in (configs / "scales").glob("*.yaml")), "scale")
     all_studies = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))
-    studies = written.studies or tuple(all_studies)
+    studies = written.studies or dict.fromkeys(all_studies, ())
     if not studies:
         raise ConfigError(file, "studies", None, "there is no study", f"put one into {configs / 'studies'}")
     known("studies", studies, all_studies, "study")
+    for study, variants in studies.items():
+        files = (configs / "studies" / study).glob("*.yaml")
+        known(f"studies.{study}", variants, sorted({path.stem for path in files} - {"_study"}), "variant")
     if written.study is not None:
         known("study", [written.study], all_studies, "study")
         if written.study not in studies and where["study"] == _OVERRIDES:
-            studies = (*studies, written.study)
+            studies = {**studies, written.study: ()}
     if written.wandb is not None and importlib.util.find_spec("wandb") is None:
         remedy = "run `pip install wandb`, or set it to null"
         raise ConfigError(where["wandb"], "wandb", written.wandb, "wandb is not installed", remedy)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,18 @@ def load_studies(settings: Settings) -> dict[str, Study]:
     """
     scale = load_scale(settings.configs, settings.scale)
     mistakes, studies = Mistakes(), {}
-    for name in settings.studies:
+    for name, planned in settings.studies.items():
         with mistakes:
-            studies[name] = _load_study(settings.configs, name, scale.study(name))
+            studies[name] = _part(_load_study(settings.configs, name, scale.study(name)), planned)
     mistakes.refuse()
     return studies
+
+
+def _part(study: Study, planned: Iterable[str]) -> Study:
+    """Return the study with the planned variants, and those that they descend from; with all if none is named."""
+    parents = {name: variant.parent for name, variant in study.variants.items()}
+    kept = {above for name in planned for above in (name, *ancestors(name, parents))}
+    return replace(study, variants={name: found for name, found in study.variants.items() if name in kept or not kept})
 
 
 def _load_study(configs: Path, name: str, scale: Scale) -> Study:

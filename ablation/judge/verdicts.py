@@ -53,18 +53,19 @@ def judge_studies(store: Store, study: str | None = None) -> list[JudgedStudy]:
 
 
 def judge_interactions(study: Measurements) -> list[dict[str, Any]]:
-    """Return one row of INTERACTION_COLUMNS per declared combination.
+    """Return one row of INTERACTION_COLUMNS per declared combination that is planned.
 
     The effect is the combination's minus the sum of its parts', all against the parts' common parent.
     """
-    return [_interaction(study, name, parts) for name, parts in study.analysis.combinations.items()]
+    combinations = study.analysis.combinations.items()
+    return [_interaction(study, name, parts) for name, parts in combinations if name in study.parents]
 
 
 def _interaction(study: Measurements, combination: str, parts: Sequence[str]) -> dict[str, Any]:
     parents = study.parents
     row: dict[str, Any] = {"study": study.name, "combination": combination, "parts": " + ".join(parts)}
     row |= {"baseline": None, "seeds": 0, "items": 0} | dict.fromkeys(("effect", "low", "high", "p"), float("nan"))
-    if unknown := [name for name in (combination, *parts) if name not in parents]:
+    if unknown := [name for name in parts if name not in parents]:
         return row | {"reason": f"no variant {unknown[0]!r}"}
     baselines = {parents[part] for part in parts}
     if len(baselines) != 1 or (baseline := baselines.pop()) is None:

@@ -68,7 +68,13 @@ def test_the_default_profile():
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_make_builds_the_command_that_is_documented():
-    done = subprocess.run(
-        ["make", "--dry-run", "demo", "SEEDS=5", "STUDY=debias"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert "snakemake --cores all --resources gpu=2 --config seeds=5 study=debias" in done.stdout
+    def commands(*words):
+        return subprocess.run(
+            ["make", "--dry-run", *words], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+
+    pool = "snakemake --cores all --resources gpu=2"
+    assert f"{pool} --config seeds=5 study=debias" in commands("grid", "SEEDS=5", "STUDY=debias")
+    demo = commands("demo", "WATCH=1")
+    assert f"{pool} --configfile configs/demo.yaml" in demo
+    assert "serve &" in demo

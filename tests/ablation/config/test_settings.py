@@ -127,10 +127,19 @@ def test_seeds(toy, value, seeds):
 
 def test_without_a_list_every_folder_is_a_study(toy):
     toy.yaml("config.yaml", {"scale": "full", "studies": None})
-    assert settings(toy).studies == ("toy",)
+    assert settings(toy).studies == {"toy": ()}
     toy.yaml("studies/another/_study.yaml", {})
-    assert settings(toy).studies == ("another", "toy")
-    assert settings(toy, studies="toy").studies == ("toy",)
+    assert settings(toy).studies == {"another": (), "toy": ()}
+    assert settings(toy, studies="toy").studies == {"toy": ()}
+
+
+def test_a_part_of_a_plan(toy):
+    """As text by `--config`, where null is a word; a variant brings its parents, and nothing else is in the plan."""
+    toy.yaml("studies/another/_study.yaml", {})
+    found = settings(toy, studies={"toy": ["v10"], "another": "null"})
+    assert found.studies == {"toy": ("v10",), "another": ()}
+    [study] = load_studies(settings(toy, studies={"toy": ["v10"]})).values()
+    assert list(study.variants) == ["base", "v2", "v10"]
 
 
 def test_a_study_may_have_seeds_of_its_own_unless_the_settings_name_some(toy):
@@ -166,6 +175,7 @@ NO_NUMBERS = (10**20, "9" * 20, "9" * 5000, "1_0", "+1")
         ({"scale": "ful"}, "did you mean 'full'"),
         ({"studies": "toi"}, "did you mean 'toy'"),
         ({"studies": "toy,toy"}, "twice"),
+        ({"studies": {"toy": ["v11"]}}, "did you mean 'v10'"),
         ({"studies": [3]}, "valid string"),
         ({"study": "toi"}, "did you mean 'toy'"),
         ({"seeds": "0"}, "sensible"),
