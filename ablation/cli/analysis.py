@@ -12,7 +12,7 @@ import pandas as pd
 from ablation.cli.common import check_study, opened, overrides_of, paragraph, print_json, results_folder
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import device_time, duration
+from ablation.contract.reading import device_time, duration, no_formula
 from ablation.judge import verdicts
 from ablation.judge.decide import decide, grid_command, run_snakemake
 from ablation.judge.edges import Edge
@@ -48,7 +48,7 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
         print_json("verdicts", clean_records(verdicts.edge_table(studies)), guardrails=rails, interactions=combinations)
         return 0
     if arguments.csv:
-        print(verdicts.edge_table(studies).to_csv(index=False), end="")
+        print(verdicts.edge_table(studies).map(no_formula).to_csv(index=False), end="")
         return 0
     for study in studies:
         _print_verdicts(study)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ablation.cli.common import direction, print_json, runs_named, terminal_width
 from ablation.cli.gate import report
 from ablation.contract.errors import ConfigError
+from ablation.contract.reading import no_formula
 from ablation.judge.compare.arms import Options, expand
 from ablation.judge.compare.comparison import Comparison, Rules, compare_sides
 from ablation.judge.outcomes import Outcome
@@ -37,7 +38,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
     if arguments.csv:
         from ablation.judge.verdicts import edge_rows
 
-        print(edge_rows(found.edge for found in comparison.compared).to_csv(index=False), end="")
+        rows = edge_rows(found.edge for found in comparison.compared)
+        print(rows.map(no_formula).to_csv(index=False), end="")
     elif arguments.json:
         print_json("compare", as_rows(comparison), notes=comparison.notes)
     elif gated and arguments.markdown:

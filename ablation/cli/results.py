@@ -20,7 +20,7 @@ from typing import Any
 from ablation.cli.common import obeyed, opened, print_json, reports_folder, results_folder
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.process import alone, is_locked
-from ablation.contract.reading import aligned, one_line
+from ablation.contract.reading import aligned, no_formula, one_line
 from ablation.contract.stage_folder import DATABASE
 from ablation.plan.collected import claim_reports
 
@@ -104,7 +104,7 @@ def run_sql(arguments: argparse.Namespace) -> int:
         names, rows = store.rows(query)
     if arguments.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows([names, *([_csv(value) for value in row] for row in rows)])
+        writer.writerows([[*map(no_formula, names)], *([_csv(value) for value in row] for row in rows)])
     elif arguments.json:
         print_json("sql", [dict(zip(names, row, strict=True)) for row in rows])
     else:
@@ -235,7 +235,7 @@ def _text(value: Any) -> str:
 
 
 def _csv(value: Any) -> Any:
-    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else no_formula(value)
 
 
 def _claimed_reports(arguments: argparse.Namespace) -> Path:

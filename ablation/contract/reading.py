@@ -110,6 +110,12 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, int | str) else str(value)
 
 
+def no_formula(value: Any) -> Any:
+    """A cell of a CSV: a text that a spreadsheet would run as a formula gets a leading apostrophe."""
+    runs = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if runs else value
+
+
 def listed(names: Sequence[str], most: int = 3) -> str:
     """Return the first of the names, and how many more there are."""
     shown = ", ".join(names[:most])

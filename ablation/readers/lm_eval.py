@@ -1,4 +1,4 @@
-"""Samples of lm-evaluation-harness: samples_<task>_<date>.jsonl, with results_<date>.json next to it (0.4.13).
+"""Samples of lm-evaluation-harness: samples_<task>_<date>.jsonl, with results_<date>.json next to it (0.4.3 to 0.4.13).
 
     sheets(path, wanted)        one file, one metric and filter: what `compare` pairs
     every_value(path, problem)  one file, all metrics and filters
@@ -52,7 +52,8 @@ class NotPerItem(ConfigError):
 
 def recognises(path: Path) -> bool:
     """Whether the first row has the keys that lm-eval writes for each document."""
-    return {"doc_id", "filter", "arguments"} <= tabular.first_row(path).keys()
+    row = tabular.first_row(path)
+    return {"doc_id", "arguments"} <= row.keys() and ("filter" in row or isinstance(row["arguments"], dict))
 
 
 def task_of(path: Path) -> str:
@@ -81,11 +82,11 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     if metric not in metrics:
         raise ConfigError(path, "metric", metric, "there is none of this name", f"the file has {', '.join(metrics)}")
     rows = _rows(path, metric, [name for name in _HASHES if name in row])
+    rows["filter"] = _filters(path, rows, metric, results.get("results", {}).get(task, {}), named="filter" in row)
     filters = tuple(dict.fromkeys(rows["filter"]))
     chosen = wanted.filter or filters[0]
     if chosen not in filters:
-        remedy = f"the file has {', '.join(map(str, filters))}"
-        raise ConfigError(path, "filter", chosen, "there is none of this name", remedy)
+        raise ConfigError(path, "filter", chosen, "there is none of this name", f"the file has {', '.join(filters)}")
     task_hash = results.get("task_hashes", {}).get(task)
     if task_hash and "digest" in rows and rows["digest"] != task_hash:
         problem = "is not what its results file was made of (task_hashes): rows are missing, or were changed"
@@ -181,6 +182,22 @@ def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
     if lines is not None and all(lines):
         rows["digest"] = hashlib.sha256("".join(lines).encode()).hexdigest()
     return rows
+
+
+def _filters(path: Path, rows: dict[str, Any], metric: str, results: dict[str, Any], *, named: bool) -> Any:
+    """The filter of each row; where rows do not name it, as in lm-eval 0.4.3 to 0.4.6, the one of the results.
+
+    Raises ConfigError if there are rows of several that are not named.
+    """
+    if named:
+        return rows["filter"]
+    ids, counts = np.unique(rows["doc_id"], return_counts=True)
+    if counts.max() > 1:
+        twice = int(ids[counts.argmax()])
+        problem = f"doc_id {twice} has {counts.max()} rows, of filters that they do not name"
+        raise ConfigError(path, "filter", None, problem, "evaluate with lm-eval 0.4.7 or later, or with one filter")
+    told = [key.partition(",")[2] for key in results if key.startswith(f"{metric},")]
+    return np.full(len(rows["doc_id"]), told[0] if len(told) == 1 else "none", dtype=object)
 
 
 def _of_documents(path: Path, field: str, row: dict[str, Any]) -> Any:

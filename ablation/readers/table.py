@@ -4,6 +4,7 @@ Further columns are texts to show: `prompt`, `target` and `answer`, or `text`. A
 prompts or targets in two evaluations are not paired.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -64,6 +65,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     columns = columns_of(path, value, item)
     optional = [column for column in COLUMNS[2:] if column in columns]
     asked = [column for column in ("prompt", "target") if column in columns]
+    tabular.check_unpacked(path, [item, value, *optional])
     rows = tabular.query(
         path,
         f"""SELECT CAST({tabular.sql_name(item)} AS VARCHAR) AS item,
@@ -92,14 +94,25 @@ def columns_of(path: Path, value: str = "value", item: str = "item") -> list[str
         raise ConfigError(path, "", None, "is not a table", f"give {', '.join(_SCANS)}")
     if not path.stat().st_size:
         raise ConfigError(path, "", None, "is empty", "give a table with an evaluation in it")
-    columns = list(tabular.query(path, f"SELECT * FROM {_SCANS[path.suffix]} LIMIT 0"))
+    try:
+        columns = list(tabular.query(path, f"SELECT * FROM {_SCANS[path.suffix]} LIMIT 0"))
+    except ConfigError:
+        _name_torn_row(path)
+        raise
     for option, column in (("item", item), ("metric", value)):
         if column not in columns:
+            _name_torn_row(path)
             problem = f"has no column {column!r}, only {one_line(', '.join(columns), 200) or 'none'}"
             remedy = "a plain table has item, value and optionally seed, subset, cluster, sample"
             remedy += f"; --{option} names another column"
             raise ConfigError(path, "", None, problem, remedy)
     return columns
+
+
+def _name_torn_row(path: Path) -> None:
+    """Refuse a text with a row that was cut off, for which DuckDB finds no form, or another: all in one column."""
+    if path.suffix in (".csv", ".tsv"):
+        deque(tabular.rows_of(path), maxlen=0)
 
 
 def _check(path: Path, value: str, rows: dict[str, Any], optional: Sequence[str]) -> None:

@@ -31,6 +31,8 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan",
 _WHOLE = "write it again, whole; a program that was killed may have left half a line"
 _LIKELY = {"items": ("pred", "eval", "sample", "score", "answer"), "metrics": ("log", "train", "loss", "hist")}
 _LONGEST = 64 << 20  # characters of a line
+MOST_ROWS, MOST_BYTES = 20_000_000, 1 << 30  # of a Parquet file, unpacked
+_BATCH = 64  # rows: each may be a long text
 
 Row = tuple[int, dict[str, Any]]
 """Number of the line, or of the row, and the cells by column."""
@@ -90,14 +92,35 @@ def rows_of(file: Path) -> Iterator[Row]:
     """Yield the rows of a table. Raises ConfigError, which names the line."""
     try:
         if file.suffix == ".parquet":
-            batches = pq.ParquetFile(file).iter_batches()
-            yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+            yield from enumerate((row for batch in parquet_batches(file) for row in batch.to_pylist()), 1)
         elif file.suffix == ".jsonl":
             yield from _json_rows(file)
         else:
             yield from csv_rows(file)
     except (UnicodeDecodeError, csv.Error, pa.ArrowException, OSError) as error:
         raise ConfigError(file, "", None, f"cannot be read ({one_line(error, 200)})", _WHOLE) from None
+
+
+def parquet_batches(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file in small batches.
+
+    Raises ConfigError if there are more than MOST_ROWS, or they unpack to more than MOST_BYTES: a short file can name
+    one long text a million times.
+    """
+    with pq.ParquetFile(regular(file)) as content:
+        if content.metadata.num_rows > MOST_ROWS:
+            raise _too_large(file, f"has {content.metadata.num_rows:,} rows")
+        size = 0
+        for batch in content.iter_batches(_BATCH, columns=columns):
+            size += batch.nbytes
+            if size > MOST_BYTES:
+                raise _too_large(file, f"unpacks to more than {MOST_BYTES >> 30} GiB")
+            yield batch
+
+
+def _too_large(file: Path, problem: str) -> ConfigError:
+    bounds = f"up to {MOST_ROWS:,} rows and {MOST_BYTES >> 30} GiB of them are read"
+    return ConfigError(file, "", None, f"{problem}: {bounds}", "split it, or leave columns of long texts out")
 
 
 def _json_rows(file: Path) -> Iterator[Row]:
@@ -216,6 +239,17 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
             remedy = "is the file whole, and of this format?"
             raise ConfigError(path, "", None, f"cannot be read ({said})", remedy) from None
     return {column: _plain(values) for column, values in found.items()}
+
+
+def check_unpacked(path: Path, columns: Sequence[str]) -> None:
+    """Refuse a Parquet file whose columns would not fit into memory, as `parquet_batches` does."""
+    if path.suffix == ".parquet":
+        sizes = " + ".join(f"coalesce(strlen(CAST({sql_name(column)} AS VARCHAR)), 0)" for column in columns)
+        found = query(path, f"SELECT count(*) AS rows, sum({sizes}) AS bytes FROM read_parquet({{file}})")
+        if found["rows"][0] > MOST_ROWS:
+            raise _too_large(path, f"has {int(found['rows'][0]):,} rows")
+        if found["bytes"][0] > MOST_BYTES:
+            raise _too_large(path, f"unpacks to {int(found['bytes'][0]) >> 20:,} MiB")
 
 
 def _plain(values: Any) -> Any:

@@ -36,6 +36,7 @@ from ablation.readers.run import (
     name_below,
     read_settings,
 )
+from ablation.readers.tabular import parquet_batches
 from ablation.readers.walk import files_below
 
 STATE = "trainer_state.json"
@@ -167,12 +168,12 @@ def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
 
 
 def _whole_rows(text: str) -> list[dict[str, Any]]:
-    _, found, rest = text.partition('"log_history"')
-    place, decoder, rows = rest.find("[") + 1, json.JSONDecoder(), []
-    while found and place > 0:
-        place += len(rest[place:]) - len(rest[place:].lstrip(", \t\r\n"))
+    begin = re.search(r'"log_history"\s*:\s*\[', text)
+    decoder, between, rows = json.JSONDecoder(), re.compile(r"[, \t\r\n]*"), []
+    place = begin.end() if begin else len(text)
+    while gap := between.match(text, place):
         try:
-            row, place = decoder.raw_decode(rest, place)
+            row, place = decoder.raw_decode(text, gap.end())
         except (ValueError, RecursionError):
             break
         if not isinstance(row, dict):
@@ -191,7 +192,7 @@ def _completions(folder: Path, problem: Problem) -> pa.Table | None:
     for path in files_below(place, ["completions_*.parquet"], problem, depth=1) if place.is_dir() else ():
         try:
             tables.append(item_table(_completion_rows(path)))
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:  # TypeError: prompts of bytes
+        except (ConfigError, OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:  # TypeError: bytes
             problem(ItemsLost(f"{path}: cannot be read ({one_line(error, 200)}), and is left out"))
     return pa.concat_tables(tables) if any(table.num_rows for table in tables) else None
 
@@ -208,7 +209,7 @@ def _completion_rows(path: Path) -> list[tuple[str, str, str, str, float]]:
             if field.name != "step" and (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
         ]
         numbered = Numbered()
-        for batch in file.iter_batches(columns=["step", "prompt", *values]):
+        for batch in parquet_batches(path, ["step", "prompt", *values]):
             for row in batch.to_pylist():
                 item = numbered.name(row["prompt"], str(row["step"]))
                 subset = f"step {row['step']}"

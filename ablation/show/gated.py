@@ -14,8 +14,8 @@ from ablation.judge.remarks import steps_apart
 from ablation.judge.verdicts import edge_rows
 from ablation.readers.sheet import short
 from ablation.show.page.samples import find_flips
-from ablation.show.table_files import markdown, pipe
-from ablation.show.text import clean_records, leveled
+from ablation.show.table_files import pipe
+from ablation.show.text import clean_records, leveled, markdown
 
 FLIPPED = 3  # items shown of each edge
 

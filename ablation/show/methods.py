@@ -13,7 +13,7 @@ from ablation.contract.reading import listed
 from ablation.contract.rows import LOGGED
 from ablation.judge.significance import seeds_for
 from ablation.show.tables import means_over
-from ablation.show.text import describe_value, plural
+from ablation.show.text import describe_value, markdown, plural
 from ablation.store.analysis_history import StoredStudy, seeds_added
 from ablation.store.database import ENDED_WELL, Store
 
@@ -71,7 +71,8 @@ def methods(store: Store, study: str) -> str:
         *_caveats(store, definition),
     ]
     references = [f"{number}. {REFERENCES[name]}" for number, name in enumerate(cite.names, 1)]
-    return "\n".join([f"# Methods: {definition.title}", "", " ".join(sentences), "", *references]) + "\n"
+    text = " ".join(sentences).replace("<", r"\<")  # names and settings are not HTML
+    return "\n".join([f"# Methods: {markdown(definition.title)}", "", text, "", *references]) + "\n"
 
 
 def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:

@@ -19,12 +19,12 @@ import pandas as pd
 
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import counted, read_text
+from ablation.contract.reading import counted, no_formula, read_text
 from ablation.show.methods import methods
 from ablation.show.other_tables import check_key, group_table, subset_table
 from ablation.show.page.inline import environment
 from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, build_table
-from ablation.show.text import shortened
+from ablation.show.text import markdown, shortened
 from ablation.store.database import Store
 
 _Format = Callable[[ComparisonTable], str]
@@ -248,11 +248,6 @@ def pipe(cells: Iterable[str], *, escape: bool = True) -> str:
     return f"| {' | '.join(markdown(cell) if escape else cell for cell in cells)} |"
 
 
-def markdown(text: str) -> str:
-    """Text that Markdown shows literally, on one line."""
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split())).replace("-\\>", "->")
-
-
 def _csv(rows: Iterable[Iterable[Any]]) -> str:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([_csv_cell(value) for value in row] for row in rows)
@@ -260,7 +255,7 @@ def _csv(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _csv_cell(value: Any) -> Any:
-    """Numbers stay numbers; a text that a spreadsheet would run as a formula gets a leading apostrophe."""
+    """Numbers stay numbers."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -269,8 +264,7 @@ def _csv_cell(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else "nan"
-    text = str(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    return no_formula(str(value))
 
 
 FORMATS: dict[str, _Format] = {"md": to_markdown, "csv": to_csv, "tex": to_latex, "html": to_html}

@@ -23,6 +23,12 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
 
 
+def markdown(text: str) -> str:
+    """Text that Markdown shows literally, on one line; `@name` notifies no one."""
+    literal = re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split())).replace("-\\>", "->")
+    return re.sub(r"(?<!\w)@(?=\w)", "@\u200b", literal)
+
+
 def wrapped(text: str, width: int) -> str:
     """Break at spaces into lines of at most `width` characters; a longer word is cut."""
     return textwrap.fill(text, width, break_on_hyphens=False)

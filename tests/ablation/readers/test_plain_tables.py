@@ -2,9 +2,13 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from ablation.contract.errors import ConfigError
 from ablation.judge.statistics import contrast
+from ablation.readers import items, tabular
 from tests.ablation.readers.command import read, refused
 from tests.ablation.readers.samples import ITEMS, hits
 
@@ -105,3 +109,30 @@ def test_values_of_an_unknown_scale_need_a_margin(tmp_path, capsys):
     sides = tmp_path / "a.csv", "--with", tmp_path / "b.csv"
     assert "--margin" in refused(capsys, *sides)
     assert read(capsys, *sides, "--margin", "5")["effect"] == pytest.approx(3)
+
+
+@pytest.mark.parametrize(
+    ("name", "end", "words"),
+    [
+        ("a.csv", "i9", "line 182: does not have 3 cells"),
+        ("a.tsv", "i9", "line 182: does not"),
+        ("a.csv", '"i9', "end of"),
+    ],
+)
+def test_a_table_whose_last_row_is_cut_off_says_so(name, end, words, tmp_path, capsys):
+    whole, cut = table(tmp_path / f"whole{name}"), table(tmp_path / name)
+    cut.write_text(cut.read_text() + end)
+    assert words in refused(capsys, whole, "--with", cut)
+
+
+def test_what_unpacks_to_more_than_memory_is_refused_before_it_does(tmp_path, capsys, monkeypatch):
+    rows = {"item": pa.DictionaryArray.from_arrays([0] * 300, ["x" * 10_000]).cast(pa.string()), "value": [1.0] * 300}
+    pq.write_table(pa.table(rows), tmp_path / "items.parquet")
+    assert (tmp_path / "items.parquet").stat().st_size < 50_000
+    monkeypatch.setattr(tabular, "MOST_BYTES", 1 << 20)
+    assert "unpacks to 2 MiB" in refused(capsys, table(tmp_path / "a.csv"), "--with", tmp_path / "items.parquet")
+    with pytest.raises(ConfigError, match="unpacks to more than"):
+        list(items.read(tmp_path, print))
+    monkeypatch.setattr(tabular, "MOST_ROWS", 299)
+    with pytest.raises(ConfigError, match="has 300 rows"):
+        list(items.read(tmp_path, print))

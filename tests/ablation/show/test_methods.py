@@ -43,6 +43,8 @@ def test_settings_of_the_evaluation_that_all_variants_share_are_said(tmp_path):
     alike = [{"evaluate": shared | {"temperature": 1.0 + (number == 2)}} for number in range(3)]
     text = text_of(tmp_path / "alike", alike)
     assert "Settings of the evaluation (`evaluate`): samples 8, checkpoints 3, seed 0. " in text
+    hostile = text_of(tmp_path / "hostile", [{"evaluate": {"prompt": "<script>alert(1)</script>"}}] * 3)
+    assert r"prompt \<script>alert(1)\</script>" in hostile
     assert "Settings of the evaluation" not in text_of(tmp_path / "one", [*alike[:2], {"evaluate": 3}])
 
 

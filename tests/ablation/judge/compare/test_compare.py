@@ -139,6 +139,31 @@ def test_the_first_filter_is_taken_unless_another_is_named(tmp_path, capsys):
     assert "the file has strict, loose" in refused(capsys, *sides, "--filter", "lose")
 
 
+def test_names_run_as_no_formula_and_notify_no_one(arms, capsys):
+    words = [arms[0], "--with", arms[1], "--names", "=1+1", "@octocat"]
+    [record] = csv.DictReader(io.StringIO(told(capsys, *words, "--csv")))
+    assert (record["parent"], record["child"], float(record["effect"]) > 0) == ("'=1+1", "'@octocat", True)
+    comment = told(capsys, *words, "--markdown")
+    assert "octocat" in comment
+    assert "@octocat" not in comment
+
+
+def test_rows_of_lm_eval_0_4_3_name_neither_filter_nor_metrics(tmp_path, capsys):
+    def rows(values, filters=1):
+        named = [row(i, v) for _ in range(filters) for i, v in enumerate(values)]
+        return [{key: of[key] for key in of if key not in ("filter", "metrics")} for of in named]
+
+    for side, gain in (("base", 0.0), ("new", 0.25)):
+        path = write_samples(tmp_path / side / "seed0", [row(i, v) for i, v in enumerate(hits(0, gain))])
+        path.write_text("".join(json.dumps(of) + "\n" for of in rows(hits(0, gain))))
+    found = read(capsys, tmp_path / "base", "--with", tmp_path / "new")
+    assert (found["metric"], found["tasks"][0]["stderr_before"]) == ("acc", 0.02)
+    assert found["effect"] == pytest.approx(np.mean(hits(0, 0.25) - hits(0)))
+    path.write_text("".join(json.dumps(of) + "\n" for of in rows(hits(0), filters=2)))
+    said = refused(capsys, tmp_path / "base", "--with", path)
+    assert "doc_id 0 has 2 rows, of filters that they do not name" in said
+
+
 def test_rows_of_an_item_that_was_asked_several_times_are_averaged(tmp_path, capsys):
     for side, second in (("base", 0.0), ("new", 1.0)):
         rows = [row(i, 1.0) for i in range(ITEMS)] + [row(i, second) for i in range(ITEMS)]
