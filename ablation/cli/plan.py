@@ -322,16 +322,17 @@ def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Itera
     plans = {of: seeds for of in sizes.evaluated if (seeds := seeds_of(middle, of))}
     cheapest = _affordable(question, sizes, plans)
     for pilot in pilots:
-        seeds, of = seeds_of(pilot, first), sizes.named(first)
+        seeds = seeds_of(pilot, first)
         if seeds is None:
-            yield f"{pilot.name}: not even {MOST_SEEDS} seeds of {of} find {wanted}"
+            yield f"{pilot.name}: not even {MOST_SEEDS} seeds of {sizes.named(first)} find {wanted}"
             continue
         items, *draws = first
         low, high = detectable(pilot.at(*draws), seeds, items, question.level(seeds), question.power)[1:]
         likely = "" if low == high else " (likely {} to {})".format(*leveled([low, high]))
         hours = sizes.hours(seeds, first) if pilot is middle else None
         best = "; no cheaper plan does" if hours is not None and cheapest and cheapest[2] == first else ""
-        yield f"{pilot.name}: {seeds} seeds of {of} find {wanted}{likely}{_cost(sizes, hours)}{best}"
+        found = f"{seeds} seeds of {sizes.named(first)} find {wanted}{likely}"
+        yield f"{pilot.name}: {found}{_cost(sizes, hours)}{best}"
     if sizes.cost is None:
         alternatives = [f"or {seeds} seeds of {sizes.named(of)}" for of, seeds in plans.items() if of != first]
         if alternatives:

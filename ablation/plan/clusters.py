@@ -1,0 +1,20 @@
+"""What a scheduler's profile needs. Profiles call this (`__definitions__`) before Snakemake reads its own options."""
+
+import re
+import shutil
+import sys
+from importlib.util import find_spec
+
+
+def check(requirement: str, *programs: str) -> None:
+    """End with one line where the plugin is not installed or, unless this is a dry run, the scheduler's programs are.
+
+    requirement: as `pip install` takes it, `snakemake-executor-plugin-slurm>=2.8,<3`.
+    """
+    package = re.split("[<>=]", requirement)[0]
+    if find_spec(package.replace("-", "_")) is None:
+        sys.exit(f"error: {package} is not installed, which this profile needs: pip install '{requirement}'")
+    dry_run = {"-n", "-np", "--dry-run", "--dryrun"} & set(sys.argv)
+    for program in programs:
+        if not dry_run and shutil.which(program) is None:
+            sys.exit(f"error: there is no {program} here: start snakemake where the scheduler's commands are")

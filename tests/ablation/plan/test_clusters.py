@@ -1,0 +1,43 @@
+"""What a scheduler's profile needs is missing: one line, before anything starts."""
+
+import re
+import sys
+import tomllib
+
+import pytest
+import yaml
+
+from ablation.plan.clusters import check
+from tests.repository import ROOT
+from tests.workflow.project import Project
+
+SCHEDULERS = ("slurm", "lsf", "sge", "htcondor", "kubernetes", "cluster-generic")
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_profile_extra_and_page_ask_for_the_same_plugin(name):
+    profile = yaml.safe_load((ROOT / f"workflow/profiles/{name}/config.yaml").read_text())
+    (requirement,) = re.findall(r'check\("([^"]+)"', profile["__definitions__"][-1])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    plugin, *more = project["optional-dependencies"][name]
+    assert requirement == plugin
+    words = " ".join([f"'{plugin}'", *more])
+    assert f"| `pip install {words}` | `workflow/profiles/{name}` |" in (ROOT / "docs/clusters.md").read_text()
+
+
+def test_a_missing_program_is_one_line_and_a_dry_run_does_not_need_it(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["snakemake", "-n"])
+    check("snakemake>=9", "no-such-scheduler")
+    monkeypatch.setattr(sys, "argv", ["snakemake"])
+    check("snakemake>=9", "sh")
+    with pytest.raises(SystemExit, match=r"^error: there is no no-such-scheduler here: start snakemake where"):
+        check("snakemake>=9", "no-such-scheduler")
+
+
+def test_a_missing_plugin_is_the_only_line_that_snakemake_adds(tmp_path):
+    project = Project.create(tmp_path / "project")
+    project.edit("workflow/profiles/slurm/config.yaml", "snakemake-executor-plugin-slurm", "no-such-plugin")
+    done = project.snakemake("-n", "--workflow-profile", "slurm", check=False)
+    assert done.returncode == 1
+    wanted = "error: no-such-plugin is not installed, which this profile needs: pip install 'no-such-plugin>=2.8,<3'"
+    assert done.stdout.strip().splitlines()[1:] == [wanted]
