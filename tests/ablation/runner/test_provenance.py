@@ -51,3 +51,13 @@ def test_what_a_stage_chose_is_added_to_what_was_written_before(tmp_path):
     assert json.loads((tmp_path / "provenance.json").read_text()) == before
     add_chosen(tmp_path, {"sampling": "CUDA graph"})
     assert json.loads((tmp_path / "provenance.json").read_text()) == before | {"chosen": {"sampling": "CUDA graph"}}
+
+
+def test_of_two_installed_versions_the_imported_one_is_named(tmp_path, monkeypatch):
+    for place, version in (("first", "1.0"), ("second", "2.0")):
+        folder = tmp_path / place / "shadowed-0.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: shadowed\nVersion: {version}\n")
+        monkeypatch.syspath_prepend(tmp_path / place)  # so that `second` is found first
+    write_provenance(tmp_path, {}, [])
+    assert json.loads((tmp_path / "provenance.json").read_text())["packages"]["shadowed"] == "2.0"
