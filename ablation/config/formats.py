@@ -38,12 +38,14 @@ FORMATS = {
         "`items.csv`, `.jsonl`, `.parquet`",
         "`item,value` and optionally `subset` (`all`), `protocol` (`test`), `name` (`value`), `cluster`; or a column "
         "of numbers for each name",
+        left_out="columns without a number, texts, class and row numbers",
     ),
     "metrics": Format(
         ("collect",),
         "metrics of any program",
         "`metrics.csv`, `.jsonl`, `.parquet`",
         "`step,name,value`, or `step` and a column for each metric; without steps, final values",
+        left_out="a log's torn lines, with a line each",
     ),
     "lm_eval": Format(
         ("compare", "collect"),
@@ -51,12 +53,18 @@ FORMATS = {
         "`samples_<task>_<date>.jsonl`, written with `--log_samples` by lm-evaluation-harness 0.4.3 or later; "
         "`results_<date>.json` in the same folder is used if it exists",
         "an item is a document, by `doc_hash`; the task is the subset. `collect` takes the newest file of each task",
+        patterns=("samples_*.jsonl",),
+        left_out="metrics of all items at once; older files of a task in `collect`",
+        tried="lm-eval 0.4.13; rows as of 0.4.3",
     ),
     "inspect_ai": Format(
         ("compare",),
         "Inspect's .eval or .json",
         "`.eval`, `.json`",
         "an item is a sample, by its id; epochs are repeats; `--metric` names a scorer, or `scorer/key`",
+        patterns=("*.eval", "*.json"),
+        left_out="a log that a retry replaced; samples without a score only with `--common-items`; other JSON",
+        tried="inspect_ai 0.3.285",
     ),
     "lmms_eval": Format(
         ("compare",),
@@ -64,12 +72,18 @@ FORMATS = {
         "`<date>_samples_<task>.jsonl`, written with `--log_samples`; `<date>_results.json` in the same folder is used "
         "if it exists",
         "an item is a document, by `doc_id`; the task is the subset; a metric is a number, or a map with a `score`",
+        patterns=("*_samples_*.jsonl",),
+        left_out="numbers that are not of an item",
+        tried="none, but files in its form",
     ),
     "every_eval_ever": Format(
         ("compare",),
         "Every Eval Ever's samples",
         "`<id>.jsonl` or `<id>_samples.jsonl` of its schema for instances, 0.2; `<id>.json` is used if it exists",
         "an item is a sample, by `sample_id`; the evaluation is the subset; the metric is `score` or `is_correct`",
+        patterns=("*_samples.jsonl", "????????-????-????-????-????????????.jsonl"),
+        left_out="other scores of an instance",
+        tried="none, but files in its form",
     ),
     "table": Format(
         ("compare", "import"),
@@ -77,6 +91,8 @@ FORMATS = {
         "`.csv`, `.tsv`, `.jsonl`, `.parquet`, named by file or pattern",
         "`item`, `value` and optionally `seed`, `subset`, `cluster`, `prompt`, `target`, `answer`, `text`. `import` "
         "reads tables of runs: [A table of runs](import.md#a-table-of-runs)",
+        patterns=("*.csv", "*.tsv", "*.jsonl", "*.parquet"),
+        left_out="further columns; all tables in a folder, unless named",
     ),
     "trainer_state": Format(
         ("import", "collect"),
@@ -85,6 +101,9 @@ FORMATS = {
         "`trainer_state.json` of the HF Trainer and TRL, of checkpoints the last one; settings from "
         "`training_args.json`, `args.json` or YAML in the same folder, else from `training_args.bin` (plain "
         "values only: nothing of the pickle is run); TRL's `completions/*.parquet` as items",
+        patterns=("trainer_state.json",),
+        left_out="what is not a number",
+        tried="transformers 5.23.0, TRL 1.16.0",
     ),
     "verl": Format(
         ("import", "collect"),
@@ -92,30 +111,45 @@ FORMATS = {
         "`<experiment>.jsonl`, or a folder of them",
         "the `file` logger; `validation_data_dir` (a folder with `val` in its name) as items; settings from "
         "`.hydra/config.yaml` or `<experiment>.yaml`",
+        patterns=("*.jsonl",),
+        left_out="rollouts of training; what is not a number",
+        tried="verl 0.9.1",
     ),
     "tensorboard": Format(
         ("import", "collect"),
         "event files",
         "a folder of event files",
         "every scalar; settings from hparams, the Trainer's text `args`, or a table `|param|value|`",
+        patterns=("*tfevents*",),
+        left_out="images, histograms and other summaries",
+        tried="tensorboard 2.21.0, torch 2.13.0",
     ),
     "mlflow": Format(
         ("import", "collect"),
         "mlflow.db, mlruns/",
         "`mlflow.db`, `mlruns/`, one experiment or run",
         "metrics, parameters, the tag `seed`",
+        patterns=("*.db",),
+        left_out="deleted runs, system metrics, artifacts",
+        tried="MLflow 3.17.2",
     ),
     "wandb": Format(
         ("import", "collect"),
         "offline runs, exported CSV",
         "`run-*.wandb`, `wandb/`, or an exported CSV",
         "history, configuration, summary. W&B need not be installed",
+        patterns=("*.wandb",),
+        left_out="system metrics, tables, histograms, media, text",
+        tried="W&B 0.31.0",
     ),
     "trackio": Format(
         ("import", "collect"),
         "SQLite files",
         "a project's `.db`, or the folder of these files, `~/.cache/huggingface/trackio`",
         "numeric metrics, configuration",
+        patterns=("*.db",),
+        left_out="system metrics, tables, histograms, media, traces",
+        tried="trackio 0.43.0",
     ),
     "ledger": Format(
         ("ledger",),
@@ -135,6 +169,7 @@ FORMATS = {
         "what compare reads",
         "samples of lm-evaluation-harness, logs of Inspect, tables of items, or a folder of them",
         "every metric as items of protocol `evaluation`; the task is the subset",
+        left_out="as for each of these formats; tables without item and value",
     ),
 }
 

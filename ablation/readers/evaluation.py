@@ -27,7 +27,6 @@ from ablation.readers.walk import files_below
 
 READERS: tuple[ModuleType, ...] = tuple(import_module(f"ablation.readers.{name}") for name in formats_of("compare"))
 _IN_FOLDERS = tuple(dict.fromkeys(p for reader in READERS if reader is not table for p in reader.FILES))
-_JSON = "*.json"  # a log of Inspect, or what explains samples: its first bytes say
 _EXPLAINS = re.compile(r"(.*_)?results?(_.*)?\.json|.*_\d{4}-\d\d-\d\dT[\d.-]+\.json|(logs|eval-set)\.json")
 _Sheets = dict[tuple[str, str], Sheet]  # of one run, by subset and value
 _LOGS = (*lm_eval.FILES, *inspect_ai.FILES)
@@ -56,11 +55,13 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
     others: list[Path] = []
     found: list[Path] = []
     sure = _LOGS if tables else _IN_FOLDERS
-    for file in files_below(folder, [*_IN_FOLDERS, _JSON, *table.FILES], problem, others=others):
+    for file in files_below(folder, [*_IN_FOLDERS, *table.FILES], problem, others=others):
         if file.suffix == ".json":
             is_log, explains = _is_log(file), _EXPLAINS.fullmatch(file.name)
             found += [file] if is_log else []
             others += [] if is_log or explains else [file]
+        elif "tfevents" in file.name:  # TensorBoard's may end in `.eval`
+            others.append(file)
         elif any(map(file.match, sure)) or (tables and _is_table(file, problem)):
             found.append(file)
         elif not tables:
@@ -70,7 +71,7 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
         named = "" if tables or not any(file.match(p) for file in others for p in table.FILES) else "; name tables"
         problem(f"{folder}: {counted(len(left), 'other file')} not read: {shortened(left)}{named}")
     if not found:
-        known = f"{', '.join(_IN_FOLDERS)}, Inspect's *.json"
+        known = ", ".join(_IN_FOLDERS)
         if tables:
             remedy = f"name a folder with {known}, or with tables ({', '.join(table.FILES)}) of item and value"
         else:

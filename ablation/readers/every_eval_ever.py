@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ablation.config.formats import FORMATS
 from ablation.readers.sheet import (
     Facts,
     ItemText,
@@ -21,7 +22,7 @@ from ablation.readers.sheet import (
 )
 from ablation.readers.tabular import first_row
 
-FILES = ("*_samples.jsonl", "????????-????-????-????-????????????.jsonl")
+FILES = FORMATS["every_eval_ever"].patterns
 
 
 def recognises(path: Path) -> bool:

@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
 from ablation.readers.sheet import Facts, ItemText, Sample, Sheet, Wanted, read_again, sample_sheets
 
-FILES = ("*.eval",)
+FILES = FORMATS["inspect_ai"].patterns
 _LARGEST_JSON = 256 << 20
 _MOST_MEMBERS = 1_000_000
 _FREE, _LARGEST_RATIO = 1 << 30, 100  # bytes that any archive may unpack to, and so many times its own length

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
 from ablation.readers import tabular
@@ -38,7 +39,7 @@ from ablation.readers.sheet import (
 )
 from ablation.readers.walk import files_below
 
-FILES = ("samples_*.jsonl",)
+FILES = FORMATS["lm_eval"].patterns
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl")
 _OF_PROMPT = ("chat_template_sha", "system_instruction", "fewshot_as_multiturn")
 _SETTINGS = ("model", "model_args", "gen_kwargs", "limit", *_OF_PROMPT)

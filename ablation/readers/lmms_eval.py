@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ablation.config.formats import FORMATS
 from ablation.readers.sheet import (
     Facts,
     ItemText,
@@ -23,7 +24,7 @@ from ablation.readers.sheet import (
 )
 from ablation.readers.tabular import first_row
 
-FILES = ("*_samples_*.jsonl",)
+FILES = FORMATS["lmms_eval"].patterns
 _NAME = re.compile(r"(?P<date>.+?)_samples_(?P<task>.+)\.jsonl")
 _OWN = ("doc_id", "doc_hash", "prompt_hash", "target_hash", "target", "filtered_resps", "resps", "input", "success")
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
+from ablation.config.formats import FORMATS
 from ablation.config.yaml_io import parse_foreign
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, read_text
@@ -67,7 +68,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     Raises ConfigError if there is no MLflow store, or its database cannot be read.
     """
     try:
-        files = files_below(path, ["*.db"], problem, depth=1) if path.is_dir() else [path]
+        files = files_below(path, FORMATS["mlflow"].patterns, problem, depth=1) if path.is_dir() else [path]
         databases = [file for file in files if is_sqlite(file)]
         stores = {store: places for store in (path, path / "mlruns") if (places := _run_folders(store))}
     except OSError as error:

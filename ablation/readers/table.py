@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
 from ablation.readers import tabular
@@ -28,7 +29,7 @@ from ablation.readers.sheet import (
     refuse_options,
 )
 
-FILES = ("*.csv", "*.tsv", "*.jsonl", "*.parquet")  # in a folder only where the caller says so
+FILES = FORMATS["table"].patterns  # in a folder only where the caller says so
 COLUMNS = ("item", "value", "seed", "subset", "cluster", "sample")
 _WORDS = ("prompt", "text", "target", "answer")
 _STRICT = """header = true, all_varchar = true, strict_mode = true, null_padding = false, quote = '"', escape = '"'"""

@@ -19,13 +19,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ablation.config.formats import FORMATS
 from ablation.config.yaml_io import parse_foreign
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
 from ablation.readers.run import ImportedRun, Problem, metric_table, name_below
 from ablation.readers.walk import files_below
 
-_PATTERN = "*tfevents*"
 _START_OF_TRAINER = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*")
 _TIME_STAMP = re.compile(r"\d{9,}\.\d+")
 _HPARAMS = "_hparams_/session_start_info"
@@ -35,7 +35,7 @@ _LARGEST_RECORD = 1 << 30
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs at or below a path: an event file or a folder. Raises ConfigError where there are none."""
     root = path if path.is_dir() else path.parent
-    files = files_below(path, [_PATTERN], problem) if path.is_dir() else [path]
+    files = files_below(path, FORMATS["tensorboard"].patterns, problem) if path.is_dir() else [path]
     if not files or (path.is_file() and "tfevents" not in path.name):
         raise ConfigError(path, "", None, "holds no event file", "name a folder with files *tfevents*, or one above")
     of_trainer = {file.parent.parent for file in files if _is_of_trainer(file)}

@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
+from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
 from ablation.readers.run import ImportedRun, Problem, as_written, metric_table, shortened
@@ -27,7 +28,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     replaces it. Raises ConfigError if there is no trackio file.
     """
     found = False
-    for file in files_below(path, ["*.db"], problem, depth=1) if path.is_dir() else [path]:
+    for file in files_below(path, FORMATS["trackio"].patterns, problem, depth=1) if path.is_dir() else [path]:
         try:
             yield from _read_file(file, problem)
             found = True

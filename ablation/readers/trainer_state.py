@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablation.config import dotted
+from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, read_bytes, read_text, regular
 from ablation.readers.run import (
@@ -56,7 +57,13 @@ _OF_THE_MACHINE = ("distributed_state", "deepspeed_plugin", "fsdp_plugin_args", 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs at or below a path. Raises ConfigError where there is none."""
     root = path if path.is_dir() else path.parent
-    states = files_below(path, [STATE], problem) if path.is_dir() else [path] if path.name == STATE else []
+    states = (
+        files_below(path, FORMATS["trainer_state"].patterns, problem)
+        if path.is_dir()
+        else [path]
+        if path.name == STATE
+        else []
+    )
     folders: dict[Path, list[Path]] = {}
     for state in states:
         folder = state.parent

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
 from ablation.readers.run import (
@@ -43,7 +44,7 @@ _LONGEST = 1 << 26  # bytes of a line
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs at or below a path: a log or a folder. Raises ConfigError where there is no log."""
     root = path if path.is_dir() else path.parent
-    files = files_below(path, ["*.jsonl"], problem) if path.is_dir() else [path]
+    files = files_below(path, FORMATS["verl"].patterns, problem) if path.is_dir() else [path]
     logs = [file for file in files if not _STEP_FILE.fullmatch(file.name) and _is_log(file)]
     if not logs:
         remedy = "name a file of verl's logger `file`, or a folder of such files"

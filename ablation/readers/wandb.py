@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
 from ablation.readers.run import ImportedRun, Problem, State, as_number, as_written, iso_time, metric_table, shortened
@@ -246,7 +247,9 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """
     try:
         if path.is_dir():
-            files = sorted(file.resolve() for file in files_below(path, ["*.wandb"], problem, depth=_DEPTH))
+            files = sorted(
+                file.resolve() for file in files_below(path, FORMATS["wandb"].patterns, problem, depth=_DEPTH)
+            )
         else:
             if path.suffix.lower() == ".csv":
                 yield from read_csv(path, problem)

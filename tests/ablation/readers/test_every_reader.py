@@ -4,6 +4,7 @@ import math
 import random
 import shutil
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,10 @@ from ablation.config.formats import formats_of
 from ablation.contract.errors import ConfigError
 from ablation.readers import sqlite
 from ablation.readers.run import METRIC_ROWS, load_reader, metric_table
+from tests.ablation.readers.samples import row, write_samples
 from tests.ablation.readers.stored import make, points, read_all
+
+WRITTEN = Path(__file__).parent / "written"
 
 PLACES = {"mlflow": ("mlflow.db", "mlruns"), "trackio": ("grid.db", "study.db"), "wandb": ("study", "wandb")}
 
@@ -19,6 +23,46 @@ PLACES = {"mlflow": ("mlflow.db", "mlruns"), "trackio": ("grid.db", "study.db"),
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     return {name: make(name, "", "written", tmp_path_factory.mktemp(name)) for name in PLACES}
+
+
+FOLDERS = {
+    "tensorboard": (WRITTEN / "tensorboard/lr_0.1/seed_0", 2),
+    "trainer_state": (WRITTEN / "trainer/base/seed_0", 3),
+    "verl": (WRITTEN / "verl/grpo", 4),
+    "wandb": ("study/wandb/offline-run-20261122_132552-base0", 1),
+    "mlflow": ("mlflow.db", 1),
+    "trackio": ("grid.db", 1),
+    "lm_eval": (None, 1),
+    "evaluation": (None, 2),  # samples, and the results that explain them
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_each_entry_of_a_folder_is_read_or_left_out_with_a_line(name, stored, tmp_path):
+    """Links are read, once; hidden and backup copies, and links to nothing, are counted."""
+    source, files = FOLDERS[name]
+    if source is None:
+        source = write_samples(tmp_path / "made", [row(at, 1.0) for at in range(3)]).parent
+    source = source if isinstance(source, Path) else stored[name] / source
+    here, elsewhere = tmp_path / "runs", tmp_path / "elsewhere"
+    here.mkdir()
+    suffix = source.suffix  # a file, or a folder
+    copy = shutil.copyfile if suffix else shutil.copytree
+    for place in (here / f"a{suffix}", elsewhere, here / f".{'_' * bool(suffix)}a{suffix}", here / f"a{suffix}.bak"):
+        copy(source, place)
+    (here / f"b{suffix}").symlink_to(elsewhere)
+    (here / f"c{suffix}").symlink_to(here / f"a{suffix}")
+    (here / f"d{suffix}").symlink_to(tmp_path / "nowhere")
+    (here / f"e{suffix}").symlink_to(here)
+    read, told = load_reader(name, "collect" if name == "lm_eval" else "import"), []
+    runs = list(read(here, told.append))
+    alone = [len(list(read(place, lambda _: None))) for place in (here / f"a{suffix}", elsewhere)]
+    assert len(runs) == (1 if name in ("lm_eval", "wandb") else sum(alone))
+    told = [line.removeprefix(f"{here}: ") for line in told]
+    assert any(line.startswith(f"{2 * files} left out (hidden, or temporary or backup copies)") for line in told), told
+    assert f"1 left out (links to nothing): d{suffix}" in told
+    assert any(line.startswith("1 left out (links to what is read without them)") for line in told), told
+    assert suffix or "1 left out (links to a folder that holds them): e" in told
 
 
 @pytest.mark.parametrize("name", formats_of("import"))
