@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ablation.config.formats import formats_of
 from ablation.config.names import suggest
@@ -23,6 +24,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import listed, one_line, printable, read_text
 from ablation.contract.rows import CLUSTER, ITEMS, METRICS
 
+Array = NDArray[Any]
 Problem = Callable[[str], None]
 """Called with one line that names the file and what could not be read; the reader goes on with the rest."""
 
@@ -95,11 +97,17 @@ def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
         columns[0].append(step)
         columns[1].append(codes.setdefault(name, len(codes)))
         columns[2].append(value)
-    names = sorted(codes, key=as_text)
+    steps, places, values = (np.array(column) for column in columns)
+    return table_of_columns(steps, places, values, list(codes))
+
+
+def table_of_columns(steps: Array, codes: Array, values: Array, tags: Sequence[str]) -> pa.Table:
+    """Return the same of columns; `codes` are places in `tags`."""
+    names = sorted(tags, key=as_text)
     ranks = np.empty(len(names), np.int32)
-    ranks[[codes[name] for name in names]] = np.arange(len(names), dtype=np.int32)
-    steps, logged_codes, values = (np.array(column) for column in columns)
-    places = ranks[logged_codes]
+    code = {tag: place for place, tag in enumerate(tags)}
+    ranks[[code[name] for name in names]] = np.arange(len(names), dtype=np.int32)
+    places = ranks[codes]
     order = np.lexsort((places, steps))  # stable
     same = (np.diff(steps[order]) == 0) & (np.diff(places[order]) == 0)
     kept = order[~np.append(same, False)] if len(order) else order

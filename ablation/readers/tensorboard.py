@@ -1,8 +1,13 @@
 """Runs in TensorBoard's event files: one run per folder that holds some.
 
-Files are read record by record, so that no point is left out: TensorBoard's own EventAccumulator keeps 10,000 of each
-tag. A file that was begun after another had ended and logs the same tags is a restart: from its first step on it
-replaces what was logged before. Files that were open at the same time are two writers of one run, and both count.
+No point is left out: TensorBoard's own EventAccumulator keeps 10,000 of each tag. A file that begins with a purge
+(`SummaryWriter(purge_step=...)`) replaces what its folder logged from that step on. One without that was begun after
+another had ended and logs the same tags is a restart, too, from its first step on. Files that were open at the same
+time are two writers of one run, and both count.
+
+Folders that are a part of a run: `add_scalars` leaves one for each line (`loss_train`, whose values are called
+`loss/train`); Keras and others write to `train` and `validation` below the run's, whose names they put before those of
+the values. Of a folder for each rank, rank 0 counts.
 
 The Trainer of Hugging Face opens a folder `runs/<date>_<host>` at each start, and `add_hparams` one called by a time
 stamp: both belong to the run above them, but time stamps with different settings are a run each if nothing above them
@@ -13,23 +18,30 @@ writes it.
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from os import SEEK_CUR
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from ablation.config.formats import FORMATS
 from ablation.config.yaml_io import parse_foreign
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
-from ablation.readers.run import ImportedRun, Problem, metric_table, name_below
+from ablation.readers.run import Array, ImportedRun, Problem, name_below, shortened, table_of_columns
+from ablation.readers.tensorboard_log import EventFile, numbers, same, template
 from ablation.readers.walk import files_below
 
 _START_OF_TRAINER = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*")
 _TIME_STAMP = re.compile(r"\d{9,}\.\d+")
+_SPLITS = ("train", "validation", "val", "test", "eval", "evaluation")
+_RANK = re.compile(r"((?:local|global|node)?[-_]?rank[-_]?)(\d+)", re.IGNORECASE)
 _HPARAMS = "_hparams_/session_start_info"
-_LARGEST_RECORD = 1 << 30
+_MOST_MISSES = 20  # events of one length that were unlike all others, after which each is parsed
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
@@ -38,12 +50,16 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     files = files_below(path, FORMATS["tensorboard"].patterns, problem) if path.is_dir() else [path]
     if not files or (path.is_file() and "tfevents" not in path.name):
         raise ConfigError(path, "", None, "holds no event file", "name a folder with files *tfevents*, or one above")
+    files = _of_rank_0(root, files, problem)
     of_trainer = {file.parent.parent for file in files if _is_of_trainer(file)}
+    names: dict[Path, set[str]] = {}  # of the folders with events, by the folder above
+    for folder in {file.parent for file in files}:
+        names.setdefault(folder.parent, set()).add(folder.name)
     runs: dict[Path, list[Path]] = {}
     for file in files:
-        runs.setdefault(_folder_of_run(file, root, of_trainer), []).append(file)
+        runs.setdefault(_folder_of_run(file, root, of_trainer, names), []).append(file)
     for folder, found in runs.items():
-        parts = [part for file in found if (part := _read_file(file, problem)).first is not None]
+        parts = [part for file in found if (part := _read_file(file, folder, problem)).first is not None]
         if not parts:
             problem(f"{folder}: its event files hold no event")
             continue
@@ -55,7 +71,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
                 name=name_below(root, place),
                 config=_config(own),
                 started=datetime.fromtimestamp(own[0].first or 0.0, UTC).isoformat(timespec="seconds"),
-                metrics=metric_table(_joined(own)),
+                metrics=_joined(own),
             )
 
 
@@ -67,20 +83,64 @@ def _runs_of(folder: Path, parts: list["_Part"], problem: Problem) -> dict[Path,
             calls.setdefault(part.file.parent, []).append(part)
     if len({str(_config(own)) for own in calls.values()}) < 2:
         return {folder: parts}
-    if not any(part.values for part in parts if part.file.parent not in calls):
+    if not any(len(part.values) for part in parts if part.file.parent not in calls):
         return calls
     if len({place.parent for place in calls}) < len(calls):  # else each is of another start of the Trainer
         problem(f"{folder}: has curves, so its {len(calls)} add_hparams are one run; the last settings count")
     return {folder: parts}
 
 
-def _folder_of_run(file: Path, root: Path, of_trainer: set[Path]) -> Path:
-    folder = file.parent
+def _of_rank_0(root: Path, files: list[Path], problem: Problem) -> list[Path]:
+    """Leave out the folders of other ranks beside one of rank 0."""
+    folders = {file.parent for file in files}
+    others = {
+        folder: beside
+        for folder in folders
+        if (rank := _RANK.fullmatch(folder.name)) and int(rank[2])
+        for beside in (folder.with_name(rank[1] + "0" * len(rank[2])), folder.with_name(f"{rank[1]}0"))
+        if beside in folders
+    }
+    if others:
+        shown = shortened(sorted(name_below(root, folder) for folder in others))
+        problem(f"{root}: of a folder for each rank, rank 0 counts: left out {shown}")
+    return [file for file in files if file.parent not in others]
+
+
+def _folder_of_run(file: Path, root: Path, of_trainer: set[Path], names: Mapping[Path, set[str]]) -> Path:
+    folder = above = file.parent
+    if folder != root:
+        above = folder.parent
+        if _RANK.fullmatch(folder.name) or (folder.name in _SPLITS and all(map(_is_part, names[above]))):
+            return above
+        if above.name in names.get(above.parent, ()) and _line(folder.name, _first_tag(file)):
+            return above
     if _TIME_STAMP.fullmatch(folder.name) and folder != root:
         folder = folder.parent
     if folder.parent in of_trainer and folder != root and _START_OF_TRAINER.fullmatch(folder.name):
         folder = folder.parent.parent
     return folder
+
+
+def _is_part(name: str) -> bool:
+    """Whether a folder of this name holds a part of a run."""
+    return name in _SPLITS or _TIME_STAMP.fullmatch(name) is not None
+
+
+def _line(folder: str, tag: str) -> str:
+    """Return the name of a line that `add_scalars(tag, {name: value})` wrote to a folder; "" where it did not."""
+    start = tag.replace("/", "_") + "_"
+    return folder.removeprefix(start) if tag and folder.startswith(start) else ""
+
+
+def _first_tag(file: Path) -> str:
+    """Return the tag of the first value in a file."""
+    with regular(file).open("rb") as log:
+        while len(head := log.read(12)) == 12:
+            event = _parsed(log.read(min(struct.unpack("<Q", head[:8])[0], 1 << 16)))
+            if event is None or event.numbers:
+                return event.numbers[0][0] if event else ""
+            log.seek(4, SEEK_CUR)
+    return ""
 
 
 def _is_of_trainer(file: Path) -> bool:
@@ -98,79 +158,150 @@ class _Part:
     file: Path
     first: float | None = None
     last: float = 0.0
-    values: list[tuple[int, str, float]] = field(default_factory=list)
-    starts: dict[str, int] = field(default_factory=dict)  # per tag, its first step
+    purged: int | None = None  # from this step on, what was in its folder before is void
+    tags: list[str] = field(default_factory=list)
+    codes: Array = field(default_factory=lambda: np.empty(0, np.int64))  # places in `tags`, by row
+    steps: Array = field(default_factory=lambda: np.empty(0, np.int64))
+    values: Array = field(default_factory=lambda: np.empty(0))
     config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def starts(self) -> dict[str, int]:
+        """The first step of each tag."""
+        codes, places = np.unique(self.codes, return_index=True)
+        return {self.tags[code]: int(self.steps[place]) for code, place in zip(codes, places, strict=True)}
 
 
 def _config(parts: Iterable[_Part]) -> dict[str, Any]:
     return {key: value for part in parts for key, value in part.config.items()}
 
 
-def _joined(parts: Iterable[_Part]) -> Iterable[tuple[int, str, float]]:
+def _joined(parts: Iterable[_Part]) -> pa.Table:
     """Return the values of a run's files, with restarts in place of the values that they replaced."""
-    known: list[tuple[int, str, float]] = []
+    known: dict[Path, list[Array]] = {}  # by folder: steps, codes, values
+    tags: dict[str, int] = {}
     ended: dict[str, float] = {}  # per tag, when the last file that logged it ended
     for part in parts:
-        again = [start for tag, start in part.starts.items() if tag in ended and ended[tag] <= (part.first or 0.0)]
-        if again and not _TIME_STAMP.fullmatch(part.file.parent.name):  # add_hparams logs its metrics at step 0
-            restart = min(again)
-            known = [row for row in known if row[0] < restart]
-        known += part.values
-        ended |= dict.fromkeys(part.starts, part.last)
-    return known
+        starts = part.starts
+        again = [start for tag, start in starts.items() if tag in ended and ended[tag] <= (part.first or 0.0)]
+        folder = part.file.parent
+        if part.purged is not None:
+            known |= {folder: _before(known[folder], part.purged)} if folder in known else {}
+        elif again and not _TIME_STAMP.fullmatch(folder.name):  # add_hparams logs its metrics at step 0
+            known = {place: _before(columns, min(again)) for place, columns in known.items()}
+        codes = np.array([tags.setdefault(tag, len(tags)) for tag in part.tags], np.int64)[part.codes]
+        own = [part.steps, codes, part.values]
+        known[folder] = (
+            [np.concatenate(pair) for pair in zip(known[folder], own, strict=True)] if folder in known else own
+        )
+        ended |= dict.fromkeys(starts, part.last)
+    steps, codes, values = (np.concatenate(columns) for columns in zip(*known.values(), strict=True))
+    return table_of_columns(steps, codes, values, list(tags))
 
 
-def _read_file(path: Path, problem: Problem) -> _Part:
+def _before(columns: Sequence[Array], step: int) -> list[Array]:
+    kept = columns[0] < step
+    return [column[kept] for column in columns]
+
+
+@dataclass
+class _Event:
+    """What one event says."""
+
+    time: float
+    step: int
+    purges: bool
+    numbers: list[tuple[str, float]] = field(default_factory=list)  # tag and value
+    config: dict[str, Any] = field(default_factory=dict)
+    damaged: int = 0
+
+
+def _parsed(content: bytes) -> _Event | None:
+    """Return what an event says; None where it makes no sense."""
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
-    part, damaged = _Part(path), 0
-    for record in _records(path, problem):
-        event = Event()
-        try:
-            event.ParseFromString(record)
-        except Exception:  # protobuf's own error, whose class depends on its version
-            damaged += 1
+    event = Event()
+    try:
+        event.ParseFromString(content)
+    except Exception:  # protobuf's own error, whose class depends on its version
+        return None
+    what = event.WhichOneof("what")
+    found = _Event(event.wall_time, event.step, what == "session_log" and event.session_log.status == SessionLog.START)
+    for value in event.summary.value if what == "summary" else ():
+        number = _scalar(value)
+        if number is not None:
+            found.numbers.append((value.tag, number))
             continue
-        part.first = event.wall_time if part.first is None else part.first
-        part.last = max(part.last, event.wall_time)
-        if event.WhichOneof("what") == "session_log" and event.session_log.status == SessionLog.START and event.step:
-            part.values = [row for row in part.values if row[0] < event.step]
-        for value in event.summary.value if event.WhichOneof("what") == "summary" else ():
-            number = _scalar(value)
-            if number is None:
-                try:
-                    part.config |= _settings(value)
-                except Exception:  # likewise
-                    damaged += 1
+        try:
+            found.config |= _settings(value)
+        except Exception:  # likewise
+            found.damaged += 1
+    return found
+
+
+def _number(content: bytes) -> tuple[str, int, float] | None:
+    """Return (tag, step, value) of an event that says one number and nothing else."""
+    event = _parsed(content)
+    if event is None or len(event.numbers) != 1 or event.config or event.damaged:
+        return None
+    return event.numbers[0][0], event.step, event.numbers[0][1]
+
+
+def _read_file(path: Path, run: Path, problem: Problem) -> _Part:
+    part, damaged, file = _Part(path), 0, EventFile(path, problem)
+    codes: dict[str, int] = {}
+    rows: list[list[Array]] = []  # places in the file, codes, steps, values
+    settings: dict[int, dict[str, Any]] = {}  # by place
+    purges: dict[int, int] = {}
+    begins: tuple[int, float] | None = None  # place and time of the first event
+    for places, events in file.alike():
+        left, misses = np.arange(len(events)), 0
+        while len(left):
+            here, left = int(left[0]), left[1:]
+            content, place = events[here].tobytes(), int(places[here])
+            event = _parsed(content)
+            if event is None:
+                damaged += 1
                 continue
-            part.starts.setdefault(value.tag, event.step)
-            part.values.append((event.step, value.tag, number))
+            begins = min(begins or (place, event.time), (place, event.time))
+            part.last, damaged = max(part.last, event.time), damaged + event.damaged
+            settings |= {place: event.config} if event.config else {}
+            purges |= {place: event.step} if event.purges else {}
+            for tag, value in event.numbers:
+                code = codes.setdefault(tag, len(codes))
+                rows.append([np.array([each]) for each in (place, code, event.step, value)])
+            shape = template(content, _number) if len(left) and misses < _MOST_MISSES else None
+            if shape is None:
+                continue
+            others = same(events, left, here, shape, event.step)
+            misses = 0 if len(others) else misses + 1
+            if len(others):
+                times, steps, values = numbers(events[others], shape, event.step)
+                part.last = max(part.last, float(times.max()))
+                earliest = int(places[others].argmin())
+                begins = min(begins, (int(places[others][earliest]), float(times[earliest])))
+                rows.append([places[others], np.full(len(others), code), steps, values])
+                left = np.setdiff1d(left, others, assume_unique=True)
     if damaged:
         problem(f"{path}: {damaged} damaged records are left out")
+    part.first = begins[1] if begins else None
+    part.tags = list(codes)
+    if rows:
+        at, *columns = (np.concatenate(column) for column in zip(*rows, strict=True))
+        order = np.argsort(at, kind="stable")
+        at, columns = at[order], [column[order] for column in columns]
+        for place, step in purges.items():
+            kept = (at > place) | (columns[1] < step)
+            at, columns = at[kept], [column[kept] for column in columns]
+        part.codes, part.steps, part.values = columns
+    part.purged = min(purges.values(), default=None)
+    part.config = {key: value for place in sorted(settings) for key, value in settings[place].items()}
+    own = path.parent.name
+    if path.parent != run and own in _SPLITS:
+        part.tags = [tag if tag.startswith(f"{own}/") else f"{own}/{tag}" for tag in part.tags]
+    elif path.parent != run:
+        part.tags = [f"{tag}/{line}" if (line := _line(own, tag)) else tag for tag in part.tags]
     return part
-
-
-def _records(path: Path, problem: Problem) -> Iterator[bytes]:
-    """Yield the records (length, its sum, data, its sum) up to the first that is cut off or does not add up."""
-    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
-
-    place = 0
-    with regular(path).open("rb") as file:
-        while head := file.read(12):
-            size = struct.unpack("<Q", head[:8])[0] if len(head) == 12 else 0
-            whole = len(head) == 12 and struct.unpack("<I", head[8:])[0] == masked_crc32c(head[:8])
-            data = file.read(size) if whole and size < _LARGEST_RECORD else b""
-            tail = file.read(4)
-            if not whole or len(data) < size or len(tail) < 4:
-                rest = path.stat().st_size - place
-                problem(f"{path}: cut off or damaged after byte {place}; the last {rest} bytes are not read")
-                return
-            if struct.unpack("<I", tail)[0] == masked_crc32c(data):
-                yield data
-            else:
-                problem(f"{path}: the record at byte {place} is damaged and left out")
-            place += 12 + size + 4
 
 
 def _scalar(value: Any) -> float | None:

@@ -8,6 +8,7 @@ import subprocess
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -391,3 +392,92 @@ def test_a_torn_and_a_flipped_event_file(tmp_path):
     runs, [problem] = read(tensorboard, tmp_path)
     assert len(course(runs["torn"], "loss")) == 299
     assert "is damaged and left out" in problem
+
+
+def accumulated(folder):
+    """{tag: [(step, value)]} as TensorBoard itself reads a folder; of a step that was logged twice, the last value."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    peer = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    return {tag: sorted({e.step: e.value for e in peer.Scalars(tag)}.items()) for tag in peer.Tags()["scalars"]}
+
+
+def test_a_purge_holds_across_the_files_of_a_folder(tmp_path):
+    """A run that was preempted, whose second writer logs less often: its `purge_step` voids what came after."""
+    SummaryWriter = pytest.importorskip("torch.utils.tensorboard").SummaryWriter
+    for number, (purge, steps) in enumerate([(None, range(1, 101)), (96, (110,)), (50, ()), (60, (61, 62))]):
+        with SummaryWriter(tmp_path, purge_step=purge, filename_suffix=f".{number}") as writer:
+            for step in steps:
+                writer.add_scalar("train/loss", step / 7, step)
+                if step % 25 == 0:
+                    writer.add_scalar("eval/acc", 0.99 if step == 100 else 0.5 + step / 1000, step)
+        for file in tmp_path.glob(f"*.{number}"):  # in the order of their names, within one second too
+            file.rename(tmp_path / f"events.out.tfevents.{number}")
+    runs, problems = read(tensorboard, tmp_path)
+    [run], known = runs.values(), accumulated(tmp_path)
+    assert problems == []
+    assert {tag: course(run, tag) for tag in known} == known
+    assert [step for step, _ in known["eval/acc"]] == [25]
+
+
+def test_many_kinds_of_events_are_read_as_tensorboard_reads_them(tmp_path):
+    """Steps of one to five bytes, values of 32 and 64 bits, several in one event, text, images, tags of one length."""
+    torch = pytest.importorskip("torch")
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.compat.proto.types_pb2 import DT_DOUBLE
+    from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+    from torch.utils.tensorboard import SummaryWriter
+
+    generator = np.random.default_rng(0)
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_text("args", '{"lr": 0.5}')
+        writer.add_image("large", torch.rand(3, 200, 200))
+        for step in [*range(300), 20_000, 3_000_000, 2**40]:
+            for tag in ("a/x", "a/y", "b/x", "é/z", "longer/tag"):
+                writer.add_scalar(tag, float(generator.choice([generator.normal(), 0.0, np.inf, 1e-30])), step)
+            writer.add_histogram("weights", generator.normal(size=50), step) if step % 50 == 0 else None
+            values = [Summary.Value(tag=tag, simple_value=step / 3) for tag in ("two", "at once")]
+            events = [Event(step=step, summary=Summary(value=values), wall_time=float(step))]
+            events += [Event(step=step, summary=scalar_pb("tensor", step / 7), wall_time=1.0)]
+            double = scalar_pb("double", 0.0)
+            double.value[0].tensor.dtype = DT_DOUBLE
+            double.value[0].tensor.tensor_content = np.float64(step / 11).tobytes()
+            del double.value[0].tensor.float_val[:]
+            events += [Event(step=step, summary=double, wall_time=1.0)]
+            for event in events:
+                writer.file_writer.event_writer.add_event(event)
+    runs, problems = read(tensorboard, tmp_path)
+    [run] = runs.values()
+    known = accumulated(tmp_path)
+    assert problems == []
+    assert set(known) < set(run.metrics["name"].to_pylist()) | {"tensor", "double"}
+    assert {tag: course(run, tag) for tag in known} == known
+    assert course(run, "tensor") == [(step, float(np.float32(step / 7))) for step, _ in known["a/x"]]
+    assert course(run, "double") == [(step, step / 11) for step, _ in known["a/x"]]
+    assert run.config == {"lr": 0.5}
+
+
+def test_folders_that_are_parts_of_a_run(tmp_path):
+    """`add_scalars`, Keras's `train` and `validation`, and a folder for each rank."""
+    SummaryWriter = pytest.importorskip("torch.utils.tensorboard").SummaryWriter
+    with SummaryWriter(tmp_path / "lines/seed_0") as writer:
+        writer.add_scalars("loss/all", {"train": 0.5, "val": 0.7}, 1)
+        writer.add_scalar("lr", 0.1, 1)
+    for name, value in (("train", 0.5), ("validation", 0.7)):
+        write_events(tmp_path / f"keras/seed_0/{name}", 1, ("epoch_loss", {3: value}))
+    for rank in range(3):
+        write_events(tmp_path / f"ddp/seed_0/rank_{rank}", 1, ("loss", {3: float(rank)}))
+    write_events(tmp_path / "plain/train", 1, ("loss", {3: 0.5}))  # a variant of that name
+    write_events(tmp_path / "plain/other", 1, ("loss", {3: 0.5}))
+    runs, problems = read(tensorboard, tmp_path)
+    assert {name: {m["name"]: m["value"] for m in run.metrics.to_pylist()} for name, run in runs.items()} == {
+        "lines/seed_0": pytest.approx({"loss/all/train": 0.5, "loss/all/val": 0.7, "lr": 0.1}),
+        "keras/seed_0": pytest.approx({"train/epoch_loss": 0.5, "validation/epoch_loss": 0.7}),
+        "ddp/seed_0": {"loss": 0.0},
+        "plain/train": {"loss": 0.5},
+        "plain/other": {"loss": 0.5},
+    }
+    assert problems == [
+        f"{tmp_path}: of a folder for each rank, rank 0 counts: left out ddp/seed_0/rank_1, ddp/seed_0/rank_2"
+    ]

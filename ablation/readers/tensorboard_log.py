@@ -1,0 +1,210 @@
+"""The records of an event file: found and checked many at a time, so that a file of a million values takes a second.
+
+A record is its length, a checksum of that, an `Event` of Protocol Buffers, and a checksum of it. Events of one tag
+differ in time, step and value alone, so one in a few thousand is parsed, and its values are those of all like it.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from functools import cache
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablation.contract.reading import regular
+from ablation.readers.run import Problem
+
+_LARGEST_RECORD = 1 << 30
+_LARGE = 1 << 16  # bytes of an event that is read only if it is a text: others of that size are images
+_SHORT = 1 << 12  # bytes of an event on average, from which on a file is searched and not walked
+_AT_ONCE = 1 << 24  # bytes
+_HEAD = struct.Struct("<QI")
+_POLYNOMIAL = 0x82F63B78  # CRC-32C (Castagnoli), reflected
+_OTHER_VALUES = (0.5, -3.25)  # that a place of a value is tried with
+
+Bytes = NDArray[np.uint8]
+
+
+@cache
+def _zeros(length: int) -> tuple[Any, int]:
+    """Return (table, sum): what a byte adds to a checksum by its distance from the end [length, 256]; of zeros."""
+    first = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        first = np.where(first & 1, (first >> 1) ^ np.uint32(_POLYNOMIAL), first >> 1).astype(np.uint32)
+    table = np.empty((length, 256), np.uint32)
+    row, register = first, 0xFFFFFFFF
+    for k in range(length):
+        table[k] = row
+        row = (row >> np.uint32(8)) ^ first[row & np.uint32(255)]
+        register = (register >> 8) ^ int(first[register & 255])
+    return table, register
+
+
+def _sums(records: Bytes) -> Any:
+    """Return the masked checksums of records of one length [records, bytes]."""
+    count, length = records.shape
+    table, start = _zeros(length)
+    found = np.full(count, start, np.uint32)
+    if count * 8 < length:
+        back = np.arange(length - 1, -1, -1)
+        found ^= np.array([np.bitwise_xor.reduce(table[back, row]) for row in records], np.uint32)
+    else:
+        for at, column in enumerate(np.ascontiguousarray(records.T)):
+            found ^= table[length - 1 - at][column]
+    found ^= np.uint32(0xFFFFFFFF)
+    return ((found >> np.uint32(15)) | (found << np.uint32(17))) + np.uint32(0xA282EAD8)
+
+
+def _is_head(heads: Bytes) -> Any:
+    """Return which rows of 12 bytes are a length and its checksum."""
+    return _sums(heads[:, :8]) == np.ascontiguousarray(heads[:, 8:]).view("<u4")[:, 0]
+
+
+def _rows(data: Bytes, places: Any, length: int) -> Bytes:
+    """Return the bytes from each place on [places, length]."""
+    return (
+        np.lib.stride_tricks.sliding_window_view(data, length)[places]
+        if len(places)
+        else np.empty((0, length), np.uint8)
+    )
+
+
+class EventFile:
+    """An open event file."""
+
+    def __init__(self, path: Path, problem: Problem) -> None:
+        self.path, self.problem = path, problem
+        with regular(path).open("rb") as file:
+            size = path.stat().st_size
+            self._bytes: Any = mmap(file.fileno(), 0, access=ACCESS_READ) if size else b""
+        self.data = np.frombuffer(self._bytes, np.uint8)
+        self.places, self.sizes = self._find()
+
+    def _find(self) -> tuple[Any, Any]:
+        """Return where events start and their lengths, up to the first record that is cut off or does not add up."""
+        end = len(self.data)
+        found = [self._walk(0, 1000)]
+        place = self._after(found[0])
+        at_hand = place < _SHORT * 1000  # most events are short
+        while len(found[-1][0]) and at_hand:
+            found.append(self._many(place))
+            place = self._after(found[-1]) if len(found[-1][0]) else place
+        found.append(self._walk(place, end))
+        starts, sizes = (np.concatenate(column) for column in zip(*found, strict=True))
+        place = int(starts[-1] + sizes[-1]) + 4 if len(starts) else 0
+        if place < end:
+            rest = end - place
+            self.problem(f"{self.path}: cut off or damaged after byte {place}; the last {rest} bytes are not read")
+        return starts, sizes
+
+    @staticmethod
+    def _after(found: tuple[Any, Any]) -> int:
+        return int(found[0][-1] + found[1][-1]) + 4 if len(found[0]) else 0
+
+    def _walk(self, place: int, most: int) -> tuple[Any, Any]:
+        """Return where the next events start, and their lengths: one after the other, without reading them."""
+        end, head = len(self.data), _HEAD.unpack_from
+        places: list[int] = []
+        sizes: list[int] = []
+        while place + 12 <= end and len(places) < most:
+            size = head(self._bytes, place)[0]
+            if size >= _LARGEST_RECORD or place + 16 + size > end:
+                break
+            places.append(place + 12)
+            sizes.append(size)
+            place += 16 + size
+        starts = np.array(places, np.int64)
+        wrong = np.flatnonzero(~_is_head(_rows(self.data, starts - 12, 12)))
+        count = int(wrong[0]) if len(wrong) else len(starts)
+        return starts[:count], np.array(sizes[:count], np.int64)
+
+    def _many(self, place: int) -> tuple[Any, Any]:
+        """Return the same of the next 16 MiB: all places where a length and its checksum stand, one after the other."""
+        block = self.data[place : place + _AT_ONCE]
+        zero = block == 0
+        maybe = (
+            np.flatnonzero(zero[4:-7] & zero[5:-6] & zero[6:-5] & zero[7:-4])
+            if len(block) > 11
+            else np.empty(0, np.int64)
+        )
+        if len(maybe) > len(block) // 8:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        heads = _rows(block, maybe, 12)
+        is_head = _is_head(heads)
+        starts = maybe[is_head]
+        sizes = np.ascontiguousarray(heads[is_head][:, :8]).view("<u8")[:, 0].astype(np.int64)
+        after = np.append(0, starts + sizes + 16)
+        holds = (starts == after[:-1]) & (place + after[1:] <= len(self.data)) & (sizes < _LARGEST_RECORD)
+        count = len(starts) if holds.all() else int(holds.argmin())
+        return place + starts[:count] + 12, sizes[:count]
+
+    def alike(self) -> Iterator[tuple[Any, Bytes]]:
+        """Yield (places among the file's events, events of one length [events, bytes]); without those that are damaged.
+
+        Large events are left out, and are not even read.
+        """
+        small = np.flatnonzero(self.sizes < _LARGE)
+        by_size = small[np.argsort(self.sizes[small], kind="stable")]
+        borders = np.flatnonzero(np.diff(self.sizes[by_size])) + 1
+        for group in np.split(by_size, borders) if len(by_size) else ():
+            size = int(self.sizes[group[0]])
+            most = max(_AT_ONCE // max(size, 1), 1)
+            for start in range(0, len(group), most):
+                own = group[start : start + most]
+                rows = _rows(self.data, self.places[own], size + 4)
+                events = rows[:, :size]
+                whole = _sums(events) == np.ascontiguousarray(rows[:, size:]).view("<u4")[:, 0] if size else None
+                if whole is not None and not whole.all():
+                    for place in self.places[own[~whole]]:
+                        self.problem(f"{self.path}: the record at byte {place - 12} is damaged and left out")
+                    own, events = own[whole], events[whole]
+                yield own, events
+
+    def event(self, place: int) -> bytes:
+        """Return an event by its place among all."""
+        start = int(self.places[place])
+        return bytes(self._bytes[start : start + int(self.sizes[place])])
+
+
+def template(event: bytes, read: Callable[[bytes], tuple[str, int, float] | None]) -> tuple[int, int] | None:
+    """Return (end of the step, start of the value) of an event that says one number of 32 bits; None for another one.
+
+    `read` returns tag, step and value of such an event. Time is in bytes 1 to 8, and the step, unless it is 0, from
+    byte 10 on.
+    """
+    said = read(event)
+    if said is None or event[:1] != b"\x09" or said[1] < 0 or (said[1] and event[9:10] != b"\x10"):
+        return None
+    tag, step, value = said
+    end = 10 + (step.bit_length() + 6) // 7 if step else 9
+    at = event.rfind(np.float32(value).tobytes())
+    others = [np.float32(other).tobytes() for other in _OTHER_VALUES]
+    tried = [read(event[:at] + other + event[at + 4 :]) for other in others] if at > end else []
+    return (end, at) if tried == [(tag, step, other) for other in _OTHER_VALUES] else None
+
+
+def same(events: Bytes, among: Any, like: int, shape: tuple[int, int], step: int) -> Any:
+    """Return which of the events `among` differ from one in nothing but time, step (of as many bytes) and value."""
+    (end, at), model = shape, events[like]
+    found = among[events[among, at - 2] == model[at - 2]]
+    for piece in (slice(0, 1), slice(end, at), slice(at + 4, None), slice(9, 10)):
+        found = found[(events[found, piece] == model[piece]).all(axis=1)]
+    if step:
+        varint = events[found, 10:end]
+        found = found[(varint[:, :-1] >= 128).all(axis=1) & (varint[:, -1] < 128)]
+    return found
+
+
+def numbers(events: Bytes, shape: tuple[int, int], step: int) -> tuple[Any, Any, Any]:
+    """Return (times, steps, values) of events of one template."""
+    end, at = shape
+    times = np.ascontiguousarray(events[:, 1:9]).view("<f8")[:, 0]
+    values = np.ascontiguousarray(events[:, at : at + 4]).view("<f4")[:, 0].astype(float)
+    steps = np.zeros(len(events), np.int64)
+    if step:
+        for place, column in enumerate(events[:, 10:end].T):
+            steps |= (column & 127).astype(np.int64) << (7 * place)
+    return times, steps, values
