@@ -174,7 +174,7 @@ class Guardrail(Strict):
     margin: float = Field(gt=0, description="A loss below it does not matter.")
 
 
-_LATER = ("guardrails", "samples", "pass_at", "cons_at")
+_LATER = ("guardrails", "samples", "pass_at", "cons_at", "seeds", "claim")
 
 
 class Analysis(Strict):
@@ -194,6 +194,16 @@ class Analysis(Strict):
         default="per_study",
         description="What alpha holds: the chance of any false better or worse in the study, or the expected share of "
         "these words that are false (false discovery rate).",
+    )
+    seeds: Literal["paired", "independent"] | None = Field(
+        default=None,
+        description="Whether runs of one seed share something on both sides (data order, initialisation), or nothing. "
+        "Left out: independent where no command of the study uses its seed and for imported runs without named seeds, "
+        "else paired.",
+    )
+    claim: Literal["recipe", "checkpoints"] | None = Field(
+        default=None,
+        description="What a verdict is about: what other seeds would show (the default), or these runs alone.",
     )
     rare: float = Field(
         default=0.5,

@@ -33,6 +33,7 @@ class Found:
     centre: float
     noise: Noise  # of the mean over `seeds`
     seeds: int
+    counts: bool = False  # of items right or wrong, of which better and worse ask nothing unseen
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,12 @@ def decided_at(found: Found, rule: Rule, effect_variance: float) -> float:
     chances = []
     for ratio in (1 / variance_ratios(df, _QUANTILES)).tolist():
         seen = 1.0 if isinf(df) else (df + added * ratio) / (df + added)
-        fewer = found.seeds / rule.seeds
-        variance, residual = noise.seed_variance * seen * fewer, noise.residual * fewer
-        then = replace(noise, seed_variance=variance, seed_df=df + added, residual=residual)
+        then = noise.after(rule.seeds, found.seeds)
+        arms = tuple(replace(arm, variance=arm.variance * seen) for arm in then.arms)
+        then = replace(then, seed_variance=then.seed_variance * seen, arms=arms)
         mean, sd = predicted_mean(found, noise.seed_variance * ratio, rule.seeds, effect_variance)
-        significant = sqrt(critical_square(then, rule.level)) if rule.level > 0 else inf
+        words = replace(then, unseen=0.0) if found.counts else then
+        significant = sqrt(critical_square(words, rule.level)) if rule.level > 0 else inf
         inside = rule.margin - half_width(then, rule.interval_level)  # nan where nothing may be called equivalent
         chances.append(_either(mean, sd, inside, significant))
     return float(np.mean(chances))
@@ -134,7 +136,7 @@ def level_left(study: Measurements, edges: Sequence[Edge]) -> float:
 def _found(edge: Edge) -> Found:
     """The estimate from all its seeds, with the noise that a look at just these would use."""
     assert edge.estimate is not None
-    return Found(edge.estimate.centre, edge.noise, edge.seeds)
+    return Found(edge.estimate.centre, edge.noise, edge.seeds, edge.estimate.counts)
 
 
 def _either(mean: float, sd: float, inside: float, significant: float) -> float:

@@ -21,7 +21,7 @@ from ablation.contract.rows import LOGGED
 from ablation.judge import remarks
 from ablation.judge.factorial import offer
 from ablation.judge.family import Family, Member, covariances, ways_up
-from ablation.judge.measurements import Measurements, Problem, Run, Warned, paired_arms, warnings, without_partner
+from ablation.judge.measurements import Measurements, Problem, Run, Warned, comparable, warnings, without_partner
 from ablation.judge.moderation import SeedPrior
 from ablation.judge.power import minimal_detectable_effect, seeds_needed
 from ablation.judge.significance import (
@@ -36,6 +36,7 @@ from ablation.judge.significance import (
     share_otherwise,
     sign_flip,
     sign_flips,
+    units_for,
 )
 from ablation.judge.statistics import Estimate, contrast_arms
 
@@ -74,7 +75,8 @@ class Measured:
     child: str
     problem: Problem = field(default=Problem())  # what keeps runs from being paired
     factors: tuple[str, ...] = ()
-    paired: tuple[int, ...] = field(default=(), repr=False)  # its seeds, in the order in which they were added
+    # The seeds of the child's runs and of the parent's, in the order in which they were added.
+    runs: tuple[tuple[int, ...], tuple[int, ...]] = field(default=((), ()), repr=False)
     estimate: Estimate | None = field(default=None, repr=False)  # of all its seeds
     noise: Noise = field(default=Noise(_NAN, 0, _NAN), repr=False)  # of all its seeds; moderated as a look's
     looks: tuple[Look, ...] = field(default=(), repr=False)  # taken so far, the last one last
@@ -111,9 +113,27 @@ class Measured:
         return self.estimate.effect if self.estimate else _NAN
 
     @property
+    def paired(self) -> tuple[int, ...]:
+        """The seeds that were paired; none where runs are independent."""
+        return self.runs[0] if self.of.design.paired else ()
+
+    @property
     def seeds(self) -> int:
-        """How many were paired."""
-        return len(self.paired)
+        """How many runs either side has, at least."""
+        return min(map(len, self.runs))
+
+    @property
+    def single(self) -> bool:
+        """Whether one run a side leaves it unknown how runs vary, and the verdict depends on it."""
+        return self.seeds == 1 and not self.noise.seeds_known
+
+    @cached_property
+    def checkpoints(self) -> Estimate | None:
+        """The same comparison of these very runs: only the items are a sample."""
+        if self.estimate is None:
+            return None
+        arms = comparable(self.of, self.pair).arms
+        return contrast_arms(arms, (1, -1), 1 - self.of.analysis.alpha, replace(self.of.design, claim="checkpoints"))
 
     @property
     def items(self) -> int:
@@ -131,34 +151,39 @@ class Measured:
         return "moderated" if self.prior_df > 0 else "own"
 
 
-def measure(study: Measurements, child: str, parent: str) -> Measured:
-    """One comparison without the family: effect, its looks, and the p over them."""
-    arms, seeds, problem = paired_arms(study, [child, parent])
+def measure(study: Measurements, child: str, parent: str, *, moderate: bool = True) -> Measured:
+    """One comparison without the family: effect, its looks, and the p over them.
+
+    The study's other variants inform the seeds' variance only where the family is corrected for: alone, a child that is
+    several times as noisy as they are would err too often.
+    """
+    compared = comparable(study, [child, parent])
+    problem, analysis, prior = compared.problem, study.analysis, study.prior if moderate else None
     measured = Measured(study, parent, child, problem, _factors(study, child, parent))
-    if not arms:
+    if not compared.arms:
         return measured
-    analysis = study.analysis
-    same = remarks.same_measured(study.weights, child, parent, seeds)
+    most = min(map(len, compared.runs))
+    same = study.design.paired and remarks.same_measured(study.weights, child, parent, compared.runs[0])
 
     def estimate(count: int) -> tuple[Estimate, Noise]:
-        of = [study.arm(name, seeds[:count], arms[0].clusters) for name in (child, parent)]
-        found = contrast_arms(of, (1, -1), 1 - analysis.alpha)
+        of = compared.arms if count == most else compared.first(study, count, (child, parent))
+        found = contrast_arms(of, (1, -1), 1 - analysis.alpha, study.design)
         if found.noise.total == 0 and same:  # other items differ no more than these
             found = replace(found, noise=replace(found.noise, unseen=0.0))
-        return found, moderated(found, (child, parent), study.prior)
+        return found, moderated(found, (child, parent), prior)
 
-    numbers, noise = estimate(len(seeds))
-    shares = look_weights(analysis.looks) or {numbers.seeds: 1.0}
+    numbers, noise = estimate(most)
+    shares = look_weights(analysis.looks) or {most: 1.0}
     looks: list[Look] = []
     for count, share in shares.items():
-        if count <= numbers.seeds:
-            then, of_then = (numbers, noise) if count == numbers.seeds else estimate(count)
+        if count <= most:
+            then, of_then = (numbers, noise) if count == most else estimate(count)
             looks.append(Look(count, share, then, of_then, then.p_value(of_then)))
-    seen = looks[-1] if looks else Look(numbers.seeds, look_shares(analysis)[0], numbers, noise, _NAN)
+    seen = looks[-1] if looks else Look(most, look_shares(analysis)[0], numbers, noise, _NAN)
     low, high = _around(numbers.effect, seen, analysis.alpha)
     return replace(
         measured,
-        paired=tuple(seeds),
+        runs=(tuple(compared.runs[0]), tuple(compared.runs[1])),
         estimate=numbers,
         noise=noise,
         looks=tuple(looks),
@@ -174,8 +199,11 @@ def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | Non
 
     The noise as it is without a prior, or with one seed.
     """
-    if prior is None or not numbers.noise.seeds_known or numbers.copied:
-        return numbers.noise
+    noise = numbers.noise
+    if prior is None or not noise.seeds_known or numbers.copied or numbers.design.claim == "checkpoints":
+        return noise
+    if noise.arms:
+        return prior.moderated(noise, variants, numbers.seeds)
     plain = float(np.var(numbers.per_seed, ddof=1))
     hidden = max(numbers.noise.seed_variance * numbers.seeds - plain, 0.0)
     return prior.moderated(numbers.noise, variants, numbers.seeds, hidden, squares)
@@ -198,6 +226,11 @@ def _around(effect: float, look: Look, level: float) -> tuple[float, float]:
 def look_shares(analysis: Analysis) -> list[float]:
     """Each look's share of alpha; one look without a plan of looks."""
     return list(look_weights(analysis.looks).values()) or [1.0]
+
+
+def _of_look(edge: Measured, look: Look) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The runs of both sides that a look has seen."""
+    return edge.runs if look.seeds == edge.seeds else (edge.runs[0][: look.seeds], edge.runs[1][: look.seeds])
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +262,7 @@ class Correction:
         if self.study.analysis.correction != "max-t" or len(self.tested) < 2:
             return None
         members = [
-            Member(edge.child, edge.parent, edge.paired[: look.seeds], look.noise, look.estimate.item_draws)
+            Member(edge.child, edge.parent, _of_look(edge, look), look.noise, look.estimate.item_draws)
             for edge in self.tested
             for look in edge.looks[-1:]
         ]
@@ -257,7 +290,7 @@ class Correction:
         """The p of the sign flips of each edge that could be paired; those with as many seeds are flipped together."""
         by_seeds: dict[int, dict[tuple[str, str], Sequence[float]]] = {}
         for edge in self.tested:
-            if edge.estimate:
+            if edge.estimate and edge.estimate.per_seed:
                 by_seeds.setdefault(edge.seeds, {})[edge.pair] = edge.estimate.per_seed
         return {
             pair: p
@@ -336,7 +369,8 @@ class Edge(Measured):
         """Over seeds, the items taken as fixed."""
         if self.pair in self.correction.flips:
             return self.correction.flips[self.pair]
-        return sign_flip(self.estimate.per_seed)[0] if self.estimate and self.seeds > 1 else _NAN
+        known = self.estimate is not None and self.seeds > 1 and self.estimate.per_seed
+        return sign_flip(self.estimate.per_seed)[0] if self.estimate and known else _NAN
 
     @cached_property
     def significant(self) -> bool:
@@ -371,6 +405,8 @@ class Edge(Measured):
     def in_seeds(self) -> float:
         """The least share of seeds that a decided verdict covers: the rest may behave differently."""
         word, look = self._basis
+        if self.of.design.claim == "checkpoints":
+            return _NAN
         return 1 - share_otherwise(look.seeds, self.of.analysis.alpha) if look and word in DECIDED else _NAN
 
     @property
@@ -403,17 +439,43 @@ class Edge(Measured):
         numbers, analysis = self.estimate, self.of.analysis
         if self.problem or numbers is None:
             return self.problem.text
-        if self.seeds == 1:
-            return f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis)}"
+        if self.single:
+            return f"one seed: seed noise is unknown; {self._of_checkpoints}"
         word, look = self._basis
         text = self._undecided(numbers) if look is None else self._decided(numbers, look)
+        if self.of.design.claim == "checkpoints":
+            return f"{text}; {self._of_checkpoints}"
         if look is not None:
+            text += self._in_how_many(word, look)
             share = share_otherwise(look.seeds, analysis.alpha)
             if word in DECIDED:
                 text += f"; in at least {1 - share:.0%} of seeds, as {look.seeds} can tell"
             else:
                 text += f", but {too_few(look.seeds, analysis)}"
         return f"{text}; {_these_items(numbers, analysis)}" if numbers.items_only else text
+
+    def _in_how_many(self, word: str, look: Look) -> str:
+        """The share of the seeds that were run which behave as the word says, where some do not."""
+        apart = np.sign(look.estimate.per_seed) == (1 if word == "better" else -1)
+        if word not in ("better", "worse") or not len(apart) or apart.all():
+            return ""
+        return f"; {word} in {apart.sum()} of {len(apart)} seeds"
+
+    @property
+    def _of_checkpoints(self) -> str:
+        """What these very runs say, and what they do not."""
+        numbers, alpha = self.checkpoints, self.of.analysis.alpha
+        assert numbers is not None
+        if numbers.items_only:
+            return _these_items(numbers, self.of.analysis)
+        p, one = numbers.p, max(map(len, self.runs)) == 1
+        ours, theirs = (f"{name}'s checkpoint{'s' * (not one)}" for name in self.pair)
+        said = f"{ours} {'is' if one else 'are'} {{}} than {theirs}".format("better" if numbers.effect > 0 else "worse")
+        if p > alpha:
+            said = f"{ours} and {theirs} are not shown to differ"
+        shown = f" (p = {p:.2g})" if self.of.design.claim == "recipe" else ""
+        unsaid = "one run each cannot say" if one else "--claim recipe asks"
+        return f"{said}{shown}; whether the recipe {'is' if p <= alpha else 'differs'}, {unsaid}"
 
     @property
     def _shown(self) -> str:
@@ -438,14 +500,22 @@ class Edge(Measured):
         """The reason, with what would decide the edge if the true effect were the observed one."""
         if _no_difference(numbers):
             return "no item differs, in any seed; a difference too rare for so few items would not have been seen"
+        few = f"{numbers.clusters} clusters or items are too few for this: {{}} are needed"
+        least = units_for(self.of.analysis.alpha)
+        if self.of.design.claim == "checkpoints":
+            if numbers.clusters < least:
+                return few.format(least)
+            return f"{self._shown}; more items would be needed for an effect this large"
         if not numbers.noise.seeds_known:
-            clusters = self.of.item_clusters[self.child, self.paired[0]]
-            same = [name for name in (self.parent, self.child) if self.of.arm(name, self.paired, clusters).one_run]
+            arms = zip((self.parent, self.child), comparable(self.of, (self.parent, self.child)).arms, strict=True)
+            same = [name for name, arm in arms if arm.one_run]
             what = f"the same value of {' and of '.join(same)}" if same else "the same difference"
             return f"{what} in every seed, so how runs vary is not known; do these runs use their seeds?"
         looks = self.of.analysis.looks
         shown = f"before the first look, at {looks[0]} seeds" if np.isnan(self.p) else self._shown
         more = f"more than the {looks[-1]} seeds of the last look" if looks else "more items, not only more seeds,"
+        if numbers.counts and numbers.least_p > self.of.analysis.alpha:
+            return f"{shown}; {few.format(least)}, whatever the seeds"
         if self.seeds_needed:
             more = f"{'a look at' if looks else 'about'} {self.seeds_needed} seeds"
         return f"{shown}; {more} would be needed for an effect this large"
@@ -516,18 +586,22 @@ class Edge(Measured):
         """The effect that is found with 80% power, at the level that the family leaves."""
         if self.seen is None:
             return _NAN
-        return minimal_detectable_effect(self.seen.noise, self.correction.level * self.seen.weight)
+        return minimal_detectable_effect(
+            self.seen.estimate.for_words(self.seen.noise), self.correction.level * self.seen.weight
+        )
 
     @cached_property
     def seeds_needed(self) -> int | None:
         """Seeds that find the observed effect with 80% power."""
-        if self.seen is None or self.estimate is None:
+        if self.seen is None or self.estimate is None or self.of.design.claim == "checkpoints":
             return None
         seen = self.seen
         if self.estimate.least_p > self.correction.level * seen.weight:
             return None
         weights = look_weights(self.of.analysis.looks)
-        return seeds_needed(self.estimate.centre, seen.noise, seen.seeds, self.correction.level, looks=weights)
+        return seeds_needed(
+            self.estimate.centre, seen.estimate.for_words(seen.noise), seen.seeds, self.correction.level, looks=weights
+        )
 
     @cached_property
     def _whole(self) -> tuple[str, float, float, float]:
@@ -590,13 +664,6 @@ def _no_difference(numbers: Estimate) -> bool:
     return numbers.effect == 0 and numbers.noise.total == 0
 
 
-def _on_items_alone(numbers: Estimate, analysis: Analysis) -> str:
-    if numbers.items_only:
-        return _these_items(numbers, analysis)
-    tendency = "no difference" if numbers.item_p > analysis.alpha else ("better" if numbers.effect > 0 else "worse")
-    return f"item noise alone would say {tendency} (p = {numbers.item_p:.2g})"
-
-
 def _these_items(numbers: Estimate, analysis: Analysis) -> str:
     if analysis.protocol == LOGGED:
         return "of final metrics, without items: the noise of their evaluation is not in the interval"
@@ -627,7 +694,7 @@ def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
     differing: dict[str, list[tuple[str, Any, Any]]] = {}
     for key, old, new in differences(configs[parent], configs[child]):
         differing.setdefault(factor_among(key, factors), []).append((key, old, new))
-    measured = replace(measure(study, child, parent), factors=tuple(differing))
+    measured = replace(measure(study, child, parent, moderate=False), factors=tuple(differing))
     alone = Correction(study, [measured], [measured.p], alone=True)
     return Pair(Edge(**vars(measured), correction=alone), differing)
 

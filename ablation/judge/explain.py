@@ -14,7 +14,7 @@ import numpy as np
 from ablation.contract.errors import TrackerError
 from ablation.judge.edges import moderated
 from ablation.judge.factorial import FULL, Run, joint_effects, parts
-from ablation.judge.measurements import Measurements, paired_arms
+from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.power import seeds_needed
 from ablation.judge.significance import Array, holm
 from ablation.judge.statistics import contrast_arms
@@ -114,16 +114,19 @@ class _Contrasts:
     def __init__(self, study: Measurements, runs: Sequence[str]) -> None:
         self.study, self.runs, self.alpha = study, runs, study.analysis.alpha
         self.names = list(dict.fromkeys(runs))  # a variant may stand for several runs
-        self.arms, seeds, problem = paired_arms(study, self.names)
-        if problem or len(seeds) < 2:
+        self.arms, seeds, problem = comparable(study, self.names)
+        self.seeds = min(map(len, seeds), default=0)
+        if problem or (self.seeds < 2 and study.design.claim == "recipe"):
             raise TrackerError(f"{study.name}: {problem.text or 'one seed tells nothing of the noise between seeds'}")
-        self.seeds, self.items = len(seeds), sum(subset.shape[2] for subset in self.arms[0].values)
+        self.items = sum(subset.shape[2] for subset in self.arms[0].values)
 
     def part(self, sets: Sequence[Run], weights: Array, level: float = 0.0) -> Part:
         """The weighted sum of the runs, one weight each; seeds needed at the level, where one is given."""
         of_variant = np.array([weights[[run == name for run in self.runs]].sum() for name in self.names])
-        found = contrast_arms(self.arms, of_variant.tolist(), 1 - self.alpha)
-        noise = moderated(found, self.names, self.study.prior, float(np.square(of_variant).sum()))
+        found = contrast_arms(self.arms, of_variant.tolist(), 1 - self.alpha, self.study.design)
+        used = [name for name, weight in zip(self.names, of_variant, strict=True) if weight]
+        squares = float(np.square(of_variant).sum())
+        noise = moderated(found, used if found.noise.arms else self.names, self.study.prior, squares)
         p = found.p_value(noise)
         needed = seeds_needed(found.effect, noise, self.seeds, level) if 0 < level < p else None
         return Part(

@@ -28,7 +28,7 @@ class Member:
 
     child: str
     parent: str
-    seeds: tuple[int, ...]
+    runs: tuple[tuple[int, ...], tuple[int, ...]]  # seeds of the child and of the parent
     noise: Noise
     item_draws: Array  # its deviation under draws of the items, the same draws for all members
 
@@ -45,10 +45,14 @@ def covariances(members: Sequence[Member], prior: SeedPrior | None) -> tuple[Arr
     names = sorted({name for member in members for name in (member.child, member.parent)})
     spread = np.array([prior.spread.get(name, prior.variance) for name in names])
     signs = np.array([[(n == m.child) - (n == m.parent) for n in names] for m in members], dtype=float)
-    every = list(dict.fromkeys(seed for member in members for seed in member.seeds))
-    made = np.array([np.isin(every, member.seeds) for member in members], dtype=float)
-    shared = made @ made.T / made.sum(axis=1)[:, None] / made.sum(axis=1)
-    by_seed = (signs * spread) @ signs.T * shared
+    if members[0].noise.arms:  # a variant's runs, all of them, stand in each of its edges
+        count = {name: len(of) for m in members for name, of in zip((m.child, m.parent), m.runs, strict=True)}
+        by_seed = (signs * spread / np.array([count[name] for name in names])) @ signs.T
+    else:
+        every = list(dict.fromkeys(seed for member in members for seed in member.runs[0]))
+        made = np.array([np.isin(every, member.runs[0]) for member in members], dtype=float)
+        shared = made @ made.T / made.sum(axis=1)[:, None] / made.sum(axis=1)
+        by_seed = (signs * spread) @ signs.T * shared
     draws = np.stack([member.item_draws for member in members])
     by_item = np.cov(draws, ddof=0).reshape(len(members), len(members))
     seed_variances = np.array([member.noise.seed_variance for member in members])

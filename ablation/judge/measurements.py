@@ -15,6 +15,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
 from ablation.contract.rows import LOGGED
 from ablation.contract.status import TO_COME
+from ablation.judge.design import Design
 from ablation.judge.moderation import SeedPrior, seed_prior
 from ablation.judge.outcomes import Outcome, of_shares
 from ablation.judge.resampling import Clusters, Numbers, number_clusters
@@ -104,6 +105,11 @@ class Measurements:
         return {"target": wanted.target} if isinstance(wanted, Target) else wanted
 
     @cached_property
+    def design(self) -> Design:
+        """Which runs vary together, and what verdicts are about, as the analysis plan declares."""
+        return Design(self.analysis.seeds or "paired", self.analysis.claim or "recipe")
+
+    @cached_property
     def parents(self) -> dict[str, str | None]:
         """The parent of each variant, in the order of the variants."""
         return {variant.name: variant.parent for variant in self.variants}
@@ -174,7 +180,14 @@ class Measurements:
         if key not in self._arms:
             runs = [self.values[variant, seed] for seed in seeds]
             values = [np.stack([run[subset].values for run in runs])[None] for subset in self.analysis.subsets]
-            self._arms[key] = Arm(values, self.direction, clusters, held=self._held, planned=self.planned)
+            self._arms[key] = Arm(
+                values,
+                self.direction,
+                clusters,
+                held=self._held,
+                samples=self.samples.get(variant, 1),
+                planned=self.planned,
+            )
         return self._arms[key]
 
 
@@ -188,6 +201,55 @@ class Problem:
     def __bool__(self) -> bool:
         """Whether there is any."""
         return bool(self.text)
+
+
+class Compared(NamedTuple):
+    """What of several variants is compared: `runs` are the seeds of each arm, in the order they were added."""
+
+    arms: list[Arm]
+    runs: list[list[int]]
+    problem: Problem
+
+    def first(self, study: Measurements, count: int, variants: Sequence[str]) -> list[Arm]:
+        """The arms with the first runs of each."""
+        own = zip(variants, self.runs, strict=True)
+        return [study.arm(name, seeds[:count], self.arms[0].clusters) for name, seeds in own]
+
+
+def comparable(study: Measurements, variants: Sequence[str]) -> Compared:
+    """The runs of several variants that are compared, by the study's design."""
+    if study.design.paired:
+        arms, seeds, problem = paired_arms(study, variants)
+        return Compared(arms, [seeds] * len(arms), problem)
+    problems = [study.cluster_fault] if study.cluster_fault else []
+    usable, waiting = [], not problems
+    for variant in variants:
+        own = study.in_order_added(study.seeds(variant) - {seed for name, seed in study.without if name == variant})
+        faulty = {seed: fault for seed in own if (fault := study.faults[variant, seed])}
+        problems += [*faulty.values(), *(() if own else (f"{variant} has no runs",))]
+        waiting = waiting and all(study.states[variant, seed][0] in TO_COME for seed in faulty)
+        usable.append([seed for seed in own if seed not in faulty])
+    runs = [(variant, seed) for variant, seeds in zip(variants, usable, strict=True) for seed in seeds]
+    if faults := _item_faults(study, runs) if runs else []:
+        return Compared([], [], Problem("; ".join(dict.fromkeys([*problems, *faults]))))
+    if not all(usable):
+        return Compared([], [], Problem("; ".join(dict.fromkeys(problems)), waiting))
+    clusters = study.item_clusters[runs[0]]
+    arms = [study.arm(variant, seeds, clusters) for variant, seeds in zip(variants, usable, strict=True)]
+    copies = [
+        text for name, seeds, arm in zip(variants, usable, arms, strict=True) if (text := _copy(name, seeds, arm))
+    ]
+    problem = Problem("; ".join(dict.fromkeys([*problems, *copies])), bool(problems) and waiting and not copies)
+    return Compared(arms, usable, problem)
+
+
+def _copy(variant: str, seeds: Sequence[int], arm: Arm) -> str:
+    """Which of a variant's runs stands under two seeds; nothing where none does."""
+    if arm.copy is None:
+        return ""
+    one, other = (seeds[place] for place in arm.copy)
+    told = f"seeds {one} and {other} of {variant} have the same value on every item, as one run under two seeds"
+    return f"{told}; give the run of seed {other}, or leave it out: --without {variant}:{other}"
 
 
 def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Array], list[int], Problem]:
@@ -233,10 +295,8 @@ def paired_arms(study: Measurements, variants: Sequence[str]) -> tuple[list[Arm]
         clusters = study.item_clusters[variants[0], usable[0]]
         arms = [study.arm(variant, usable, clusters) for variant in variants]
     for variant, arm in zip(variants, arms, strict=False):
-        if arm.copy:
-            one, other = (usable[place] for place in arm.copy)
-            told = f"seeds {one} and {other} of {variant} have the same value on every item, as one run under two seeds"
-            problems.append(f"{told}; give the run of seed {other}, or leave it out: --without {variant}:{other}")
+        if copy := _copy(variant, usable, arm):
+            problems.append(copy)
             waiting = False
     problem = Problem("; ".join(dict.fromkeys(problems)), bool(problems) and waiting)
     if not usable:
@@ -260,7 +320,7 @@ def without_partner(study: Measurements, child: str, parent: str) -> list[Run]:
 
     A plan knows which runs there should be, and `decide` may plan more of one variant.
     """
-    if study.planned:
+    if study.planned or not study.design.paired:
         return []
     ours, theirs = study.seeds(child), study.seeds(parent)
     missing = [*((child, seed) for seed in theirs - ours), *((parent, seed) for seed in ours - theirs)]
@@ -320,10 +380,10 @@ def _seed_prior(study: Measurements) -> SeedPrior | None:
     first = study.analysis.looks[0] if study.analysis.looks else None
     gains: dict[str, dict[int, float]] = {}
     for variant in study.variants:
-        arms, seeds, _ = paired_arms(study, [variant.name])
+        arms, runs, _ = comparable(study, [variant.name])
         if arms and not arms[0].one_run and (study.planned or not arms[0].copied):
-            gains[variant.name] = dict(list(zip(seeds, arms[0].gains.tolist(), strict=True))[:first])
-    return seed_prior(gains)
+            gains[variant.name] = dict(list(zip(runs[0], arms[0].gains.tolist(), strict=True))[:first])
+    return seed_prior(gains, paired=study.design.paired)
 
 
 @dataclass(frozen=True)

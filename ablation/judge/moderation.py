@@ -56,6 +56,8 @@ class SeedPrior:
         seed's difference that the runs' gains do not show (rounding, seeds on both sides of a target) and that was
         added to its own variance.
         """
+        if noise.arms:
+            return self._moderated_arms(noise, variants)
         if seeds < FEWEST_SEEDS or any(name not in self.spread or name in self.unstable for name in variants):
             return noise
         prior = (squares * self.variance + hidden) / seeds
@@ -63,6 +65,24 @@ class SeedPrior:
             return noise
         variance = (self.df * prior + noise.seed_df * noise.seed_variance) / (self.df + noise.seed_df)
         return replace(noise, seed_variance=variance, seed_df=noise.seed_df + self.df)
+
+    def _moderated_arms(self, noise: Noise, variants: Sequence[str]) -> Noise:
+        """Each arm's variance moderated, but for those that keep their own."""
+        if any(arm.runs < FEWEST_SEEDS for arm in noise.arms) or len(noise.arms) != len(variants):
+            return noise
+        arms = []
+        for arm, name in zip(noise.arms, variants, strict=True):
+            if name not in self.spread or name in self.unstable or arm.variance <= 0:
+                arms.append(arm)
+                continue
+            prior = arm.weight**2 * self.variance / arm.runs
+            if special.fdtr(arm.df, _ANY_DF, arm.variance / prior) < QUIET:
+                arms.append(arm)
+                continue
+            variance = (self.df * prior + arm.df * arm.variance) / (self.df + arm.df)
+            arms.append(replace(arm, variance=variance, df=arm.df + self.df))
+        found = Noise.independent(arms)
+        return replace(noise, seed_variance=found.seed_variance, seed_df=found.seed_df, arms=found.arms)
 
 
 def trigamma_inverse(value: float) -> float:
@@ -125,20 +145,30 @@ def spreads(gains: Array) -> tuple[Array, Array]:
     return variances, np.maximum(count - 1.0, 0.0)
 
 
+def _plain_spreads(gains: Array) -> tuple[Array, Array]:
+    """Likewise where a seed means nothing: the plain variance over runs."""
+    count = (~np.isnan(gains)).sum(axis=1)
+    away = gains - np.nansum(gains, axis=1, keepdims=True) / count[:, None]
+    return np.nansum(away**2, axis=1) / np.maximum(count - 1, 1), np.maximum(count - 1.0, 0.0)
+
+
 def _median_noise(counts: NDArray[np.int64]) -> Array:
     """Variance of the median of so many values, in units of a single one's; 0 for none."""
     exact = np.array([_MEDIAN.get(count, np.pi / 2 / max(count, 1)) for count in range(int(counts.max()) + 1)])
     return np.where(counts > 0, exact[counts], 0.0)
 
 
-def seed_prior(gains: Mapping[str, Mapping[int, float]]) -> SeedPrior | None:
-    """The prior of a study's runs, {variant: {seed: gain}}; None if there are too few."""
+def seed_prior(gains: Mapping[str, Mapping[int, float]], *, paired: bool = True) -> SeedPrior | None:
+    """The prior of a study's runs, {variant: {seed: gain}}; None if there are too few.
+
+    Runs of one seed have something in common only where seeds are paired.
+    """
     names = [name for name, by_seed in gains.items() if len(by_seed) >= FEWEST_SEEDS]
     seeds = list(dict.fromkeys(seed for name in names for seed in gains[name]))
     if len(names) < FEWEST_VARIANTS:
         return None
     table = np.array([[gains[name].get(seed, np.nan) for seed in seeds] for name in names])
-    variances, df = spreads(table)
+    variances, df = spreads(table) if paired else _plain_spreads(table)
     known = df >= FEWEST_SEEDS - 1
     names = [name for name, has in zip(names, known, strict=True) if has]
     variances, df = variances[known], df[known]

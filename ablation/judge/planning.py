@@ -14,7 +14,7 @@ from scipy import optimize
 
 from ablation.judge.budget import Prices
 from ablation.judge.edges import Edge, Measured
-from ablation.judge.measurements import Measurements, paired_arms
+from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.moderation import FEWEST_SEEDS
 from ablation.judge.outcomes import Outcome, of_shares
 from ablation.judge.power import minimal_detectable_effect, power, variance_ratios
@@ -41,6 +41,7 @@ class Pilot:
     prior_df: float = 0.0  # that a study's other variants add to any number of seeds
     item_df: float = inf
     unseen: float = 0.0
+    groups: int = 1  # of runs that vary on their own: 2 where the sides' runs are independent
     samples: int = 1  # of an item, at each of the checkpoints
     checkpoints: int = 1  # over which a run's values are averaged
     drawn: float = 0.0  # the part of `sampling` that falls with samples and checkpoints
@@ -77,7 +78,7 @@ class Pilot:
         prior = self.prior_df if seeds >= FEWEST_SEEDS else 0.0
         item_df = self.clusters(items) - 1
         shared, unseen, residual = self.shared * fewer, self.unseen * fewer, sampling / seeds
-        return Noise(variance / seeds, seeds - 1 + prior, shared, item_df, unseen, residual)
+        return Noise(variance / seeds, self.groups * (seeds - 1) + prior, shared, item_df, unseen, residual)
 
     def power(self, effect: float, seeds: int, items: int, level: float) -> float:
         """The chance to find an effect, over all that the true variance may be."""
@@ -87,9 +88,10 @@ class Pilot:
 
 def split(edge: Measured) -> Pilot:
     """The noise of a judged edge of at least two seeds."""
-    noise, seeds = edge.noise, edge.seeds
-    variance = noise.seed_variance * seeds
-    prior = noise.seed_df - (seeds - 1)
+    assert edge.estimate is not None
+    noise, seeds = edge.estimate.for_words(edge.noise), edge.seeds
+    variance = sum(arm.variance * arm.runs for arm in noise.arms) or noise.seed_variance * seeds
+    prior = noise.seed_df - (edge.estimate.noise.seed_df if noise.arms else seeds - 1)
     return Pilot(
         name=f"{edge.parent} -> {edge.child}",
         seeds=seeds,
@@ -101,6 +103,7 @@ def split(edge: Measured) -> Pilot:
         prior_df=prior,
         item_df=noise.item_df,
         unseen=noise.unseen,
+        groups=max(len(noise.arms), 1),
     )
 
 
@@ -114,7 +117,7 @@ def of_draws(study: Measurements, edge: Edge) -> float | None:
     if samples < 2 or samples != study.samples.get(edge.parent):
         return None
     variance = 0.0
-    for arm in paired_arms(study, [edge.parent, edge.child])[0]:
+    for arm in comparable(study, [edge.parent, edge.child]).arms:
         for values in arm.values:
             if of_shares(values.ravel(), samples, Outcome("pass", 1))[1] is not None:
                 return None

@@ -2,7 +2,6 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from math import isinf
 
@@ -79,11 +78,7 @@ def seeds_needed(
         return None
 
     def enough(count: int, share: float = 1.0) -> bool:
-        df = noise.seed_df + count - seeds
-        fewer = seeds / count
-        variance, residual = noise.seed_variance * fewer, noise.residual * fewer
-        then = replace(noise, seed_variance=variance, seed_df=df, residual=residual)
-        return power(abs(effect), then, level * share) >= POWER
+        return power(abs(effect), noise.after(count, seeds), level * share) >= POWER
 
     if looks:
         return next((count for count, share in looks.items() if enough(count, share)), None)

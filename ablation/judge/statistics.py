@@ -14,6 +14,7 @@ from math import inf
 import numpy as np
 from scipy import special
 
+from ablation.judge.design import Design, ItemParts, item_parts, of_arms
 from ablation.judge.resampling import (
     MANY_SEEDS,
     Clusters,
@@ -26,23 +27,24 @@ from ablation.judge.resampling import (
     draw_together,
     item_degrees,
     number_clusters,
+    studentized,
     unfolding,
     unseen,
 )
-from ablation.judge.significance import Array, Noise, half_width, p_value, sign_flip
+from ablation.judge.significance import Array, Noise, flip_p, half_width, p_value
 
 Direction = str | dict[str, float]
 
 REPLICATES = 2000
 BOOTSTRAP_SEED = 20250301
 FEWEST_CLUSTERS = 5  # with fewer, or a subset of a single one, the effect is about these items only
-ENOUGH_COUNTS = 30  # clusters of items of 0 and 1, from which on Student's t describes their mean
-_FLIPS = 1 << 12  # where there are more signs than can be counted
+_MANY_UNITS = 5_000  # clusters whose mean is not skewed any more
 _NEGLIGIBLE = 1e-6  # of a variance: a part of it that small is not worked out
 _MOST_HELD = 200_000_000  # bytes of draws that a study's arms keep
 _AT_ONCE = 20  # replicates of many seeds, so that their arrays stay in the processor's cache
 _SAME = 1e-6  # relative difference of values that are equal but for rounding, in float32 too
 _APART = 20  # items on which runs differ on average: two that agree on all of them are one
+_PAIRED = Design()
 _NEVER = 1e-6  # chance below which a mean is not taken to cross its target
 
 
@@ -94,17 +96,26 @@ class Estimate:
     draw_items: Callable[[], Array] = field(repr=False, compare=False)
     crossing: Crossing = field(repr=False, compare=False)
     copied: tuple[int, ...] = ()  # places of arms whose seeds have all the same values, which count as one run
-    by_cluster: tuple[float, ...] = ()  # the contrast's parts, where these are counts too few for Student's t
+    bounded: bool = False  # whether all values lie between 0 and 1
+    counts: bool = False  # whether items are right or wrong, or shares of an item's samples that are
+    units: tuple[float, ...] = ()  # each cluster's part, where its sign may be flipped
+    design: Design = _PAIRED
 
     @cached_property
     def exact_p(self) -> float:
-        """Sign-flip p over clusters of items, McNemar's exact test for one run; 0 where they are enough for t."""
-        return sign_flip(self.by_cluster, draws=_FLIPS)[0] if self.by_cluster else 0.0
+        """Sign-flip p over clusters of items, McNemar's exact test for one run; 0 where it does not count."""
+        return flip_p(self.units) if self.units else 0.0
+
+    @cached_property
+    def studentized_p(self) -> float:
+        """Of the bootstrap-t, for checkpoints' values without bounds, whose means may be skewed; else 0."""
+        asked = self.design.claim == "checkpoints" and not self.bounded and len(self.units) <= _MANY_UNITS
+        return studentized(np.array(self.units), BOOTSTRAP_SEED) if asked else 0.0
 
     @property
     def least_p(self) -> float:
         """The least that `exact_p` could be with so many clusters, whatever the seeds; 0 where it does not count."""
-        return 2.0 ** (1 - len(self.by_cluster)) if self.by_cluster and not self.items_only else 0.0
+        return 2.0 ** (1 - len(self.units)) if self.units and not self.items_only else 0.0
 
     @property
     def low(self) -> float:
@@ -126,7 +137,7 @@ class Estimate:
         """The p of the items alone; NaN where `items_only`."""
         if self.items_only:
             return float("nan")
-        return max(self.crossing.p(p_value(self.centre, self.of_items)), self.exact_p)
+        return self._p(self.of_items)
 
     @cached_property
     def item_draws(self) -> Array:
@@ -136,10 +147,15 @@ class Estimate:
     def interval(self, noise: Noise, alpha: float) -> tuple[float, float]:
         """The interval at 1 - alpha with this noise (of moderated variances, say).
 
-        It holds the effect, and 0 unless `p_value` is at most alpha. NaN if neither seeds nor items show noise.
+        It holds the effect, and 0 unless `p_value` is at most alpha: then it ends there at the latest. NaN if neither
+        seeds nor items show noise.
         """
         low, high = self._ends(noise, alpha)
-        return (min(low, 0.0), max(high, 0.0)) if noise.seeds_known and self.p_value(noise) > alpha else (low, high)
+        if not noise.seeds_known:
+            return low, high
+        if self.p_value(noise) > alpha:
+            return min(low, 0.0), max(high, 0.0)
+        return (max(low, 0.0), high) if self.effect > 0 else (low, min(high, 0.0))
 
     def _ends(self, noise: Noise, alpha: float) -> tuple[float, float]:
         """The interval, whether or not it agrees with the p about 0."""
@@ -154,8 +170,6 @@ class Estimate:
 
         The allowance for unseen changes stays two-sided at alpha: few changes are counts, and skewed.
         """
-        if not noise.seeds_known:
-            return False
         hidden = noise.unseen * float(np.log(alpha / 2) / np.log(alpha))
         low, high = self._ends(replace(noise, unseen=hidden), 2 * alpha)
         return -margin <= low and high <= margin
@@ -170,8 +184,24 @@ class Estimate:
             return float("nan")
         if self.effect * self.centre < 0:
             return 1.0
-        p = self.crossing.p(p_value(self.centre, noise))
-        return p if self.items_only else max(p, self.exact_p)
+        return self._p(noise)
+
+    def _p(self, noise: Noise) -> float:
+        """What went unseen is asked only of graded values: exact flips keep the level of counts without it."""
+        if self.items_only:
+            return self.crossing.p(p_value(self.centre, noise))
+        p = 0.0 if self.mcnemar else p_value(self.centre, self.for_words(noise))
+        return max(self.crossing.p(p), self.exact_p, self.studentized_p)
+
+    def for_words(self, noise: Noise) -> Noise:
+        """The noise by which better and worse are judged."""
+        return replace(noise, unseen=0.0) if self.counts and noise.unseen else noise
+
+    @property
+    def mcnemar(self) -> bool:
+        """Whether McNemar's exact test says all: one run a side of items right or wrong, each on its own."""
+        about_runs = self.design.claim == "checkpoints" and self.seeds == 1
+        return about_runs and self.counts and len(self.units) == self.items
 
     def p_not_worse(self, margin: float, noise: Noise) -> float:
         """One-sided p of an effect of -margin or less, with this noise; NaN with one seed."""
@@ -200,6 +230,7 @@ class Arm:
     clusters: Clusters
     replicates: int = REPLICATES
     held: dict["Arm", tuple[Array, Array]] = field(default_factory=dict, repr=False)  # draws of the study's arms
+    samples: int = 1  # of an item, whose mean its value is
     planned: bool = True  # a plan gave each run its seed; else one run may stand under several
 
     @cached_property
@@ -312,8 +343,15 @@ class Arm:
 
     @cached_property
     def counts(self) -> bool:
-        """Whether all values are 0 or 1."""
-        return all(((subset == 0) | (subset == 1)).all() for subset in self.values)
+        """Whether all values are 0 or 1, or shares of an item's samples."""
+        if any(low < 0 or high > 1 for low, high in self.ranges):
+            return False
+        return all((np.abs(of * self.samples - np.rint(of * self.samples)) < 1e-6).all() for of in self.values)
+
+    @property
+    def first_run(self) -> "Arm":
+        """The arm with its first run alone."""
+        return replace(self, values=[of[:, :1] for of in self.values], held={})
 
     @property  # not kept, as `directed`: a study of a thousand variants would hold its values five times
     def parts(self) -> Array:
@@ -386,26 +424,33 @@ def contrast(
     return contrast_arms([Arm(part, direction, drawn, replicates) for part in parts], weights, confidence)
 
 
-def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: float = 0.95) -> Estimate:
+def contrast_arms(
+    arms: Sequence[Arm], weights: Sequence[float], confidence: float = 0.95, design: Design = _PAIRED
+) -> Estimate:
     """Estimate the weighted sum of arms: its noise over training seeds and over clusters of items, crossed.
 
-    `weights`: one per arm; (1, -1) for child and parent. The variance of a mean over seeds is s^2 / S. The items' is
-    the covariance between seeds of the clusters' contributions: the noise that more seeds do not remove. Adding the two
-    counts the seed-by-item residual once, where one joint bootstrap of crossed factors counts it three times (Owen,
-    2007, Annals of Applied Statistics 1, 386-411). With one seed the interval holds item noise only.
+    `weights`: one per arm; (1, -1) for child and parent. If the arms' runs are independent, all of them count. The
+    variance of a mean over seeds is s^2 / S. The items' is the covariance between seeds of the clusters' contributions:
+    the noise that more seeds do not remove. Adding the two counts the seed-by-item residual once, where one joint
+    bootstrap of crossed factors counts it three times (Owen, 2007, Annals of Applied Statistics 1, 386-411). With one
+    seed the interval holds item noise only, as it does where the verdict is about these checkpoints.
     """
     weighed, (first, *_) = np.asarray(weights, dtype=float), arms
     direction, drawn = first.direction, first.clusters
-    per_seed = _weigh(weighed, [arm.gains for arm in arms])
-    seeds, items = len(per_seed), sum(subset.shape[2] for subset in first.values)
-    centre = float(_weigh(weighed, [arm.centres for arm in arms]).mean())
-    linear = _weigh(weighed, [arm.linear for arm in arms])
-    apart = [_weigh(weighed, of) for of in zip(*(arm.directed for arm in arms), strict=True)]
+    if not design.paired:
+        arms = [arm.first_run if arm.copied else arm for arm in arms]
+    per_seed = _weigh(weighed, [arm.gains for arm in arms]) if design.paired else None
+    if per_seed is not None:
+        effect, centre = float(per_seed.mean()), float(_weigh(weighed, [arm.centres for arm in arms]).mean())
+        apart = [_weigh(weighed, of) for of in zip(*(arm.directed for arm in arms), strict=True)]
+    else:
+        effect, centre = (float(_mean(weighed, [getattr(arm, name) for arm in arms])) for name in ("gains", "centres"))
+        apart = [_mean(weighed, of)[None] for of in zip(*(arm.directed for arm in arms), strict=True)]
     found = [subset.mean(axis=0) for subset in apart]  # each item's contrast
     item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(found, drawn))
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.known
-    between, by_cluster = Covariances.of(linear), linear.mean(axis=1)
-    seed_variance = _seed_variance(arms, weighed)
+    between, by_cluster = _between(arms, weighed, design)
+    noise = _seed_noise(arms, weighed, design)
 
     def draw_items() -> Array:
         return np.zeros(first.replicates) if items_only else draw_sums(by_cluster, first.replicates, BOOTSTRAP_SEED)
@@ -413,54 +458,91 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
     crossing = Crossing(1.0, 0.0, np.full(1, centre))
     chance = 0.0
     if isinstance(direction, dict) and not items_only:
-        unfolded, spread = (np.concatenate([getattr(arm, name) for arm in arms]) for name in ("unfolded", "spread"))
-        chance = _chance(unfolded, spread, direction)
+        chance = sum(_chance(arm.unfolded, arm.spread, direction) for arm in arms)
     if chance > _NEVER:
-        other, drawn_folded, reach = _folded(arms, weighed, per_seed)
+        other, drawn_folded, reach = _folded(arms, weighed, design)
         if other.shared > between.shared:
             between = other
 
             def draw_items() -> Array:
                 return drawn_folded
 
-        crossing = _crossing(reach, chance, seed_variance, seeds)
+        about = 0.0 if design.claim == "checkpoints" else noise.seed_variance
+        crossing = _crossing(reach, chance, about)
 
-    effect = float(per_seed.mean())
-    seed_df = 0 if np.isnan(seed_variance) else seeds - 1
-    noise = Noise(seed_variance, seed_df, 0.0)
     if not items_only:
         by_item, hidden = between.shared, unseen([arm.ranges for arm in arms], weighed, drawn, apart, found)
         residual = max(between.mean - by_item, 0.0)
-        noise = Noise(seed_variance, seed_df, by_item, item_df, hidden, residual)
+        noise = replace(noise, item_variance=by_item, item_df=item_df, unseen=hidden, residual=residual)
+    of_items = Noise(0.0, 1, between.mean, item_df, noise.unseen)
+    counts = len(arms) > 1 and all(arm.counts for arm in arms)
+    if design.claim == "checkpoints":
+        noise = Noise(float("nan"), 0, 0.0) if items_only else of_items
+    units: tuple[float, ...] = ()
+    if counts or (design.claim == "checkpoints" and len(arms) > 1):
+        units = tuple(np.sum([drawn.sums(of / len(of), n) for n, of in enumerate(found)], axis=0).tolist())
     return Estimate(
         effect=effect,
         centre=centre,
         confidence=confidence,
         noise=noise,
-        seeds=seeds,
-        items=items,
+        seeds=min(len(arm.gains) for arm in arms),
+        items=sum(subset.shape[2] for subset in first.values),
         clusters=drawn.count,
         items_only=items_only,
-        of_items=Noise(0.0, 1, between.mean, item_df, noise.unseen),
-        per_seed=tuple(per_seed.tolist()),
+        of_items=of_items,
+        per_seed=tuple(per_seed.tolist()) if per_seed is not None else (),
         draw_items=draw_items,
         crossing=crossing,
         copied=tuple(place for place, arm in enumerate(arms) if arm.copied and not arm.planned),
-        by_cluster=_few_counts(arms, found, drawn),
+        bounded=all(low >= 0 and high <= 1 for arm in arms for low, high in arm.ranges),
+        counts=counts,
+        units=units,
+        design=design,
     )
 
 
-def _folded(arms: Sequence[Arm], weights: Array, per_seed: Array) -> tuple[Covariances, Array, Array]:
+def _between(arms: Sequence[Arm], weights: Array, design: Design) -> tuple[ItemParts, Array]:
+    """The items' variance, and each cluster's part of the contrast [clusters]."""
+    parts = [arm.linear for arm in arms]
+    if design.paired:
+        linear = _weigh(weights, parts)
+        between = Covariances.of(linear)
+        return ItemParts(between.mean, between.shared), linear.mean(axis=1)
+    return item_parts(parts, weights), _mean(weights, [of.T for of in parts])
+
+
+def _seed_noise(arms: Sequence[Arm], weights: Array, design: Design) -> Noise:
+    """The seeds' part of the noise."""
+    if design.paired:
+        variance = _seed_variance(arms, weights)
+        return Noise(variance, 0 if np.isnan(variance) else len(arms[0].gains) - 1, 0.0)
+    spreads = [max(float(of.var(ddof=1)) for of in arm.readings) if len(arm.gains) > 1 else 0.0 for arm in arms]
+    hidden = _hidden_by_steps(arms, min(spreads)) / 12
+    parts = of_arms([spread + hidden for spread in spreads], [len(arm.gains) for arm in arms], weights)
+    least = 1e-18 * max(float(arm.gains.mean()) ** 2 for arm in arms)
+    one_value = all(of.shape[2] == 1 for of in arms[0].values)
+    unknown = any(arm.one_run for arm in arms) or (one_value and sum(part.variance for part in parts) <= least)
+    return Noise.independent(() if unknown else parts)
+
+
+def _folded(arms: Sequence[Arm], weights: Array, design: Design) -> tuple[ItemParts, Array, Array]:
     """What draws of the items say of a contrast: how seeds vary together, and for each replicate the mean over seeds.
 
     The latter [replicates] is of the effect less the observed one, and of the effect with the means drawn together.
     With many seeds, a few replicates at a time; the numbers then differ by rounding.
     """
+    if not design.paired:
+        away = [arm.draws[0] - arm.gains for arm in arms]
+        sums, reach = (_mean(weights, [of.T for of in parts]) for parts in (away, [arm.draws[1] for arm in arms]))
+        return item_parts(away, weights, draws=True), sums, reach
+    per_seed = _weigh(weights, [arm.gains for arm in arms])
     first, seeds = arms[0], len(per_seed)
     if seeds <= MANY_SEEDS:
         gains, together = (_weigh(weights, part) for part in zip(*(arm.draws for arm in arms), strict=True))
         folded = gains - per_seed
-        return Covariances.of(folded, draws=True), folded.mean(axis=1), together.mean(axis=1)
+        between = Covariances.of(folded, draws=True)
+        return ItemParts(between.mean, between.shared), folded.mean(axis=1), together.mean(axis=1)
     counts = cluster_counts(first.clusters.count, first.replicates, BOOTSTRAP_SEED)
     sums, reach, by_seed, squares = np.empty(len(counts)), np.empty(len(counts)), np.zeros(seeds), 0.0
     for start in range(0, len(counts), _AT_ONCE):
@@ -472,19 +554,13 @@ def _folded(arms: Sequence[Arm], weights: Array, per_seed: Array) -> tuple[Covar
         by_seed += folded.sum(axis=0)
         squares += float(np.vdot(folded, folded))
     trace = (squares - float(by_seed @ by_seed) / len(counts)) / len(counts)
-    return Covariances(float(sums.var()), trace, seeds), sums / seeds, reach
+    between = Covariances(float(sums.var()), trace, seeds)
+    return ItemParts(between.mean, between.shared), sums / seeds, reach
 
 
-def _few_counts(arms: Sequence[Arm], found: Sequence[Array], clusters: Clusters) -> tuple[float, ...]:
-    """Each cluster's contribution to a difference of means, if values are 0 or 1 and clusters few; else nothing."""
-    if len(arms) < 2 or clusters.count >= ENOUGH_COUNTS or not all(arm.counts for arm in arms):
-        return ()
-    return tuple(np.stack([clusters.sums(of / len(of), n) for n, of in enumerate(found)]).sum(axis=0).tolist())
-
-
-def _crossing(reach: Array, chance: float, seed_variance: float, seeds: int) -> Crossing:
+def _crossing(reach: Array, chance: float, seed_variance: float) -> Crossing:
     """The guard from the draws [replicates], widened by the seeds' noise."""
-    if seeds > 1 and reach.var() > 0:
+    if seed_variance > 0 and reach.var() > 0:
         reach = reach.mean() + (reach - reach.mean()) * np.sqrt(1 + seed_variance / reach.var())
     least = min(int(np.sum(reach <= 0)), int(np.sum(reach >= 0)))
     p = min(1.0, 2 * (least + 1) / (len(reach) + 1))  # never 0, since the draws are finitely many
@@ -502,6 +578,11 @@ def _slopes(means: Array, direction: Direction) -> Array:
     if isinstance(direction, dict):
         return np.where(means >= direction["target"], -1.0, 1.0)
     return np.full_like(means, 1.0 if direction == "max" else -1.0)
+
+
+def _mean(weights: Array, parts: Sequence[Array]) -> Array:
+    """The weighted sum of the means of arrays over their first axis."""
+    return _weigh(weights, [np.asarray(of.mean(axis=0)) for of in parts])
 
 
 def _weigh(weights: Array, parts: Sequence[Array]) -> Array:
@@ -548,15 +629,20 @@ def _resolution(arms: Sequence[Arm], weights: Array, spread: float) -> float:
     if all(subset.shape[2] == 1 for subset in first):
         return 0.0
     squares = float((weights**2).sum() / 12)
-    if arms[0].least_step ** 2 / len(first) * squares <= _NEGLIGIBLE * spread:
-        return 0.0
     if others and all(np.array_equal(a, b) for of in others for a, b in zip(first, of, strict=True)):
+        return 0.0
+    return float(_hidden_by_steps(arms, spread / squares) * squares)
+
+
+def _hidden_by_steps(arms: Sequence[Arm], spread: float) -> float:
+    """The square of the statistic's step, over whole items; 0 where it is negligible beside the spread."""
+    first = arms[0].values
+    if all(of.shape[2] == 1 for of in first) or arms[0].least_step ** 2 / len(first) <= _NEGLIGIBLE * spread:
         return 0.0
     # A stable sort merges what is sorted in an eighth of the time of a sort.
     ordered = (np.sort(np.concatenate(of), kind="stable") for of in zip(*(arm.ordered for arm in arms), strict=True))
     steps = [_step(of) / subset.shape[2] for of, subset in zip(ordered, first, strict=True)]
-    hidden = sum(step**2 for step in steps if np.isfinite(step)) / len(first) ** 2
-    return float(hidden * squares)
+    return float(sum(step**2 for step in steps if np.isfinite(step)) / len(first) ** 2)
 
 
 def _step(ordered: Array) -> float:

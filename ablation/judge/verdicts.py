@@ -8,7 +8,7 @@ import pandas as pd
 
 from ablation.judge.edges import Edge, judge_edges
 from ablation.judge.gate import RAIL_COLUMNS, Guarded, Pair, guard, rails_in_words, read_guardrails
-from ablation.judge.measurements import Measurements, Run, paired_arms, permitting, read_measurements, warnings
+from ablation.judge.measurements import Measurements, Run, comparable, permitting, read_measurements, warnings
 from ablation.judge.statistics import contrast_arms
 from ablation.store.database import Store
 
@@ -71,14 +71,14 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
     if len(baselines) != 1 or (baseline := baselines.pop()) is None:
         return row | {"reason": "the parts of a combination need one common parent"}
     variants = [combination, *parts, baseline]
-    arms, _, problem = paired_arms(study, variants)
+    arms, _, problem = comparable(study, variants)
     row |= {
         "baseline": baseline,
         "reason": "; ".join(filter(None, (problem.text, *map(str, warnings(study, variants))))),
     }
     if not arms:
         return row
-    numbers = contrast_arms(arms, [1.0, *[-1.0] * len(parts), len(parts) - 1.0], 1 - study.analysis.alpha)
+    numbers = contrast_arms(arms, [1.0, *[-1.0] * len(parts), len(parts) - 1.0], 1 - study.analysis.alpha, study.design)
     row |= {name: getattr(numbers, name) for name in ("effect", "low", "high", "p", "seeds", "items")}
     return row | {"p": float("nan")} if problem else row  # as an edge of the runs that are left has none
 

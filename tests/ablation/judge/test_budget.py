@@ -226,7 +226,7 @@ def test_seeds_between_two_looks_count_with_the_variance_that_the_next_look_will
     study = normal_study(seeds=4, looks=[3, 5, 8], margin=0.001)
     edges = judge_edges(study)
     assert any(edge.variance == "moderated" for edge in edges)
-    found = {(edge.child, edge.parent): Found(edge.estimate.centre, edge.noise, 4) for edge in edges}
+    found = {(edge.child, edge.parent): Found(edge.estimate.centre, edge.noise, 4, counts=True) for edge in edges}
     spread, share = effect_variance([*found.values()]), look_weights([3, 5, 8])[8]
     rule = Rule(8, level_left(study, edges) * share, 0.001, 0.05 * share)
     for edge, chances in predict(study, edges).items():

@@ -18,7 +18,9 @@ ERROR = 4 * np.sqrt(0.05 * 0.95 / DRAWS)
 
 def members(*pairs, seeds=THREE, noise=NOISE, draws=None):
     draws = np.zeros((len(pairs), 50)) if draws is None else draws
-    return [Member(child, parent, seeds, noise, draw) for (child, parent), draw in zip(pairs, draws, strict=True)]
+    return [
+        Member(child, parent, (seeds, seeds), noise, draw) for (child, parent), draw in zip(pairs, draws, strict=True)
+    ]
 
 
 def test_edges_share_the_noise_of_their_runs():
@@ -35,7 +37,7 @@ def test_an_unstable_parent_makes_its_edges_go_together():
 
 
 def test_edges_with_other_seeds_share_what_both_saw():
-    one, other = members(("b", "a"))[0], Member("c", "a", tuple(range(6)), Noise(1 / 3, 9, 0.0), np.zeros(50))
+    one, other = members(("b", "a"))[0], Member("c", "a", (tuple(range(6)),) * 2, Noise(1 / 3, 9, 0.0), np.zeros(50))
     by_seed, _ = covariances([one, other], PRIOR)
     assert by_seed[0, 1] == pytest.approx(3 / (3 * 6))
 

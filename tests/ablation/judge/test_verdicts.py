@@ -357,7 +357,7 @@ def test_other_seeds_are_unpaired_and_more_seeds_are_not(tmp_path):
 def test_one_seed_is_undecided_and_says_what_it_knows(tmp_path):
     edge = judged(tmp_path, seeds=1, distances={"v0": 0.4, "v1": 0.0})
     assert edge.verdict == "undecided"
-    assert "seed noise is unknown; item noise alone would say better" in edge.reason
+    assert "seed noise is unknown; v1's checkpoint is better than v0's" in edge.reason
     assert np.isnan(edge.p)
     assert edge.low > 0
     assert edge.mde > 0

@@ -1,0 +1,80 @@
+"""The design of a comparison: which runs and items vary together, and what its verdict is about.
+
+`paired`: runs of one seed share data order or initialisation on both sides, so their difference is what varies.
+`independent`: the sides' runs share nothing, so each side varies on its own; all runs count, and no numbering of the
+runs changes a word. The choice is declared before there are results: choosing by the smaller p errs in 6 to 7%.
+
+A verdict is about the `recipe`, so that other seeds would show the same, or about these `checkpoints`, where only the
+items are a sample. Formulas in docs/statistics.md.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ablation.judge.resampling import Covariances
+from ablation.judge.significance import ArmNoise, Array
+
+Seeds = Literal["paired", "independent"]
+Claim = Literal["recipe", "checkpoints"]
+
+
+@dataclass(frozen=True)
+class Design:
+    """Which runs vary together, and what the verdict is about."""
+
+    seeds: Seeds = "paired"
+    claim: Claim = "recipe"
+
+    @property
+    def paired(self) -> bool:
+        """Whether runs of one seed belong together."""
+        return self.seeds == "paired"
+
+
+@dataclass(frozen=True)
+class ItemParts:
+    """The items' variance of a contrast: of the mean of these runs, and the part of it that more runs do not remove."""
+
+    mean: float
+    shared: float
+
+
+def of_arms(variances: Sequence[float], runs: Sequence[int], weights: Array) -> tuple[ArmNoise, ...]:
+    """The noise of each arm's weighted mean, from the variance of one run [arms]; none where no arm has two runs.
+
+    An arm of one run is taken to vary as the others do (the prediction of a further run).
+    """
+    many = [(variance, count) for variance, count in zip(variances, runs, strict=True) if count > 1]
+    if not many:
+        return ()
+    df = sum(count - 1 for _, count in many)
+    pooled = sum(variance * (count - 1) for variance, count in many) / df
+    return tuple(
+        ArmNoise(weight**2 * (variance if count > 1 else pooled) / count, count - 1 if count > 1 else df, count, weight)
+        for variance, count, weight in zip(variances, runs, weights.tolist(), strict=True)
+        if weight
+    )
+
+
+def item_parts(parts: Sequence[Array], weights: Array, *, draws: bool = False) -> ItemParts:
+    """From each arm's contributions [clusters, runs] (or draws [replicates, runs], whose mean is taken out).
+
+    What two runs of one arm share estimates the items' part of that arm without bias; between arms every pair of runs
+    does. An arm of one run is taken to have as much noise of a run and an item as the others have on average.
+    """
+    if draws:
+        parts = [(of - of.mean(axis=0)) / np.sqrt(len(of)) for of in parts]
+    means = np.stack([of.mean(axis=1) for of in parts])
+    across = (weights[:, None] * means).sum(axis=0)
+    own = [Covariances.of(of) for of in parts]
+    lone = [(of.trace / of.seeds) - (of.total - of.trace) / (of.seeds * (of.seeds - 1)) for of in own if of.seeds > 1]
+    residual = max(float(np.mean(lone)), 0.0) if lone else 0.0
+    shared = [
+        (of.total - of.trace) / (of.seeds * (of.seeds - 1)) if of.seeds > 1 else of.total - residual for of in own
+    ]
+    total = float(across @ across)
+    squares = np.square(means).sum(axis=1)
+    return ItemParts(total, max(total + float((weights**2) @ (np.array(shared) - squares)), 0.0))

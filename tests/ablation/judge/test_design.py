@@ -1,0 +1,176 @@
+"""Runs that share nothing, and checkpoints: against hand computation, scipy, and each other."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ablation.judge.design import Design
+from ablation.judge.resampling import number_clusters
+from ablation.judge.significance import flip_p, sign_flips
+from ablation.judge.statistics import Arm, contrast_arms
+
+INDEPENDENT, CHECKPOINTS = Design("independent"), Design("independent", "checkpoints")
+
+
+def arms(*sides, clusters=None, direction="max", samples=1):
+    """Arms of values [runs, items], child first."""
+    of_items = number_clusters([sides[0].shape[1]], None if clusters is None else [clusters])
+    return [Arm([np.asarray(side, float)[None]], direction, of_items, samples=samples) for side in sides]
+
+
+def difference(child, parent, design=INDEPENDENT, **options):
+    return contrast_arms(arms(child, parent, **options), (1, -1), design=design)
+
+
+def graded(runs, items=40, seed=0, effect=0.0, spread=0.3):
+    rng = np.random.default_rng([seed, runs])
+    ease = np.random.default_rng(7).normal(0, 1, items)
+    return ease + effect + rng.normal(0, spread, (runs, 1)) + rng.normal(0, 0.5, (runs, items))
+
+
+@pytest.mark.parametrize("seeds", [2, 5, 9])
+def test_runs_of_one_value_get_the_test_of_welch(seeds):
+    child, parent = (graded(seeds, items=1, seed=seed, effect=effect) for seed, effect in ((1, 0.4), (2, 0)))
+    found = difference(child, 3 * parent)
+    known = stats.ttest_ind(child[:, 0], 3 * parent[:, 0], equal_var=False)
+    assert found.p == pytest.approx(known.pvalue, rel=1e-6)
+    assert found.noise.seed_df == pytest.approx(known.df)
+    assert (found.low, found.high) == pytest.approx(tuple(known.confidence_interval()))
+
+
+@pytest.mark.parametrize(("more", "fewer"), [(8, 3), (8, 2), (16, 8)])
+def test_the_formulas_by_hand(more, fewer):
+    """As docs/statistics.md states them, with loops over pairs of runs."""
+    child, parent = graded(more, seed=1, effect=0.2), graded(fewer, seed=2)
+    found, items = difference(child, parent), child.shape[1]
+    parts, v, own = [], [], []
+    for side in (child, parent):
+        away = (side - side.mean(axis=1, keepdims=True)) / items / np.sqrt(1 - 1 / items)
+        runs = range(len(side))
+        parts.append(away)
+        own.append(np.mean([away[a] @ away[b] for a, b in itertools.permutations(runs, 2)]))
+        step = np.diff(np.sort(np.concatenate([child, parent], axis=None))).min() / items
+        v.append((side.mean(axis=1).var(ddof=1) + step**2 / 12) / len(side))
+    across = parts[0].mean(axis=0) - parts[1].mean(axis=0)
+    cross = np.mean([a @ b for a in parts[0] for b in parts[1]])
+    by_item = max(0.0, own[0] + own[1] - 2 * cross)
+    assert found.effect == pytest.approx(child.mean() - parent.mean())
+    assert found.noise.item_variance == pytest.approx(by_item)
+    assert found.noise.residual == pytest.approx(across @ across - by_item)
+    df = sum(v) ** 2 / (v[0] ** 2 / (more - 1) + v[1] ** 2 / (fewer - 1))
+    df = min(df, 2 * (fewer - 1))
+    assert (found.noise.seed_variance, found.noise.seed_df) == pytest.approx((sum(v), df))
+
+    def critical(p):
+        seeds = sum(v) * stats.t.isf(p / 2, df) ** 2
+        if fewer == 2:
+            seeds = v[0] * stats.t.isf(p / 2, more - 1) ** 2 + v[1] * stats.t.isf(p / 2, 1) ** 2
+        t, z = stats.t.isf(p / 2, items - 1), stats.norm.isf(p / 2)
+        added = found.noise.hidden(p) ** 2 + found.noise.residual * (t**2 - z**2)
+        return seeds + by_item * t**2 + added
+
+    assert critical(found.p) == pytest.approx(found.effect**2)
+
+
+def test_one_run_against_many_is_a_prediction():
+    """The lone run is taken to vary as the others do."""
+    past = graded(7, items=1)
+    new = past.mean() - 1.0
+    found = difference(np.array([[new]]), past)
+    t = (new - past.mean()) / (past.std(ddof=1) * np.sqrt(1 + 1 / 7))
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(t), 6))
+    assert found.noise.seed_df == 6
+
+
+@pytest.mark.parametrize("direction", ["max", "min", {"target": 0.2}])
+def test_no_order_of_runs_changes_a_number(direction):
+    child, parent = graded(5, seed=1, effect=0.2), graded(8, seed=2)
+    first = difference(child, parent, direction=direction)
+    again = difference(child[::-1], parent[[3, 1, 0, 2, 7, 6, 5, 4]], direction=direction)
+    assert (again.p, again.low, again.high) == pytest.approx((first.p, first.low, first.high))
+    turned = difference(parent, child, direction=direction)
+    assert (turned.effect, turned.p, turned.low) == pytest.approx((-first.effect, first.p, -first.high))
+
+
+def test_items_that_both_sides_share_cancel():
+    """Items of very different ease, which no run changes: the noise is that of the runs."""
+    ease = np.random.default_rng(0).normal(0, 5, 50)
+    child, parent = (ease + graded(6, 50, seed=seed) * 0.01 for seed in (1, 2))
+    found = difference(child, parent)
+    assert found.noise.item_variance < 1e-4
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize(("items", "gain"), [(6, 0.5), (50, 0.2), (400, 0.1), (1319, 0.2)])
+def test_right_or_wrong_items_of_two_checkpoints_get_the_exact_test_of_mcnemar(items, gain):
+    ease = np.random.default_rng(items).uniform(size=items)
+    parent, child = ((np.random.default_rng(n).uniform(size=items) < ease + more) for n, more in ((1, 0), (2, gain)))
+    better, worse = int((child & ~parent).sum()), int((parent & ~child).sum())
+    found = difference(child[None], parent[None], CHECKPOINTS)
+    assert found.p == pytest.approx(stats.binomtest(better, better + worse).pvalue, rel=1e-9)
+
+
+def test_clusters_are_the_units_and_epochs_are_averaged():
+    rng = np.random.default_rng(0)
+    clusters = np.arange(60) // 5
+    shared = np.repeat(rng.normal(0, 1, 12), 5)
+    parent, child = rng.normal(0, 1, 60), rng.normal(0, 1, 60) + shared
+    found = difference(child[None], parent[None], CHECKPOINTS, clusters=clusters)
+    units = (child - parent).reshape(12, 5).mean(axis=1)
+    t = stats.ttest_1samp(units, 0).pvalue  # equal clusters: CR2 is the t test of their means
+    assert found.noise.item_df == pytest.approx(11)
+    assert found.p >= max(t, flip_p(units)) - 1e-9
+    several = difference(np.stack([child, child + 0.1]), parent[None], CHECKPOINTS, clusters=clusters)
+    alone = difference((child + 0.05)[None], parent[None], CHECKPOINTS, clusters=clusters)
+    assert (several.effect, several.noise.item_variance) == pytest.approx((alone.effect, alone.noise.item_variance))
+
+
+def test_five_units_never_decide():
+    found = difference(np.ones((1, 5)), np.zeros((1, 5)), CHECKPOINTS)
+    assert found.p == 2 / 32
+    assert found.least_p == 2 / 32
+    assert difference(np.ones((1, 6)), np.zeros((1, 6)), CHECKPOINTS).p == 2 / 64
+
+
+def test_skewed_values_without_bounds_get_the_bootstrap_of_their_t():
+    """Lognormal losses whose mean is right by a few large ones: t and flips call it, the bootstrap-t does not."""
+    rng = np.random.default_rng(4)
+    worst = 0
+    for _ in range(20):
+        loss = rng.lognormal(0, 1.5, 50) - np.exp(1.5**2 / 2)
+        found = difference(loss[None], np.zeros((1, 50)), CHECKPOINTS)
+        t = stats.ttest_1samp(loss, 0).pvalue
+        assert found.p >= t - 1e-9
+        worst = max(worst, found.studentized_p / t)
+    assert worst > 1.5
+
+
+# Sign flips
+
+
+@pytest.mark.parametrize("count", [3, 12, 16])
+def test_flips_are_counted_up_to_sixteen_units(count):
+    units = np.random.default_rng(count).normal(0.3, 1, count)
+    assert flip_p(units) == pytest.approx(float(sign_flips([units])[0]))
+    assert flip_p([*units, 0.0, 0.0]) == flip_p(units)
+
+
+@pytest.mark.parametrize(("count", "steps"), [(17, 3), (18, 5), (19, 2)])
+def test_flips_of_shares_are_exact_beyond(count, steps):
+    units = np.random.default_rng(count).integers(-steps, steps + 2, count) / steps
+    signs = np.array(list(itertools.product((1, -1), repeat=count - 1)), float)
+    sums = np.abs(signs @ np.abs(units[1:])[:, None] + abs(units[0])).ravel()
+    assert flip_p(units) == pytest.approx(np.mean(sums >= abs(units.sum()) - 1e-9))
+
+
+def test_flips_of_many_units_of_any_size_follow_their_tail():
+    rng = np.random.default_rng(1)
+    for mean in (0.02, 0.1, 0.16):
+        units = rng.standard_t(4, 1000) * 0.8 + mean
+        drawn = np.abs(rng.choice((1.0, -1.0), (40_000, 1000)) @ units) >= abs(units.sum())
+        error = np.sqrt(max(drawn.mean(), 1e-4) / 40_000)
+        assert flip_p(units) == pytest.approx(drawn.mean(), abs=4 * error)
