@@ -24,7 +24,7 @@ define RUN
 	  $(BIN)/python -m ablation verdicts $(STUDY) --brief && ls reports/index.html; fi; exit $$status
 endef
 
-.PHONY: demo grid smoke decide venv lock test test-fast test-parallel simulations test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs wheelhouse evidence screens clean help
+.PHONY: demo grid smoke decide venv lock test test-fast test-rest test-all test-parallel simulations test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs wheelhouse evidence screens clean help
 
 demo: venv ## a part of the grid that answers in ten minutes: make demo [SEEDS=8] [WATCH=1, which serves the page meanwhile]
 	$(call RUN, --configfile configs/demo.yaml)
@@ -52,11 +52,16 @@ lock: ## the newest allowed version of every package into requirements.lock
 	build/uv/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --no-annotate \
 	  --custom-compile-command 'make lock' --quiet --output-file requirements.lock
 
-test: lint ## everything, the small grid included; the long form of several devices not
-	$(PYTEST) -m "not parallel and not long"
+test: lint ## ten minutes on two cores: units, properties, one smoke grid, a toy project, kills, readers, page, gate
+	$(PYTEST) -m "not rest and not peers and not parallel and not long"
 
-test-fast: venv ## what takes seconds
-	$(PYTEST) -m "not slow and not parallel and not long"
+test-fast: venv ## what takes seconds: at every edit
+	$(PYTEST) -m "not slow and not rest and not peers and not parallel and not long"
+
+test-rest: venv ## what `make test` leaves: whole grids, faults, several processes, pages followed word by word, peers' libraries
+	$(PYTEST) -m "(rest or peers) and not parallel and not long"
+
+test-all: test test-rest test-parallel simulations chaos test-cluster ## everything
 
 test-parallel: venv ## several devices, by processes on the CPU: the short form and the long one
 	$(PYTEST) tests/trainers/parallel
@@ -83,7 +88,7 @@ $(CLUSTER)/.installed: $(STAMP)
 
 peers: $(patsubst tests/peers/%.txt,$(PEERS)/%/.installed,$(wildcard tests/peers/*.txt)) ## libraries of others, as tests meet them: an environment each
 
-test-peers: peers ## what is tested with libraries of others; `make test` does it too once they are there
+test-peers: peers ## what is tested with libraries of others; `make test-rest` does it too once they are there
 	PEER_TESTS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m peers
 
 # Over the everyday environment as well, editable packages included. A list names all that it adds: pip has nothing to choose.

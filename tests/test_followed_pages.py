@@ -21,7 +21,7 @@ from tests.repository import ROOT
 
 COPIED = ("ablation", "trainers", "workflow", "configs", "Snakefile", "environment.yml", "docs")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.rest]
 
 
 class Follower:

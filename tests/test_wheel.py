@@ -13,7 +13,7 @@ import pytest
 
 from tests.repository import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.rest]
 
 
 # What only the trainers' extra brings cannot be imported, as where `pip install` was told nothing of it.

@@ -10,49 +10,53 @@ import pytest
 from ablation.store.database import Store
 from tests.documented_metrics import differences
 from tests.repository import ROOT
-from tests.workflow.smoke import chosen_variants, one_argument
+from tests.workflow.smoke import choices, chosen_variants, one_argument, parts
 
 pytestmark = pytest.mark.slow
 
 
-CHOSEN = chosen_variants()
-STUDIES = list(CHOSEN)
+STUDIES = sorted(path.parent.name for path in ROOT.glob("configs/studies/*/_study.yaml"))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("smoke")
+class Grid:
+    """The smoke grid of some variants, in a folder of its own."""
+
+    def __init__(self, folder, chosen):
+        self.folder, self.chosen = folder, chosen
+
+    def snakemake(self):
+        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--resources", "gpu=2", "--config", "scale=smoke"]
+        command += [f"results={self.folder / 'results'}", f"reports={self.folder / 'reports'}"]
+        command.append(one_argument(self.chosen))
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False)
+
+    def store(self):
+        return Store(self.folder / "results" / "tracker.duckdb")
 
 
-def snakemake(folder, *words):
-    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--resources", "gpu=2", *words]
-    command += ["--config", "scale=smoke", f"results={folder / 'results'}", f"reports={folder / 'reports'}"]
-    command += [one_argument(CHOSEN)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False)
-
-
-@pytest.fixture(scope="module")
-def grid(folder):
-    done = snakemake(folder)
+@pytest.fixture(scope="module", params=[parts, pytest.param(choices, marks=pytest.mark.rest)])
+def grid(request, tmp_path_factory):
+    grid = Grid(tmp_path_factory.mktemp("smoke"), chosen_variants(request.param))
+    done = grid.snakemake()
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return folder
+    return grid
 
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_every_variant_is_in_the_table_with_numbers(grid, study):
-    table = pd.read_csv(grid / "reports" / study / "runs.csv")
-    chosen = table[table["variant"].isin(CHOSEN[study])]
-    assert set(chosen["variant"]) == set(CHOSEN[study])
+    table = pd.read_csv(grid.folder / "reports" / study / "runs.csv")
+    chosen = table[table["variant"].isin(grid.chosen[study])]
+    assert set(chosen["variant"]) == set(grid.chosen[study])
     assert chosen["value"].map(math.isfinite).all()
-    with Store(grid / "results" / "tracker.duckdb") as store:
+    with grid.store() as store:
         runs = store.sql("SELECT variant, state FROM runs WHERE study = ?", [study])
-    assert set(runs[runs["variant"].isin(CHOSEN[study])]["state"]) == {"ok"}
+    assert set(runs[runs["variant"].isin(grid.chosen[study])]["state"]) == {"ok"}
 
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_final_metrics_are_those_of_the_items(grid, study):
     """What the trainer reports is what DuckDB computes from the rows of the primary protocol."""
-    with Store(grid / "results" / "tracker.duckdb") as store:
+    with grid.store() as store:
         analysis = store.study(study).analysis
         stated = store.sql(
             "SELECT r.variant, r.seed, i.subset, avg(i.value) AS of_items, any_value(r.value) AS stated "
@@ -61,25 +65,26 @@ def test_final_metrics_are_those_of_the_items(grid, study):
             "AND r.metric = i.protocol || '/' || i.subset || '/' || i.name GROUP BY ALL",
             [study, analysis.protocol, analysis.value],
         )
-    assert len(stated) >= len(CHOSEN[study])
+    assert len(stated) >= len(grid.chosen[study])
     assert (stated["of_items"] - stated["stated"]).abs().max() < 1e-6
 
 
+@pytest.mark.parametrize("grid", [pytest.param(choices, marks=pytest.mark.rest)], indirect=True)
 def test_the_pages_define_what_is_logged_and_nothing_else(grid):
     query = "SELECT DISTINCT study, name FROM metrics JOIN stages USING (key) WHERE study <> 'assets'"
     logged = {study: set() for study in STUDIES}
-    with Store(grid / "results" / "tracker.duckdb") as store:
+    with grid.store() as store:
         for study, name in store.rows(query)[1]:
             logged[study].add(name)
     assert differences(logged) == []
 
 
 def test_the_page_shows_every_study(grid):
-    page = (grid / "reports" / "index.html").read_text(encoding="utf-8")
-    assert all(variant in page for names in CHOSEN.values() for variant in names)
+    page = (grid.folder / "reports" / "index.html").read_text(encoding="utf-8")
+    assert all(variant in page for names in grid.chosen.values() for variant in names)
 
 
 def test_a_second_run_starts_no_job(grid):
-    again = snakemake(grid)
+    again = grid.snakemake()
     assert again.returncode == 0
     assert "Nothing to be done" in again.stdout + again.stderr

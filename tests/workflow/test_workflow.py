@@ -54,6 +54,7 @@ def test_the_grid_ends_with_tables_and_every_variant(finished):
     assert "of 13 steps" in finished.output  # 7 stages, collect, tables, figures, report, gate, all
 
 
+@pytest.mark.rest
 def test_snakemakes_own_report_shows_tables_and_figures(project):
     done = project.snakemake("--report", "snakemake.html")
     for name in ("table.html", "metric.svg", "curves.svg", "lineage.svg"):
@@ -70,6 +71,7 @@ def test_a_second_run_does_nothing(project):
     assert {p: p.stat().st_mtime_ns for p in times} == times
 
 
+@pytest.mark.rest
 def test_stages_that_have_ended_are_part_of_all_that_asks_for_the_whole_grid(project):
     """They are left out of the graph where only what is missing is to run, and nowhere else."""
     assert project.snakemake("-n", "--until", "debias_train").stdout.count("Nothing to be done") == 1
@@ -111,7 +113,9 @@ def test_an_edit_reruns_what_it_reaches_and_nothing_else(project):
     assert project.would_run() == {"debias_train": 2, "debias_evaluate": 1, **RENDERED}  # c's numbers are the same
 
 
-@pytest.mark.parametrize("when", ["while it waits for its device", "before a late import"])
+@pytest.mark.parametrize(
+    "when", ["while it waits for its device", pytest.param("before a late import", marks=pytest.mark.rest)]
+)
 def test_code_edited_after_a_stage_has_begun_is_not_run_under_the_old_key(tmp_path, when):
     project = Project.create(tmp_path / "project")
     leases = project.folder / "leases"
@@ -209,6 +213,7 @@ def init(*, mode, id, **named):
 """
 
 
+@pytest.mark.rest
 def test_the_settings_alone_say_whether_stages_log_to_wandb(tmp_path):
     """The environment of tests has another mode: without the setting, nothing is started."""
     project = Project.create(tmp_path / "project")
@@ -266,6 +271,7 @@ def variants_of(project, status):
     return next(stage["variants"] for stage in plan["stages"] if Path(stage["dir"]).name == status.parent.name)
 
 
+@pytest.mark.rest
 def test_a_dirty_tree_is_warned_of_or_refused_before_any_job(finished, project):
     assert "is not in a git repository" in finished.output
     project.write(".gitignore", "__pycache__/\n.snakemake/\nleases/\n")
@@ -307,6 +313,7 @@ def test_a_failing_variant_costs_only_its_row_and_can_be_retried(project):
     assert project.would_run() == {}
 
 
+@pytest.mark.rest
 def test_a_killed_trainer_is_started_again_and_goes_on(project):
     project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: is killed once\nmode: die\n")
     project.snakemake()
@@ -316,6 +323,7 @@ def test_a_killed_trainer_is_started_again_and_goes_on(project):
     assert (killed.parent / "log.attempt-1.txt").exists()
 
 
+@pytest.mark.rest
 def test_runs_are_imported_while_a_grid_runs(project):
     """Both write the database, one after the other; neither loses what the other has brought."""
     project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: takes its time\npause: 1.0\n")
@@ -340,6 +348,7 @@ def test_runs_are_imported_while_a_grid_runs(project):
     assert runs == {"debias": 4, "loss": 2}
 
 
+@pytest.mark.rest
 def test_the_threads_of_snakemake_do_not_grow_with_the_rounds(project):
     """Its limit of jobs a second, 100 by default, starts a timer at every round, and every timer another round."""
     process = project.start("--config", "seeds=12")
@@ -372,6 +381,7 @@ def test_kill_9_of_snakemake_leaves_no_orphan_and_the_next_call_goes_on(project)
     assert trainer not in project.trainers()
 
 
+@pytest.mark.rest
 def test_ctrl_c_ends_everything_at_once(project):
     project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: slow\npause: 300.0\n")
     process = project.start()
