@@ -1,9 +1,10 @@
-"""Stages `warmup` and `gad`: sample, score, update the student with GSPO, update the critic.
+"""Stages `warmup` and `gad`: sample, score, update the student with GSPO, update the critic (GAD, arXiv 2511.10643).
 
-In both the critic is alone for the stage's `critic_warmup` steps: in `gad` none, unless a scale sets them. Metrics are
-defined in docs/metrics-gad.md.
+Read `Trainer.step`. In both stages the critic is alone for the first `critic_warmup` steps: in `gad` none, unless a
+scale sets them. Metrics are defined in docs/metrics-gad.md.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -22,10 +23,11 @@ from trainers.gad.critic import (
 )
 from trainers.gad.data import generator, number_of_steps, response_limit, rows_of_step, teacher_lengths, training_rows
 from trainers.gad.measure import measure, qualities, quality_metrics, rule_of
+from trainers.gad.parts import Formulas
 from trainers.gad.rollouts import Rollouts, count_steps, set_steps, steps_taken
 from trainers.gad.rows import Row, read_rows
 from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_student, save_models
-from trainers.objectives.diagnostics import Sum
+from trainers.objectives.diagnostics import Sum, group_metrics
 from trainers.parallel import join
 from trainers.policy.actor import Actor, clipped_objective, sampler_gap
 from trainers.policy.batch import Sequences
@@ -81,13 +83,20 @@ def run(stage: Stage) -> None:
     run_steps(stage, step, steps=steps, first=first, state=state, checkpoint_every=stage.config.checkpoint_every)
     save_models(stage.out, trainer.student, trainer.tokenizer, trainer.critic, ranks=stage.ranks)
     try:
-        found = trainer.measure(dev)
+        figures = trainer.measure(dev)
     except OutOfMemory as error:  # what was trained is saved, and the stage `evaluate` measures on its own
         if stage.ranks.size > 1:
             raise  # the others wait for this one
         stage.log.warning("the development split is not measured: %s", error)
         return
-    stage.log_metrics(trainer.first_step + steps, found)
+    stage.log_metrics(trainer.first_step + steps, figures)
+
+
+@dataclass
+class Progress:
+    """What a checkpoint holds beside the models and their optimisers."""
+
+    student_steps: int = 0  # of the student's optimiser
 
 
 class Trainer:
@@ -98,8 +107,9 @@ class Trainer:
         config: GadConfig = stage.config
         self.config, settings = config, getattr(config, self.name)
         self.settings: Adversarial = settings
-        adapters = stage.parts.get("adapters")
-        placement = self.placement = Placement.of(stage.devices, config.precision, stage.ranks, adapters)
+        formulas: Formulas = stage.parts
+        placement = Placement.of(stage.devices, config.precision, stage.ranks, formulas.adapters)
+        self.formulas, self.placement = formulas, placement
         folder = latest_student(stage, EARLIER[self.name])
         self.tokenizer = load_tokenizer(folder)
         # As `Adversarial._has_reference`, here again since no key covers the code of a config module.
@@ -116,15 +126,15 @@ class Trainer:
             max_grad_norm=config.critic.max_grad_norm,
             memory=stage.micro_batch(config.critic.micro_batch),
         )
-        self.advantages = stage.parts["advantages"]
-        self.loss = build_loss(config, stage.parts["discriminator"])
+        self.loss = build_loss(config, formulas.discriminator)
         self.task = rule_of(stage)
         self.lengths = teacher_lengths(stage.inputs["data"])
         self.rows = training_rows(stage.inputs["data"])
         self.steps = self._steps_of(settings)
         self.first_step = self._steps_of(config.warmup) if self.name == "gad" and config.warmup.enabled else 0
         learners = {"student": self.actor.learner, "critic": self.critic_learner}
-        self.state = state_of(learners, {"student_steps": 0})
+        self.progress = Progress()
+        self.state = state_of(learners, self.progress)
         count_steps(self.student, self.actor.learner.optimizer)
         self.rollouts = Rollouts(
             self.student,
@@ -145,7 +155,7 @@ class Trainer:
     def restore(self) -> int:
         """Go back to the last checkpoint, if there is one; return the number of steps done."""
         done = self.state.restore(self.stage)
-        set_steps(self.student, self.state.values["student_steps"])
+        set_steps(self.student, self.progress.student_steps)
         return done
 
     def before(self) -> dict[str, float]:
@@ -164,29 +174,42 @@ class Trainer:
         return values
 
     def step(self, step: int) -> dict[str, float]:
-        """Sample, score, update; return the step's metrics."""
+        """Sample, score, update; return the step's metrics.
+
+        There are P prompts, G responses of the student to each (N = P * G), and P of the teacher.
+        """
         config, group = self.config, self.config.rollout.group_size
         rows = self._rows_of(step)
+
+        # 1. The student responds, the responses to a prompt side by side; the teacher's are cut at the same limit.
         sequences, texts = self.rollouts.sample(
             rows, group_size=group, generator=self._generator("sampling", step), memory=self.memory["sample"]
         )
         metrics = {"rollout/policy_lag": float(steps_taken(self.student) - self.rollouts.version)}
         teacher = self.rollouts.teacher(rows, end_token=config.critic.end_token)
-        scores, teacher_scores = (
-            score(self.critic, some, self.memory["score"], config.pooling) for some in (sequences, teacher)
-        )
-        pairs = torch.arange(len(rows), device=sequences.mask.device).repeat_interleave(group)
-        of_teacher = teachers_of(teacher, teacher_scores, sequences, scores, pairs)
+
+        # 2. The critic scores both: (N,) and (P,), then pairs (N,) of a response and the teacher's to the same prompt.
+        scores = score(self.critic, sequences, self.memory["score"], config.pooling)
+        teacher_scores = score(self.critic, teacher, self.memory["score"], config.pooling)
+        prompts = torch.arange(len(rows), device=sequences.mask.device).repeat_interleave(group)
+        of_teacher = teachers_of(teacher, teacher_scores, sequences, scores, prompts)
         metrics |= compare(self.loss, of_teacher, scores)
-        said = [text for text in decode(self.tokenizer, teacher.response_ids, teacher.mask) for _ in range(group)]
-        metrics |= same_text(said, texts, of_teacher, scores)
+        teacher_texts = decode(self.tokenizer, teacher.response_ids, teacher.mask)
+        metrics |= same_text([text for text in teacher_texts for _ in range(group)], texts, of_teacher, scores)
+
+        # 3. Its score is the reward (N,), and what a response has more of it than its group is the advantage (N,).
         rewards = scores.raw.cpu()
-        advantages = self.advantages(rewards, group)
-        metrics |= self._summary(rows, sequences, texts, rewards, advantages)
+        advantages = self.formulas.advantages(rewards, group)
+        metrics |= self._rollout_metrics(rows, sequences, texts, rewards, advantages)
+
+        # 4. The student learns from its own responses, or from the teacher's.
         if step >= self.settings.critic_warmup:
             imitates = self.settings.student == "cross_entropy"
             metrics |= self._imitate(rows, step) if imitates else self._update_student(sequences, advantages, step)
-        metrics |= update_critic(
+        self.progress.student_steps = steps_taken(self.student)
+
+        # 5. The critic learns to tell the pairs apart.
+        return metrics | update_critic(
             self.critic_learner,
             self.loss,
             teacher,
@@ -195,8 +218,6 @@ class Trainer:
             pooling=config.pooling,
             generator=self._generator("critic minibatches", step),
         )
-        self.state.values["student_steps"] = steps_taken(self.student)
-        return metrics
 
     def measure(self, rows: list[Row]) -> dict[str, float]:
         """Return the means on the development split, on which choices are made."""
@@ -219,7 +240,7 @@ class Trainer:
         config, update = self.config, self.config.update
         return Actor(
             learner=learner_of(self.stage, self.student, self.settings.actor_lr, update),
-            objective=clipped_objective(self.stage.parts, config.clip, update.aggregation),
+            objective=clipped_objective(self.formulas, config.clip, update.aggregation),
             update=update,
             placement=self.placement,
             reference=reference,
@@ -243,8 +264,8 @@ class Trainer:
         batch = self.actor.batch(sequences, advantages)
         gap = sampler_gap(self.actor, batch, self.config.precision.compute)
         kl_coef = self.settings.kl_coef
-        found = self.actor.learn(batch, kl_coef=kl_coef, generator=self._generator("minibatches", step))
-        return {ours: found[name] for name, ours in ACTOR_METRICS.items() if name in found} | gap
+        figures = self.actor.learn(batch, kl_coef=kl_coef, generator=self._generator("minibatches", step))
+        return {ours: figures[name] for name, ours in ACTOR_METRICS.items() if name in figures} | gap
 
     def _imitate(self, rows: list[Row], step: int) -> dict[str, float]:
         """Update the student on the teacher's responses, as often as it is updated on its own."""
@@ -256,17 +277,13 @@ class Trainer:
                 averages.close_minibatch({"actor/sft_loss": loss, "actor/grad_norm": Sum(norm)})
         return averages.means()
 
-    def _summary(
+    def _rollout_metrics(
         self, rows: list[Row], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor
     ) -> dict[str, float]:
         group = self.config.rollout.group_size
-        groups, lengths = rewards.view(-1, group), sequences.mask.sum(1).float()
+        lengths = sequences.mask.sum(1).float()
         distinct = [len(set(texts[i : i + group])) / group for i in range(0, len(texts), group)]
-        values = {
-            "reward/mean": rewards.mean(),
-            "reward/std": rewards.std(correction=0),
-            "reward/group_std": groups.std(1).mean(),
-            "reward/zero_std_groups": (groups == groups[:, :1]).all(1).float().mean(),
+        values = group_metrics(rewards, group) | {
             "advantage/mean_abs": advantages.abs().mean(),
             "rollout/distinct": torch.tensor(distinct).mean(),
             "response_length/mean": lengths.mean(),
@@ -278,8 +295,8 @@ class Trainer:
         }
         asked = [row for row in rows for _ in range(group)]
         ended = sequences.ended(self.tokenizer.eos_token_id).tolist()
-        found = qualities(self.task, asked, texts, ended)
-        return {name: value.item() for name, value in values.items()} | quality_metrics(found, rewards, group)
+        quality = qualities(self.task, asked, texts, ended)
+        return {name: value.item() for name, value in values.items()} | quality_metrics(quality, rewards, group)
 
     def _steps_of(self, settings: Adversarial) -> int:
         return number_of_steps(len(self.rows), self.config.rollout.prompts, settings.epochs, settings.max_steps)

@@ -1,25 +1,61 @@
-"""Which code a variant of `gad` uses, by stage and slot; see `ablation.contract.parts`."""
+"""Which code a variant of `gad` uses, by stage; see `ablation.contract.parts`."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from ablation.contract.parts import Parts
-from trainers.policy.parts import group_advantages, of_memory, of_sampling, ratio
 from trainers.tasks import task_of
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from trainers.gad.config import GadConfig
+    from trainers.gad.critic import Loss
+    from trainers.policy.lora import Adapters
+    from trainers.policy.vllm_engine import VllmEngine
 
 
-def parts(config: "GadConfig", stage: str) -> Parts:
+@dataclass(frozen=True, kw_only=True)
+class Used:
+    """What a stage may use. task: None for rows of a file. engine: samples in the student's place."""
+
+    task: "Callable[..., Any] | None" = None
+    adapters: "type[Adapters] | None" = None
+    engine: "type[VllmEngine] | None" = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formulas(Used):
+    """What stages `warmup` and `gad` compute with.
+
+    discriminator: the loss (P,) of pairs of a teacher's and a student's scores. advantages: (N,), of rewards (N,) and
+    the size of a group. ratio: importance ratios (N, T), of log-probabilities (N, T). clip: PPO's losses (N, T).
+    """
+
+    discriminator: "Loss"
+    advantages: "Callable[[Tensor, int], Tensor]"
+    ratio: "Callable[..., Tensor]"
+    clip: "Callable[..., Any]"
+
+
+def parts(config: "GadConfig", stage: str) -> Used:
     """Return what `stage` uses."""
-    from trainers.objectives import discriminators
+    from trainers.objectives import advantages, discriminators, ratios
     from trainers.objectives.surrogates import clip_surrogate
+    from trainers.policy.lora import Adapters
+    from trainers.policy.vllm_engine import VllmEngine
 
-    found: Parts = {} if config.task is None else {"task": task_of(config.task)}
+    task = None if config.task is None else task_of(config.task)
     if stage == "seqkd":
-        return found | of_memory(config.seqkd.memory)
+        return Used(task=task, adapters=None if config.seqkd.memory.lora is None else Adapters)
     if stage not in ("warmup", "gad"):
-        return found
-    found |= {"clip": clip_surrogate, "ratio": ratio(config.ratio), "advantages": group_advantages(config.advantage)}
-    found |= {"discriminator": getattr(discriminators, f"{config.discriminator.kind}_loss")}
-    return found | of_memory(config.memory) | of_sampling(config.rollout)
+        return Used(task=task)
+    return Formulas(
+        task=task,
+        adapters=None if config.memory.lora is None else Adapters,
+        engine=None if config.rollout.engine == "own" else VllmEngine,
+        discriminator=getattr(discriminators, f"{config.discriminator.kind}_loss"),
+        advantages=getattr(advantages, f"{config.advantage}_advantages"),
+        ratio=getattr(ratios, f"{config.ratio}_ratio"),
+        clip=clip_surrogate,
+    )

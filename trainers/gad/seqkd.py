@@ -7,6 +7,7 @@ from functools import partial
 
 from trainers.gad.config import GadConfig
 from trainers.gad.data import number_of_steps, rows_of_step, training_rows
+from trainers.gad.parts import Used
 from trainers.gad.students import keep_models, latest_student, save_models
 from trainers.parallel import join
 from trainers.policy.models import Placement, load_learner, load_tokenizer
@@ -24,7 +25,8 @@ def run(stage: Stage) -> None:
     if not settings.enabled:
         stage.log.info("seqkd.enabled is false: nothing is trained, the next stage starts from the base model")
         return
-    placement = Placement.of(stage.devices, config.precision, stage.ranks, stage.parts.get("adapters"))
+    used: Used = stage.parts
+    placement = Placement.of(stage.devices, config.precision, stage.ranks, used.adapters)
     folder = latest_student(stage, ["base"])
     tokenizer = load_tokenizer(folder)
     model, _ = load_learner(folder, placement, settings.memory, stage.seed)

@@ -134,6 +134,16 @@ class Reduction:
         return None if raw <= 1e-10 else 1 - self.after.value() / raw
 
 
+def group_metrics(rewards: Tensor, group_size: int) -> dict[str, Tensor]:
+    """Return what is logged of the rewards (B * G,) of a step's groups; spreads within groups where G is above 1."""
+    metrics = {"reward/mean": rewards.mean(), "reward/std": rewards.std(correction=0)}
+    if group_size > 1:
+        groups = rewards.view(-1, group_size)
+        metrics["reward/zero_std_groups"] = (groups == groups[:, :1]).all(1).float().mean()
+        metrics["reward/group_std"] = groups.std(1).mean()
+    return metrics
+
+
 # Whether scores rank the responses to one prompt as their quality does.
 def within_group_correlation(scores: Tensor, quality: Tensor, group_size: int) -> Tensor:
     """Return the Pearson correlation of scores and quality, both (B * G,), after each group's mean is taken off.

@@ -36,10 +36,10 @@ def build_objective(parts: Mapping[str, Any], config: PolicyConfig) -> Objective
     )
 
 
-def clipped_objective(parts: Mapping[str, Any], clip: ClipRange, aggregation: Aggregation) -> Objective:
+def clipped_objective(formulas: Any, clip: ClipRange, aggregation: Aggregation) -> Objective:
     """Return `policy_loss` with a ratio and PPO's clipping, and nothing else of what `build_objective` may add."""
-    surrogate = partial(parts["clip"], **clip.model_dump())
-    return partial(policy_loss, ratio=parts["ratio"], surrogate=surrogate, aggregation=aggregation)
+    surrogate = partial(formulas.clip, **clip.model_dump())
+    return partial(policy_loss, ratio=formulas.ratio, surrogate=surrogate, aggregation=aggregation)
 
 
 @dataclass(frozen=True)

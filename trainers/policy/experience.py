@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from trainers.objectives.diagnostics import group_metrics
 from trainers.policy.batch import Sequences, concatenate
 from trainers.policy.config import Reward, Rollout, Sampling
 from trainers.policy.models import Placement
@@ -146,16 +147,10 @@ def join(parts: Sequence[Experience], keep: Sequence[Tensor], padding: int) -> E
 
 
 def _summary(rewards: Tensor, group: int, sequences: Sequences, eos: int) -> dict[str, float]:
-    groups = rewards.view(-1, group)
-    values = {
-        "reward/mean": rewards.mean(),
-        "reward/std": rewards.std(correction=0),
+    values = group_metrics(rewards, group) | {
         "response/length": sequences.mask.sum(1).float().mean(),
         "response/ended": sequences.ended(eos).float().mean(),
     }
-    if group > 1:
-        values["reward/zero_std_groups"] = (groups == groups[:, :1]).all(1).float().mean()
-        values["reward/group_std"] = groups.std(1).mean()
     return {name: value.item() for name, value in values.items()}
 
 

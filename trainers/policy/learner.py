@@ -100,7 +100,7 @@ def learner_of(stage: Stage, model: nn.Module, lr: float, update: UpdateOf) -> L
 
 
 def state_of(
-    learners: Mapping[str, Learner], values: dict[str, Any], generators: Mapping[str, torch.Generator] | None = None
+    learners: Mapping[str, Learner], values: Any, generators: Mapping[str, torch.Generator] | None = None
 ) -> State:
     """Return what a checkpoint holds of a run with these learners."""
     return State(
