@@ -28,7 +28,7 @@ from trainers.policy.models import load_tokenizer
 from trainers.policy.value_model import HEAD
 from trainers.running.checkpoint import STATE
 from trainers.running.checkpoint import load as load_checkpoint
-from trainers.running.state import below
+from trainers.running.state import names_below
 
 TRAINED = ("policy", "student", "model")  # what stages call a language model in their checkpoints
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -71,11 +71,13 @@ def _description(source: Path) -> Path:
 
 def _from_checkpoint(source: Path, described: Path) -> PreTrainedModel:
     """Return the language model that a stage of one or of several processes was training."""
-    found = load_checkpoint(source)
-    if found is None:
+    saved = load_checkpoint(source)
+    if saved is None:
         raise ValueError(f"{source}: the checkpoint is not whole, or was replaced meanwhile; try again")
     for name in TRAINED:
-        if state := below(found.tensors, name):
+        if names := names_below(saved.tensors, name):
+            state = {each: saved.tensors.empty(f"{name}/{each}") for each in names}
+            saved.tensors.read({f"{name}/{each}": tensor for each, tensor in state.items()})
             if any("lora_" in each for each in state):
                 raise ValueError(
                     f"{source}: a training with memory.lora keeps nothing but its adapters in checkpoints; the merged "

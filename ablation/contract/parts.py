@@ -52,7 +52,7 @@ def naming() -> Iterator[None]:
 
 
 def names_of(parts: PartsOf, config: Any, stage: str) -> dict[str, str]:
-    """Return slot -> dotted name; the slots of a dataclass within the dataclass are `field.slot`.
+    """Return slot -> dotted name; the slots of a dataclass or dict within the dataclass are `field.slot`.
 
     Raises TypeError where a part is not something of the project.
     """
@@ -66,7 +66,7 @@ def _slots(chosen: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
     for slot, part in slots.items():
         if isinstance(part, Named):
             yield prefix + slot, part.path
-        elif is_dataclass(part):
+        elif is_dataclass(part) or isinstance(part, dict):
             yield from _slots(part, f"{prefix}{slot}.")
         elif part is not None:
             where = " or ".join(PACKAGES)
@@ -81,7 +81,7 @@ def part(module: str, name: str) -> Any:
 class Loaded(Mapping[str, Any]):
     """The parts that a plan names, as attributes; each is imported when it is first asked for.
 
-    A field that the plan does not name is None, and one that held a dataclass holds its parts.
+    A field that the plan does not name is None, and one that held a dataclass or a dict holds its parts.
     """
 
     def __init__(self, names: Mapping[str, str]) -> None:

@@ -5,7 +5,7 @@ a model and in the part of the weights that they keep. Results are gathered wher
 everything after that is the same in all ranks.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,21 +28,21 @@ class Ranks:
         """Return which of `count` things are this rank's; possibly none."""
         return slice(0, count)
 
-    def gather(self, found: T) -> list[T]:
+    def gather(self, value: T) -> list[T]:
         """Return what every rank passed, in order of rank. All must call it."""
-        return [found]
+        return [value]
 
-    def results(self, rows: int, size: int, found: list[T]) -> list[T]:
-        """Return what all ranks found in their parts, from what is `found` in each of those here. All must call it."""
-        return found
+    def results(self, rows: int, size: int, results: list[T]) -> list[T]:
+        """Return the `results` of the parts of all ranks, from those of the parts here. All must call it."""
+        return results
 
     def reduce_gradients(self, model: Any, now: bool) -> None:
         """Say whether the next backward pass through a sharded model adds gradients up over ranks."""
 
     def divided(self, things: Sequence[S], work: Callable[[S], T]) -> list[T]:
         """Return `work` of each thing, in order; each is computed by one rank. All must call it."""
-        found = [work(thing) for thing in things[self.share(len(things))]]
-        return [result for of_rank in self.gather(found) for result in of_rank]
+        results = [work(thing) for thing in things[self.share(len(things))]]
+        return [result for of_rank in self.gather(results) for result in of_rank]
 
     def add_up(self, tensors: Sequence[Any]) -> None:
         """Replace each tensor by its sum over ranks, the same bits in all. All must call it, with equal shapes."""
@@ -74,18 +74,6 @@ class Ranks:
     def whole(self, tensor: Any) -> Any:
         """Return the whole of a tensor that is sharded over ranks. All must call it."""
         return tensor
-
-    def kept(self, tensor: Any) -> Any:
-        """Return the whole of a tensor in the first rank, which writes files. All must call it."""
-        return tensor
-
-    def piece(self, tensor: Any) -> tuple[Any, int] | None:
-        """Return what this rank writes of a tensor, rows and the number of the first; None: nothing."""
-        return tensor, 0
-
-    def part(self, tensors: Mapping[str, Any], name: str, like: Any) -> Any:
-        """Return this rank's part of the whole tensor `name`, sharded as `like` is."""
-        return tensors[name]
 
     def save(self, model: Any, folder: Path) -> None:
         """Write the whole transformers model, once. All must call it."""

@@ -46,7 +46,7 @@ class PrefixTree:
     @classmethod
     def of(cls, sentences: Sequence[Sequence[int]]) -> Self:
         """Find the distinct prefixes of sentences of token ids."""
-        known: dict[tuple[int, int], int] = {}  # (prefix without its last token, last token) -> prefix
+        numbers: dict[tuple[int, int], int] = {}  # (prefix without its last token, last token) -> prefix
         rows: list[int] = []
         inverse: list[int] = []
         depth: list[int] = []
@@ -54,7 +54,7 @@ class PrefixTree:
         for sentence in sentences:
             node = -1
             for position, token in enumerate(sentence):
-                parent, node = node, known.setdefault((node, token), len(rows))
+                parent, node = node, numbers.setdefault((node, token), len(rows))
                 if node == len(rows):
                     rows.append(len(inverse))
                     depth.append(position)

@@ -72,7 +72,7 @@ class InContextModel(Protocol):
 def load_in_context_model(stage: Stage) -> InContextModel:
     """Return the model that the stage's `task` asks for."""
     assets = {name: files(folder) for name, folder in stage.inputs.items() if name in ("model", "embedder", "data")}
-    load: Callable[..., InContextModel] = stage.parts["in_context"]
+    load: Callable[..., InContextModel] = stage.parts.in_context
     return load(stage.config.task, assets, stage.inputs["learner"], stage.devices[0])
 
 
@@ -123,9 +123,9 @@ class Resumable:
     def __init__(self, stage: Stage) -> None:
         self.stage, self.batch_size = stage, stage.config.score_batch
         self.memory = stage.micro_batch(self.batch_size)
-        found = stage.load_checkpoint()
-        self.done: dict[str, Tensor] = dict(found.tensors) if found is not None else {}
-        self.texts: list[str] = found.state["texts"] if found is not None else []
+        saved = stage.load_checkpoint()
+        self.done: dict[str, Tensor] = dict(saved.tensors) if saved is not None else {}
+        self.texts: list[str] = saved.state["texts"] if saved is not None else []
         self._places = {text: place for place, text in enumerate(self.texts)}
         self.saved = time.monotonic()
 

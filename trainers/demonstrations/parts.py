@@ -1,38 +1,60 @@
-"""Which code a variant of `demonstrations` uses, by stage and slot; see `ablation.contract.parts`."""
+"""Which code a variant of `demonstrations` uses, by stage; see `ablation.contract.parts`."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ablation.contract.parts import Parts
-
 if TYPE_CHECKING:
-    from trainers.demonstrations.config import DemonstrationsConfig
+    from torch import Tensor
+
+    from trainers.demonstrations.config import DemonstrationsConfig, Reward
+    from trainers.demonstrations.in_context import InContextModel
+
+    # Of correctness, soft accuracy and gain of all sequences, (Q, N) each: rewards (Q, N).
+    RewardFunction = Callable[[Tensor, Tensor, Tensor, Reward], Tensor]
 
 
-def parts(config: "DemonstrationsConfig", stage: str) -> Parts:
+@dataclass(frozen=True)
+class Loader:
+    """How stages `embed`, `candidates` and `evaluate` load the in-context model of the task."""
+
+    in_context: "Callable[..., InContextModel]"
+
+
+@dataclass(frozen=True)
+class Training:
+    """Formulas of stages `rce` and `grpo`.
+
+    rewards: by mode, of each in whose name a selector is trained. normalise: rewards (Q, N) by position, for RCE's
+    weights. advantages: of rewards (Q, N). positives, trained_queries: which sequences are positive, (Q, N), and which
+    queries have enough of them, (Q,).
+    """
+
+    rewards: "Mapping[str, RewardFunction]" = field(default_factory=dict)
+    normalise: "Callable[[Tensor], Tensor] | None" = None
+    advantages: "Callable[[Tensor], Tensor] | None" = None
+    positives: "Callable[[Tensor, Tensor, float | None], Tensor] | None" = None
+    trained_queries: "Callable[[Tensor, float], Tensor] | None" = None
+
+
+def parts(config: "DemonstrationsConfig", stage: str) -> Loader | Training | None:
     """Return what `stage` uses."""
     from trainers.demonstrations import in_context_concepts, in_context_text, in_context_vision
     from trainers.objectives import selection
 
-    if stage == "rce" and config.selector.kind == "pointer":
-        found = _rewards(config)
-        if config.rce.weights == "position":
-            found["normalised"] = selection.position_normalised
-        return found
-    if stage == "grpo" and config.selector.kind == "pointer" and config.grpo.enabled:
-        advantages = getattr(selection, f"{config.grpo.advantage}_advantages")
-        found = _rewards(config) | {"advantages": advantages}
-        if config.grpo.min_positive_ratio is not None:
-            found |= {"positives": selection.positives, "trained_queries": selection.trained_queries}
-        return found
-    if stage in ("learner", "rce", "grpo"):
-        return {}
-    model = {"concepts": in_context_concepts, "text": in_context_text, "vision": in_context_vision}[config.task.name]
-    return {"in_context": model.load}
-
-
-def _rewards(config: "DemonstrationsConfig") -> Parts:
-    """Return the reward of each mode in whose name a selector is trained."""
-    from trainers.objectives import selection
-
-    modes = config.per_shot or [config.reward.mode]
-    return {f"reward_{mode}": getattr(selection, f"{mode}_rewards") for mode in modes}
+    if stage not in ("learner", "rce", "grpo"):
+        tasks = {"concepts": in_context_concepts, "text": in_context_text, "vision": in_context_vision}
+        return Loader(tasks[config.task.name].load)
+    if stage == "learner" or config.selector.kind != "pointer" or (stage == "grpo" and not config.grpo.enabled):
+        return None
+    modes: list[str] = [*config.per_shot] or [config.reward.mode]
+    rewards: dict[str, RewardFunction] = {mode: getattr(selection, f"{mode}_rewards") for mode in modes}
+    if stage == "rce":
+        return Training(rewards, normalise=selection.position_normalised if config.rce.weights == "position" else None)
+    chooses = config.grpo.min_positive_ratio is not None
+    return Training(
+        rewards,
+        advantages=getattr(selection, f"{config.grpo.advantage}_advantages"),
+        positives=selection.positives if chooses else None,
+        trained_queries=selection.trained_queries if chooses else None,
+    )

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from trainers.demonstrations.config import Reward
+from trainers.demonstrations.parts import Training
 from trainers.demonstrations.selector import PointerSelector, build_selector
 from trainers.demonstrations.training import (
     Figures,
@@ -50,7 +51,8 @@ class _Loss:
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.settings, self.model, self.data = stage.config.rce, model, data
         self.best = best_only(rewards)
-        self.rewards = stage.parts["normalised"](rewards) if "normalised" in stage.parts else rewards
+        formulas: Training = stage.parts
+        self.rewards = rewards if formulas.normalise is None else formulas.normalise(rewards)
         self.free = free_candidates(data.offline.pointers, data.candidates.shape[1])
         batches = -(-len(data) // self.settings.batch_size)
         self.steps, self.first = self.settings.epochs * batches, self.settings.best_epochs * batches

@@ -1,9 +1,8 @@
 """What stages `rce` and `grpo` share: their data, the loop over epochs with exact resume, and the selectors' files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -11,11 +10,12 @@ from torch import Tensor
 
 from ablation.contract.atomic import replacing
 from trainers.demonstrations.config import DemonstrationsConfig, Grpo, Rce, Reward, Selector
+from trainers.demonstrations.parts import Training
 from trainers.demonstrations.prepared import OfflineData, load_prepared, read_candidates
 from trainers.demonstrations.selector import PointerSelector, build_selector
 from trainers.running.checkpoint import Checkpoint
 from trainers.running.stage import Stage
-from trainers.running.state import pack, unpack
+from trainers.running.state import State
 
 Figures = dict[str, float]
 Loss = Callable[[Tensor, int], tuple[Tensor, Figures]]  # of queries (B,) at a step: the loss, and figures to log
@@ -50,13 +50,13 @@ def trained_on(config: DemonstrationsConfig) -> list[Reward]:
     return [config.reward.model_copy(update={"mode": mode}) for mode in config.per_shot] or [config.reward]
 
 
-def rewards_of(parts: Mapping[str, Any], offline: OfflineData, reward: Reward) -> Tensor:
+def rewards_of(formulas: Training, offline: OfflineData, reward: Reward) -> Tensor:
     """Return the rewards (Q, N) of a mode.
 
     Raises ValueError where all sequences have the same: there is nothing to learn.
     """
     gain = offline.info_score if reward.gain == "probability" else offline.logp_gain
-    rewards: Tensor = parts[f"reward_{reward.mode}"](offline.correct, offline.acc_score, gain, reward)
+    rewards = formulas.rewards[reward.mode](offline.correct, offline.acc_score, gain, reward)
     if (rewards == rewards[0, 0]).all():
         raise ValueError(
             f"reward.mode = {reward.mode}: all {rewards.numel()} sequences have the same reward, "
@@ -78,12 +78,12 @@ def train_selectors(
     start: returns the initial selector of a reward and its loss, given the rewards (Q, N) too. Metrics are means over
     an epoch, named after the stage.
     """
-    rewards, found = trained_on(stage.config), stage.load_checkpoint()
-    done = 0 if found is None else found.state["place"]
+    rewards, saved = trained_on(stage.config), stage.load_checkpoint()
+    done = 0 if saved is None else saved.state["place"]
     for place, reward in enumerate(rewards[done:], done):
         model, loss = start(reward, rewards_of(stage.parts, data.offline, reward))
         trainer = _Trainer(stage, model, loss, queries=len(data), settings=settings, epochs=epochs)
-        trainer.run(place, len(rewards), found if place == done else None)
+        trainer.run(place, len(rewards), saved if place == done else None)
         save_selector(stage.out, reward.mode, model)
 
 
@@ -97,21 +97,22 @@ class _Trainer:
         self.epochs = epochs
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01, fused=True)
         self.generator = torch.Generator().manual_seed(1_000_003 * ((stage.seed or 0) + 1))
-        self.parts = {"model": model}, {"optimizer": self.optimizer}, {"generator": self.generator}
+        self.state = State({"model": model}, {"optimizer": self.optimizer}, {"generator": self.generator})
 
-    def run(self, place: int, places: int, found: Checkpoint | None) -> None:
+    def run(self, place: int, places: int, saved: Checkpoint | None) -> None:
         """Train for all epochs, or for those that are left after the checkpoint."""
         stage, before = self.stage, place * self.epochs
-        if found is not None:
-            unpack(found.tensors, *self.parts)
+        self.state.values["place"] = place
+        if saved is not None:
+            self.state.load(saved)
         prefix = stage.id.rpartition(".")[2]
-        for epoch in range(0 if found is None else found.step - before, self.epochs):
+        for epoch in range(0 if saved is None else saved.step - before, self.epochs):
             figures = self._epoch(epoch)
             done = before + epoch + 1
             stage.log_metrics(done, {f"{prefix}/{name}": value for name, value in figures.items()})
             stage.progress(done, places * self.epochs, "epochs")
             if (epoch + 1) % stage.config.checkpoint_every == 0 and done < places * self.epochs:
-                stage.save_checkpoint(done, pack(*self.parts), {"place": place})
+                self.state.save(stage, done)
 
     def _epoch(self, epoch: int) -> Figures:
         """Go through all queries once; return the means of loss, gradient norm and the loss's figures."""

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from ablation.runner.ranks import Ranks
@@ -30,7 +31,6 @@ from trainers.parallel.weights import (
     set_random_state,
     without_weights,
 )
-from trainers.tensor_files import TensorFiles
 
 T = TypeVar("T")
 # Of a rank for the others, where all do the same, and where each has work of its own: loading, saving, sampling. What
@@ -73,10 +73,10 @@ class Group(Ranks):
         """Return which of so many things are this rank's; none may be."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
-    def gather(self, found: T) -> list[T]:
+    def gather(self, value: T) -> list[T]:
         """Return what every rank gave, in order of their numbers; a tensor is where it was, on this rank's device."""
         buffer = io.BytesIO()
-        torch.save(found, buffer)
+        torch.save(value, buffer)
         received: list[bytes] = [b""] * self.size
         distributed.all_gather_object(received, buffer.getvalue(), group=self._objects)
 
@@ -85,19 +85,19 @@ class Group(Ranks):
 
         return [torch.load(io.BytesIO(each), map_location=place, weights_only=False) for each in received]
 
-    def results(self, rows: int, size: int, found: list[T]) -> list[T]:
+    def results(self, rows: int, size: int, results: list[T]) -> list[T]:
         """Return what the parts of all ranks gave that have rows; scalars in one collective, without the host."""
         full = [part.start < part.stop for part in self._every_part(rows, size)]
-        leaves = [leaf for each in found for leaf in _leaves(each)]
+        leaves = [leaf for each in results for leaf in _leaves(each)]
         if not all(isinstance(leaf, Tensor) and leaf.dim() == 0 for leaf in leaves):
-            every = [each for of_rank in self.gather(found) for each in of_rank]
+            every = [each for of_rank in self.gather(results) for each in of_rank]
         elif leaves:
             mine = torch.stack([leaf.detach().to(self._mesh.device_type, torch.float64) for leaf in leaves])
             numbers = mine.new_empty(self.size, len(mine))
             distributed.all_gather(list(numbers), mine, group=self._mesh.get_group())
-            every = [_with(found[0], iter(of_part)) for of_part in numbers.view(len(full), -1)]
+            every = [_with(results[0], iter(of_part)) for of_part in numbers.view(len(full), -1)]
         else:  # nothing, of each
-            every = found * self.size
+            every = results * self.size
         return [each for each, there in zip(every, full, strict=True) if there]
 
     def reduce_gradients(self, model: Any, now: bool) -> None:
@@ -176,77 +176,34 @@ class Group(Ranks):
         """Return all of a tensor."""
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
-    def piece(self, tensor: Tensor) -> tuple[Tensor, int] | None:
-        """Return this rank's rows; what is not sharded, and what has no rows, is the first rank's."""
-        if not isinstance(tensor, DTensor):
-            return (tensor, 0) if self.rank == 0 else None
-        rows = _rows(tensor)
-        return (tensor.to_local(), rows.start) if rows.start < rows.stop or self.rank == 0 else None
-
-    def part(self, tensors: Any, name: str, like: Any) -> Any:
-        """Return this rank's rows; what has not as many rows as `like` (a count of steps) is whole in every rank."""
-        assert isinstance(tensors, TensorFiles)
-        shape = tensors.shape(name)
-        if not isinstance(like, DTensor) or shape[:1] != like.shape[:1]:
-            return tensors[name]
-        rows, stride = _rows(like), torch.empty(shape, device="meta").stride()
-        found = tensors.rows(name, rows.start, rows.stop).to(like.device)
-        mesh, placements = like.device_mesh, like.placements
-        part = DTensor.from_local(found, mesh, placements, run_check=False, shape=shape, stride=stride)
-        return part.to(like.device)  # offloaded weights: the mesh's devices are others
-
     def save(self, model: Any, folder: Path) -> None:
-        """Gather a model's weights one by one, and write them from the first rank's memory; what is tied, once."""
-        state, gathered = model.state_dict(), {}
-        parameters = dict(model.named_parameters(remove_duplicate=False))
-        own = {name: parameters.get(name, tensor) for name, tensor in state.items()}
-        for name, tensor in state.items():
-            if own[name] not in gathered:
-                gathered[own[name]] = self.kept(tensor)
-        weights = {name: gathered[own[name]] for name in state}
+        """Gather a model's weights, one by one, in the first rank's memory, which writes them; what is tied, once."""
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        weights = get_model_state_dict(model, options=options)
+        tied = dict(model.named_parameters(remove_duplicate=False)).keys() - dict(model.named_parameters()).keys()
         folder.mkdir(parents=True, exist_ok=True)
         if self.rank == 0:
-            model.save_pretrained(folder, state_dict=weights)
+            model.save_pretrained(folder, state_dict={n: w for n, w in weights.items() if n not in tied})
         distributed.barrier(self._objects)
 
-    def kept(self, tensor: Tensor) -> Tensor:
-        """Return all of a tensor on the first rank's CPU, and nothing elsewhere; no other rank ever has all of it."""
-        nothing = tensor.new_empty(0, device="cpu")
-        if not isinstance(tensor, DTensor):
-            return tensor.cpu() if self.rank == 0 else nothing
-        here, share = tensor.to_local(), -(-tensor.shape[0] // self.size)
-        here = torch.cat([here, here.new_zeros(share - len(here), *here.shape[1:])])  # of all ranks as many rows
-        parts = [torch.empty_like(here) for _ in range(self.size)] if self.rank == 0 else None
-        distributed.gather(here, parts, dst=0, group=self._mesh.get_group())
-        return nothing if parts is None else torch.cat([part.cpu() for part in parts])[: tensor.shape[0]]
 
-
-def _leaves(found: Any) -> Iterator[Any]:
+def _leaves(tree: Any) -> Iterator[Any]:
     """Yield what maps and statistics hold, in order."""
-    if isinstance(found, dict) or is_dataclass(found):
-        for each in (found if isinstance(found, dict) else vars(found)).values():
+    if isinstance(tree, dict) or is_dataclass(tree):
+        for each in (tree if isinstance(tree, dict) else vars(tree)).values():
             yield from _leaves(each)
-    elif found is not None:
-        yield found
+    elif tree is not None:
+        yield tree
 
 
-def _with(found: Any, leaves: Iterator[Tensor]) -> Any:
+def _with(tree: Any, leaves: Iterator[Tensor]) -> Any:
     """Return the same with other leaves, in the precision of its own."""
-    if isinstance(found, dict):
-        return {name: _with(each, leaves) for name, each in found.items()}
-    if is_dataclass(found):
-        kind: Any = type(found)
-        return kind(*(_with(each, leaves) for each in vars(found).values()))
-    return None if found is None else next(leaves).to(found.dtype)
-
-
-def _rows(tensor: DTensor) -> slice:
-    """Return which rows of a sharded tensor are here, as `torch.chunk` divides them."""
-    assert tensor.placements == (Shard(0),)
-    rows, mesh = tensor.shape[0], tensor.device_mesh
-    share = -(-rows // mesh.size())
-    start = min(rows, mesh.get_local_rank() * share)
-    return slice(start, min(rows, start + share))
+    if isinstance(tree, dict):
+        return {name: _with(each, leaves) for name, each in tree.items()}
+    if is_dataclass(tree):
+        kind: Any = type(tree)
+        return kind(*(_with(each, leaves) for each in vars(tree).values()))
+    return None if tree is None else next(leaves).to(tree.dtype)
 
 
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:

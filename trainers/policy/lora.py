@@ -7,7 +7,7 @@ every frozen model; adapters and their optimiser are float32.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,21 +60,21 @@ def adapt(model: PreTrainedModel, settings: Lora, precision: Precision, *, seed:
 def _targets(model: PreTrainedModel, names: tuple[str, ...] | None) -> list[str]:
     """Return the full names of the linear layers that get adapters."""
     kinds = set(model._no_split_modules or ())
-    found = [
+    linear = [
         f"{block}.{name}"
         for block, module in model.named_modules()
         if type(module).__name__ in kinds
         for name, layer in module.named_modules()
         if isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"
     ]
-    there = sorted({name.rpartition(".")[2] for name in found})
+    there = sorted({name.rpartition(".")[2] for name in linear})
     for name in names or ():
         if name not in there:
             raise ValueError(
                 f"memory.lora.targets: no linear layer of {type(model).__name__}'s blocks is named {name!r}; "
                 f"there are {', '.join(there)}"
             )
-    return [name for name in found if names is None or name.rpartition(".")[2] in names]
+    return [name for name in linear if names is None or name.rpartition(".")[2] in names]
 
 
 def _layers(model: nn.Module) -> Iterator[Any]:
@@ -114,17 +114,11 @@ class Learning(nn.Module):
         learning = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
         return {name: value for name, value in model.state_dict().items() if name in learning}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
-        """Take over what `state_dict` returned. Raises ValueError where these are not the parameters that learn."""
-        if differ := sorted(state_dict.keys() ^ self.state_dict().keys()):
-            raise ValueError(f"the checkpoint does not hold the parameters that learn: {', '.join(differ[:3])}")
-        return self._model[0].load_state_dict(state_dict, strict=False)
-
 
 def merged(model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
     """Yield the weights of a model without adapters that computes the same, one after the other, float32, on the CPU.
 
-    Each is whole where files are written, in the first rank, and empty elsewhere. All must call it.
+    All ranks must call it.
     """
     adapted: dict[str, Any] = {
         f"{name}.base_layer.weight": module for name, module in model.named_modules() if isinstance(module, LoraLayer)
@@ -132,19 +126,18 @@ def merged(model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in model.named_parameters():  # tied weights come once
         if ".lora_A." in name or ".lora_B." in name:
             continue
-        weight = ranks.kept(parameter.detach()).float()
+        weight = ranks.whole(parameter.detach()).float()
         if name in adapted:
             layer = adapted[name]
-            first, second = (ranks.kept(each[NAME].weight.detach()) for each in (layer.lora_A, layer.lora_B))
-            if first.numel():
-                change = layer.scaling[NAME] * (second @ first)
-                weight = weight + (change.T if layer.fan_in_fan_out else change)
+            first, second = (ranks.whole(each[NAME].weight.detach()) for each in (layer.lora_A, layer.lora_B))
+            change = layer.scaling[NAME] * (second @ first)
+            weight = weight + (change.T if layer.fan_in_fan_out else change)
         yield name.replace(".base_layer.", "."), weight.cpu()  # together they are more than the model on the device
 
 
 def save(model: PreTrainedModel, folder: Path, ranks: Ranks) -> None:
     """Write the merged model as transformers would, whole, once. All ranks must call it."""
-    weights = dict(merged(model, ranks))
+    weights = {name: weight for name, weight in merged(model, ranks) if ranks.rank == 0}
     if ranks.rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
         model.save_pretrained(folder, state_dict=weights)

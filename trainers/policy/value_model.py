@@ -100,7 +100,7 @@ class ValueModel(nn.Module):
         """Write the body as transformers does, and the head into the same folder."""
         ranks = self.placement.ranks
         save_weights(folder, self.body, ranks)
-        head = {name: ranks.kept(value).contiguous() for name, value in self.head.state_dict().items()}
+        head = {name: ranks.whole(value).cpu().contiguous() for name, value in self.head.state_dict().items()}
         if ranks.rank == 0:
             save_file(head, folder / HEAD)
 

@@ -1,13 +1,15 @@
 """Checkpoints: tensors as safetensors, the rest as JSON; never pickle.
 
-`state.json` names its tensor files together with their digests and is replaced last, so it is the commit point: a
+`state.json` names the tensor files together with their digests and is replaced last, so it is the commit point: a
 process killed at any moment leaves the previous checkpoint or the new one. What does not verify counts as none.
 
-    tensors-a.safetensors                         of one process
-    shard-b-00001-of-00002.safetensors, ...       of several: each writes the rows of its own that it keeps
+    state.json
+    a/1-of-2-00000.safetensors, ...      each process writes the rows of its own; the next checkpoint goes into b/
 
-Any number of processes goes on from either. Without tensors there is no tensor file, and torch is not imported: a
-trainer that does without can checkpoint too.
+The files are those of torch.distributed.checkpoint's HuggingFaceStorageReader, which reads them: any number of
+processes goes on from what any number wrote. Its writer holds all that it writes in memory twice more; here it is one
+file at a time. Without tensors there is no tensor file, and torch is not imported: a trainer that does without can
+checkpoint too.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from __future__ import annotations
 import errno
 import json
 import logging
-from collections.abc import Mapping
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,18 +33,62 @@ if TYPE_CHECKING:
     import torch
 
 STATE = "state.json"
+FILE_SIZE = 2**27  # bytes from which a file of tensors is full
 _log = logging.getLogger(__name__)
 
 
 class Checkpoint(NamedTuple):
-    """What `load` returns: the step after which it was taken, tensors by name (on the CPU), and JSON values.
-
-    tensors: of several ranks `trainers.tensor_files.TensorFiles`, from which each reads its own rows.
-    """
+    """What `load` returns: the step after which it was taken, tensors by name, and JSON values."""
 
     step: int
-    tensors: Mapping[str, torch.Tensor]
+    tensors: Tensors
     state: dict[str, Any]
+
+
+class Tensors(Mapping[str, "torch.Tensor"]):
+    """The tensors of a checkpoint: each is read, whole and onto the CPU, when it is asked for.
+
+    Raises OSError or SafetensorError for files that cannot be read.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._stored: Mapping[str, Any] = {}
+        if folder is not None:
+            self._stored = self._reader().read_metadata().state_dict_metadata
+
+    def _reader(self) -> Any:
+        from torch.distributed.checkpoint import HuggingFaceStorageReader
+
+        return HuggingFaceStorageReader(str(self._folder))
+
+    def read(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Read into tensors of the same names and shapes; of a DTensor, only the rows that are here."""
+        from torch.distributed import checkpoint
+
+        if not tensors:
+            return
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # each reads for itself
+            checkpoint.load(tensors, storage_reader=self._reader(), no_dist=True)
+
+    def empty(self, name: str) -> torch.Tensor:
+        """Return what the whole tensor can be read into."""
+        import torch
+
+        stored = self._stored[name]
+        return torch.empty(stored.size, dtype=stored.properties.dtype)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        whole = self.empty(name)
+        self.read({name: whole})
+        return whole
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
 
 
 def save(
@@ -48,7 +96,7 @@ def save(
 ) -> None:
     """Replace the checkpoint in `folder`. `state` must be JSON (floats keep all their bits; NaN is allowed).
 
-    All ranks call it with the same names; of what is not a part of a whole, and of `state`, the first rank's is kept.
+    All ranks call it with the same names; of what is not sharded, and of `state`, the first rank's is kept.
     Raises TypeError or ValueError for a state that would not come back equal (a tuple, an integer key, an object),
     before anything is written.
     """
@@ -61,26 +109,61 @@ def save(
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder)
         current = _read_state(folder)
-        letter = "b" if current and any("-a" in name for name in current["files"]) else "a"
+        letter = "b" if current and any(name.startswith("a/") for name in current["files"]) else "a"
+        shutil.rmtree(folder / letter, ignore_errors=True)
     letter = ranks.same(letter)  # nobody writes before the first rank has tidied up
-    mine = f"tensors-{letter}" if ranks.size == 1 else f"shard-{letter}-{ranks.rank + 1:05}-of-{ranks.size:05}"
-    name = f"{mine}.safetensors"
-    files = dict(ranks.gather((name, _write_tensors(folder / name, tensors, ranks)))) if tensors else {}
+    files = _write_tensors(folder / letter, tensors, ranks) if tensors else {}
+    files = {f"{letter}/{name}": digest for of_rank in ranks.gather(files) for name, digest in of_rank.items()}
     if ranks.rank == 0:
         write_text(folder / STATE, json.dumps({"step": step, "files": files, "state": state}))
-        for old in folder.glob("*.safetensors"):
-            if old.name not in files:
-                old.unlink()
+        for old in "ab":
+            if old != letter or not files:
+                shutil.rmtree(folder / old, ignore_errors=True)
     ranks.gather(None)  # it is there for every rank that goes on
 
 
-def _write_tensors(path: Path, tensors: dict[str, torch.Tensor], ranks: Ranks) -> str:
-    """Replace `path` by what this rank keeps of the tensors; return its digest."""
-    from trainers.tensor_files import Piece, write_tensors
+def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor], ranks: Ranks) -> dict[str, str]:
+    """Write what this rank keeps of the tensors, some in each file; return the digest of each file."""
+    from safetensors.torch import save_file
 
-    pieces = {name: piece for name, tensor in tensors.items() if (piece := ranks.piece(tensor)) is not None}
-    with replacing(path) as temporary:
-        return write_tensors(temporary, {name: Piece(*piece) for name, piece in pieces.items()})
+    folder.mkdir(exist_ok=True)
+    files: dict[str, str] = {}
+    waiting: dict[str, torch.Tensor] = {}  # on the CPU, each in memory of its own
+    starts: dict[str, dict[str, list[int]]] = {}
+
+    def write() -> None:
+        path = folder / f"{ranks.rank + 1}-of-{ranks.size}-{len(files):05}.safetensors"
+        with replacing(path) as temporary:
+            save_file(waiting, temporary, metadata={"DCP_SHARDING_INFO": json.dumps(starts)})
+        files[path.name] = sha256(path)
+        waiting.clear()
+        starts.clear()
+
+    for name, tensor in tensors.items():
+        if (here := part_of(tensor, ranks)) is None:
+            continue
+        part, start = here
+        waiting[name] = part.detach().to("cpu", copy=True).contiguous()
+        starts[name] = {"saved_offsets": start}
+        if sum(each.nbytes for each in waiting.values()) >= FILE_SIZE:
+            write()
+    if waiting:
+        write()
+    return files
+
+
+def part_of(tensor: torch.Tensor, ranks: Ranks) -> tuple[torch.Tensor, list[int]] | None:
+    """Return what this rank writes of a tensor and where that begins in it; None: nothing.
+
+    What is not sharded, and what has no rows, is the first rank's.
+    """
+    from torch.distributed.tensor import DTensor
+
+    if not isinstance(tensor, DTensor):
+        return (tensor, [0] * tensor.dim()) if ranks.rank == 0 else None
+    here = tensor.to_local()
+    (chunk,) = tensor.__create_chunk_list__()
+    return (here, list(chunk.offsets)) if here.numel() or ranks.rank == 0 else None
 
 
 def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
@@ -103,20 +186,15 @@ def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
     return Checkpoint(content["step"], tensors, content["state"])
 
 
-def _read_tensors(folder: Path, files: dict[str, str], ranks: Ranks) -> tuple[Mapping[str, torch.Tensor], str]:
+def _read_tensors(folder: Path, files: dict[str, str], ranks: Ranks) -> tuple[Tensors, str]:
     """Return the tensors, and why they cannot be read or are not those that were written, or nothing."""
-    if not files:
-        return {}, ""
-    from trainers.tensor_files import TensorFiles
-
     try:
         for name, digest in list(files.items())[ranks.rank :: ranks.size]:
             if sha256(folder / name) != digest:
-                return {}, f"{name} does not have the digest that {STATE} states"
-        found = TensorFiles([folder / name for name in files])
-        return dict(found) if ranks.size == 1 else found, ""
+                return Tensors(None), f"{name} does not have the digest that {STATE} states"
+        return Tensors((folder / next(iter(files))).parent if files else None), ""
     except (OSError, ValueError, TypeError, SafetensorError) as error:
-        return {}, str(error) or type(error).__name__
+        return Tensors(None), str(error) or type(error).__name__
 
 
 def _read_state(folder: Path) -> dict[str, Any] | None:

@@ -52,14 +52,14 @@ class Stage(stage.Stage):
         """
         from trainers.running import checkpoint
 
-        found = checkpoint.load(self.ranks.same(self.out) / "checkpoint", self.ranks)
-        if found is None:
+        saved = checkpoint.load(self.ranks.same(self.out) / "checkpoint", self.ranks)
+        if saved is None:
             return None
-        self.metrics.restore((int(step), name, float(value)) for step, name, value in found.state["metrics"])
+        self.metrics.restore((int(step), name, float(value)) for step, name, value in saved.state["metrics"])
         for step, name, value in self.metrics.rows:
             self.monitor.observe(step, {name: value})
-        self.log.info("resumed after step %d", found.step)
-        return found._replace(state=found.state["user"])
+        self.log.info("resumed after step %d", saved.step)
+        return saved._replace(state=saved.state["user"])
 
 
 def with_run_seed(configured: int, run: int | None) -> int:

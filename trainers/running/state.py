@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablation.runner.ranks import ALONE, Ranks
+from trainers.running.checkpoint import Checkpoint
 from trainers.running.stage import Stage
+
+States = dict[int, dict[str, Tensor]]  # of an optimizer: its slots by the number of the parameter
 
 
 @dataclass(frozen=True)
@@ -26,68 +28,61 @@ class State:
 
     def save(self, stage: Stage, step: int) -> None:
         """Write a checkpoint after `step` steps."""
-        stage.save_checkpoint(step, pack(self.modules, self.optimizers, self.generators), self._named_values)
+        stage.save_checkpoint(step, self.tensors(), self._named_values)
 
     def restore(self, stage: Stage) -> int:
         """Go back to the stage's last checkpoint, if there is one; return the number of steps done."""
-        found = stage.load_checkpoint()
-        if found is None:
+        saved = stage.load_checkpoint()
+        if saved is None:
             return 0
-        unpack(found.tensors, self.modules, self.optimizers, self.generators, stage.ranks)
-        self._named_values.update(found.state)
+        self.load(saved)
         stage.ranks.gather(None)  # all have read their parts
-        return found.step
+        return saved.step
+
+    def load(self, saved: Checkpoint) -> None:
+        """Put back what a checkpoint holds, in place, on any number of ranks."""
+        states = {name: _states(optimizer, saved, name) for name, optimizer in self.optimizers.items()}
+        tensors = self.tensors(states)
+        saved.tensors.read(tensors)
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": states[name]})
+        for name, generator in self.generators.items():
+            generator.set_state(tensors[name])
+        self._named_values.update(saved.state)
+
+    def tensors(self, states: Mapping[str, States] | None = None) -> dict[str, Tensor]:
+        """Return the state of all of them under names that tell whose it is; of sharded tensors what is here.
+
+        states: of the optimizers, by name; None: as they are.
+        """
+        tensors = {
+            f"{name}/{key}": value for name, each in self.modules.items() for key, value in each.state_dict().items()
+        }
+        for name, optimizer in self.optimizers.items():
+            state = optimizer.state_dict()["state"] if states is None else states[name]
+            tensors |= {f"{name}/{index}/{slot}": v for index, slots in state.items() for slot, v in slots.items()}
+        return tensors | {name: generator.get_state() for name, generator in self.generators.items()}
 
     @property
     def _named_values(self) -> dict[str, Any]:
         return vars(self.values) if is_dataclass(self.values) else self.values
 
 
-def pack(
-    modules: Mapping[str, nn.Module],
-    optimizers: Mapping[str, torch.optim.Optimizer],
-    generators: Mapping[str, torch.Generator],
-) -> dict[str, Tensor]:
-    """Return the state of all of them under names that tell whose it is; of sharded tensors what is here."""
-    tensors = {f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
-    for name, optimizer in optimizers.items():
-        for index, slots in optimizer.state_dict()["state"].items():
-            tensors |= {f"{name}/{index}/{slot}": value for slot, value in slots.items()}
-    return tensors | {name: generator.get_state() for name, generator in generators.items()}
-
-
-def unpack(
-    tensors: Mapping[str, Tensor],
-    modules: Mapping[str, nn.Module],
-    optimizers: Mapping[str, torch.optim.Optimizer],
-    generators: Mapping[str, torch.Generator],
-    ranks: Ranks = ALONE,
-) -> None:
-    """Put back what `pack` returned, in place, on any number of ranks."""
-    for name, module in modules.items():
-        weights = module.state_dict()
-        keys = {key: f"{name}/{key}" for key in names_below(tensors, name)}
-        module.load_state_dict({key: ranks.part(tensors, full, weights.get(key)) for key, full in keys.items()})
-    for name, optimizer in optimizers.items():
-        state: dict[int, dict[str, Tensor]] = {}
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        for key in names_below(tensors, name):
-            index, slot = key.split("/")
-            found = ranks.part(tensors, f"{name}/{key}", parameters[int(index)])
-            state.setdefault(int(index), {})[slot] = found
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-    for name, generator in generators.items():
-        generator.set_state(tensors[name])
+def _states(optimizer: torch.optim.Optimizer, saved: Checkpoint, name: str) -> States:
+    """Return tensors for the states of an optimizer that a checkpoint holds, sharded as their parameters are."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    states: States = {}
+    for key in names_below(saved.tensors, name):
+        index, slot = key.split("/")
+        parameter, whole = parameters[int(index)], saved.tensors.empty(f"{name}/{key}")
+        alike = whole.shape == parameter.shape  # else a count of steps
+        states.setdefault(int(index), {})[slot] = torch.zeros_like(parameter) if alike else whole
+    return states
 
 
 def names_below(tensors: Mapping[str, Tensor], name: str) -> list[str]:
     """Return the names that begin with `name/`, without that."""
     return [key.removeprefix(f"{name}/") for key in tensors if key.startswith(f"{name}/")]
-
-
-def below(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with `name/`, without that."""
-    return {key: tensors[f"{name}/{key}"] for key in names_below(tensors, name)}
 
 
 def run_steps(

@@ -16,7 +16,7 @@ from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.policy.rollout import sample_all
 from trainers.policy.value_model import ValueModel
-from trainers.running.state import pack
+from trainers.running.state import State
 
 WORDS = 2000
 COMMON = {"vocab_size": WORDS, "bos_token_id": 1, "eos_token_id": 1}
@@ -160,7 +160,7 @@ def test_weights_and_moments_are_as_many_bytes_as_is_estimated(kind):
     learner = Learner.adamw(model, lr=1e-5)
     logits_loss(model, sequences(1, 4, 4), "float32", "dropped")
     learner.optimizer.step()
-    there = pack({"policy": model}, {"optimizer": learner.optimizer}, {})
+    there = State({"policy": model}, {"optimizer": learner.optimizer}).tensors()
     known = shape(model)
     # Of a tied output matrix the state has two names, the optimiser one; AdamW counts steps for each tensor.
     twice, counters = 4 * known.matrix * known.tied, 4 * len(list(model.parameters()))

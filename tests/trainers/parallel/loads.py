@@ -31,7 +31,7 @@ from trainers.policy.models import Placement, build_policy, frozen_copy, load_tr
 from trainers.policy.text import word_tokenizer
 from trainers.policy.value_model import ValueModel, build_critic
 from trainers.running import checkpoint
-from trainers.running.state import pack, unpack
+from trainers.running.state import State
 
 VOCABULARY = 37  # divides by no number of ranks
 SHAPE = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
@@ -164,11 +164,11 @@ def resume(ranks, folder, source, target, steps):
     model = ranks.shard(ranks.build(lambda: Qwen2ForCausalLM.from_pretrained(folder / "qwen2").double()))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
     generator = torch.Generator().manual_seed(9)
-    parts = {"model": model}, {"optimizer": optimizer}, {"generator": generator}
+    state = State({"model": model}, {"optimizer": optimizer}, {"generator": generator})
     first = 0
     if source is not None:
         found = checkpoint.load(folder / source, ranks)
-        unpack(found.tensors, *parts, ranks)
+        state.load(found)
         first = found.step
     losses = []
     for _ in range(steps):
@@ -180,7 +180,7 @@ def resume(ranks, folder, source, target, steps):
         loss.backward()
         optimizer.step()
         losses.append(sum(ranks.gather(loss.item())))
-    checkpoint.save(folder / target, first + steps, pack(*parts), {"losses": losses}, ranks)
+    checkpoint.save(folder / target, first + steps, state.tensors(), {"losses": losses}, ranks)
     return losses
 
 
@@ -190,7 +190,7 @@ def damaged(ranks, folder):
     whole = checkpoint.load(folder / "damaged", ranks) is not None
     ranks.gather(None)
     if ranks.rank == 0:
-        path = sorted((folder / "damaged").glob("*.safetensors"))[-1]
+        path = sorted((folder / "damaged").rglob("*.safetensors"))[-1]
         content = bytearray(path.read_bytes())
         content[-1] ^= 1
         path.write_bytes(content)
@@ -226,15 +226,15 @@ def memory(ranks, folder):
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     optimizer.zero_grad()
-    parts = {"model": model}, {"optimizer": optimizer}, {}
+    state = State({"model": model}, {"optimizer": optimizer})
     ranks.gather(None)
     with Peak() as peak:
-        checkpoint.save(folder / "of large", 1, pack(*parts), {}, ranks)
+        checkpoint.save(folder / "of large", 1, state.tensors(), {}, ranks)
     found["checkpoint"] = peak.found
     optimizer.state.clear()
     gc.collect()
     with Peak() as peak:
-        unpack(checkpoint.load(folder / "of large", ranks).tensors, *parts, ranks)
+        state.load(checkpoint.load(folder / "of large", ranks))
     found["read"] = peak.found
     with Peak() as peak:
         ranks.save(model, folder / "large again")
