@@ -25,7 +25,7 @@ from ablation.cli.effects import studies_with, tell_pair
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import plain
 from ablation.judge.compare.arms import Files, Options, expand
-from ablation.judge.compare.comparison import Rules, compare_sides
+from ablation.judge.compare.comparison import Rules, Weight, compare_sides
 from ablation.judge.measurements import read_measurements
 from ablation.judge.verdicts import edge_table, judge_studies
 from ablation.readers.sheet import Wanted
@@ -152,6 +152,7 @@ def compare(
     allow: str | Sequence[str] = (),
     common_items: bool = False,
     latest: bool = False,
+    weight: Weight = "tasks",
     flips: int = 3,
     pass_at: int | None = None,
     cons_at: int | None = None,
@@ -177,6 +178,7 @@ def compare(
         margin=margin,
         allow=frozenset(allow),
         common_items=common_items,
+        weight=weight,
         flips=flips,
         chosen=options.wanted,
         analysis={"alpha": alpha},

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # What a study file says itself.
 _OF_FILES = ["names", "metric", "item", "filter", "cluster", "tasks"]
-_OF_FILES += ["margin", "direction", "seed_from", "at", "pass_at", "cons_at"]
+_OF_FILES += ["margin", "direction", "seed_from", "at", "weight", "pass_at", "cons_at"]
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
@@ -95,6 +95,7 @@ def _rules(arguments: argparse.Namespace) -> Rules:
         allow=frozenset(arguments.allow),
         without=runs_named("compare", arguments.without),
         common_items=arguments.common_items,
+        weight=arguments.weight or "tasks",
         flips=arguments.flips,
         chosen=Wanted(arguments.metric, arguments.filter),
     )

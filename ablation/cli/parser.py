@@ -348,6 +348,7 @@ def _compare(commands: _Commands) -> None:
     add("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
     add("--cluster", metavar="doc.FIELD", help="lm-eval's field that items which err together share, such as a passage")
     add("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
+    add("--weight", choices=("tasks", "items"), help="what counts equally in the effect (default: tasks)")
     add("--direction", metavar="WAY", help="max, min or target=0.5 (default: as the files say, else max)")
     add("--margin", type=float, help="what does not matter (default: a hundredth of the scale)")
     add("--at", metavar="NAME", help="only what lies in folders of this name: --at checkpoint-2000")

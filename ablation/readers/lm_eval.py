@@ -272,7 +272,22 @@ def _facts(results: dict[str, Any], task: str, metric: str, filter_name: str) ->
         "stderr": _number(of_task.get(f"{metric}_stderr,{filter_name}")),
         "larger_is_better": results.get("higher_is_better", {}).get(task, {}).get(metric),
         "settings": settings,
+        "groups": dict(_groups(results, task, f"{metric},{filter_name}")),
     }
+
+
+def _groups(results: dict[str, Any], task: str, key: str) -> Iterator[tuple[str, tuple[float, tuple[str, ...]]]]:
+    """Yield the groups that a task is in: name, value, and all its tasks, also those of groups in it."""
+    members = results.get("group_subtasks") or {}
+
+    def tasks_of(name: str, above: tuple[str, ...] = ()) -> list[str]:
+        inner = [] if name in above else members.get(name) or []
+        return [task for each in inner for task in tasks_of(each, (*above, name))] or [name]
+
+    for group, found in (results.get("groups") or {}).items():
+        value, tasks = _number(found.get(key)), tuple(dict.fromkeys(tasks_of(group)))
+        if value is not None and task in tasks:
+            yield group, (value, tasks)
 
 
 def _number(value: Any) -> float | None:

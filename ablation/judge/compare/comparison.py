@@ -25,6 +25,7 @@ from ablation.judge.compare.arms import (
     read_arm,
     unscored,
 )
+from ablation.judge.compare.weights import ALL, groups_that_disagree, pooled
 from ablation.judge.edges import Edge, judge_edges
 from ablation.judge.measurements import Column, Measurements, Run, permitting
 from ablation.judge.statistics import contrast
@@ -120,6 +121,7 @@ def _flips(parent: Arm, child: Arm, seeds: Sequence[int], found: Sequence[_Found
 PROTOCOL = "evaluated"
 FACTOR = "what was evaluated"
 Direction = Literal["max", "min"] | Target
+Weight = Literal["tasks", "items"]
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ class Rules:
     allow: Set[str] = frozenset()
     common_items: bool = False
     without: frozenset[Run] = frozenset()  # runs that may be missing
+    weight: Weight = "tasks"  # what counts equally
     flips: int = 3
     chosen: Wanted = ANY  # the caller's own choices, which need no note
     analysis: Mapping[str, Any] = field(default_factory=dict)  # further keys of the analysis plan: alpha, edges, ...
@@ -210,11 +213,16 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     # Every edge of the lineage, too: a difference over several edges needs pairs throughout.
     for child, parent in dict.fromkeys([*pairs, *compared("parent", parents)]):
         notes += check(named[parent], named[child], rules.allow)
+        notes += groups_that_disagree(named[parent], named[child]) if rules.weight == "tasks" else ()
     sheets = [sheet for arm in arms for sheet in arm.sheets]
     notes += [remark for sheet in sheets for remark in sheet.facts.remarks]
     analysis, more = plan_analysis(sheets, rules.direction, rules.margin, **rules.analysis)
     doubts += _scales(sheets, analysis.margin)
     notes += [*doubts, *more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
+    if rules.weight == "items":
+        arms = [pooled(arm) for arm in arms]
+        named = {arm.name: arm for arm in arms}
+        analysis = analysis.model_copy(update={"subsets": [ALL]})
     measured = permitting(measurements(name, arms, analysis, lineage), rules.without)
     measured = replace(measured, may_be_identical="identical" in rules.allow)
     edges = judge_edges(measured)

@@ -14,7 +14,7 @@ from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.arms import Options, expand, read_arm
-from ablation.judge.compare.comparison import Comparison, Lineage, Rules, compare
+from ablation.judge.compare.comparison import Comparison, Lineage, Rules, Weight, compare
 from ablation.judge.measurements import Run
 from ablation.readers.sheet import Wanted
 
@@ -40,6 +40,7 @@ class EvaluationStudyFile(Strict):
     tasks: list[Text] = Field(default=[], description="Only these; none: all in the files.")
     seed_from: Text | None = None
     at: Text | None = None
+    weight: Weight = "tasks"
     allow: list[Literal["prompt", "target", "task", "identical"]] = Field(default=[])
     common_items: bool = False
     analysis: dict[str, Any] = Field(default={}, description="As in _study.yaml; what is left out the files tell.")
@@ -73,6 +74,7 @@ class EvaluationStudy:
                 allow=allow | frozenset(file.allow),
                 common_items=file.common_items or common_items,
                 without=without,
+                weight=file.weight,
                 flips=flips,
                 chosen=Wanted(file.metric, file.filter),
                 analysis={key: value for key, value in self.rules.items() if key not in ("direction", "margin")},

@@ -152,6 +152,8 @@ def test_sql_prints_a_table_csv_or_json(results, capsys):
     assert lines[-1] == "(2 rows)"
     rows = list(csv.DictReader(io.StringIO(typed(capsys, "sql", "--csv", query, "--results", results)[1])))
     assert [float(row["third"]) for row in rows] == [1 / 3, 1 / 3]
+    formula = ("sql", "--csv", "select '=1+1' as \"@a\", -1 as b", "--results", results)
+    assert output(capsys, *formula) == "'@a,b\n'=1+1,-1\n"
     assert json.loads(typed(capsys, "sql", "--json", query, "--results", results)[1])["rows"][1] == {
         "variant": "v1",
         "seed": 1,

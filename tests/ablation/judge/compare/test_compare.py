@@ -139,6 +139,32 @@ def test_the_first_filter_is_taken_unless_another_is_named(tmp_path, capsys):
     assert "the file has strict, loose" in refused(capsys, *sides, "--filter", "lose")
 
 
+def test_items_may_count_equally_and_a_group_of_the_other_sign_is_named(tmp_path, capsys):
+    sizes = {"small": 10, "large": 90}
+    for side, shares in (("base", (0.2, 0.6)), ("new", (0.6, 0.5))):
+        results = {"results": {}, "groups": {}, "group_subtasks": {"both": ["inner"], "inner": [*sizes]}}
+        for (task, count), share in zip(sizes.items(), shares, strict=True):
+            values = [float(at < round(share * count)) for at in range(count)]
+            asked = [row(at, value, question=f"{task} {at}") for at, value in enumerate(values)]
+            path = write_samples(tmp_path / side, asked, task=task, results=False)
+        whole = sum(share * count for share, count in zip(shares, sizes.values(), strict=True)) / 100
+        results["groups"]["both"] = {"acc,none": whole}
+        path.with_name(path.name.replace("samples_large", "results").replace("jsonl", "json")).write_text(
+            json.dumps(results)
+        )
+    typed = [tmp_path / "base", "--with", tmp_path / "new"]
+    found = read(capsys, *typed)
+    assert found["effect"] == pytest.approx(0.15)
+    [note] = [note for note in found["notes"] if "--weight" in note]
+    assert note.startswith(
+        "lm-eval's own both of new is -0.0500 against base, by items; the mean of its tasks is +0.1500"
+    )
+    found = read(capsys, *typed, *note.rpartition(": ")[2].split()[:2])
+    assert (found["effect"], found["items"]) == (pytest.approx(-0.05), 100)
+    assert found["best"][0]["text"]["asked"].startswith("Q: small ")
+    assert not any("--weight" in note for note in found["notes"])
+
+
 def test_names_run_as_no_formula_and_notify_no_one(arms, capsys):
     words = [arms[0], "--with", arms[1], "--names", "=1+1", "@octocat"]
     [record] = csv.DictReader(io.StringIO(told(capsys, *words, "--csv")))

@@ -1,0 +1,64 @@
+"""Whether tasks or items count equally: the mean of all items of an arm's tasks, and what lm-eval's groups say."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from ablation.judge.compare.arms import Arm
+from ablation.readers.sheet import Facts, ItemText, Sheet
+
+ALL = "all"  # the subset that holds the items of all tasks
+
+
+def pooled(arm: Arm) -> Arm:
+    """The arm with the items of all its tasks in one subset, each named by its task."""
+    return replace(arm, runs={seed: {ALL: _pooled(list(run.values()))} for seed, run in arm.runs.items()})
+
+
+def _pooled(sheets: Sequence[Sheet]) -> Sheet:
+    places = {f"{sheet.subset}: {item}": (sheet, str(item)) for sheet in sheets for item in sheet.items}
+    values = pd.Series(np.concatenate([sheet.values for sheet in sheets]), index=list(places)).sort_index()
+    clusters = {name: f"{sheet.subset}: {sheet.clusters.get(item, item)}" for name, (sheet, item) in places.items()}
+    facts = sheets[0].facts
+    repeats = min(sheet.facts.repeats for sheet in sheets)
+
+    def texts(chosen: Sequence[str]) -> dict[str, ItemText]:
+        found: dict[str, ItemText] = {}
+        for sheet in sheets:
+            named = {places[name][1]: name for name in chosen if places[name][0] is sheet}
+            found |= {named[item]: words for item, words in sheet.texts(list(named)).items()}
+        return found
+
+    return Sheet(
+        sheets[0].source,
+        ALL,
+        sheets[0].metric,
+        sheets[0].filter,
+        items=values.index,
+        values=values.to_numpy(),
+        seed=sheets[0].seed,
+        clusters=clusters if any(sheet.clusters for sheet in sheets) else {},
+        facts=Facts(tool=facts.tool, settings=facts.settings, metrics=facts.metrics, repeats=repeats),
+        texts=texts,
+    )
+
+
+def groups_that_disagree(parent: Arm, child: Arm) -> Iterator[str]:
+    """Notes on groups by which lm-eval, which weights tasks by their items, says the other sign than their mean."""
+    pairs = [(parent.runs[seed], child.runs[seed]) for seed in parent.seeds if seed in child.runs]
+    groups = {name: tasks for run, _ in pairs for s in run.values() for name, (_, tasks) in s.facts.groups.items()}
+    for group, tasks in groups.items():
+        said, ours = [], []
+        for before, after in pairs:
+            if not all(task in run and group in run[task].facts.groups for run in (before, after) for task in tasks):
+                break
+            said.append(after[tasks[0]].facts.groups[group][0] - before[tasks[0]].facts.groups[group][0])
+            ours.append(np.mean([after[task].values.mean() - before[task].values.mean() for task in tasks]))
+        else:
+            if np.mean(said) * np.mean(ours) < 0:
+                yield (
+                    f"lm-eval's own {group} of {child.name} is {np.mean(said):+.4f} against {parent.name}, by items;"
+                    f" the mean of its tasks is {np.mean(ours):+.4f}: --weight items counts items equally"
+                )
