@@ -136,10 +136,10 @@ FORMATS = {
     "wandb": Format(
         ("import", "collect"),
         "offline runs, exported CSV",
-        "`run-*.wandb`, `wandb/`, or an exported CSV",
+        "`run-*.wandb`, `wandb/`, or exported CSV: a file, or a folder of them",
         "history, configuration, summary. W&B need not be installed",
-        patterns=("*.wandb",),
-        left_out="system metrics, tables, histograms, media, text",
+        patterns=("*.wandb", "*.csv"),
+        left_out="CSV files beside `.wandb`; system metrics, tables, histograms, media, text",
         tried="W&B 0.31.0",
     ),
     "trackio": Format(

@@ -24,10 +24,10 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
 from ablation.readers.run import ImportedRun, Problem, State, as_number, as_written, iso_time, metric_table, shortened
 from ablation.readers.walk import files_below
-from ablation.readers.wandb_csv import read_csv
+from ablation.readers.wandb_csv import read_csv, read_csvs
 from ablation.readers.wandb_log import HEADER, OWN, is_wandb, parse, read_records, text
 
-_REMEDY = "name a run-*.wandb, a folder wandb/, one above it, or a CSV that W&B exported"
+_REMEDY = "name a run-*.wandb, a folder wandb/, one above it, a CSV that W&B exported, or a folder of them"
 _DEPTH = 4  # run folder, wandb/, folder above, folder of these
 
 _TYPE = "_type"  # key of a map that describes a table, a histogram or media
@@ -241,15 +241,20 @@ def _loaded(content: Any) -> Any:
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a `.wandb` file, of all such files in a folder, or of a CSV, by the time of their start.
+    """Yield the runs of a `.wandb` file, of all such files in a folder, or of CSV, by the time of their start.
 
     Raises ConfigError if there is no W&B file.
     """
     try:
         if path.is_dir():
-            files = sorted(
-                file.resolve() for file in files_below(path, FORMATS["wandb"].patterns, problem, depth=_DEPTH)
-            )
+            found = files_below(path, FORMATS["wandb"].patterns, problem, depth=_DEPTH)
+            files = sorted(file.resolve() for file in found if file.suffix == ".wandb")
+            tables = [file for file in found if file.suffix == ".csv"]
+            if tables and not files:
+                yield from read_csvs(path, tables, problem)
+                return
+            if tables:
+                problem(f"{path}: CSV files beside .wandb are left out: {shortened([file.name for file in tables])}")
         else:
             if path.suffix.lower() == ".csv":
                 yield from read_csv(path, problem)

@@ -1,7 +1,8 @@
 """CSV that W&B exports: the history of a run, the lines of a chart, or a table of runs.
 
 A history is what `run.history().to_csv()` writes: a column `_step`, and one per metric. A chart is what the page
-exports: `Step`, and for each run `<run> - <metric>` with `__MIN` and `__MAX`; of one run the metric alone. A table of
+exports: `Step`, and for each run `<run> - <metric>`, perhaps with `__MIN` and `__MAX`; of one run the metric alone. A
+folder may hold several: what they say of one run, by its name, is joined. A table of
 runs is what W&B's documentation exports with its API: columns `name`, `config` and `summary`; or a column
 `config.<key>` or `summary.<key>` each. The page's own table shows both kinds without saying which is which.
 """
@@ -12,6 +13,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,13 @@ import pyarrow as pa
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
-from ablation.readers.run import ImportedRun, Problem, State, as_number, metric_table, shortened
+from ablation.readers.run import ImportedRun, Problem, State, as_number, metric_table, name_below, shortened
 from ablation.readers.tabular import Row, csv_rows, number, points, whole
 from ablation.readers.wandb_log import OWN
 
 _CHART_ENDS = ("__MIN", "__MAX")
 _SEPARATOR = " - "  # of run and metric in the columns of a chart
+_STEPS = ("step", "global_step", "trainer/global_step")
 _STATES: dict[str, State] = {"finished": "finished", "running": "running"}
 _NAMED = {
     "nan": math.nan,
@@ -38,8 +41,35 @@ _NAMED = {
 _REMEDY = "export a run's history, a chart over Step, or runs with columns name, config and summary (docs/import.md)"
 
 
-def read_csv(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of an exported CSV. Raises ConfigError if it is none of the kinds above, OSError if unreadable."""
+def read_csvs(root: Path, files: Sequence[Path], problem: Problem) -> Iterator[ImportedRun]:
+    """Yield the runs of the exports in a folder. Raises ConfigError if none of the files is one."""
+    runs: dict[tuple[str, int], ImportedRun] = {}  # by name, and place among the runs of this name in one file
+    for file in files:
+        seen: Counter[str] = Counter()
+        try:
+            for run in read_csv(file, problem, name_below(root, file.with_suffix(""))):
+                key = run.name, seen[run.name]
+                seen[run.name] += 1
+                runs[key] = _joined(runs[key], run) if key in runs else run
+        except (ConfigError, OSError) as error:
+            problem(f"{error}; left out" if isinstance(error, ConfigError) else f"{file}: {error}; left out")
+    if not runs:
+        raise ConfigError(root, "", None, "holds no CSV that W&B exports", _REMEDY)
+    yield from runs.values()
+
+
+def _joined(one: ImportedRun, other: ImportedRun) -> ImportedRun:
+    """Return what two files say of one run."""
+    told = {"metrics": pa.concat_tables([one.metrics, other.metrics]), "config": one.config | other.config}
+    return replace(one, state=one.state if one.state != "finished" else other.state, **told)
+
+
+def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedRun]:
+    """Yield the runs of an exported CSV; `name` is that of a run which the file does not name.
+
+    Raises ConfigError if it is none of the kinds above, OSError if unreadable.
+    """
+    name = name or path.stem
     with regular(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
         try:
             header = next(csv.reader(file), [])
@@ -47,11 +77,13 @@ def read_csv(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             raise ConfigError(path, "", None, f"is not a CSV: {error}", _REMEDY) from None
     rows = _rows(path, problem)
     if "_step" in header:
-        metrics = [name for name in header if name and name not in OWN and not name.startswith("Unnamed: ")]
-        wide = _wide(path, rows, "_step", {name: name for name in metrics}, problem)
-        yield ImportedRun(source=path, id=path.stem, name=path.stem, metrics=wide)
-    elif any(name.endswith(_CHART_ENDS) and name[:-5] in header for name in header):
-        yield from _chart(path, header, list(rows), problem)
+        metrics = [each for each in header if each and each not in OWN and not each.startswith("Unnamed: ")]
+        wide = _wide(path, rows, "_step", {each: each for each in metrics}, problem)
+        yield ImportedRun(source=path, id=name, name=name, metrics=wide)
+    elif any(each.endswith(_CHART_ENDS) and each[:-5] in header for each in header) or (
+        len(header) > 1 and header[0].strip().lower() in _STEPS
+    ):
+        yield from _chart(path, header, list(rows), problem, name)
     elif {"config", "summary"} <= set(header) or any(_kind(name) for name in header):
         yield from _table(path, header, rows, problem)
     elif {"Name", "State"} <= set(header):
@@ -89,19 +121,24 @@ def _wide(path: Path, rows: Iterable[Row], step: str, names: Mapping[str, str], 
     return metrics
 
 
-def _chart(path: Path, header: Sequence[str], rows: Sequence[Row], problem: Problem) -> Iterator[ImportedRun]:
+def _chart(
+    path: Path, header: Sequence[str], rows: Sequence[Row], problem: Problem, name: str
+) -> Iterator[ImportedRun]:
     step = header[0]
-    shown = [name for name in header[1:] if not name.endswith(_CHART_ENDS) and not name.endswith(f"{_SEPARATOR}_step")]
+    ends = (*_CHART_ENDS, f"{_SEPARATOR}_step")
+    shown = [each for each in header[1:] if each and each not in OWN and not each.endswith(ends)]
     if rows and all(whole(row.get(step)) is None for _, row in rows):
         remedy = "choose Step for the axis of the chart and export it again"
         raise ConfigError(path, step, None, "holds no whole numbers to count steps by", remedy)
     runs: dict[str, dict[str, str]] = {}
     for column in shown:
         run, separator, metric = column.rpartition(_SEPARATOR)
-        runs.setdefault(run if separator else path.stem, {})[column] = metric if separator else column
+        runs.setdefault(run if separator else "", {})[column] = metric if separator else column
     for run, names in runs.items():
         own = [(line, row) for line, row in rows if names.keys() & row.keys()]
-        yield ImportedRun(source=path, id=run, name=run, metrics=_wide(path, own, step, names, problem))
+        yield ImportedRun(
+            source=path, id=run or name, name=run or name, metrics=_wide(path, own, step, names, problem)
+        )
 
 
 def _table(path: Path, header: Sequence[str], rows: Iterable[Row], problem: Problem) -> Iterator[ImportedRun]:

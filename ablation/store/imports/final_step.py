@@ -41,8 +41,11 @@ class FinalStep:
                     logged.setdefault((run, name), set()).update(step for step, _ in rows)
         shared = set.intersection(*logged.values()) if logged else set()
         if logged and not shared:
-            problem = f"there is no step at which all runs logged {' and '.join(self.metrics)}"
-            raise ConfigError("import", "--at", self.at, problem, "name a step that all runs reached, as --at 1000")
+            first, last = ([of(steps) for steps in logged.values()] for of in (min, max))
+            ranges = f"they begin at {min(first)} to {max(first)} and end at {min(last)} to {max(last)}"
+            problem = f"there is no step at which all runs logged {' and '.join(self.metrics)}: {ranges}"
+            remedy = "name one that all passed, as --at 1000, leave runs out, or compare the last ones with --at last"
+            raise ConfigError("import", "--at", self.at, problem, remedy)
         self.common = max(shared, default=None)
 
     def step(self, record: Record, metrics: pa.Table) -> int | None:

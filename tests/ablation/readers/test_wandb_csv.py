@@ -50,6 +50,45 @@ def test_a_chart_of_several_runs(tmp_path):
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Step,val_loss\n5,0.5\n10,0.25\n", {"x": {(5, "val_loss"): 0.5, (10, "val_loss"): 0.25}}),
+        ('"Step","a - s0 - loss","b - loss"\n5,0.5,\n', {"a - s0": {(5, "loss"): 0.5}}),
+        ("global_step,loss,acc,_runtime\n5,0.5,1,3\n", {"x": {(5, "loss"): 0.5, (5, "acc"): 1.0}}),
+    ],
+)
+def test_a_chart_without_its_ranges(text, found, tmp_path):
+    (tmp_path / "x.csv").write_text(text)
+    runs, problems = read_all(read, tmp_path / "x.csv")
+    assert ({name: points(run) for name, run in runs.items() if points(run)}, problems) == (found, [])
+
+
+def test_a_folder_of_exports(tmp_path):
+    """A file for each run, or a chart for each metric and the table of runs: what has one name is one run."""
+    for name in ("base/seed_0", "base/seed_1", "new/seed_0"):
+        file = tmp_path / f"runs/{name}.csv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("Step,val_loss\n5,0.5\n")
+    (tmp_path / "runs/notes.csv").write_text("a,b\n1,2\n")
+    runs, [problem] = read_all(read, tmp_path / "runs")
+    assert sorted(runs) == ["base/seed_0", "base/seed_1", "new/seed_0"]
+    assert problem.startswith(f"{tmp_path}/runs/notes.csv: is not a CSV that W&B exports; ")
+    charts = tmp_path / "charts"
+    charts.mkdir()
+    (charts / "loss.csv").write_text("Step,a-s0 - loss,a-s0 - loss__MIN,b-s0 - loss\n1,0.5,0.5,0.7\n")
+    (charts / "acc.csv").write_text("Step,a-s0 - acc,b-s0 - acc\n1,0.1,0.2\n")
+    (charts / "runs.csv").write_text(
+        'name,config,summary,state\na-s0,{"lr": 0.1},{},finished\nb-s0,{"lr": 0.2},{},crashed\n'
+    )
+    runs, problems = read_all(read, charts)
+    assert problems == []
+    assert {name: (points(run), run.config, run.state) for name, run in runs.items()} == {
+        "a-s0": ({(1, "loss"): 0.5, (1, "acc"): 0.1}, {"lr": 0.1}, "finished"),
+        "b-s0": ({(1, "loss"): 0.7, (1, "acc"): 0.2}, {"lr": 0.2}, "failed"),
+    }
+
+
 def test_a_table_of_runs_as_the_documentation_exports_it(tmp_path):
     ended = {"acc": 0.5, "_step": 99, "_runtime": 3, "nan": math.nan, "eval": {"f1": 0.25}, "t": {"_type": "table"}}
     config = [{"lr": 1e-3, "seed": 1, "optim": {"name": "adam"}, "none": None}, {"lr": 1e-3, "seed": 2}]
