@@ -136,9 +136,7 @@ def _chart(
         runs.setdefault(run if separator else "", {})[column] = metric if separator else column
     for run, names in runs.items():
         own = [(line, row) for line, row in rows if names.keys() & row.keys()]
-        yield ImportedRun(
-            source=path, id=run or name, name=run or name, metrics=_wide(path, own, step, names, problem)
-        )
+        yield ImportedRun(source=path, id=run or name, name=run or name, metrics=_wide(path, own, step, names, problem))
 
 
 def _table(path: Path, header: Sequence[str], rows: Iterable[Row], problem: Problem) -> Iterator[ImportedRun]:
