@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from ablation.contract.errors import ConfigError
+from ablation.contract.errors import ConfigError, check_decoded
 from ablation.contract.reading import json_text, printable
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def overrides_of(pairs: Iterable[str]) -> dict[str, str]:
 def results_folder(arguments: Namespace, overrides: Mapping[str, Any] | None = None) -> Path:
     """Return `--results`, or the settings' folder; `results` if nothing is configured and runs were imported."""
     if arguments.results is not None:
+        check_decoded(Path(arguments.results))
         return Path(arguments.results)
     settings = _settings(overrides)
     return Path("results") if settings is None else settings.results

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from typing import TextIO
 
@@ -41,7 +41,8 @@ def _discard(*streams: TextIO) -> None:
     """Let what is left of streams go nowhere, so that Python can close them."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
-        os.dup2(nowhere, stream.fileno())
+        with suppress(OSError):  # one that is no file needs nothing
+            os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 

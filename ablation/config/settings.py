@@ -12,7 +12,7 @@ from ablation.config.names import Strict, check_name, distinct
 from ablation.config.scale import Seed, Seeds, load_scale
 from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
-from ablation.contract.errors import ConfigError
+from ablation.contract.errors import ConfigError, check_decoded
 from ablation.contract.reading import kind_of, listed
 
 _OVERRIDES = "--config"
@@ -134,6 +134,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     Raises ConfigError where a key is unknown or a value makes no sense.
     """
     file = configs / "config.yaml"
+    check_decoded(configs)
     written = SettingsFile()
     where = dict.fromkeys(SettingsFile.model_fields, str(file))
     for source, values in ((str(file), load_yaml(file)), (_OVERRIDES, overrides or {})):

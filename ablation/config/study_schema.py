@@ -171,7 +171,7 @@ class Guardrail(Strict):
 
     metric: Text = Field(description="items.name, of the items of the primary metric.")
     direction: Literal["max", "min"] | Target
-    margin: float = Field(gt=0, description="A loss below it does not matter.")
+    margin: float = Field(gt=0, allow_inf_nan=False, description="A loss below it does not matter.")
 
 
 _LATER = ("guardrails", "samples", "pass_at", "cons_at", "seeds", "claim")
@@ -186,7 +186,7 @@ class Analysis(Strict):
         default=["all"], min_length=1, description="items.subset; the statistic is the mean over them."
     )
     direction: Literal["max", "min"] | Target
-    margin: float = Field(gt=0, description="Equivalence: a smaller difference does not matter.")
+    margin: float = Field(gt=0, allow_inf_nan=False, description="Equivalence: a smaller difference does not matter.")
     alpha: float = Field(
         default=0.05, gt=0, lt=0.5, description="Error rate over the edges, of the kind that `error` names."
     )

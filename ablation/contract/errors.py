@@ -39,6 +39,16 @@ class ConfigError(TrackerError):
         super().__init__(f"{where}{shown}: {problem}; {remedy}".replace("\n", " "))
 
 
+def check_decoded(folder: Path) -> None:
+    """Refuse a folder whose path this locale cannot decode: no JSON and no database could name it."""
+    path = str(folder.absolute())
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        remedy = "rename the folder, or set a UTF-8 locale (LANG=C.UTF-8)"
+        raise ConfigError(path, "", None, "its path cannot be decoded", remedy) from None
+
+
 class Mistakes:
     """Collects mistakes, each in a `with` of its own, so that all are reported at once.
 

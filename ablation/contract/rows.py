@@ -9,6 +9,9 @@ ITEMS = {"item": "string", "subset": "string", "protocol": "string", "name": "st
 LONGEST_NAME = 500
 """Characters of an item, a subset, a protocol, a name or a cluster."""
 
+LARGEST = 1e100
+"""Magnitude of an item's value up to which runs are compared: squares and sums of such values are finite."""
+
 CLUSTER = {"cluster": "string"}
 """A further column that `items.parquet` may have: items of one cluster (a target term, a template) share their noise.
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
-from ablation.contract.rows import LOGGED
+from ablation.contract.rows import LARGEST, LOGGED
 from ablation.contract.status import TO_COME
 from ablation.judge.design import Design
 from ablation.judge.moderation import SeedPrior, seed_prior
@@ -356,8 +356,8 @@ def _fault(study: Measurements, run: Run) -> str:
     for subset in study.analysis.subsets:
         if subset not in found:
             return f"{variant} seed {seed} has no items of {subset}"
-        if not np.isfinite(found[subset].values).all():
-            return f"{variant} seed {seed} has an item of {subset} whose value is not finite"
+        if not (np.abs(found[subset].values) <= LARGEST).all():
+            return f"{variant} seed {seed} has an item of {subset} whose value is not finite, or above {LARGEST:g}"
     return ""
 
 

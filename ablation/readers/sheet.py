@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import listed, read_json
+from ablation.contract.rows import LARGEST
 from ablation.readers.run import ITEM_ROWS
 from ablation.readers.tabular import rows_of
 
@@ -115,11 +116,12 @@ def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
 def check_values(
     path: Path, metric: str, items: Sequence[str], values: Array, raw: Callable[[int], Any] | None = None
 ) -> None:
-    """Refuse values that are not finite, and name the first; raw: the file's text in its place."""
-    bad = np.flatnonzero(~np.isfinite(values))
+    """Refuse values that are not finite or above LARGEST, and name the first; raw: the file's text in its place."""
+    bad = np.flatnonzero(~(np.abs(values) <= LARGEST))
     if len(bad):
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-        problem = f"item {short(items[bad[0]])}{more} has no finite value"
+        what = f"a value above {LARGEST:g}" if np.isfinite(values[bad]).all() else "no finite value"
+        problem = f"item {short(items[bad[0]])}{more} has {what}"
         said = float(values[bad[0]]) if raw is None else raw(bad[0])
         raise ConfigError(path, metric, said, problem, "no item may be dropped: evaluate again")
 

@@ -4,10 +4,11 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.errors import ConfigError, TrackerError, check_decoded
 from ablation.contract.stage_folder import DATABASE
-from ablation.plan.collected import PLAN_FILE, is_copy, is_current, lost, states_now
-from ablation.store.database import is_whole
+from ablation.contract.status import TO_COME
+from ablation.plan.collected import PLAN_FILE, States, is_copy, is_current, lost, states_now
+from ablation.store.database import Store, is_whole
 
 _ASIDE: dict[Path, TemporaryDirectory[str]] = {}  # by results folder; each is removed when the process ends
 
@@ -21,6 +22,7 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
     strict: for whatever lets others pass. The files of all stages are looked at, and a database that is not up to date
     is an error. Raises TrackerError, also where there is no database at all.
     """
+    check_decoded(results)
     database = results / DATABASE
     sources = (database, results / PLAN_FILE, *results.glob("imported/*/study.json"))
     if not any(source.exists() for source in sources):
@@ -31,7 +33,7 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
         if copy and strict:
             print(f"note: {database} is a copy: what it was collected from is not here", file=sys.stderr)
         return database
-    if whole and (gone := lost(results, states)):
+    if whole and (gone := lost(results, states) or (strict and _ended_before(database, states))):
         problem, remedy = f"{gone} of its stages were deleted or run again since", "`ablation collect` drops them"
         error: TrackerError | OSError = ConfigError(database, "", None, f"is out of date: {problem}", remedy)
     else:
@@ -49,6 +51,14 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
         raise error
     print(f"note: {database} is out of date: {problem}", file=sys.stderr)
     return database
+
+
+def _ended_before(database: Path, states: States) -> int:
+    """How many stages ended by the database and not by what is there now, whatever else has changed."""
+    with Store(database) as store:
+        states_then = dict(store.rows("SELECT key, state FROM stages")[1])
+    to_come = [key for key, state in states.items() if state.state in TO_COME]
+    return sum(states_then.get(key, "missing") not in TO_COME for key in to_come)
 
 
 def collect_beside(results: Path, folder: Path) -> Path:

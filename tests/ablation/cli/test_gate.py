@@ -177,3 +177,14 @@ def test_an_answer_that_cannot_be_written(results, place, status):
     assert done.returncode == status
     assert done.stderr.split(":")[0] == ("error" if place else "")
     assert done.stderr.count("\n") == (place is not None)
+
+
+def test_a_folder_that_the_locale_cannot_decode_is_one_line(results, tmp_path):
+    """No JSON and no database can name it."""
+    folder = os.fsencode(tmp_path) + b"/pr\xff"
+    shutil.copytree(os.fsencode(results), folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "ablation", "gate", "known", "--results", folder], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert b"its path cannot be decoded" in done.stderr

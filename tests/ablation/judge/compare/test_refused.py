@@ -267,3 +267,12 @@ def test_what_is_doubtful_passes_no_requirement(tmp_path, capsys, sides, words, 
     assert said in refused(capsys, *asked, "--require", "not worse")
     assert said in " ".join(typed(capsys, "compare", *asked)[1].split())
     assert said in typed(capsys, "compare", *asked, "--markdown")[1].replace("\\", "")
+
+
+def test_values_that_cannot_be_squared_are_refused(tmp_path, capsys):
+    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for file in files:
+        file.write_text("item,value\na,1e308\nb,-1e308\n")
+    assert "item a and 1 more has a value above 1e+100" in refused(
+        capsys, files[0], "--with", files[1], "--margin", "1"
+    )
