@@ -1,9 +1,11 @@
 """Reader of Weights & Biases: offline runs (`wandb/offline-run-*/run-*.wandb`) and exported CSV.
 
-A resumed run has several files, which are read as one run. If a later file starts at a step that an earlier one had
-passed, it replaces what was logged from that step on. The step of a metric is the step metric that `define_metric` gave
-it, if its values are whole, else W&B's own step. A metric that only the summary of an ended run has is at the last
-step. Left out: system metrics, W&B's own `_runtime` and `_timestamp`, tables, histograms, media and text.
+A resumed run has several files, which are read as one run. Offline, W&B does not know the last step of a run that it
+resumes and counts from 0 again: such steps follow those of the earlier files. Otherwise, if a later file starts at a
+step that an earlier one had passed, it replaces what was logged from that step on. The step of a metric is the step
+metric that `define_metric` gave it, if its values are whole, else W&B's own step. A metric that only the summary of
+an ended run has is at the last step. Left out: system metrics, W&B's own `_runtime` and `_timestamp`, tables,
+histograms, media and text.
 """
 
 import json
@@ -79,10 +81,13 @@ class Run:
         # A row per number: place of its file, code of its name, W&B's step, the value of its step metric, its value.
         self._rows = array("i"), array("i"), array("q"), array("d"), array("d")
         self._step = -1
+        self._resumes = False
+        self._before: int | None = None  # what is added to W&B's steps of this file; None: not known yet
 
     def add(self, file: Path) -> None:
         """Read a further file. Raises OSError if that fails; what was read before the error counts."""
-        self.state, self._step = "running", -1
+        self.state, self._step, self._resumes = "running", -1, False
+        self._before = None if self._files else 0
         self._files.append(file)
         damaged = 0
         for record in read_records(file, self._problem):
@@ -95,6 +100,7 @@ class Run:
 
     def _read(self, record: Any) -> None:
         self.name = text(record.run.display_name) or self.name
+        self._resumes |= record.run.resume
         for part in (record, record.run):
             self._read_config(part.config)
             self._read_summary(part.summary)
@@ -137,6 +143,9 @@ class Run:
         else:
             step = int(own) if own is not None and own.is_integer() else self._step + 1
         self._step = step
+        if self._before is None:
+            self._before = self._follows(step)
+        step += self._before
         numbers, others = _numbers(items)
         self._others |= dict.fromkeys(others)
         files, codes, steps, xs, values = self._rows
@@ -146,6 +155,15 @@ class Run:
             steps.append(step)
             xs.append(numbers.get(self._step_metric(name), math.nan))
             values.append(logged)
+
+    def _follows(self, step: int) -> int:
+        """Return what is added to the steps of a file that begins at this one."""
+        steps = self._rows[2]
+        if not self._resumes or step or not len(steps):
+            return 0
+        last = max(steps)
+        self._problem(f"{self._files[-1]}: resumed offline: W&B's steps, which begin at 0 again, follow step {last}")
+        return last + 1
 
     def _step_metric(self, name: str) -> str:
         if name in self._step_metrics:

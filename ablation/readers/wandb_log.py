@@ -114,6 +114,7 @@ MESSAGES: dict[str, dict[str, tuple[int, Any]]] = {
         "summary": (5, "Updates"),
         "display_name": (8, "bytes"),
         "start_time": (17, "Time"),
+        "resume": (24, "bool"),
     },
     "Exit": {"exit_code": (1, "int32"), "not_complete": (3, "bool")},
     "Record": {

@@ -80,6 +80,36 @@ def test_a_resumed_run_with_steps_of_its_own(folder):
     assert any("run hf5 begins again at step 20;" in line for line in problems)
 
 
+@pytest.mark.parametrize(
+    ("resume", "first", "expected"),
+    [
+        (True, 0, {0: 0.0, 1: 1.0, 2: 2.0, 3: 10.0, 4: 11.0}),  # W&B's own count
+        (False, 0, {0: 10.0, 1: 11.0}),  # begun anew
+        (True, 1, {0: 0.0, 1: 10.0, 2: 11.0}),  # `step=` from a checkpoint
+        (True, 3, {0: 0.0, 1: 1.0, 2: 2.0, 3: 10.0, 4: 11.0}),
+    ],
+)
+def test_a_run_that_was_resumed_offline(resume, first, expected, tmp_path):
+    record = wandb_log.parse(b"").__class__
+    for number, (begins, values) in enumerate([(0, (0.0, 1.0, 2.0)), (first, (10.0, 11.0))]):
+        head = record(run={"run_id": b"x", "resume": resume, "start_time": {"seconds": 10 + number}})
+        rows = [
+            record(
+                history={"step": {"num": begins + at}, "item": [{"key": b"loss", "value_json": str(value).encode()}]}
+            )
+            for at, value in enumerate(values)
+        ]
+        file = tmp_path / f"offline-run-2026010{number}-x/run-x.wandb"
+        file.parent.mkdir()
+        file.write_bytes(as_file([each.SerializeToString() for each in (head, *rows)]))
+    runs, problems = read_all(read, tmp_path)
+    assert points(runs["x"]) == {(step, "loss"): value for step, value in expected.items()}
+    assert [("follow step 2" in line, "begins again" in line) for line in problems] == {
+        (True, 0): [(True, False)],
+        (True, 3): [],
+    }.get((resume, first), [(False, True)])
+
+
 def test_a_resumed_run_is_found_again(written, tmp_path):
     """A later import knows a run by its source and id, so both stay as files are added."""
     places = [file_of(written, "res2", number).parent for number in (0, 1)]
