@@ -41,6 +41,7 @@ from ablation.readers.run import (
     load_reader,
     metric_table,
 )
+from ablation.readers.walk import is_aside
 
 _OWN = ("items", "metrics")  # readers for which a stage may have several files
 Metrics = dict[tuple[int, str], float]
@@ -98,7 +99,9 @@ def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[
     more: dict[str, Any] = {name: entry[name] for name in ("columns", "values") if entry.get(name)}
     if "old" in signature(read).parameters:
         more["old"] = old
-    paths = sorted(output.glob(place)) if set("*?[") & set(place) else [output / place]
+    paths = [output / place]
+    if set("*?[") & set(place):
+        paths = sorted(path for path in output.glob(place) if not is_aside(path.name))
     found: list[ImportedRun] = []
     for path in paths:
         if not path.exists():

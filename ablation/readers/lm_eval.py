@@ -37,7 +37,7 @@ from ablation.readers.sheet import (
     sheet_items,
     short,
 )
-from ablation.readers.walk import files_below
+from ablation.readers.walk import files_below, is_aside
 
 FILES = FORMATS["lm_eval"].patterns
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl")
@@ -253,7 +253,7 @@ def _items(path: Path, keys: tuple[str, ...], ids: tuple[int, ...]) -> tuple[pd.
 def _results(folder: Path, date: str) -> dict[str, Any]:
     """The results that lm-eval wrote at the same moment; empty if they are not next to the samples."""
     # results_<date>.json; with `--output_path foo.json` it is foo_<date>.json.
-    found = next(iter(sorted(folder.glob(f"*_{date}.json"))), None)
+    found = next((file for file in sorted(folder.glob(f"*_{date}.json")) if not is_aside(file.name)), None)
     results: dict[str, Any] = read_beside(found, {}) if found else {}
     return results
 
