@@ -1,16 +1,13 @@
-"""What the sampling of items explains: differences of rows, a best row, and last digits.
+"""What the sampling of items explains: differences of rows, and a best row.
 
-A claimed difference, and rows in a sequence, are held against the noise of a difference of two rates. For a whole
-column the rows' errors are drawn independently, binomial over the items, from equal models: is the best row just luck,
-is the spread too small? Rows share their items, so real errors differ less: the best of k is then less lucky than said
-here, and a small spread may be agreement of the rows.
+A claimed difference, and rows in a sequence, are held against the noise of a difference of two rates. For a best row
+the rows' errors are drawn independently, binomial over the items, from equal models: is it just luck? Rows share their
+items, so real errors differ less: the best of k is then less lucky than said here.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from itertools import combinations
-from math import ceil, floor, sqrt
+from math import ceil, sqrt
 
 import numpy as np
 
@@ -105,16 +102,13 @@ def _indistinct(table: Table, names: Sequence[str]) -> bool:
 
 
 LEAST_ROWS = 3
-TOO_EVEN = 0.001  # below it the rows differ less than independent samples do
 
 
 def chance_findings(table: Table) -> Iterator[Finding]:
-    """One finding per column with items about its best row, and one where the rows differ too little."""
-    columns = {column: numbers for column in table.items if len(numbers := table.column(column)) >= LEAST_ROWS}
-    for column, numbers in columns.items():
-        yield _best(table, column, numbers)
-    for column, numbers in columns.items():
-        yield from _spread(table, column, numbers)
+    """One finding per column with items, about its best row."""
+    for column in table.items:
+        if len(numbers := table.column(column)) >= LEAST_ROWS:
+            yield _best(table, column, numbers)
 
 
 def _drawn(table: Table, column: str, rate: float, rows: int) -> np.ndarray:
@@ -143,82 +137,3 @@ def _best(table: Table, column: str, numbers: dict[str, Printed]) -> Finding:
         f"{best.show(float(np.median(luckiest)))} in half of all tables, and as good as printed in {p:.2g} of them"
     )
     return Finding("chance", row, column, "warn" if p > ALPHA else "note", f"{text}.")
-
-
-def _spread(table: Table, column: str, numbers: dict[str, Printed]) -> Iterator[Finding]:
-    values, items = np.array([number.value for number in numbers.values()]), table.items[column]
-    # A distance varies least where its rate is at the target: the most lenient reading.
-    rate = float(values.mean()) if table.target is None else float(table.target)
-    spreads = _drawn(table, column, rate, len(values)).std(axis=1, ddof=1)
-    spread = float(values.std(ddof=1))
-    p = (1 + int((spreads <= spread).sum())) / (DRAWS + 1)
-    if p > TOO_EVEN:
-        return
-    like = next(iter(numbers.values()))
-    shown, typical = like.show(spread, 1), like.show(float(np.median(spreads)), 1)
-    flipped = 2 * spread**2 * items**2  # variance of a difference of two rows = share of items that differ / items
-    text = (
-        f"{column}: its {len(values)} rows differ less than independent samples of {items} items do: standard "
-        f"deviation {shown} where samples have {typical} (p {p:.1g}); two rows would have to answer all but about "
-        f"{flipped:.1f} of the {items} items alike"
-    )
-    yield Finding("spread", "", column, "warn", f"{text}.")
-
-
-LEAST_NUMBERS = 20  # for the test of last digits
-LEVEL_OF_DIGITS = 0.01
-DRAWS_OF_DIGITS = 10_000
-MOST_VALUES = 10_000  # of printed numbers that a range is taken to hold
-WINDOW = 10  # counts on either side of a column's range that its values may as well have had
-
-
-def digit_findings(table: Table) -> Iterator[Finding]:
-    """Whether the last digits of the numbers are spread as values over so many items spread them."""
-    expected, seen = np.zeros(10), np.zeros(10)
-    rng, draws = np.random.default_rng(SEED), np.zeros((DRAWS_OF_DIGITS, 10))
-    for column in table.items:
-        numbers = [number for number in table.column(column).values() if number.digits > 0]
-        seen += np.bincount(
-            np.array([floor(n.exact / (2 * n.exact_half)) % 10 for n in numbers], dtype=int), minlength=10
-        )
-        for half, count in Counter(number.exact_half for number in numbers).items():
-            shares = _digit_shares(table, column, half)
-            expected += count * shares
-            draws += rng.multinomial(count, shares, DRAWS_OF_DIGITS)
-    total = int(seen.sum())
-    if total < LEAST_NUMBERS:
-        return
-
-    def distance(counts: np.ndarray) -> np.ndarray:
-        return np.asarray(((counts - expected) ** 2 / (expected + 0.5)).sum(axis=-1))
-
-    p = (1 + int((distance(draws) >= distance(seen) - 1e-9).sum())) / (DRAWS_OF_DIGITS + 1)
-    if p > LEVEL_OF_DIGITS:
-        return
-    often = sorted(range(10), key=lambda digit: expected[digit] - seen[digit])[:2]
-    shown = " and ".join(f"{digit} ends {seen[digit]:.0f}, {expected[digit]:.1f} expected" for digit in often)
-    text = f"Last digits of {total} numbers are not as counts of items give them (p {p:.2g}): {shown}."
-    yield Finding("digits", "", "", "warn", text)
-
-
-def _reachable(table: Table, column: str) -> set[int]:
-    """Printed values, in units of the last digit, that the column's range holds: of counts if its values are such."""
-    numbers = list(table.column(column).values())
-    finest = min(numbers, key=lambda number: number.exact_half)
-    unit = 2 * finest.exact_half
-    low, high = min(number.low for number in numbers), max(number.high for number in numbers)
-    margin = Fraction(WINDOW, table.items[column])
-    first, last = max(low - margin, Fraction(0)), high + margin
-    if unit * table.items[column] < 1:  # else every printed value is one of counts
-        lattice = attainable(table.items[column], table.batches, table.target)
-        if 2 * sum(bool(lattice.inside(number.low, number.high)) for number in numbers) >= len(numbers):
-            return {floor(value / unit + Fraction(1, 2)) for value in lattice.inside(first, last)}
-    start = floor(first / unit)
-    return set(range(start, min(floor(last / unit), start + MOST_VALUES) + 1))
-
-
-def _digit_shares(table: Table, column: str, half: Fraction) -> np.ndarray:
-    """Shares of the last digits among the values that a number with this half unit may have."""
-    coarser = round(half / min(number.exact_half for number in table.column(column).values()))
-    ends = Counter((value // coarser) % 10 for value in _reachable(table, column))
-    return np.array([ends[digit] for digit in range(10)], dtype=float) / ends.total()

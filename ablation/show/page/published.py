@@ -15,8 +15,6 @@ KINDS = {
     "attainability": "Values that no count of items can give",
     "grimmer": "Spreads that no counts of items can have",
     "chance": "The best of many rows",
-    "spread": "Rows that differ too little",
-    "digits": "Last digits",
     "noise": "Differences within the noise of the items",
     "reproduction": "Measured beside published",
     "training": "Figures of the training",

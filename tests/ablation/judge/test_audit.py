@@ -93,7 +93,7 @@ def test_debias_v3_to_v9_are_indistinguishable(debias):
 def test_findings_come_by_kind(debias):
     places = [KINDS.index(finding.kind) for finding in debias]
     assert places == sorted(places)
-    assert {"spread", "chance", "digits"} <= {finding.kind for finding in debias}
+    assert {"noise", "chance"} <= {finding.kind for finding in debias}
 
 
 def test_a_mean_within_rounding_is_no_finding():
