@@ -58,8 +58,6 @@ ELSEWHERE = {  # what runs in other tests, or cannot run in one
     "verdicts parity": "docs/python.md: tests/ablation/test_api.py",
     "diff v4 my-variant": "a variant of the reader's",
     "show my-variant": "a variant of the reader's",
-    "diff v4 v4-squared": "tests/test_followed_pages.py",
-    "diff innovations/grpo reversal": "tests/test_followed_pages.py",
 }
 BARE = (
     *("check", "collect", "compare", "decide", "diff", "export", "fit", "gate", "import", "init", "plan", "publish"),

@@ -5,6 +5,8 @@ import json
 import os
 import shlex
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -15,8 +17,6 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.status import TO_COME
 from ablation.plan.collected import claim_reports
 from ablation.serve.draw import NICENESS, database_now
-from ablation.serve.now import Watcher
-from ablation.serve.painter import Painter
 from ablation.serve.server import Server
 from ablation.show.page.content import read_page
 from ablation.show.page.render import draw
@@ -100,20 +100,26 @@ def run_serve(arguments: argparse.Namespace) -> int:
             "serve", "--every", arguments.every, "is not a valid interval", f"write seconds from 1 to {A_DAY}"
         )
     results = results_folder(arguments)
-    watcher = Watcher(results)
-    painter = Painter(results, watcher, arguments.every)
-    try:
-        with Server(arguments.port, watcher, painter) as server:
-            for ending in (signal.SIGTERM, signal.SIGHUP):
-                if signal.getsignal(ending) is not signal.SIG_IGN:  # as nohup asks
-                    signal.signal(ending, signal.default_int_handler)  # as Ctrl-C
-            painter.start()
-            print(f"{server.url}  the results in {results}; stop with Ctrl-C", flush=True)
-            if problem := watcher.now().problem:
-                print(f"note: {problem}; the page follows when something is", flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="ablation-serve-") as folder,
+        Server(arguments.port, results, Path(folder)) as server,
+    ):
+        for ending in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(ending) is not signal.SIG_IGN:  # as nohup asks
+                signal.signal(ending, signal.default_int_handler)  # as Ctrl-C
+        words = [str(results), folder, str(os.getpid()), str(arguments.every)]
+        redraws = subprocess.Popen(
+            [sys.executable, "-m", "ablation.serve.draw", *words],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C goes to the server, which ends it
+        )
+        print(f"{server.url}  the results in {results}; stop with Ctrl-C", flush=True)
+        try:
             server.serve_forever()
-    except KeyboardInterrupt:
-        print()
-    finally:
-        painter.end()
+        except KeyboardInterrupt:
+            print()
+        finally:
+            redraws.kill()
+            redraws.wait()
     return 0

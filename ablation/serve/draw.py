@@ -1,48 +1,75 @@
-"""Draws the page once, in a process of its own that gives way to the grid's: the server starts it.
+"""Redraws the page of a served results folder, in a process of its own that gives way to the grid's.
 
     python -m ablation.serve.draw RESULTS FOLDER PARENT SECONDS
 
-Writes FOLDER/page.html. The results stay unchanged: the page is drawn from a database in FOLDER, or from the results'
-own if that is complete.
+Writes FOLDER/page.html whenever the results have changed, at most once in so many seconds and only while somebody
+looks: the server touches FOLDER/asked. The results stay unchanged: the page is drawn from a database in FOLDER, or from
+the results' own if that is complete.
 """
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import TrackerError
 from ablation.contract.process import end_with_parent
 from ablation.contract.stage_folder import DATABASE
-from ablation.plan.collected import is_current, states_now
-from ablation.serve.painter import live_parts
+from ablation.plan.collected import PLAN_FILE, digest, is_current, states_now
 from ablation.show.page.content import read_page
+from ablation.show.page.inline import Live, asset
 from ablation.show.page.render import draw as draw_page
-from ablation.store.current import collect_beside
+from ablation.store.collect import collect_apart
 from ablation.store.database import Store
 
-PAGE = "page.html"
+PAGE, ASKED = "page.html", "asked"
+MARKER = "<!-- what runs now -->"  # no text of a configuration or a log can hold it: `<` is escaped
+SCRIPT = asset("live.js", Path(__file__).parent / "assets")
 NICENESS = 10
+SHARE = 0.1  # of one processor that drawing may take
+LOOKED_AT = 60.0  # seconds after a request, while the page still counts as looked at
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw; known errors become one line on stderr and status 2."""
-    results, folder, parent, seconds = arguments
-    end_with_parent(int(parent))
+    """Draw until the parent ends; what cannot be drawn is one line on stderr, and is tried again."""
+    results, folder, every = Path(arguments[0]), Path(arguments[1]), float(arguments[3])
+    end_with_parent(int(arguments[2]))
     os.nice(max(0, NICENESS - os.nice(0)))
-    try:
-        draw(Path(results), Path(folder), float(seconds))
-    except (TrackerError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    drawn: Any = None
+    said = ""
+    while True:
+        spent, pause = time.process_time(), 1.0
+        asked = folder / ASKED
+        if asked.exists() and time.time() - asked.stat().st_mtime < max(LOOKED_AT, 2 * every):
+            try:
+                if (found := sources_now(results)) != drawn:
+                    draw(results, folder, every)
+                    drawn, said = found, ""
+            except (TrackerError, OSError) as error:
+                if said != (said := str(error)):
+                    print(f"note: the page is not drawn: {said}", file=sys.stderr, flush=True)
+            pause = max(every, (time.process_time() - spent) / SHARE)
+        time.sleep(pause)
+
+
+def sources_now(results: Path) -> Any:
+    """What a page is drawn from, to be compared: how stages ended, what running ones logged, and the other files."""
+    logs = results.glob("stages/*/*/*/metrics.parquet")
+    beside = (results / PLAN_FILE, results / DATABASE, *results.glob("imported/*/study.json"))
+    stamps = sorted((str(path), path.stat().st_mtime_ns) for path in (*logs, *beside) if path.exists())
+    return digest(states_now(results).items()), stamps
 
 
 def draw(results: Path, folder: Path, seconds: float) -> Path:
-    """Write the page of the results as they are now into `folder`; `seconds` as of `live_parts`. Return its path."""
+    """Write the page of the results as they are now into `folder`, and return its path.
+
+    seconds: after which a browser without scripts loads it again.
+    """
     with Store(database_now(results, folder)) as store:
-        page = draw_page(read_page(store), live_parts(seconds))
+        page = draw_page(read_page(store), Live(SCRIPT, MARKER, max(2, round(seconds))))
     write_text(folder / PAGE, page, sync=False)
     return folder / PAGE
 
@@ -52,7 +79,11 @@ def database_now(results: Path, folder: Path) -> Path:
     ours = results / DATABASE
     if ours.exists() and _is_current(results):
         return ours
-    return collect_beside(results, folder)
+    for name in ("stages", "imported"):  # the page looks for these next to its database
+        (folder / name).unlink(missing_ok=True)
+        if (results / name).exists():
+            (folder / name).symlink_to((results / name).resolve())
+    return collect_apart(results, folder / DATABASE).database
 
 
 def _is_current(results: Path) -> bool:

@@ -1,46 +1,46 @@
-"""A small HTTP server on 127.0.0.1: the page, the running stages as HTML and as JSON, and nothing else.
+"""The report page over localhost while the grid runs; another process redraws it (`ablation.serve.draw`).
 
-Only GET and HEAD of four fixed paths are answered; the base class refuses other methods. A request whose `Host` is not
+Only GET and HEAD of `/` and `/now` are answered; the base class refuses other methods. A request whose `Host` is not
 this machine's own name is refused: another site whose name resolves to this machine must not read the results.
 """
 
-import gzip
-import hashlib
 import re
 import socketserver
-from dataclasses import asdict
+import threading
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+from markupsafe import escape
+
 from ablation.contract.errors import TrackerError
-from ablation.contract.reading import json_text
-from ablation.serve.now import Watcher
-from ablation.serve.painter import Painter
+from ablation.contract.reading import printable
+from ablation.plan.collected import PLAN_FILE
+from ablation.serve.draw import ASKED, MARKER, PAGE, SCRIPT
+from ablation.show.page.inline import asset, content_policy
+from ablation.store.progress import describe
 
 ADDRESS = "127.0.0.1"
 NAMES = ("127.0.0.1", "localhost", "[::1]")
-_QUIET = 60.0  # seconds, after which a connection without a request is closed
-_LARGE = 10_000  # bytes, from which an answer is compressed
-_HTML, _JSON, _TEXT = "text/html; charset=utf-8", "application/json", "text/plain; charset=utf-8"
-_HEADERS = {
-    "Cache-Control": "no-cache",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Vary": "Accept-Encoding",
-}
-_NOTHING_RUNS = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
+_SHARE = 0.05  # of one processor that looking at the stages may take
+_STYLE = asset("page.css")
+_NOW = '<section class="now" id="now" data-page="{}"><h2>What runs now</h2><pre>{}</pre><p class="note"></p></section>'
+_WAITING = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Ablation report</title>
+<meta http-equiv="Content-Security-Policy" content="{escape(content_policy(_STYLE, [SCRIPT], served=True))}">
+<noscript><meta http-equiv="refresh" content="30"></noscript><style>{_STYLE}</style></head><body><main>{MARKER}
+<p>The report is not drawn yet. It will appear here by itself.</p></main><script>{SCRIPT}</script></body></html>"""
 
 
 class Server(ThreadingHTTPServer):
-    """Listens on this machine alone. Raises TrackerError where it cannot."""
+    """Serves the page in `folder`, with what runs in `results` on top. Raises TrackerError where it cannot listen."""
 
     daemon_threads = True
 
-    def __init__(self, port: int, watcher: Watcher, painter: Painter) -> None:
-        self.watcher, self.painter = watcher, painter
+    def __init__(self, port: int, results: Path, folder: Path) -> None:
+        self.results, self.folder = results, folder
+        self._alone, self._due, self._text = threading.Lock(), 0.0, ""
         try:
             super().__init__((ADDRESS, port), Handler)
         except (OSError, OverflowError) as error:
@@ -58,6 +58,23 @@ class Server(ThreadingHTTPServer):
         """The page's address."""
         return f"http://{ADDRESS}:{self.server_port}/"
 
+    def now(self) -> str:
+        """The text of `ablation status`, a few seconds old where looking takes long."""
+        with self._alone:
+            if time.monotonic() >= self._due:
+                before = time.thread_time()
+                self._text = "\n".join(map(printable, self._look().splitlines()))
+                self._due = time.monotonic() + max(1.0, (time.thread_time() - before) / _SHARE)
+            return self._text
+
+    def _look(self) -> str:
+        if not (self.results / PLAN_FILE).exists():
+            return f"{self.results}: nothing is planned here. The report comes with the first results.\n"
+        try:
+            return describe(self.results)
+        except (TrackerError, OSError) as error:
+            return f"The stages cannot be read: {error}\n"
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that went away in the middle of an answer is not an error."""
 
@@ -66,59 +83,37 @@ class Handler(BaseHTTPRequestHandler):
     """One connection of a browser."""
 
     server: Server
-    protocol_version = "HTTP/1.1"
-    timeout = _QUIET
+    timeout = 60.0
 
     def do_GET(self) -> None:
-        """Answer with the page or what runs now."""
+        """Answer with the page, or with what runs now and the version of the page that there is."""
         if re.sub(r":\d*$", "", self.headers.get("Host", "").lower()) not in NAMES:
-            self._send(HTTPStatus.FORBIDDEN, _TEXT, f"this server answers to {' and '.join(NAMES)} only\n")
+            self._send(HTTPStatus.FORBIDDEN, "plain", f"this server answers to {' and '.join(NAMES)} only\n")
             return
-        answer = {"/": self._page, "/now": self._now, "/status.json": self._status}.get(self.path.partition("?")[0])
-        if self.path == "/favicon.ico":
-            self._send(HTTPStatus.NO_CONTENT, None, "")
-        elif answer is None:
-            self._send(HTTPStatus.NOT_FOUND, _TEXT, "not found\n")
-        else:
-            self.server.painter.asked()
-            answer()
+        path = self.path.partition("?")[0]
+        if path not in ("/", "/now"):
+            self._send(HTTPStatus.NOT_FOUND, "plain", "not found\n")
+            return
+        (self.server.folder / ASKED).touch()
+        page = self.server.folder / PAGE
+        version = str(page.stat().st_mtime_ns) if page.exists() else ""
+        if path == "/now":
+            self._send(HTTPStatus.OK, "plain", f"{version}\n{self.server.now()}")
+            return
+        before, _, after = (page.read_text(encoding="utf-8") if version else _WAITING).partition(MARKER)
+        self._send(HTTPStatus.OK, "html", f"{before}{_NOW.format(version, escape(self.server.now()))}{after}")
 
     do_HEAD = do_GET
 
-    def _page(self) -> None:
-        painter = self.server.painter
-        page = painter.page  # once: the painter may take over another meanwhile
-        policy = {"Content-Security-Policy": "frame-ancestors 'none'"}  # more in its head
-        self._send(HTTPStatus.OK, _HTML, f"{page.before}{painter.section(page)}{page.after}", policy)
-
-    def _now(self) -> None:
-        painter = self.server.painter
-        section = painter.section(painter.page)
-        self._send(HTTPStatus.OK, _HTML, section, {"Content-Security-Policy": _NOTHING_RUNS})
-
-    def _status(self) -> None:
-        painter, now = self.server.painter, self.server.watcher.now()
-        page = painter.page
-        drawn = {"version": page.version, "drawn": page.drawn, "problem": painter.problem}
-        text = json_text({**asdict(now), "page": drawn}) + "\n"
-        self._send(HTTPStatus.OK, _JSON, text, {"Content-Security-Policy": _NOTHING_RUNS})
-
-    def _send(self, status: HTTPStatus, kind: str | None, text: str, headers: dict[str, str] | None = None) -> None:
+    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
         body = text.encode("utf-8", errors="replace")
-        tag = f'W/"{hashlib.sha256(body).hexdigest()[:16]}"'
-        if status == HTTPStatus.OK and tag in self.headers.get("If-None-Match", ""):
-            status, body, kind = HTTPStatus.NOT_MODIFIED, b"", None
         self.send_response(status)
-        for name, value in {**_HEADERS, **(headers or {})}.items():
-            self.send_header(name, value)
-        if status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED):
-            self.send_header("ETag", tag)
-        if kind is not None:
-            self.send_header("Content-Type", kind)
-            if len(body) >= _LARGE and "gzip" in self.headers.get("Accept-Encoding", ""):
-                body = gzip.compress(body, compresslevel=1)
-                self.send_header("Content-Encoding", "gzip")
-            self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", f"text/{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Content-Security-Policy", "frame-ancestors 'none'")  # more in the page's head
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)

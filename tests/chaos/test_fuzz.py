@@ -37,10 +37,10 @@ from ablation.contract.status import left_files
 from ablation.judge.compare.arms import Options, expand, read_arm
 from ablation.plan.build import build_plan
 from ablation.readers.run import Reader, as_text, load_reader, read_settings
-from ablation.serve.now import Watcher
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
 from ablation.store.imports.importing import Request, import_runs
+from ablation.store.progress import describe
 from tests.ablation.readers.samples import arm
 from tests.ablation.readers.stored import HERE as STORED
 from tests.ablation.readers.stored import make
@@ -302,7 +302,7 @@ def read_stages(folder: Path, path: Path) -> None:
     results = folder / "results"
     was = numbers(results)
     shutil.rmtree(results / DATABASE, ignore_errors=True)
-    Watcher(results).now()
+    describe(results)
     collect(results)
     now = numbers(results)
     if path.name != "plan.json":

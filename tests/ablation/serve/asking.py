@@ -6,8 +6,6 @@ import threading
 import time
 from pathlib import Path
 
-from ablation.serve.now import Watcher
-from ablation.serve.painter import Painter
 from ablation.serve.server import Server
 from tests.simulate import Study, write_status
 
@@ -26,14 +24,12 @@ def fail_the_last(results):
 
 
 class Asking:
-    """A server of a results folder in a thread, its painter idle; `ask` is one request."""
+    """A server of a results folder in a thread, and nothing that draws; `ask` is one request."""
 
     answers = True
 
-    def __init__(self, results, every=30.0):
-        self.watcher = Watcher(results)
-        self.painter = Painter(results, self.watcher, every)
-        self.server = Server(0, self.watcher, self.painter)
+    def __init__(self, results, folder):
+        self.server = Server(0, results, folder)
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
         self.thread.start()
 
@@ -54,4 +50,3 @@ class Asking:
         self.server.shutdown()
         self.thread.join()
         self.server.server_close()
-        self.painter.end()

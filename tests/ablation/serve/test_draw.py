@@ -6,20 +6,19 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 
 import pandas as pd
 
 from ablation.serve import draw as draw_module
-from ablation.serve import painter as painter_module
 from ablation.serve.draw import draw
-from ablation.serve.now import Watcher
-from ablation.serve.painter import Painter
 from ablation.store.collect import collect, collect_apart
 from ablation.store.database import Store
 from tests.ablation.serve.asking import TOY, fail_the_last, progress
 from tests.ablation.show.elements import unfolded
 from tests.repository import ROOT
 from tests.simulate import Study, locked, simulate, stage_dir
+from tests.workflow.project import wait_for
 
 
 def tree(folder):
@@ -81,34 +80,16 @@ def test_the_page_is_drawn_beside_the_results_or_from_their_own_database_once_it
     assert used == [own, results, own, results]
 
 
-def test_the_process_draws_a_page_that_asks_its_server(results, tmp_path):
+def test_the_command_draws_what_changes_and_ends_cleanly(results, tmp_path):
     plan = simulate(results, [TOY])
     for variant in ("v0", "v1"):
         folder = stage_dir(plan, "toy", variant, 0, "evaluate")
         items = pd.read_parquet(folder / "items.parquet", columns=["item", "subset", "protocol"])
         items.assign(prompt="", response=f"{variant} said it", reference="").to_parquet(folder / "samples.parquet")
     before = tree(results)
-    painter = Painter(results, Watcher(results), 30.0)
-    try:
-        assert painter._paint() == ""
-        painter._take(painter_module.datetime.now())
-        assert "connect-src 'self'" in painter.page.before.replace("&#39;", "'")
-        assert '<noscript><meta http-equiv="refresh" content="30"></noscript>' in painter.page.before
-        assert "Simulated study toy" in painter.page.after
-        words = re.sub("<[^>]+>", "", unfolded(painter.page.after))  # what differs is marked
-        assert "v1 said it" in words  # they are looked for beside the database, which is elsewhere
-        assert tree(results) == before
-        (results / "plan.json").write_text("{")
-        assert "not a plan" in painter._paint()
-    finally:
-        painter.end()
-
-
-def test_the_command_ends_cleanly(results, tmp_path):
-    simulate(results, [Study(variants=2, seeds=1)])
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    command = [sys.executable, "-m", "ablation", "serve", "--results", str(results), "--port", "0"]
+    command = [sys.executable, "-m", "ablation", "serve", "--results", str(results), "--port", "0", "--every", "1"]
     started = subprocess.Popen(
         ["env", "--default-signal=INT", *command],
         cwd=ROOT,
@@ -119,7 +100,22 @@ def test_the_command_ends_cleanly(results, tmp_path):
     )
     line = started.stdout.readline()
     assert line.startswith("http://127.0.0.1:")
-    assert list(scratch.iterdir()) != []
+    url = line.split()[0]
+
+    def page():
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.read().decode()
+
+    wait_for(lambda: "Simulated study toy" in page(), 60)
+    drawn = page()
+    assert "connect-src 'self'" in drawn.replace("&#39;", "'")
+    assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in drawn
+    assert "v1 said it" in re.sub("<[^>]+>", "", unfolded(drawn))  # what differs is marked; beside the database
+    assert tree(results) == before
+    version = re.search('data-page="([0-9]+)"', drawn)[1]
+    fail_the_last(results)
+    wait_for(lambda: version not in page(), 60)
+    assert len(list(scratch.iterdir())) == 1
     started.send_signal(signal.SIGINT)
     said, _ = started.communicate(timeout=20)
     assert started.returncode == 0, said

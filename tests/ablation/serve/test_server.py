@@ -1,10 +1,26 @@
 """`serve`: who may ask, and what is answered."""
 
-import gzip
+import json
+from pathlib import Path
+
+import pytest
 
 from ablation.cli.main import main
-from ablation.serve.painter import Page
-from tests.ablation.serve.asking import fail_the_last
+from ablation.serve.draw import ASKED, MARKER, PAGE
+from tests.ablation.serve.asking import TOY, Asking, progress
+from tests.simulate import locked, simulate, stage_dir, write_status
+
+ATTACK = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def asking(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "drawn").mkdir()
+    simulate(folder / "results", [TOY])
+    found = Asking(folder / "results", folder / "drawn")
+    yield found
+    found.end()
 
 
 def test_it_answers_to_the_names_of_this_machine_whatever_the_port_of_a_tunnel(asking):
@@ -15,7 +31,7 @@ def test_it_answers_to_the_names_of_this_machine_whatever_the_port_of_a_tunnel(a
 def test_a_name_of_another_site_that_leads_here_reads_nothing(asking):
     others = "evil.example evil.example:8642 localhost.evil.example 127.0.0.1.nip.io evil.example:localhost"
     for host in (*others.split(), "[::1].evil.example", ""):
-        for path in ("/", "/now", "/status.json"):
+        for path in ("/", "/now"):
             answer = asking.ask(path, Host=host)
             assert answer.status == 403, host
             assert b"toy" not in answer.body
@@ -44,16 +60,16 @@ def test_no_path_names_a_file(asking):
 def test_head_tells_what_get_would_and_sends_nothing(asking):
     get, head = asking.ask(), asking.ask(method="HEAD")
     assert (head.status, head.body) == (200, b"")
-    for name in ("ETag", "Content-Length", "Content-Type"):
+    for name in ("Content-Length", "Content-Type"):
         assert head.getheader(name) == get.getheader(name), name
 
 
 def test_what_is_answered_may_not_be_framed_guessed_at_or_kept(asking):
-    for path in ("/", "/now", "/status.json"):
+    for path in ("/", "/now"):
         answer = asking.ask(path)
         assert answer.getheader("X-Content-Type-Options") == "nosniff"
         assert "frame-ancestors 'none'" in answer.getheader("Content-Security-Policy")
-        assert answer.getheader("Cache-Control") == "no-cache"
+        assert answer.getheader("Cache-Control") == "no-store"
         assert answer.getheader("Access-Control-Allow-Origin") is None
         assert "Python" not in answer.getheader("Server")
     page = asking.text("/").replace("&#39;", "'")
@@ -61,30 +77,42 @@ def test_what_is_answered_may_not_be_framed_guessed_at_or_kept(asking):
     assert "unsafe" not in page.partition("<style>")[0]
 
 
-def test_a_large_page_is_compressed_for_who_can_read_it(asking, monkeypatch):
-    monkeypatch.setattr(asking.painter, "page", Page("<p>" + "a" * 50_000, "</p>", "1", "12:00:00"))
-    plain, small = asking.ask(), asking.ask(Accept_Encoding="gzip, br")
-    assert small.getheader("Content-Encoding") == "gzip"
-    assert gzip.decompress(small.body) == plain.body
-    assert len(small.body) < 5_000
-
-
-def test_a_port_that_is_taken_is_said_in_one_line(asking, results, capsys):
+def test_a_port_that_is_taken_is_said_in_one_line(asking, tmp_path, capsys):
     taken = asking.server.server_port
-    assert main(["serve", "--results", str(results), "--port", str(taken)]) == 2
+    assert main(["serve", "--results", str(tmp_path), "--port", str(taken)]) == 2
     assert f"port {taken} cannot be used (address already in use)" in capsys.readouterr().err
     for words, said in ((["--port", "99999"], "port 99999 cannot be used"), (["--every", "nan"], "--every = nan")):
-        assert main(["serve", "--results", str(results), *words]) == 2
+        assert main(["serve", "--results", str(tmp_path), *words]) == 2
         assert said in capsys.readouterr().err
 
 
-def test_what_has_not_changed_is_not_sent_again(served, results):
-    asking = served()
-    for path in ("/", "/now", "/status.json"):
-        first = asking.ask(path)
-        again = asking.ask(path, If_None_Match=first.getheader("ETag"))
-        assert (again.status, again.body) == (304, b"")
-    fail_the_last(results)
-    fresh = asking.ask("/now", If_None_Match=first.getheader("ETag"))
-    assert fresh.status == 200
-    assert b"disk full" in fresh.body
+def test_what_runs_now_stands_on_the_page_that_is_there_and_stays_text(tmp_path):
+    results, drawn = tmp_path / "results", tmp_path / "drawn"
+    drawn.mkdir()
+    asking = Asking(results, drawn)
+
+    def look():
+        asking.server._due = 0.0
+        return asking.text()
+
+    try:
+        assert "nothing is planned here" in look()
+        assert "It will appear here by itself" in asking.text("/")
+        assert (drawn / ASKED).exists()
+        plan = simulate(results, [TOY])
+        folder = stage_dir(plan, "toy", "v2", 0, "train")
+        with locked(folder):
+            progress(folder)
+            assert "v2 seed 0: 5/20 steps, 30 s left" in look().replace("29 s", "30 s")
+        stage = json.loads(plan.read_text())["stages"][-1]
+        write_status(Path(stage["dir"]), stage, "failed", f"{ATTACK}\u202egnp")
+        (drawn / PAGE).write_text(f"<p>before{MARKER}after")
+        version, _, said = look().partition("\n")
+        assert f"{ATTACK}\\u202egnp" in said
+        page = asking.text("/")
+        assert f'<p>before<section class="now" id="now" data-page="{version}">' in page
+        assert ATTACK not in page
+        plan.write_text("{")
+        assert "not a plan" in look()
+    finally:
+        asking.end()
