@@ -168,7 +168,8 @@ FORMATS = {
         ("import",),
         "what compare reads",
         "samples of lm-evaluation-harness, logs of Inspect, tables of items, or a folder of them",
-        "every metric as items of protocol `evaluation`; the task is the subset",
+        "every metric as items of protocol `evaluation`; the task is the subset. A run is a folder; of Inspect's logs "
+        "a folder's of one model",
         left_out="as for each of these formats; tables without item and value",
     ),
 }

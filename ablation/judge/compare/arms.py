@@ -233,8 +233,8 @@ def _by_pattern(path: Path, pattern: str) -> int:
 
 def _by_other_words(sources: Sequence[Path]) -> dict[Path, int]:
     """Seeds by such words as `run-3`, in what tells the paths apart; nothing where a path has none."""
-    shared = os.path.commonpath([source.parent for source in sources])
-    found = {source: seed_in(source.relative_to(shared).as_posix()) for source in sources}
+    shared = os.path.commonpath([source.parent.absolute() for source in sources])
+    found = {source: seed_in(source.absolute().relative_to(shared).as_posix()) for source in sources}
     seeds = {source: int(named["seed"]) for source, named in found.items() if named}
     return seeds if len(seeds) == len(sources) and len(set(seeds.values())) > 1 else {}
 
