@@ -32,7 +32,7 @@ from ablation.config.formats import FORMATS
 from ablation.config.yaml_io import parse_foreign
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
-from ablation.readers.run import Array, ImportedRun, Problem, name_below, shortened, table_of_columns
+from ablation.readers.run import Array, ImportedRun, Problem, name_below, read_settings, shortened, table_of_columns
 from ablation.readers.tensorboard_log import EventFile, numbers, same, template
 from ablation.readers.walk import files_below
 
@@ -40,6 +40,7 @@ _START_OF_TRAINER = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*")
 _TIME_STAMP = re.compile(r"\d{9,}\.\d+")
 _SPLITS = ("train", "validation", "val", "test", "eval", "evaluation")
 _RANK = re.compile(r"((?:local|global|node)?[-_]?rank[-_]?)(\d+)", re.IGNORECASE)
+_LIGHTNING = "hparams.yaml"
 _HPARAMS = "_hparams_/session_start_info"
 _MOST_MISSES = 20  # events of one length that were unlike all others, after which each is parsed
 
@@ -69,7 +70,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
                 source=place,
                 id="events",
                 name=name_below(root, place),
-                config=_config(own),
+                config=_config(own) or read_settings([place / _LIGHTNING], problem),
                 started=datetime.fromtimestamp(own[0].first or 0.0, UTC).isoformat(timespec="seconds"),
                 metrics=_joined(own),
             )

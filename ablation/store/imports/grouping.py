@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import Any
 
 from ablation.config import dotted
@@ -259,10 +260,45 @@ def _check_seeds(groups: Iterable[Group], runs: Sequence[Record], where: str) ->
         for place, seed in zip(group.runs, group.seeds, strict=True):
             other = taken.setdefault((seed, runs[place].format), place)
             if other != place:
-                pair = " and ".join(f"{runs[i].name} ({runs[i].source})" for i in (other, place))
+                one, two = (runs[i] for i in (other, place))
+                alike = one.name == two.name
+                pair = " and ".join(f"{r.name} ({f'{r.id}, ' if alike else ''}{r.source})" for r in (one, two))
                 problem = f"{pair} are both seed {seed} of one variant: nothing else tells them apart"
-                remedy = "--map variant=KEY or name:REGEX, --map seed=..., or --map leave_out=NAME"
+                left = f"--map 'leave_out={two.id if alike else two.name}'"
+                remedy = f"--map variant=KEY or name:REGEX, --map seed=..., or {left}"
                 raise ConfigError(where, f"{group.name or 'variant'} seed {seed}", None, problem, remedy)
+
+
+def continued(
+    runs: Sequence[Record], study: ImportFile, where: str, known: Mapping[str, tuple[str | None, str]]
+) -> list[tuple[int, int]]:
+    """Return pairs (earlier, later) of runs that are one: the same seed and settings, and the steps go on.
+
+    As after a preemption, where the program that starts again gets another id. The pairs stand in the order in which
+    they follow each other.
+    """
+    seeds = [_seed(run, study.runs.seed, where) for run in runs]
+    parts: dict[tuple[str, int, str], list[int]] = {}
+    for number, group in enumerate(_named(runs, seeds, study, where, known)):
+        for place in group.runs:
+            settings, seed = _leaves(runs[place], study), seeds[place]
+            if settings and seed is not None and runs[place].first_step is not None:
+                key = f"{number} {runs[place].format}", seed, json.dumps(settings, sort_keys=True)
+                parts.setdefault(key, []).append(place)
+    found = []
+    for places in parts.values():
+        for earlier, later in pairwise(sorted(places, key=lambda place: runs[place].first_step or 0)):
+            if _goes_on(runs[earlier], runs[later]):
+                found.append((earlier, later))
+    return found
+
+
+def _goes_on(one: Record, other: Record) -> bool:
+    """Whether a run begins within what the other logged, or soon after it, and ends no earlier."""
+    first, last, begins, ends = one.first_step, one.last_step, other.first_step, other.last_step
+    if first is None or last is None or begins is None or ends is None or (one.started or "") > (other.started or ""):
+        return False
+    return first < begins <= last + max(last - first, 1) and ends >= last
 
 
 def safe_name(name: str) -> str:

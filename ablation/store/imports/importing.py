@@ -31,7 +31,7 @@ from ablation.readers.run import EVALUATION, ImportedRun, Reader, metric_table
 from ablation.store.imports import stored
 from ablation.store.imports.definition import KnownRun, describe_study, known_run, plan_analysis
 from ablation.store.imports.final_step import FinalStep
-from ablation.store.imports.grouping import changed_settings
+from ablation.store.imports.grouping import changed_settings, continued
 from ablation.store.imports.lineage import derive
 from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
 from ablation.store.imports.study_file import ImportFile
@@ -46,6 +46,7 @@ _FACTS = (
     "final",
     "kept",
 )  # of a run's record, that its study lists
+_NAMES = ("metrics", "items", "curves")  # of a known run
 _DEEPEST = 100  # levels of a configuration; pydantic writes about 250, and reads fewer
 _Run = tuple[Record, pa.Table, pa.Table | None]  # with its metrics and items
 
@@ -128,7 +129,11 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         now = _read(request, written, declared.study, [])
         final.find_common(chain(known, ((record.identity, metrics) for record, metrics, _ in now)))
     read = _read(request, written, declared.study, outcome.problems)
+    keys = {identity: run.key for identity, run in found.items()}
     _take_in(folder, request, read, found, outcome, written=written, final=final)
+    _join(folder, request, found, outcome, known=declared.lineage, written=written, final=final)
+    outcome.new = len(found.keys() - keys.keys())
+    outcome.changed = sum(found[identity].key != key for identity, key in keys.items() if identity in found)
     runs = [found[identity] for identity in sorted(found)]
     if not runs:
         raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
@@ -184,14 +189,51 @@ def _take_in(
         elif was is not None:
             before, evaluated = stored.read_rows(folder / was.key)
             metrics, items = stored.merged_metrics(before, metrics), stored.merged_items(evaluated, items)
-        last = {"last_step": pc.max(metrics["step"]).as_py(), "final": final.step(record, metrics)}
-        record = record.model_copy(update=last)
+        record = _with_steps(record, metrics, final)
         key = stored.key_of_run(record, metrics, items)
         if request.write:
             stored.write_run(folder, key, record, metrics, items)
-        outcome.new += was is None
-        outcome.changed += was is not None and was.key != key
         found[record.identity] = known_run(record, key, metrics, items)
+
+
+def _with_steps(record: Record, metrics: pa.Table, final: FinalStep) -> Record:
+    first, last = pc.min_max(metrics["step"]).as_py().values()
+    return record.model_copy(update={"first_step": first, "last_step": last, "final": final.step(record, metrics)})
+
+
+def _join(
+    folder: Path,
+    request: Request,
+    found: dict[tuple[str, str, str], KnownRun],
+    outcome: Outcome,
+    *,
+    known: Mapping[str, tuple[str | None, str]],
+    written: ImportFile,
+    final: FinalStep,
+) -> None:
+    """Join runs that go on where another one ended, as after a preemption; from its first step on the later one counts.
+
+    Without `write` no rows are stored, so only what is shown of the runs is joined.
+    """
+    order = sorted(found)
+    joined = dict(enumerate(order))  # by place: what the run is a part of
+    for one, other in continued([found[identity].record for identity in order], written, request.where, known):
+        earlier, later = found[joined[one]], found.pop(order[other])
+        joined[other] = joined[one]
+        what = f"goes on where {earlier.record.name} ended, with the same settings: they are one run"
+        outcome.problems.append(one_line(f"{later.record.source}: {later.record.name} {what}", 500))
+        record = earlier.record.model_copy(update={"state": later.record.state, "last_step": later.record.last_step})
+        run = KnownRun(record, earlier.key, *(getattr(earlier, n) | getattr(later, n) for n in _NAMES))
+        if request.write:
+            (before, items), (metrics, evaluated) = (stored.read_rows(folder / each.key) for each in (earlier, later))
+            rest = before.filter(pc.less(before["step"], later.record.first_step))
+            metrics, items = pa.concat_tables([rest, metrics]), stored.merged_items(items, evaluated)
+            metrics = metrics.sort_by([("step", "ascending"), ("name", "ascending")])
+            record = _with_steps(Record(**record.model_dump(include=set(Record.model_fields))), metrics, final)
+            key = stored.key_of_run(record, metrics, items)
+            stored.write_run(folder, key, record, metrics, items)
+            run = known_run(record, key, metrics, items)
+        found[joined[one]] = run
 
 
 def _not_read(
@@ -256,7 +298,8 @@ def _read(request: Request, written: ImportFile, own: str, problems: list[str]) 
             if own and not run.id.startswith(f"{own}/"):
                 continue
             place = run.source.resolve(), run.id
-            if place not in seen and not any(fnmatchcase(run.name, pattern) for pattern in written.runs.leave_out):
+            names = run.name, run.id
+            if place not in seen and not any(fnmatchcase(n, p) for n in names for p in written.runs.leave_out):
                 seen.add(place)
                 yield _checked(run, request, written, problems)
 

@@ -57,6 +57,7 @@ class Record(Strict):
     state: State
     started: str | None
     last_step: int | None
+    first_step: int | None = None
     final: int | None = Field(default=None, description="The step of its final metrics; null: the last of each.")
     kept: int | None = Field(default=None, description="The step of the model that was kept, if not the last.")
     prompts: dict[str, str] = Field(default={})

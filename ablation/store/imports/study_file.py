@@ -30,7 +30,9 @@ class RunRules(Strict):
     )
     variant: Text | None = Field(default=None, description="Likewise; absent: by the configuration without the seed.")
     ignore: list[Text] = Field(default=[], description="Dotted keys that do not distinguish variants.")
-    leave_out: list[Text] = Field(default=[], description="Shell patterns of names of runs that are not imported.")
+    leave_out: list[Text] = Field(
+        default=[], description="Shell patterns of names, or ids, of runs that are not imported."
+    )
     metrics: dict[Text, Text] = Field(default={}, description="Name here: name in the log.")
     parents: dict[Text, Text | None] = Field(default={}, description="Variant: its parent, or null for a root.")
     columns: dict[Text, Text] = Field(default={}, description="Of a table of runs, what a column holds: its name.")

@@ -481,3 +481,10 @@ def test_folders_that_are_parts_of_a_run(tmp_path):
     assert problems == [
         f"{tmp_path}: of a folder for each rank, rank 0 counts: left out ddp/seed_0/rank_1, ddp/seed_0/rank_2"
     ]
+
+
+def test_the_settings_that_lightning_writes_beside_its_log(tmp_path):
+    write_events(tmp_path / "lightning_logs/version_0", 1, ("loss", {3: 0.5}))
+    (tmp_path / "lightning_logs/version_0/hparams.yaml").write_text("lr: 0.1\nseed: 3\n")
+    runs, _ = read(tensorboard, tmp_path)
+    assert runs["lightning_logs/version_0"].config == {"lr": 0.1, "seed": 3}

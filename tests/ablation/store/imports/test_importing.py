@@ -567,3 +567,49 @@ def test_a_configuration_that_is_nested_too_deeply_is_left_out(tmp_path, capsys,
     assert run("trainer_state", tmp_path / "base", "--study", "lr", *EVAL, "--yes") == 0
     assert "is nested too deeply" in capsys.readouterr().out
     assert collect(Path("results")).problems == []
+
+
+def preempted(place, second, *, seed=0):
+    """Two runs of MLflow with the same settings and the same name, the second from step `second` on."""
+    for number, steps in enumerate((range(1, 11), range(second, second + 10))):
+        folder = place / f"mlruns/1/{number}{seed}{'a' * 30}"
+        for name, text in (("params/lr", "0.1"), ("params/seed", str(seed)), ("tags/mlflow.runName", "base")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        (folder / "metrics").mkdir()
+        (folder / "metrics/acc").write_text(
+            "".join(f"{step} {number + step / 100 + seed / 7} {step}\n" for step in steps)
+        )
+        times = f"start_time: {1000 + number}\nstatus: {'3' if number else '5'}\n"
+        (folder / "meta.yaml").write_text(f"run_id: {folder.name}\nlifecycle_stage: active\n{times}")
+
+
+ACC = ["--metric", "acc", "--direction", "max", "--margin", "0.01"]
+
+
+@pytest.mark.parametrize("second", [11, 6])
+def test_a_run_with_another_id_after_a_preemption_goes_on(second, tmp_path, capsys):
+    for seed in (0, 1):
+        preempted(tmp_path, second, seed=seed)
+    arguments = ["import", "mlflow", tmp_path / "mlruns", "--study", "s", *ACC]
+    out = typed.output(capsys, *arguments)
+    assert "s: 2 runs of 1 variant" in out
+    assert "base goes on where base ended, with the same settings: they are one run" in out
+    assert f"seed 0: base (mlflow at step {second + 9})" in out
+    assert "s: 2 runs of 1 variant (2 new, 0 changed)" in typed.output(capsys, *arguments, "--yes")
+    before = content()
+    for seed in (0, 1):
+        values = {step: (step >= second) + step / 100 + seed / 7 for step in range(1, second + 10)}
+        assert dict(course("s", "base", seed, "acc")) == pytest.approx(values)
+    assert "s: 2 runs of 1 variant (0 new, 0 changed)" in typed.output(capsys, *arguments, "--yes")
+    assert content() == before
+
+
+def test_two_runs_of_one_seed_are_refused_with_an_option_that_helps(tmp_path, capsys):
+    preempted(tmp_path, 1)  # from the first step again: no continuation
+    arguments = ["mlflow", tmp_path / "mlruns", "--study", "s", *ACC, "--yes"]
+    error = refused(capsys, *arguments)
+    assert "are both seed 0 of one variant: nothing else tells them apart" in error
+    option = re.search(r"--map '(leave_out=.*?)'", error)[1]
+    assert run(*arguments, "--map", option) == 0
+    assert asked("SELECT count(*) FROM curves WHERE metric = 'acc'") == [(10,)]
