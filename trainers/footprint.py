@@ -15,17 +15,13 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from ablation.contract.footprint import Effort, Footprint, ModelAsset, UnknownSize, Work
+from ablation.contract.footprint import Footprint, ModelAsset, UnknownSize, Work
 
 FLOAT, HALF = 4, 2  # bytes of float32 and bfloat16
 LEARNT = 4 * FLOAT  # bytes of a parameter that AdamW trains: weight, gradient, two moments
 # Bytes per logit: while a token is drawn (logits, divided, softmax, cumulated, exponentials for their sum); while
 # log-probabilities and entropies are computed; the same before a backward pass; in it, without and with the entropy's.
 _DRAWING, _SCORING, _FORWARD, _BACKWARD, _BACKWARD_ENTROPY = 20, 12, 16, 16, 24
-# Kernels of a block, one after another, as counted on a CPU: in a pass without gradient, in an update, in one that
-# computes blocks again. Seconds from one to the next, assumed: in a graph, and where the host launches each.
-_KERNELS, _KERNELS_UPDATE, _KERNELS_AGAIN = 45, 150, 200
-_IN_GRAPH, _LAUNCHED = 2.5e-6, 8e-6
 
 
 @dataclass(frozen=True)
@@ -181,8 +177,7 @@ class Model:
             in_block = widest * n * tokens + gradient + in_backward + copied_block  # a block is computed again
             return max(forward, backward, in_block) + activations * n * tokens + gathered
 
-        kernels = shape.layers * (_KERNELS_AGAIN if again else _KERNELS_UPDATE)
-        return Work(name, rows, of_rows, self._effort(4 if again else 3, rows, tokens, predicted, kernels))
+        return Work(name, rows, of_rows)
 
     def forward(self, name: str, rows: int, tokens: int, *, predicted: int = 0) -> Work:
         """Return the work of a pass without gradient, without the weights; arguments as for `update`."""
@@ -194,7 +189,6 @@ class Model:
             name,
             rows,
             lambda n: max(self._passing * n * tokens, state * n * tokens + _SCORING * n * logits) + always,
-            self._effort(1, rows, tokens, predicted, shape.layers * _KERNELS),
         )
 
     def sampling(self, name: str, rows: int, *, prompt: int, response: int, group: int = 1) -> Work:
@@ -214,25 +208,7 @@ class Model:
             logits = n * shape.vocab
             return cached * n * (prompt + response) + max(reading + FLOAT * logits, _DRAWING * logits) + always
 
-        # Prompts are read once; a token reads all weights, the whole cache and its logits.
-        of_prompts = self._effort(1, ceil(rows / group), prompt, 0, shape.layers * _KERNELS)
-        of_token = self._number * (linear + shape.matrix) + rows * (
-            cached * (prompt + response) + _DRAWING * shape.vocab
-        )
-        effort = Effort(
-            of_prompts.flops + 2 * rows * response * (linear + shape.matrix),
-            of_prompts.moved + response * of_token,
-            of_prompts.launch + response * shape.layers * _KERNELS * _IN_GRAPH,
-            self._mixed,
-        )
-        return Work(name, rows, of_rows, effort)
-
-    def _effort(self, passes: int, rows: int, tokens: int, predicted: int, kernels: int) -> Effort:
-        """Return that of passes over rows, a backward one counting twice; attention is causal."""
-        shape = self.shape
-        matrices = 2 * (tokens * shape.layers * shape.block + predicted * shape.matrix)
-        attention = 2 * tokens**2 * shape.queries * shape.layers
-        return Effort(passes * rows * (matrices + attention), passes * self.weights, kernels * _LAUNCHED, self._mixed)
+        return Work(name, rows, of_rows)
 
     @property
     def _mixed(self) -> bool:

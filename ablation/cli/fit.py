@@ -1,4 +1,4 @@
-"""The command `fit`: memory that every stage needs, next to declared sizes and measured use, and its hours."""
+"""The command `fit`: memory that every stage needs, next to declared sizes and measured use."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from ablation.cli.common import print_json
 from ablation.cli.configs import settings_of
 from ablation.contract.reading import aligned, read_json
 from ablation.plan.build import build_plan
-from ablation.plan.fit import KINDS, MB, Need, fullest, gib, needs_of, problem_of
+from ablation.plan.fit import MB, Need, fullest, gib, needs_of, problem_of
 from ablation.plan.plan_file import Plan
 
 _MAX_STATUS = 1 << 20
@@ -29,7 +29,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         found += worst
         if arguments.json:
             continue
-        lines = list(hours(needs)) if arguments.hours else [*memory_of(plan, worst), *notes(worst)]
+        lines = [*memory_of(plan, worst), *notes(worst)]
         if study.written.footprint is None:
             lines = ["nothing is known: _study.yaml names no `footprint`"]
         print(f"{name} at scale {settings.scale}{of_device}", *lines, sep="\n    ")
@@ -69,19 +69,6 @@ def _row(plan: Plan, need: Need) -> tuple[str, ...]:
     known = sizes if made.held else "?" * len(sizes)
     name = (need.stage.stage, need.variant.name, str(need.devices))
     return (*name, *known, gib(need.stage.resources.mem_mb * MB), measured(plan, need))
-
-
-def hours(needs: Sequence[Need]) -> Iterator[str]:
-    """Yield a row for each kind of stage that is estimated, with its longest variant: seconds a step, then hours."""
-    head = ("stage", "longest with", "devices", *(f"s a step, {kind}" for kind in KINDS), *KINDS, "runtime")
-    rows = [head]
-    for need in fullest(needs, lambda need: need.step_seconds("H100") * (need.footprint.steps or 1)):
-        if any(seconds := [need.step_seconds(kind) for kind in KINDS]):
-            whole = ["?" if (found := need.hours(kind)) is None else f"{found:.1f}" for kind in KINDS]
-            name = (need.stage.stage, need.variant.name, str(need.devices))
-            declared = f"{need.stage.resources.runtime / 60:.1f}"
-            rows.append((*name, *(f"{each:.2g}" if each < 10 else f"{each:.0f}" for each in seconds), *whole, declared))
-    yield from aligned(rows, [False] * len(head)) if len(rows) > 1 else ["not estimated"]
 
 
 def notes(needs: Sequence[Need]) -> Iterator[str]:

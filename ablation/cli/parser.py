@@ -90,7 +90,6 @@ def _configurations(commands: _Commands) -> None:
     )
     _add_study(fit)
     fit.add_argument("--device-memory", type=float, metavar="GIB", help="of one device (default: as declared)")
-    fit.add_argument("--hours", action="store_true", help="seconds a step and hours instead, by kind of device")
     _add_json(fit)
     _add_configs(fit)
     compare = add("diff", "What variant B changes with respect to variant A; where there are results, also the effect.")

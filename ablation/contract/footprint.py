@@ -1,4 +1,4 @@
-"""Memory and time that a stage needs: a study's `footprint` module estimates them, and the planner adds them up.
+"""Memory that a stage needs: a study's `footprint` module estimates it, and the planner adds it up.
 
     footprint(stage, config, models, devices) -> Footprint | None  # in the module that _study.yaml names as such
 
@@ -7,9 +7,9 @@ holds no model worth counting, and UnknownSize is raised where nothing tells a m
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 GIB = 1 << 30
 
@@ -18,36 +18,17 @@ class UnknownSize(ValueError):
     """Nothing on this machine tells the size of a model."""
 
 
-class Effort(NamedTuple):
-    """What one pass takes of a device: floating-point operations, bytes read and written, seconds to start its kernels.
-
-    half: the operations are in bfloat16.
-    """
-
-    flops: float
-    moved: float
-    launch: float
-    half: bool
-
-
 @dataclass(frozen=True)
 class Work:
     """Bytes of a device, in addition to `held`, while a stage does one thing; one such thing at a time.
 
     rows: how many go through the model at once, as configured. of_rows: bytes of so many rows. A stage goes down by
-    halves to one row at once where memory does not suffice. effort: of `rows` rows. times: how often in a step of the
-    stage; 0: not counted.
+    halves to one row at once where memory does not suffice.
     """
 
     name: str
     rows: int
     of_rows: Callable[[int], int]
-    effort: Effort | None = None
-    times: float = 0.0
-
-    def over(self, rows: float) -> "Work":
-        """Return it as often as so many rows in a step ask for."""
-        return replace(self, times=rows / self.rows)
 
 
 @dataclass(frozen=True)
@@ -56,7 +37,7 @@ class Footprint:
 
     held: bytes from the first step to the last, by name. host: bytes of the machine's memory for models, of all
     processes of the stage, at the moment that needs most. notes: what is assumed or not counted. reserved: share of a
-    device that something else takes. steps: of the stage, to which `Work.times` refers; None: nothing says how many.
+    device that something else takes.
     """
 
     held: Mapping[str, int] = field(default_factory=dict)
@@ -64,7 +45,6 @@ class Footprint:
     host: int = 0
     notes: tuple[str, ...] = ()
     reserved: float = 0.0
-    steps: int | None = None
 
     @property
     def peak(self) -> int:

@@ -1,4 +1,4 @@
-"""Whether stages fit into memory, and how long they take: what a study's `footprint` module estimates.
+"""Whether stages fit into memory: what a study's `footprint` module estimates.
 
 Declared are the memory of a device (`device_memory` of the settings, or of the scale) and the stage's `mem_mb`.
 """
@@ -25,14 +25,6 @@ MB = 1_000_000  # the unit of mem_mb in Snakemake and schedulers
 USABLE = 0.97  # usable share of a device: the rest goes to its context and to the allocator's gaps between tensors
 PROCESS = 300 << 20  # bytes of Python, torch and transformers that processes do not share (measured: 283 MiB)
 _MOST_DEVICES = 64  # that are tried
-# Of each kind of device, as published: operations a second in bfloat16, in float32 without TF32, and bytes a second of
-# its memory; then the shares of these that a stage is assumed to reach.
-KINDS = {
-    "H100": (989e12, 67e12, 3.35e12),
-    "A100": (312e12, 19.5e12, 2.04e12),
-    "RTX 4090": (165e12, 82.6e12, 1.01e12),
-}
-OF_ARITHMETIC, OF_BANDWIDTH = 0.4, 0.6
 
 
 @dataclass(frozen=True)
@@ -83,25 +75,6 @@ class Need:
     def fits_host(self) -> bool:
         """Tell whether its use of the machine's memory is within its `mem_mb`."""
         return self.host_size <= self.stage.resources.mem_mb * MB
-
-    def step_seconds(self, kind: str) -> float:
-        """Return the seconds of a step on a kind of device, by the roofline of each of its works."""
-        half, single, bandwidth = KINDS[kind]
-        return sum(
-            work.times
-            * max(
-                work.effort.flops / (OF_ARITHMETIC * (half if work.effort.half else single)),
-                work.effort.moved / (OF_BANDWIDTH * bandwidth),
-                work.effort.launch,
-            )
-            for work in self.footprint.works
-            if work.effort is not None
-        )
-
-    def hours(self, kind: str) -> float | None:
-        """Return the hours of the stage; None where its number of steps is not known."""
-        steps = self.footprint.steps
-        return None if steps is None else steps * self.step_seconds(kind) / 3600
 
     @cached_property
     def enough(self) -> "Need | None":

@@ -73,7 +73,7 @@ def _supervised(stage: str, config: GadConfig, student: Shape, tokens: _Tokens, 
     model = Model("student", student, config.precision, devices, memory=memory)
     rows, length = share(batch, at_once, devices), tokens.prompt + tokens.teacher
     work = model.update("training", rows, length, predicted=tokens.teacher)
-    return training([model], [work.over(batch / devices)])
+    return training([model], [work])
 
 
 def _adversarial(stage: str, config: GadConfig, student: Model, critic: Shape, tokens: _Tokens) -> Footprint:
@@ -86,9 +86,7 @@ def _adversarial(stage: str, config: GadConfig, student: Model, critic: Shape, t
     works = [
         *reinforcing(config, student, reference, responses, **sizes),
         # A row is a prompt: the teacher's response and those of the group go through in one graph.
-        scores.update("update of the critic (rows are prompts)", prompts, (1 + group) * both).over(
-            rollout.prompts / devices
-        ),
-        scores.forward("scores", share(responses, rollout.batch_size, devices), both).over(responses / devices),
+        scores.update("update of the critic (rows are prompts)", prompts, (1 + group) * both),
+        scores.forward("scores", share(responses, rollout.batch_size, devices), both),
     ]
     return training([student, scores], works, reference)

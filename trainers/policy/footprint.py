@@ -49,9 +49,7 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
         scorer = Model("reward model", shape, config.precision, devices, critic=True)
     if stage != "reinforce":
         made = evaluating(config, policy, scorer, _SCORED_AT_ONCE, prompt=prompt, response=response, devices=devices)
-        draw, *others = made.works
-        drawn = config.data.test * (config.evaluate.samples * config.evaluate.checkpoints + 1)  # each has its share
-        return replace(made, works=(draw.over(drawn / devices), *others), notes=(assumed,), steps=1)
+        return replace(made, notes=(assumed,))
     made = _reinforce(config, policy, prompt, devices)
     if scorer is not None:
         scoring = scorer.forward("rewards", _SCORED_AT_ONCE, prompt + response)
@@ -63,10 +61,10 @@ def _warm_start(config: PolicyConfig, policy: Shape, prompt: int, devices: int) 
     settings, response = config.warm_start, config.sampling.max_new_tokens
     model = Model("policy", policy, config.precision, devices, memory=settings.memory)
     rows = share(settings.batch_size, None, devices)
-    works = [model.update("training", rows, prompt + response, predicted=response).over(rows)]
+    works = [model.update("training", rows, prompt + response, predicted=response)]
     if settings.until is not None:
         works.append(model.sampling("sampling", settings.until.problems, prompt=prompt, response=response))
-    return replace(training([model], works), steps=settings.steps)
+    return training([model], works)
 
 
 def _reward_model(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
@@ -75,12 +73,11 @@ def _reward_model(config: PolicyConfig, policy: Shape, prompt: int, devices: int
     model = Model("reward model", policy, config.precision, devices, critic=True)
     sampled = Model("policy", policy, config.precision, frozen=True)
     sizes = {"group": settings.samples, "prompt": prompt, "response": response}
-    drawn = settings.problems * settings.samples
-    draw = sampled.sampling("sampling", settings.sampled_at_once, **sizes).over(drawn / devices / settings.steps)
+    draw = sampled.sampling("sampling", settings.sampled_at_once, **sizes)
     with_policy = replace(draw, of_rows=lambda n: draw.of_rows(n) + sampled.weights)
     rows = share(settings.batch_size, settings.micro_batch, devices)
-    learn = model.update("training", rows, prompt + response).over(settings.batch_size / devices)
-    return replace(training([model], [learn, with_policy]), steps=settings.steps)
+    learn = model.update("training", rows, prompt + response)
+    return training([model], [learn, with_policy])
 
 
 def _reinforce(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
@@ -92,9 +89,8 @@ def _reinforce(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -
     if config.advantage.kind == "gae":
         models.append(critic := replace(model, name="critic", critic=True))
         rows = share(ceil(responses / config.update.minibatches), config.update.micro_batch, devices)
-        learns = critic.update("update of the critic", rows, prompt + response)
-        works.append(learns.over(config.update.epochs * responses / devices))
-    return replace(training(models, works, reference), steps=config.steps)
+        works.append(critic.update("update of the critic", rows, prompt + response))
+    return training(models, works, reference)
 
 
 def reinforcing(
@@ -107,19 +103,17 @@ def reinforcing(
     rollout, update, tokens, devices = config.rollout, config.update, prompt + response, model.devices
     drawn = share(responses, rollout.batch_size, devices)
     rows = share(ceil(responses / update.minibatches), update.micro_batch, devices)
-    at_once, entropy, here = share(responses, update.micro_batch, devices), update.entropy_coef > 0, responses / devices
+    at_once, entropy = share(responses, update.micro_batch, devices), update.entropy_coef > 0
     works = [
-        model.sampling("sampling", drawn, group=rollout.group_size, prompt=prompt, response=response).over(here),
+        model.sampling("sampling", drawn, group=rollout.group_size, prompt=prompt, response=response),
         model.sampling("measuring", config.evaluate.batch_size, prompt=prompt, response=measured),
-        model.update(f"update of the {model.name}", rows, tokens, predicted=response, entropy=entropy).over(
-            update.epochs * here
-        ),
+        model.update(f"update of the {model.name}", rows, tokens, predicted=response, entropy=entropy),
     ]
     if reference is not None:
         scored = reference.forward("reference's log-probabilities", at_once, tokens, predicted=response)
-        works.append(scored.over(here))
+        works.append(scored)
     if rollout.recompute_logps:
-        works.append(model.forward("old log-probabilities", at_once, tokens, predicted=response).over(here))
+        works.append(model.forward("old log-probabilities", at_once, tokens, predicted=response))
     return works
 
 

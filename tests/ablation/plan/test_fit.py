@@ -199,33 +199,3 @@ def test_the_table_of_the_documentation_is_what_the_command_says(capsys, monkeyp
     _, text = fit(capsys, "gad", "--scale", "paper")
     for line in text.splitlines():
         assert line in page.splitlines(), line
-
-
-def test_hours_are_a_roofline_as_by_hand(capsys):
-    need = needs(planned("innovations"))["evaluate"]
-    (draw,) = need.footprint.works
-    linear, embedding = 24 * (2 * 896**2 + 2 * 896 * 128 + 3 * 896 * 4864), 151_936 * 896
-    prompt, cached = 291, 2 * 2 * 128 * 24  # bytes of a token's keys and values
-    of_token = 2 * (linear + embedding) + 64 * (cached * (prompt + 1024) + 20 * 151_936)
-    assert draw.effort.moved == 1024 * of_token + 2 * (linear + embedding)  # the prompts read the weights once
-    assert draw.effort.launch == pytest.approx(1024 * 24 * 45 * 2.5e-6 + 24 * 45 * 8e-6)
-    attention = 2 * prompt**2 * 896 * 24
-    assert draw.effort.flops == 2 * 64 * (1024 * (linear + embedding) + prompt * linear) + 64 * attention
-    assert draw.times == 500 * (4 + 1) / 64
-    bounds = (draw.effort.flops / (0.4 * 312e12), draw.effort.moved / (0.6 * 2.04e12), draw.effort.launch)
-    assert need.step_seconds("A100") == pytest.approx(draw.times * max(bounds))
-    assert max(bounds) == bounds[2]  # a small model waits for its kernels to start
-    assert need.step_seconds("RTX 4090") == pytest.approx(draw.times * draw.effort.moved / (0.6 * 1.01e12))
-    assert need.hours("A100") == need.step_seconds("A100") / 3600
-    assert fit(capsys, "innovations", "--scale", "paper", "--hours")[1].splitlines()[2].split()[:3] == [
-        "evaluate_warm",
-        "grpo",
-        "1",
-    ]
-
-
-@pytest.mark.parametrize("study", ["gspo", "innovations"])
-def test_the_scale_allows_twice_the_hours_that_are_estimated(study):
-    plan = planned(study)
-    for need in needs_of(plan, plan.content.stages, device_memory=80):
-        assert 2 * need.hours("A100") <= need.stage.resources.runtime / 60, (need.stage.stage, need.variant.name)
