@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # What a study file says itself.
 _OF_FILES = ["names", "metric", "item", "filter", "cluster", "tasks"]
-_OF_FILES += ["margin", "direction", "seed_from", "at", "weight", "pass_at", "cons_at"]
+_OF_FILES += ["margin", "direction", "seed_from", "seeds", "claim", "at", "weight", "pass_at", "cons_at"]
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
@@ -71,6 +71,7 @@ def _from_files(arguments: argparse.Namespace) -> Comparison:
         arguments.latest,
         arguments.at,
         outcome_of(arguments.pass_at, arguments.cons_at),
+        independent=arguments.seeds == "independent" and arguments.seed_from is None,
     )
     return compare_sides(*sides, arguments.names, options, _rules(arguments))
 
@@ -98,6 +99,7 @@ def _rules(arguments: argparse.Namespace) -> Rules:
         weight=arguments.weight or "tasks",
         flips=arguments.flips,
         chosen=Wanted(arguments.metric, arguments.filter),
+        analysis={name: given for name in ("seeds", "claim") if (given := getattr(arguments, name)) is not None},
     )
 
 

@@ -351,6 +351,10 @@ def _compare(commands: _Commands) -> None:
     add("--direction", metavar="WAY", help="max, min or target=0.5 (default: as the files say, else max)")
     add("--margin", type=float, help="what does not matter (default: a hundredth of the scale)")
     add("--at", metavar="NAME", help="only what lies in folders of this name: --at checkpoint-2000")
+    share = "whether runs of one seed share something, or no runs do (default: paired where all files name seeds)"
+    add("--seeds", choices=("paired", "independent"), help=share)
+    about = "what the verdict is about (default: checkpoints where each side has one run)"
+    add("--claim", choices=("recipe", "checkpoints"), help=about)
     add("--seed-from", metavar="REGEX", help="finds the seed in a path, in one group: 'run(\\d+)'")
     add(
         "--allow",

@@ -290,7 +290,7 @@ class Correction:
         """The p of the sign flips of each edge that could be paired; those with as many seeds are flipped together."""
         by_seeds: dict[int, dict[tuple[str, str], Sequence[float]]] = {}
         for edge in self.tested:
-            if edge.estimate and edge.estimate.per_seed:
+            if edge.estimate and len(edge.estimate.per_seed) > 1:
                 by_seeds.setdefault(edge.seeds, {})[edge.pair] = edge.estimate.per_seed
         return {
             pair: p
@@ -469,10 +469,10 @@ class Edge(Measured):
         if numbers.items_only:
             return _these_items(numbers, self.of.analysis)
         p, one = numbers.p, max(map(len, self.runs)) == 1
-        ours, theirs = (f"{name}'s checkpoint{'s' * (not one)}" for name in self.pair)
-        said = f"{ours} {'is' if one else 'are'} {{}} than {theirs}".format("better" if numbers.effect > 0 else "worse")
+        ours, theirs = f"{self.child}'s checkpoint{'s are' if not one else ' is'}", f"{self.parent}'s"
+        said = f"{ours} {'better' if numbers.effect > 0 else 'worse'} than {theirs}"
         if p > alpha:
-            said = f"{ours} and {theirs} are not shown to differ"
+            said = f"{ours} not shown to differ from {theirs}"
         shown = f" (p = {p:.2g})" if self.of.design.claim == "recipe" else ""
         unsaid = "one run each cannot say" if one else "--claim recipe asks"
         return f"{said}{shown}; whether the recipe {'is' if p <= alpha else 'differs'}, {unsaid}"

@@ -102,6 +102,8 @@ def _answer(analysis: Analysis, edge: Edge, required: str, test: NotWorse | None
         return Answer(edge, "undecided", f"the effect is {bound}, but {too_few(test.seeds, analysis)}", test.p)
     share = share_otherwise(test.seeds, analysis.alpha)
     held = f"in at least {1 - share:.0%} of seeds, as {test.seeds} can tell"
+    if analysis.claim == "checkpoints":
+        held = "of these runs alone"
     return Answer(edge, "passed", f"the effect is {bound}; {held}", test.p)
 
 

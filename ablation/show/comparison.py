@@ -51,8 +51,11 @@ def _facts(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]
     interval = f"  [{_signed(edge.low)}, {_signed(edge.high)}] {level}" if not math.isnan(edge.low) else ""
     yield "effect", f"{_signed(edge.effect)}{interval}"
     yield from _noise(comparison, found)
-    named = f" ({', '.join(map(str, edge.paired))})" if edge.paired and edge.seeds < 11 else ""
-    yield "seeds", f"{edge.seeds}{named}"
+    if edge.of.design.paired:
+        named = f" ({', '.join(map(str, edge.paired))})" if edge.paired and edge.seeds < 11 else ""
+        yield "seeds", f"{edge.seeds}{named}"
+    else:
+        yield "runs", f"{len(edge.runs[0])} against {len(edge.runs[1])}, which share nothing"
     tasks = f" in {len(analysis.subsets)} tasks, each counted once" if len(analysis.subsets) > 1 else ""
     yield "items", f"{edge.items:,}{tasks}"
     if isinstance(analysis.direction, Target):
@@ -66,17 +69,19 @@ def _facts(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]
 def _noise(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]:
     """p, smallest effect and standard error; with one seed, of the items alone."""
     edge = found.edge
-    one_seed = edge.estimate is not None and edge.seeds == 1
-    if one_seed and edge.estimate is not None:
-        few = edge.estimate.items_only
-        alone = f"{_p(edge.estimate.item_p)} for the items alone, which know nothing of other seeds"
+    one_seed = edge.estimate is not None and edge.single
+    of_items = one_seed or comparison.measured.design.claim == "checkpoints"
+    if one_seed and edge.checkpoints is not None:
+        few = edge.checkpoints.items_only
+        alone = f"{_p(edge.checkpoints.p)} for these checkpoints, which know nothing of other seeds"
         yield "p", f"none with one seed; {'the items are too few to say more' if few else alone}"
     else:
         corrected = f", {_p(edge.p_adjusted)} corrected for all edges" if len(comparison.compared) > 1 else ""
-        yield "p", f"{_p(edge.p)}{corrected}; sign flips over seeds alone {_p(edge.p_sign_flip)}"
+        flips = f"; sign flips over seeds alone {_p(edge.p_sign_flip)}" if not math.isnan(edge.p_sign_flip) else ""
+        yield "p", f"{_p(edge.p)}{corrected}{flips}{', of these checkpoints' if of_items else ''}"
     known = not math.isnan(edge.mde)
     yield "found with 80%", f"{_number(edge.mde)}{' or more: item noise alone' * one_seed}" if known else "not known"
-    ours = f"{_number(found.stderr)} paired, {'items' if one_seed else 'seeds and items'}"
+    ours = f"{_number(found.stderr)} paired, {'items' if of_items else 'seeds and items'}"
     theirs = f"; {_number(found.stderr_unpaired or 0.0)} from {_tool(comparison)}'s own, one run, unpaired"
     said = "not known" if math.isnan(found.stderr) else ours
     yield "standard error", f"{said}{'' if found.stderr_unpaired is None else theirs}"
@@ -158,6 +163,9 @@ def as_rows(comparison: Comparison) -> list[dict[str, Any]]:
             "standard_error": found.stderr,
             "standard_error_unpaired": found.stderr_unpaired,
             "paired_seeds": list(found.edge.paired),
+            "runs": list(map(len, found.edge.runs)),
+            "design": comparison.measured.design.seeds,
+            "claim": comparison.measured.design.claim,
             "metric": analysis.value,
             "direction": analysis.model_dump()["direction"],
             "margin": analysis.margin,

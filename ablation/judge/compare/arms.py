@@ -57,6 +57,7 @@ class Options:
     latest: bool = False  # of several evaluations of one run, the newest file
     at: str | None = None  # only files in a folder of this name, a checkpoint say, on a side that has it
     outcome: Outcome | None = None  # of an item's samples, in place of their mean
+    independent: bool = False  # runs share nothing: each file, or folder of several tasks' files, is one
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def read_arm(name: str, files: Files, options: Options) -> Arm:
     if lacking := [task for task in options.wanted.tasks if task not in {sheet.subset for sheet in sheets}]:
         remedy = "give its files, or leave it out"
         raise ConfigError("compare", "--tasks", lacking[0], f"{name} was not evaluated on it", remedy)
-    seeds = _seeds(sheets, options.seed_from)
+    seeds = _numbered(sheets) if options.independent else _seeds(sheets, options.seed_from)
     runs: dict[int, dict[str, Sheet]] = {}
     for sheet, seed in zip(sheets, seeds, strict=True):
         of_run = runs.setdefault(0 if seed is None else seed, {})
@@ -165,7 +166,8 @@ def _one_of(sources: Sequence[Path]) -> str:
     names = sorted(set(folders[-1]) if folders else {source.stem for source in sources}, key=natural)
     remedy = f"give one of them: --at {shlex.quote(names[-1])}" + (", or --latest" if folders else "")
     finding = _finding(names, sources) or "REGEX"
-    return f"{remedy}; if the numbers in {some(names)} are seeds: --seed-from {shlex.quote(finding)}"
+    told = f"{remedy}; if the numbers in {some(names)} are seeds: --seed-from {shlex.quote(finding)}"
+    return f"{told}; if they are runs that share nothing: --seeds independent"
 
 
 def _finding(names: Sequence[str], sources: Sequence[Path]) -> str | None:
@@ -209,6 +211,20 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
     return [named.get(sheet.source) for sheet in sheets]
 
 
+def _numbered(sheets: Sequence[Sheet]) -> list[int | None]:
+    """Numbers of runs that share nothing: those of their files, or of their folders where tasks have files of their
+    own.
+    """
+    subsets = {sheet.subset for sheet in sheets}
+    of_source: dict[Path, set[str]] = {}
+    for sheet in sheets:
+        of_source.setdefault(sheet.source, set()).add(sheet.subset)
+    whole = all(found == subsets for found in of_source.values())
+    places = [sheet.source if whole else sheet.source.parent for sheet in sheets]
+    number = {place: count for count, place in enumerate(sorted(set(places)), 1)}
+    return [number[place] for place in places]
+
+
 def _seed_of(sheet: Sheet) -> int | None:
     """What the file says, or the last `seed<n>` in its path; None where there is neither."""
     if sheet.seed is not None:
@@ -249,34 +265,45 @@ def name_arms(first: Sequence[Path], second: Sequence[Path]) -> tuple[str, str]:
     return "A", "B"
 
 
-def check(parent: Arm, child: Arm, allow: Set[str] = frozenset()) -> list[str]:
+def pairs_of(parent: Arm, child: Arm, *, paired: bool) -> list[tuple[int, int]]:
+    """Runs (parent's, child's) that are shown beside each other: of one seed, or where runs share nothing, in order."""
+    if paired:
+        return [(seed, seed) for seed in sorted(parent.runs.keys() & child.runs.keys())]
+    return list(zip(parent.seeds, child.seeds, strict=False))
+
+
+def check(parent: Arm, child: Arm, allow: Set[str] = frozenset(), *, paired: bool = True) -> list[str]:
     """Refuse arms that cannot be paired; return notes for the reader.
 
     Raises:
         ConfigError: other seeds, subsets, metrics or items, or other prompts, targets or tasks that are not in `allow`.
     """
-    _check_seeds(parent, child)
+    if paired:
+        _check_seeds(parent, child)
     notes: list[str] = []
-    common = sorted(parent.runs.keys() & child.runs.keys())
-    for seed in common:
-        ours, theirs = parent.runs[seed], child.runs[seed]
+    runs = pairs_of(parent, child, paired=paired)
+    first = parent.runs[runs[0][0]]
+    if not paired:  # every run beside the first one
+        runs = [*((parent.seeds[0], seed) for seed in child.seeds), *((seed, child.seeds[0]) for seed in parent.seeds)]
+    for one, other in runs:
+        ours, theirs = parent.runs[one], child.runs[other]
         _subsets(parent, child, ours, theirs)
         for subset, sheet in ours.items():
             notes += _pair(sheet, theirs[subset], allow)
-            _items(parent.runs[common[0]][subset], sheet)  # items are drawn once for all seeds
+            _items(first[subset], sheet)  # items are drawn once for all seeds
     return list(dict.fromkeys(notes))
 
 
 def _check_seeds(parent: Arm, child: Arm) -> None:
-    if parent.seeded != child.seeded:
-        without, other = (child, parent) if parent.seeded else (parent, child)
-        problem = f"{without.name} is one run without a seed, {other.name} has seeds {_list(other.seeds)}"
-        raise ConfigError(without.name, "seeds", None, problem, "name its seed in its path, or give --seed-from REGEX")
     common = parent.runs.keys() & child.runs.keys()
     if not common:
         problem = f"{parent.name} has {_list(parent.seeds)}, {child.name} has {_list(child.seeds)}: none in common"
         raise ConfigError(
-            "compare", "seeds", None, problem, "runs are paired by seed: --seed-from REGEX says which is which"
+            "compare",
+            "seeds",
+            None,
+            problem,
+            "--seed-from REGEX says which is which; --seeds independent if they share nothing",
         )
 
 

@@ -22,13 +22,16 @@ from ablation.judge.compare.arms import (
     check,
     common_items,
     name_arms,
+    pairs_of,
     read_arm,
     unscored,
 )
 from ablation.judge.compare.weights import ALL, groups_that_disagree, pooled
 from ablation.judge.edges import Edge, judge_edges
 from ablation.judge.measurements import Column, Measurements, Run, permitting
-from ablation.judge.statistics import contrast
+from ablation.judge.resampling import number_clusters
+from ablation.judge.statistics import Arm as JudgedArm
+from ablation.judge.statistics import contrast_arms
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.sheet import ANY, ItemText, Sheet, Wanted
 
@@ -65,13 +68,15 @@ def most_changed(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Fli
     The change of an item is the mean over the paired seeds of child minus parent, in the direction's sense. One item
     that changed is not a finding: it is an example to read.
     """
-    seeds = sorted(parent.runs.keys() & child.runs.keys())
-    if not seeds:
+    paired = analysis.seeds != "independent"
+    pairs = pairs_of(parent, child, paired=paired)
+    if not pairs:
         return Flips(0, 0, (), ())
+    sides = _sides(parent, child, paired=paired)
     better = worse = 0
     gained: list[_Found] = []
     for subset in analysis.subsets:
-        before, after = (np.mean([arm.runs[seed][subset].values for seed in seeds], axis=0) for arm in (parent, child))
+        before, after = (np.mean([run[subset].values for run in side], axis=0) for side in sides)
         change = improving(before, after, analysis) * (after - before)
         tiny = 1e-9 * max(float(np.abs(change).max()), 1e-300)
         better += int((change > tiny).sum())
@@ -83,7 +88,13 @@ def most_changed(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Fli
     gained.sort(key=lambda found: (-found[0], found[1], found[2]))
     best = [found for found in gained if found[0] > 0][:count]
     worst = [found for found in reversed(gained) if found[0] < 0][:count]
-    return Flips(better, worse, _flips(parent, child, seeds, best), _flips(parent, child, seeds, worst))
+    return Flips(better, worse, _flips(parent, child, pairs, best), _flips(parent, child, pairs, worst))
+
+
+def _sides(parent: Arm, child: Arm, *, paired: bool) -> list[list[dict[str, Sheet]]]:
+    """The runs of both sides that count."""
+    common = parent.runs.keys() & child.runs.keys()
+    return [[arm.runs[seed] for seed in sorted(arm.runs) if not paired or seed in common] for arm in (parent, child)]
 
 
 def improving(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> int:
@@ -96,25 +107,25 @@ def improving(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> int:
     return 1 if analysis.direction == "max" else -1
 
 
-def _flips(parent: Arm, child: Arm, seeds: Sequence[int], found: Sequence[_Found]) -> tuple[Flip, ...]:
-    """The items with their texts in the seed in which each changed most; each file is read once."""
+def _flips(parent: Arm, child: Arm, pairs: Sequence[tuple[int, int]], found: Sequence[_Found]) -> tuple[Flip, ...]:
+    """The items with their texts in the pair of runs in which each changed most; each file is read once."""
     chosen = []
     for change, subset, at, before, after in found:
-        by_seed = [
-            (float(child.runs[s][subset].values[at] - parent.runs[s][subset].values[at]) * np.sign(after - before), -s)
-            for s in seeds
+        by_pair = [
+            (float(child.runs[b][subset].values[at] - parent.runs[a][subset].values[at]) * np.sign(after - before), -n)
+            for n, (a, b) in enumerate(pairs)
         ]
-        chosen.append((change, subset, at, before, after, -max(by_seed)[1]))
-    words: dict[tuple[int, str], tuple[dict[str, ItemText], dict[str, ItemText]]] = {}
-    for seed, subset in dict.fromkeys((seed, subset) for _, subset, _, _, _, seed in chosen):
-        sheets = parent.runs[seed][subset], child.runs[seed][subset]
-        items = [str(sheets[0].items[at]) for _, s, at, _, _, of in chosen if (of, s) == (seed, subset)]
-        words[seed, subset] = (sheets[0].texts(items), sheets[1].texts(items))
+        chosen.append((change, subset, at, before, after, pairs[-max(by_pair)[1]]))
+    words: dict[tuple[tuple[int, int], str], tuple[dict[str, ItemText], dict[str, ItemText]]] = {}
+    for pair, subset in dict.fromkeys((pair, subset) for _, subset, _, _, _, pair in chosen):
+        sheets = parent.runs[pair[0]][subset], child.runs[pair[1]][subset]
+        items = [str(sheets[0].items[at]) for _, s, at, _, _, of in chosen if (of, s) == (pair, subset)]
+        words[pair, subset] = (sheets[0].texts(items), sheets[1].texts(items))
     nothing, flips = ItemText(), []
-    for change, subset, at, before, after, seed in chosen:
-        item = str(child.runs[seed][subset].items[at])
-        ours, theirs = (side.get(item, nothing) for side in words[seed, subset])
-        flips.append(Flip(subset, item, before, after, change, seed, theirs, ours.answered))
+    for change, subset, at, before, after, pair in chosen:
+        item = str(child.runs[pair[1]][subset].items[at])
+        ours, theirs = (side.get(item, nothing) for side in words[pair, subset])
+        flips.append(Flip(subset, item, before, after, change, pair[1], theirs, ours.answered))
     return tuple(flips)
 
 
@@ -211,12 +222,14 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     parents = {variant: place.parent for variant, place in lineage.items()}
     pairs = compared(rules.analysis.get("edges", "parent"), parents)
     # Every edge of the lineage, too: a difference over several edges needs pairs throughout.
+    analysis_rules = dict(rules.analysis) | _declared(arms, rules.analysis)
+    paired = analysis_rules.get("seeds") != "independent"
     for child, parent in dict.fromkeys([*pairs, *compared("parent", parents)]):
-        notes += check(named[parent], named[child], rules.allow)
+        notes += check(named[parent], named[child], rules.allow, paired=paired)
         notes += groups_that_disagree(named[parent], named[child]) if rules.weight == "tasks" else ()
     sheets = [sheet for arm in arms for sheet in arm.sheets]
     notes += [remark for sheet in sheets for remark in sheet.facts.remarks]
-    analysis, more = plan_analysis(sheets, rules.direction, rules.margin, **rules.analysis)
+    analysis, more = plan_analysis(sheets, rules.direction, rules.margin, **analysis_rules)
     doubts += _scales(sheets, analysis.margin)
     notes += [*doubts, *more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
     if rules.weight == "items":
@@ -228,6 +241,21 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     edges = judge_edges(measured)
     found = tuple(_beside(edge, named, measured, rules.flips) for edge in edges)
     return Comparison(name, named, measured, found, tuple(dict.fromkeys(notes)), tuple(doubts))
+
+
+def _declared(arms: Sequence[Arm], given: Mapping[str, Any]) -> dict[str, str]:
+    """The design where the caller does not declare it: runs are paired by the seeds that all files name.
+
+    One run a side says something of these checkpoints only.
+    """
+    declared = {}
+    alone = all(len(arm.runs) == 1 for arm in arms)
+    same = len({tuple(arm.runs) for arm in arms}) == 1
+    if given.get("seeds") is None and not (same if alone else all(arm.seeded for arm in arms)):
+        declared["seeds"] = "independent"
+    if given.get("claim") is None and alone:
+        declared["claim"] = "checkpoints"
+    return declared
 
 
 def compare_sides(a: Files, b: Files, names: Sequence[str] | None, options: Options, rules: Rules) -> Comparison:
@@ -289,8 +317,8 @@ def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
 
 def _beside(edge: Edge, arms: Mapping[str, Arm], measured: Measurements, count: int) -> Compared:
     parent, child, analysis = arms[edge.parent], arms[edge.child], measured.analysis
-    seeds = sorted(parent.runs.keys() & child.runs.keys())
-    rows = tuple(_subset(subset, (parent, child), seeds, measured) for subset in analysis.subsets)
+    sides = _sides(parent, child, paired=measured.design.paired)
+    rows = tuple(_subset(subset, sides, measured) for subset in analysis.subsets)
     theirs = [(row.stderr_before, row.stderr_after) for row in rows]
     unpaired = None
     if all(None not in errors for errors in theirs):
@@ -301,18 +329,18 @@ def _beside(edge: Edge, arms: Mapping[str, Arm], measured: Measurements, count: 
     return Compared(edge, rows, most_changed(parent, child, analysis, count), own, unpaired)
 
 
-def _subset(subset: str, arms: tuple[Arm, Arm], seeds: list[int], measured: Measurements) -> SubsetRow:
-    sides = [[arm.runs[seed][subset] for seed in seeds] for arm in arms]
+def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: Measurements) -> SubsetRow:
+    sides = [[run[subset] for run in side] for side in runs]
     means = [float(np.mean([sheet.values.mean() for sheet in side])) for side in sides]
     errors = [[e for sheet in side if (e := sheet.facts.stderr) is not None] for side in sides]
     items = sides[0][0].items
     named = measured.clusters.get(subset, {})
     numbers: dict[Any, int] = {}
-    clusters = (
-        [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items])] if named else None
-    )
-    values = np.stack([[sheet.values for sheet in side] for side in reversed(sides)])
-    alone = contrast([values], (1, -1), measured.direction, confidence=1 - measured.analysis.alpha, clusters=clusters)
+    of_items = [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items])]
+    clusters = number_clusters([len(items)], of_items if named else None)
+    values = (np.stack([sheet.values for sheet in side])[None] for side in reversed(sides))
+    own = [JudgedArm([of], measured.direction, clusters) for of in values]
+    alone = contrast_arms(own, (1, -1), 1 - measured.analysis.alpha, measured.design)
     said = [
         float(np.mean(error)) if len(error) == len(side) else None for error, side in zip(errors, sides, strict=True)
     ]
@@ -404,6 +432,7 @@ def _planned(arms: Mapping[str, Arm], name: str, place: Lineage) -> PlannedVaria
 def _changes(parent: Arm, child: Arm) -> list[Change]:
     """Settings that differ in every pair of runs, as the first pair has them: a model's path may name the seed."""
     pairs = [(parent.runs[seed], child.runs[seed]) for seed in parent.seeds if seed in child.runs]
+    pairs = pairs or [(parent.runs[one], child.runs[other]) for one in parent.seeds for other in child.seeds]
     sides = [[dict(next(iter(run.values())).facts.settings) for run in pair] for pair in pairs]
     return [
         Change.model_validate({"key": key, "from": sides[0][0].get(key), "to": sides[0][1].get(key), "factor": FACTOR})

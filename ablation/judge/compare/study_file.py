@@ -18,7 +18,18 @@ from ablation.judge.compare.comparison import Comparison, Lineage, Rules, Weight
 from ablation.judge.measurements import Run
 from ablation.readers.sheet import Wanted
 
-_KEYS = ("direction", "margin", "alpha", "error", "rare", "correction", "variance", "edges")  # of `analysis`
+_KEYS = (
+    "direction",
+    "margin",
+    "alpha",
+    "error",
+    "rare",
+    "correction",
+    "variance",
+    "edges",
+    "seeds",
+    "claim",
+)  # of `analysis`
 
 
 class EvaluatedVariant(Strict):
@@ -62,7 +73,8 @@ class EvaluationStudy:
         """Read all files, and judge; `allow` and `common_items` add to what the file says."""
         file = self.file
         wanted = Wanted(file.metric, file.filter, tuple(file.tasks), file.cluster, file.item)
-        options = Options(wanted, file.seed_from, latest, at=file.at)
+        independent = self.rules.get("seeds") == "independent" and file.seed_from is None
+        options = Options(wanted, file.seed_from, latest, at=file.at, independent=independent)
         arms = [read_arm(name, expand(file.variants[name].files, self.path.parent), options) for name in self.lineage]
         return compare(
             file.title or self.path.stem,

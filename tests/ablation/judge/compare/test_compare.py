@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from ablation.cli.main import main
 from ablation.config.study_schema import Target
@@ -49,15 +50,24 @@ def test_items_that_changed_are_those_whose_mean_over_seeds_did(arms, capsys):
     assert (found["best"][0]["before"], found["best"][0]["after"]) == pytest.approx((before[place], after[place]))
 
 
-def test_one_seed_is_judged_by_its_items_alone_and_says_so(tmp_path, capsys):
+def test_one_run_a_side_is_judged_of_these_checkpoints_and_of_the_recipe_if_asked(tmp_path, capsys):
     sides = arm(tmp_path / "base", seeds=1), arm(tmp_path / "new", gain=0.25, seeds=1)
     found = read(capsys, sides[0], "--with", sides[1])
+    better, worse = int((hits(0, 0.25) > hits(0)).sum()), int((hits(0, 0.25) < hits(0)).sum())
+    assert (found["verdict"], found["claim"]) == ("better", "checkpoints")
+    assert found["p"] == pytest.approx(binomtest(better, better + worse).pvalue)
+    said = "new's checkpoint is better than base's; whether the recipe is, one run each cannot say"
+    assert said in found["reason"]
+    required = ["compare", *map(str, (sides[0], "--with", sides[1])), "--require", "better"]
+    assert [main(required), main([*required, "--claim", "recipe"])] == [0, 11]
+    capsys.readouterr()
+    found = read(capsys, sides[0], "--with", sides[1], "--claim", "recipe")
     alone = contrast([np.array([[hits(0, 0.25)], [hits(0)]])], (1, -1), "max")
     assert found["verdict"] == "undecided"
     assert found["p"] is None
     assert found["item_p"] == pytest.approx(alone.item_p)
     assert (found["low"], found["high"]) == pytest.approx((alone.low, alone.high))
-    said = told(capsys, sides[0], "--with", sides[1])
+    said = told(capsys, sides[0], "--with", sides[1], "--claim", "recipe")
     assert "none with one seed" in said
     assert "new's checkpoint is better than base's" in " ".join(said.split())
 
@@ -93,6 +103,31 @@ def test_a_seed_without_a_partner_passes_no_requirement_until_it_is_allowed_by_n
     assert "without seed 6 of new, as --without permits" in " ".join(capsys.readouterr().out.split())
     assert "no such run" in refused(capsys, *sides, "--without", "new:7")
     assert "names no run" in refused(capsys, *sides, "--without", "7")
+
+
+def test_runs_that_share_nothing_count_whatever_they_are_called(tmp_path, capsys):
+    """Eight files against five, without seeds: no order of names changes a number, and none is dropped."""
+
+    def table(path, values):
+        path.parent.mkdir(exist_ok=True)
+        rows = "".join(f"i{k},{v:g}\n" for k, v in enumerate(values))
+        path.write_text(f"item,value\n{rows}")
+
+    found = []
+    for turn, names in enumerate((list("abcdefgh"), list("hcabgdfe"))):
+        for side, gain, count in (("base", 0.0, 8), ("new", 0.3, 5)):
+            for place in range(count):
+                table(tmp_path / f"{side}{turn}" / f"{names[place]}.csv", hits(place + 50 * (gain > 0), gain))
+        sides = ([str(path) for path in sorted((tmp_path / f"{side}{turn}").iterdir())] for side in ("base", "new"))
+        words = [*next(sides), "--with", *next(sides), "--names", "base", "new"]
+        assert "--seeds independent" in refused(capsys, *words)
+        found.append(read(capsys, *words, "--seeds", "independent"))
+    one, other = found
+    assert (one["design"], one["runs"], one["verdict"]) == ("independent", [5, 8], "better")
+    assert [one[key] for key in ("p", "low", "high")] == pytest.approx([other[key] for key in ("p", "low", "high")])
+    assert one["effect"] == pytest.approx(
+        np.mean([hits(seed + 50, 0.3) for seed in range(5)]) - np.mean([hits(seed) for seed in range(8)])
+    )
 
 
 def test_one_evaluation_under_several_seeds_is_one_run(tmp_path, capsys):
@@ -351,7 +386,7 @@ def arm_of(*seeds):
 
 def test_an_item_is_quoted_in_the_seed_that_moved_it_as_the_mean_did():
     """Towards a target, the mean of a single seed may lie on the other side of it than that of all."""
-    analysis = SimpleNamespace(subsets=["all"], direction=Target(target=0.5))
+    analysis = SimpleNamespace(subsets=["all"], direction=Target(target=0.5), seeds=None)
     parent = arm_of([0.0, 0.0], [0.9, 0.9])
     child = arm_of([0.4, 0.0], [0.8, 0.9])  # a: +0.4 below the target, -0.1 above it
     (a,) = most_changed(parent, child, analysis, 3).best

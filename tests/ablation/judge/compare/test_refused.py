@@ -130,15 +130,11 @@ def test_half_a_line_is_no_evaluation(arms, capsys):
     assert path.name in said
 
 
-def test_an_arm_without_seeds_is_refused(arms, tmp_path, capsys):
+def test_an_arm_without_seeds_is_not_paired(arms, tmp_path, capsys):
     alone = write_samples(tmp_path / "alone", ROWS)
-    assert "alone is one run without a seed, base has seeds 0, 1, 2" in refused(
-        capsys, arms[0], "--with", alone, "--names", "base", "alone"
-    )
-    one = Path(arms[0], "seed2")
-    assert "alone is one run without a seed, one has seeds 2" in refused(
-        capsys, one, "--with", alone, "--names", "one", "alone"
-    )
+    found = read(capsys, arms[1], "--with", alone, "--names", "base", "alone")
+    assert (found["design"], found["claim"], found["runs"]) == ("independent", "recipe", [1, 3])
+    assert "worse by" not in found["reason"]
 
 
 def test_seeds_that_no_run_shares_and_seeds_that_cannot_be_told(arms, tmp_path, capsys):
@@ -176,7 +172,7 @@ def test_what_is_no_seed_is_refused_with_remedies_that_work_when_they_are_typed(
     remedies = [said[said.index(option) : said.index(option) + 2] for option in ("--at", "--seed-from")]
     assert remedies[0] == ["--at", at]
     found = read(capsys, *typed, *remedies[0])
-    assert (found["verdict"], found["seeds"]) == ("undecided", 1)
+    assert (found["claim"], found["seeds"]) == ("checkpoints", 1)
     assert found["effect"] == pytest.approx(np.mean(hits(len(names) - 1, 0.2) - hits(len(names) - 1)))
     if seeds is None:
         assert remedies[1][1] == "REGEX"
