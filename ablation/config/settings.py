@@ -115,7 +115,7 @@ class Settings(SettingsFile):
     """
 
     configs: Path
-    studies: Mapping[str, tuple[str, ...]]
+    studies: dict[str, tuple[str, ...]]
     seeds: tuple[int, ...]
     study_seeds: Mapping[str, tuple[int, ...]]
 

@@ -181,8 +181,8 @@ def test_an_answer_that_cannot_be_written(results, place, status):
 
 def test_a_folder_that_the_locale_cannot_decode_is_one_line(results, tmp_path):
     """No JSON and no database can name it."""
-    folder = os.fsencode(tmp_path) + b"/pr\xff"
-    shutil.copytree(os.fsencode(results), folder)
+    folder = tmp_path / os.fsdecode(b"pr\xff")
+    shutil.copytree(results, folder)
     done = subprocess.run(
         [sys.executable, "-m", "ablation", "gate", "known", "--results", folder], capture_output=True, check=False
     )
