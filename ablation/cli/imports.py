@@ -1,7 +1,9 @@
 """The command `import`: runs of other programs, shown first and, with --yes, imported."""
 
 import argparse
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import counted
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers import table
-from ablation.readers.run import load_reader
+from ablation.readers.run import ImportedRun, Problem, Reader, load_reader
 from ablation.readers.run_table import read_table
 from ablation.store.imports.grouping import safe_name
 from ablation.store.imports.importing import Outcome, Request, import_runs
@@ -21,6 +23,7 @@ from ablation.store.imports.stored import FOLDER, MANIFEST, PlacedRun, read_stud
 from ablation.store.imports.study_file import ImportFile, checked_name, read_import_file, with_options
 
 _SHOWN = 6  # runs of a variant
+_SILENT = 5.0  # seconds
 
 
 def run_import(arguments: argparse.Namespace) -> int:
@@ -39,7 +42,7 @@ def run_import(arguments: argparse.Namespace) -> int:
         reader, written = partial(table.read, columns=written.runs.columns), _with_tables(arguments.paths, written)
     request = Request(
         format=arguments.format,
-        reader=reader,
+        reader=_with_progress(reader),
         paths=arguments.paths,
         study=name,
         where=where,
@@ -60,6 +63,20 @@ def run_import(arguments: argparse.Namespace) -> int:
     problems = [f"note: {problem}" for problem in collected.problems]
     print("\n".join([*problems, f"{collected.database}: {outcome.new} new, {outcome.changed} changed"]))
     return 0
+
+
+def _with_progress(reader: Reader) -> Reader:
+    """Return a reader that says every five seconds how many runs it has read."""
+
+    def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
+        said = time.monotonic()
+        for count, run in enumerate(reader(path, problem), 1):
+            if time.monotonic() - said > _SILENT:
+                said = time.monotonic()
+                print(f"{path}: {counted(count, 'run')} read, {run.name} the last", file=sys.stderr)
+            yield run
+
+    return read
 
 
 def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:

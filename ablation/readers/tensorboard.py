@@ -18,7 +18,7 @@ writes it.
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from os import SEEK_CUR
@@ -32,7 +32,16 @@ from ablation.config.formats import FORMATS
 from ablation.config.yaml_io import parse_foreign
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
-from ablation.readers.run import Array, ImportedRun, Problem, name_below, read_settings, shortened, table_of_columns
+from ablation.readers.run import (
+    METRIC_ROWS,
+    Array,
+    ImportedRun,
+    Problem,
+    name_below,
+    read_settings,
+    shortened,
+    table_of_columns,
+)
 from ablation.readers.tensorboard_log import EventFile, numbers, same, template
 from ablation.readers.walk import files_below
 
@@ -177,32 +186,50 @@ def _config(parts: Iterable[_Part]) -> dict[str, Any]:
     return {key: value for part in parts for key, value in part.config.items()}
 
 
+class _Kept:
+    """The values of a folder, file by file, from which a restart takes the last ones back."""
+
+    def __init__(self) -> None:
+        self.files: list[tuple[int, list[Array]]] = []  # the largest step so far, and steps, codes, values
+
+    def add(self, columns: list[Array]) -> None:
+        """Add the values of a file."""
+        if len(columns[0]):
+            before = self.files[-1][0] if self.files else int(columns[0][0])
+            self.files.append((max(before, int(columns[0].max())), columns))
+
+    def cut(self, step: int) -> None:
+        """Take back what was logged from a step on; the files before the first such step are not looked at."""
+        late = []
+        while self.files and self.files[-1][0] >= step:
+            late.append(self.files.pop()[1])
+        for columns in reversed(late):
+            kept = columns[0] < step
+            self.add([column[kept] for column in columns])
+
+
 def _joined(parts: Iterable[_Part]) -> pa.Table:
     """Return the values of a run's files, with restarts in place of the values that they replaced."""
-    known: dict[Path, list[Array]] = {}  # by folder: steps, codes, values
+    known: dict[Path, _Kept] = {}  # by folder
     tags: dict[str, int] = {}
     ended: dict[str, float] = {}  # per tag, when the last file that logged it ended
     for part in parts:
-        starts = part.starts
+        starts, folder = part.starts, part.file.parent
         again = [start for tag, start in starts.items() if tag in ended and ended[tag] <= (part.first or 0.0)]
-        folder = part.file.parent
+        own = known.setdefault(folder, _Kept())
         if part.purged is not None:
-            known |= {folder: _before(known[folder], part.purged)} if folder in known else {}
+            own.cut(part.purged)
         elif again and not _TIME_STAMP.fullmatch(folder.name):  # add_hparams logs its metrics at step 0
-            known = {place: _before(columns, min(again)) for place, columns in known.items()}
+            for kept in known.values():
+                kept.cut(min(again))
         codes = np.array([tags.setdefault(tag, len(tags)) for tag in part.tags], np.int64)[part.codes]
-        own = [part.steps, codes, part.values]
-        known[folder] = (
-            [np.concatenate(pair) for pair in zip(known[folder], own, strict=True)] if folder in known else own
-        )
+        own.add([part.steps, codes, part.values])
         ended |= dict.fromkeys(starts, part.last)
-    steps, codes, values = (np.concatenate(columns) for columns in zip(*known.values(), strict=True))
+    files = [columns for kept in known.values() for _, columns in kept.files]
+    if not files:
+        return METRIC_ROWS.empty_table()
+    steps, codes, values = (np.concatenate(columns) for columns in zip(*files, strict=True))
     return table_of_columns(steps, codes, values, list(tags))
-
-
-def _before(columns: Sequence[Array], step: int) -> list[Array]:
-    kept = columns[0] < step
-    return [column[kept] for column in columns]
 
 
 @dataclass

@@ -29,25 +29,28 @@ Bytes = NDArray[np.uint8]
 
 
 @cache
-def _zeros(length: int) -> tuple[Any, int]:
-    """Return (table, sum): what a byte adds to a checksum by its distance from the end [length, 256]; of zeros."""
+def _zeros(longest: int) -> tuple[Any, Any]:
+    """Return what a byte adds to a checksum by its distance from the end [longest, 256], and the sums of zeros.
+
+    The second [longest + 1] is by how many zeros there are.
+    """
     first = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         first = np.where(first & 1, (first >> 1) ^ np.uint32(_POLYNOMIAL), first >> 1).astype(np.uint32)
-    table = np.empty((length, 256), np.uint32)
-    row, register = first, 0xFFFFFFFF
-    for k in range(length):
+    table, sums = np.empty((longest, 256), np.uint32), np.empty(longest + 1, np.uint32)
+    row, sums[0] = first, 0xFFFFFFFF
+    for k in range(longest):
         table[k] = row
         row = (row >> np.uint32(8)) ^ first[row & np.uint32(255)]
-        register = (register >> 8) ^ int(first[register & 255])
-    return table, register
+        sums[k + 1] = (sums[k] >> np.uint32(8)) ^ first[sums[k] & np.uint32(255)]
+    return table, sums
 
 
 def _sums(records: Bytes) -> Any:
     """Return the masked checksums of records of one length [records, bytes]."""
     count, length = records.shape
-    table, start = _zeros(length)
-    found = np.full(count, start, np.uint32)
+    table, sums = _zeros(1 << max(length - 1, 255).bit_length())
+    found = np.full(count, sums[length], np.uint32)
     if count * 8 < length:
         back = np.arange(length - 1, -1, -1)
         found ^= np.array([np.bitwise_xor.reduce(table[back, row]) for row in records], np.uint32)

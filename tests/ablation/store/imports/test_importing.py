@@ -166,6 +166,12 @@ def final_values(metric):
     return {(variant, seed): value for variant, seed, value in asked(query)}
 
 
+def test_a_long_import_says_how_far_it_is(capsys, monkeypatch):
+    monkeypatch.setattr("ablation.cli.imports._SILENT", 0.0)
+    run(*HF)
+    assert f"{HF[1]}: 2 runs read, base/seed_1 the last" in capsys.readouterr().err
+
+
 def test_one_step_of_all_runs(capsys):
     run(*HF, *EVAL, "--yes")
     last = final_values("eval_loss")
