@@ -40,3 +40,7 @@ def test_another_kind_of_a_tagged_union_leaves_nothing_of_the_old_one():
     same = merge_into(DemonstrationsConfig, base, {"task": {"name": "concepts", "words": 4}})
     assert same["task"] == {"name": "concepts", "words": 4, "seed": 1}
     assert base["task"] == {"name": "concepts", "words": 8, "seed": 1}
+
+
+def test_a_key_covers_itself_and_what_lies_below():
+    assert [dotted.covers("a.b", other) for other in ("a.b", "a.b.c", "a.bc", "a")] == [True, True, False, False]
