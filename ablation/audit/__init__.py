@@ -6,7 +6,7 @@ Finding.kind is one of KINDS, severity is error (impossible or wrong), warn (uns
 """
 
 from ablation.audit.claims import claim_findings, standing_findings
-from ablation.audit.noise import chance_findings, group_findings, noise_findings
+from ablation.audit.noise import chance_findings, group_findings, noise_findings, weight_findings
 from ablation.audit.possible import attainability_findings, grimmer_findings
 from ablation.audit.reproduction import Measured, cell_findings, delta_findings
 from ablation.audit.table import Finding, Table, mean_findings
@@ -20,7 +20,7 @@ def audit(published: PublishedFile, measured: Measured | None = None) -> list[Fi
     """Check one published table; findings come in the order of KINDS."""
     table = Table.of(published)
     checks = [mean_findings, attainability_findings, grimmer_findings, claim_findings, standing_findings]
-    checks += [noise_findings, group_findings, chance_findings]
+    checks += [weight_findings, noise_findings, group_findings, chance_findings]
     findings = [finding for check in checks for finding in check(table)]
     if measured is not None:
         findings += [*cell_findings(table, measured), *delta_findings(published.deltas, measured)]

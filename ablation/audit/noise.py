@@ -1,6 +1,7 @@
 """What the sampling of items explains: differences of rows, and a best row.
 
-A claimed difference, and rows in a sequence, are held against the noise of a difference of two rates. For a best row
+A claimed difference, and rows in a sequence, are held against the noise of a difference of two rates, each with the
+weights of the source's batches. For a best row
 the rows' errors are drawn independently, binomial over the items, from equal models: is it just luck? Rows share their
 items, so real errors differ less: the best of k is then less lucky than said here.
 """
@@ -14,6 +15,7 @@ import numpy as np
 from ablation.audit.counts import attainable, item_weights
 from ablation.audit.table import Finding, Table
 from ablation.config.printed import Printed
+from ablation.contract.reading import counted
 
 ALPHA = 0.05
 DRAWS = 20_000
@@ -27,7 +29,7 @@ def best_case_p(net_items: float) -> float:
     return min(1.0, 2.0 ** (1 - ceil(net_items - _EXACT)))
 
 
-def noise_of_difference(rates: Sequence[float], items: int) -> float:
+def noise_of_difference(rates: Sequence[float], items: float) -> float:
     """Standard error of the difference of two rates over `items` items each, unpaired: sqrt(sum p (1 - p) / n)."""
     return sqrt(sum(max(rate * (1 - rate), 0) for rate in rates) / items)
 
@@ -72,8 +74,30 @@ def group_findings(table: Table) -> Iterator[Finding]:
         yield Finding("group", group[0], "", "warn", text)
 
 
+def weight_findings(table: Table) -> Iterator[Finding]:
+    """Columns whose means of batches weigh some items more than others, and how many differences that can turn."""
+    for column, items in table.items.items():
+        weights = item_weights(items, table.batches)
+        heaviest = max(weights)
+        numbers = [number.value for number in table.column(column).values()]
+        if len(weights) == 1 or not numbers:
+            continue
+        spread = sqrt(sum(count * (float(weight) - 1 / items) ** 2 for weight, count in weights.items()))
+        rate = table.rate(float(np.mean(numbers)))
+        pairs = [abs(one - other) for one, other in combinations(numbers, 2)]
+        text = (
+            f"{column}: in the mean over batches of {' and '.join(map(str, table.batches))}, "
+            f"{counted(weights[heaviest], 'item')} of {items} count {float(heaviest * items):.3g} times. This mean "
+            f"differs from the one over items by {spread * sqrt(rate * (1 - rate)):.4f} (standard deviation over "
+            f"items), and each of these items moves it by {float(heaviest):.4f}: more than "
+            f"{sum(pair < heaviest for pair in pairs)} of {len(pairs)} differences between rows"
+        )
+        yield Finding("noise", "", column, "warn", f"{text}.")
+
+
 def _limit(table: Table, new: Printed, old: Printed, items: int) -> float:
-    return TWO_SIDED * noise_of_difference([table.rate(new.value), table.rate(old.value)], items)
+    squares = sum(count * float(weight) ** 2 for weight, count in item_weights(items, table.batches).items())
+    return TWO_SIDED * noise_of_difference([table.rate(new.value), table.rate(old.value)], 1 / squares)
 
 
 def _best_case(new: Printed, old: Printed, items: int) -> float:

@@ -30,6 +30,7 @@ from trainers.debias.editor import micro_batches, predict
 from trainers.debias.hypernetwork import WEIGHTS_FILE, Hypernetwork
 from trainers.debias.measure import (
     ItemScores,
+    batch_shares,
     load_suffix,
     measure,
     measure_edited,
@@ -156,7 +157,8 @@ def run(stage: Stage) -> None:
             measured = [next(found) for _ in batches[domain]]
             parts = [part for batch in measured for part in batch]
             graded = _graded(prepared, indices, parts)
-            rows += _rows(prepared, indices, protocol, parts, graded)
+            more = {"ss_graded": graded, "ss_batch_mean": batch_shares(measured)}
+            rows += _rows(prepared, indices, protocol, parts, more)
             figures[domain] = summarise(parts) | reported(measured)
             figures[domain] |= term_means([prepared.items[i].term for i in indices], parts)
             mean = float(graded.mean())
@@ -203,11 +205,15 @@ def _graded(prepared: Prepared, indices: Sequence[int], parts: Sequence[ItemScor
 
 
 def _rows(
-    prepared: Prepared, indices: Sequence[int], protocol: str, parts: Sequence[ItemScores], graded: Tensor
+    prepared: Prepared,
+    indices: Sequence[int],
+    protocol: str,
+    parts: Sequence[ItemScores],
+    more: Mapping[str, Tensor],
 ) -> Iterator[Row]:
-    """Rows (item, domain, protocol, name, value) of some items, whose scores come in parts."""
+    """Rows (item, domain, protocol, name, value) of some items, whose scores come in parts. more: further values."""
     scores = ItemScores(torch.cat([part.p for part in parts]), torch.cat([part.logp for part in parts]))
-    columns = {"ss": scores.ss, "ss_probability": scores.ss_probability, "ss_graded": graded, "lms": scores.lms}
+    columns = {"ss": scores.ss, "ss_probability": scores.ss_probability, "lms": scores.lms, **more}
     for number, kind in enumerate(KINDS):
         columns |= {f"{kind}_p": scores.p[:, number], f"{kind}_logp": scores.logp[:, number]}
     lists = {name: values.tolist() for name, values in columns.items()}

@@ -86,6 +86,17 @@ def batch_mean(batches: Sequence[Sequence[ItemScores]], value: str) -> float:
     return float(torch.stack(means).mean())
 
 
+def batch_shares(batches: Sequence[Sequence[ItemScores]]) -> Tensor:
+    """[items], the part of each item in `ss_batch_mean`: its plain mean over items is that mean of means.
+
+    0.5 + n w (ss_probability - 0.5), with the weight w that the item has in the mean over micro-batches and batches: an
+    item whose weight is 1 / n counts 0 or 1, one of a small last micro-batch more, as far from 0.5.
+    """
+    parts = [(part.ss_probability, len(batches) * len(of)) for of in batches for part in of]
+    items = sum(len(ss) for ss, _ in parts)
+    return torch.cat([0.5 + items / (number * len(ss)) * (ss - 0.5) for ss, number in parts])
+
+
 def summarise(parts: Sequence[ItemScores], value: str = "ss") -> dict[str, float]:
     """Figures of one domain; ss, lms and distances are fractions and means over items, icat is in percent.
 
@@ -103,7 +114,8 @@ def reported(batches: Sequence[Sequence[ItemScores]]) -> dict[str, float]:
     """
     ss = float(torch.cat([part.ss_probability for parts in batches for part in parts]).mean())
     mean = batch_mean(batches, "ss_probability")
-    return {"ss_probability": ss, "ss_probability_distance": abs(ss - 0.5), "ss_batch_mean": mean}
+    distances = {"ss_probability_distance": abs(ss - 0.5), "ss_batch_mean_distance": abs(mean - 0.5)}
+    return {"ss_probability": ss, "ss_batch_mean": mean} | distances
 
 
 def term_means(terms: Sequence[str], parts: Sequence[ItemScores]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from transformers.pytorch_utils import Conv1D
 
 from tests.trainers.debias.helpers import config
 from trainers.debias.editor import Ridge, applied
-from trainers.debias.measure import ItemScores, reported, summarise, term_means
+from trainers.debias.measure import ItemScores, batch_shares, reported, summarise, term_means
 from trainers.debias.scores import PrefixTree, icat, language_modelling, stereotype_preferred, stereotype_probability
 from trainers.debias.suffix import SuffixModel
 from trainers.models.causal import find_modules
@@ -157,6 +157,9 @@ def test_batch_mean_is_biasedits_mean_of_means():
     figures = reported([first, second])
     assert figures["ss_batch_mean"] == pytest.approx(((0.75 + 0.0) / 2 + 1.0) / 2)
     assert figures["ss_probability"] == pytest.approx(4 / 6)
+    shares = batch_shares([first, second])
+    assert shares.mean() == pytest.approx(figures["ss_batch_mean"])
+    assert shares.tolist() == pytest.approx([0.6875, 0.6875, 0.6875, 0.3125, -0.25, 2.0])  # 0.5 +- 6 w / 2
 
 
 def test_biasedit_compares_mean_probabilities():
@@ -167,4 +170,7 @@ def test_biasedit_compares_mean_probabilities():
     ]
     assert summarise(parts)["ss"] == 0.0
     assert summarise(parts, "ss_probability")["ss"] == 1.0
-    assert reported([parts]) == {"ss_probability": 1.0, "ss_probability_distance": 0.5, "ss_batch_mean": 1.0}
+    assert reported([parts]) == {
+        name: 1.0 if name in ("ss_probability", "ss_batch_mean") else 0.5
+        for name in ("ss_probability", "ss_batch_mean", "ss_probability_distance", "ss_batch_mean_distance")
+    }

@@ -248,6 +248,7 @@ def test_evaluation_metrics_are_the_means_of_their_items(home, evaluated):
     assert values["edited/race/ss_probability_distance"] == pytest.approx(abs(by_p.ss_probability.mean() - 0.5))
     ss = by_p.ss_probability[order]
     assert values["edited/race/ss_batch_mean"] == pytest.approx((ss.iloc[:6].mean() + ss.iloc[6:].mean()) / 2)
+    assert values["edited/race/ss_batch_mean"] == pytest.approx(by_p.ss_batch_mean.mean())
 
 
 def test_samples_are_the_sentences_of_the_test_items_with_their_scores_before_and_after(home, evaluated):
