@@ -4,6 +4,7 @@ Most run in one project: the repository's configurations, simulated results of i
 `snakemake` the options and the settings are read; tests/workflow runs it.
 """
 
+import argparse
 import ast
 import re
 import shlex
@@ -15,6 +16,7 @@ import pytest
 from snakemake.cli import parse_args
 
 from ablation.cli.main import main
+from ablation.cli.parser import build_parser
 from ablation.config.settings import load_settings
 from ablation.store.collect import collect
 from tests.repository import ROOT
@@ -81,6 +83,14 @@ def printed():
     return {command: where for command, where in found.items() if command not in BARE}
 
 
+def known_commands():
+    """{name: its parser}."""
+    (choices,) = (
+        action.choices for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    return choices
+
+
 def is_elsewhere(command):
     return any(command == start or command.startswith(f"{start} ") for start in ELSEWHERE)
 
@@ -119,6 +129,32 @@ def test_a_command_that_is_printed_runs(command, project, monkeypatch, capsys):
 def test_no_reason_is_left_of_a_command_that_went():
     commands = printed()
     assert [start for start in ELSEWHERE if not any(f"{each} ".startswith(f"{start} ") for each in commands)] == []
+
+
+def templates():
+    """{a command with values in it, which its own test runs: where it is printed}; each value is VALUE."""
+    found = {}
+    for path in ROOT.glob("ablation/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(part.value if isinstance(part, ast.Constant) else "VALUE" for part in node.values)
+                found |= {c: path.name for c in re.findall("`(?:python -m )?ablation ([^`]+)`", text) if "VALUE" in c}
+    for path in ROOT.glob("ablation/show/templates/*.j2"):
+        text = re.sub(r"\{\{.*?\}\}", "VALUE", path.read_text(encoding="utf-8"))
+        found |= dict.fromkeys(re.findall("<code>(?:python -m )?ablation ([^<]+)</code>", text), path.name)
+    return found
+
+
+@pytest.mark.parametrize("command", sorted(templates()))
+def test_a_command_that_is_printed_with_values_is_understood(command):
+    build_parser().parse_args(shlex.split(command))
+
+
+@pytest.mark.parametrize("name", list(known_commands()))
+def test_the_examples_of_a_commands_help_are_understood(name):
+    epilog = known_commands()[name].epilog or ""
+    for example in re.findall(r"^(?:.*Example: )?(?:python -m )?ablation (.*?)(?:  .*)?$", epilog, flags=re.MULTILINE):
+        build_parser().parse_args(shlex.split(example))
 
 
 SNAKEMAKE = sorted(
