@@ -72,7 +72,7 @@ simulations: venv ## how often words are false where the truth is known: the sho
 test-accelerators: venv ## the smoke grid, NCCL and a model of 0.5B parameters on this machine's NVIDIA devices, with a report to paste
 	$(BIN)/python benchmarks/several_devices.py
 
-chaos: venv ## faults, the long form: 50 kills over the smoke grid, ten minutes of damaged files, full disks (needs root to mount one)
+chaos: venv ## faults, the long form: 50 kills over the smoke grid, ten minutes of damaged files, 2,000 studies that no gate may pass, full disks (needs root to mount one)
 	OMP_NUM_THREADS=1 ABLATION_CHAOS=long $(BIN)/python -m pytest -q -m chaos
 
 test-cluster: $(CLUSTER)/.installed ## the profiles of schedulers, and Slurm on this machine (Debian, root)
