@@ -40,7 +40,8 @@ class Between:
             found.setdefault(change.factor, []).append(change)
         if len(found) < 2:
             problem = f"they differ in one factor only, {next(iter(found))}" if found else "they are equal"
-            remedy = f"`ablation diff {a} {b}` says what it did" if found else "name two variants that differ"
+            told = f"`ablation diff {study.name}/{a} {b}` says what it did"
+            remedy = told if found else "name two variants that differ"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         between = cls(study, scale, a, b, found)
         if between._config(between._values(range(len(found)))).model_dump(mode="json") != study.variants[b].declared:

@@ -70,7 +70,7 @@ def test_a_variant_that_exists_is_used(toy, capsys):
     ("words", "problem"),
     [
         (("v2", "v2"), "they are equal"),
-        (("v2", "v3"), "they differ in one factor only, reward.levels; `ablation diff v2 v3` says what it did"),
+        (("v2", "v3"), "they differ in one factor only, reward.levels; `ablation diff toy/v2 v3` says what it did"),
         (("v2", "near"), "near: there is no such variant"),
         (("toy/v2", "other/far"), "are two studies"),
     ],

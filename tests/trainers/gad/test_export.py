@@ -77,7 +77,10 @@ def test_what_cannot_be_exported_is_told_in_one_line(results, tmp_path, capsys):
         (["debias", "full"], "names no trained model"),
         (["gad", "broken"], "has left no finished model"),
     ):
-        assert words in refused(capsys, "export", *arguments, "--results", results, "--to", tmp_path / "x")
+        said = refused(capsys, "export", *arguments, "--results", results, "--to", tmp_path / "x")
+        assert words in said
+    again = f"study=gad variant=broken scale=simulated results={results} reports={tmp_path / 'reports'}`"
+    assert said.endswith(f"run `snakemake --cores all --config {again}")  # not into the results of another grid
     assert not (tmp_path / "x").exists()
 
 
