@@ -20,7 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes `trainers`
 
 import torch
 
-from trainers.policy import actor, config, experience, learner, models, parts
+from trainers.objectives.advantages import normalized_advantages
+from trainers.policy import build, config, grpo, learner, models, parts
+from trainers.policy.responses import Sampler
+from trainers.policy.rewards import Rewards
+from trainers.running.state import State
 from trainers.tasks.interface import by_rule
 from trainers.tasks.knights_knaves import create
 
@@ -52,25 +56,28 @@ def main() -> None:
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    used = parts.parts(CONFIG, "reinforce")
     place = models.Placement.of(["cpu"], CONFIG.precision)
     model = models.load_policy(folder, place.device, trainable=True)
     tokenizer = models.load_tokenizer(folder)
     learns = learner.Learner.adamw(model, lr=UPDATE.lr)
-    objective = actor.build_objective(used, CONFIG)
-    acts = actor.Actor(learns, objective, UPDATE, place, reference=models.frozen_copy(model, place))
-    sampler = experience.Sampler(model, tokenizer, TASK, CONFIG.sampling, place, CONFIG.rollout)
-    sampler.responses = timed("ours, sampling")(sampler.responses)
-    problems = iter(PROBLEMS)
-    asked = {problem.prompt: problem for problem in PROBLEMS}
+    objective = build.build_objective(parts.formulas(CONFIG), CONFIG)
+    Sampler.responses = timed("ours, sampling")(Sampler.responses)  # type: ignore[method-assign]
     generator = torch.Generator().manual_seed(0)
-
-    @timed("ours")
-    def step() -> None:  # as `trainers.policy.reinforce.Trainer.step`
-        found = sampler.collect([next(problems) for _ in range(PROMPTS)], generator)
-        batch = acts.batch(found.sequences, used["advantages"](found.rewards, GROUP))
-        actor.sampler_gap(acts, batch, "float32")
-        acts.learn(batch, kl_coef=CONFIG.kl.coef, generator=generator)
+    run = grpo.Run(
+        CONFIG,
+        parts.Parts(task=create, advantages=normalized_advantages),
+        seed=0,
+        problems=PROBLEMS,
+        sampler=Sampler(model, tokenizer, TASK, CONFIG.sampling, place),
+        rewards=Rewards(TASK, CONFIG.reward, place, tokenizer.eos_token_id),
+        actor=grpo.Actor(learns, objective, UPDATE, place, reference=models.frozen_copy(model, place)),
+        critic=None,
+        generators=grpo.Generators(*[generator] * 4),
+        progress=grpo.Progress(CONFIG.kl.coef),
+        state=State({}, {}),
+    )
+    asked = {problem.prompt: problem for problem in PROBLEMS}
+    step = timed("ours")(grpo.step)
 
     class InTurns(TrainerCallback):
         ended = 0.0
@@ -78,7 +85,7 @@ def main() -> None:
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step % PASSES == 0:
                 SECONDS["TRL"].append(time.process_time() - self.ended)
-                step()
+                step(run, 0)
                 self.ended = time.process_time()
 
     def reward(prompts: list[str], completions: list[str], completion_ids: list[Any], **kwargs: Any) -> list[float]:

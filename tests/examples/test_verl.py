@@ -17,10 +17,10 @@ from ablation.contract.command import Filling, fill
 from ablation.plan.build import build_plan
 from tests.peers.environment import ROOT, python_of
 from tests.trainers.policy.helpers import random_batch
-from trainers.objectives.losses import policy_loss
 from trainers.objectives.ratios import gspo_token_ratio, token_ratio
 from trainers.objectives.surrogates import clip_surrogate, ptrw_surrogate
 from trainers.objectives.weights import temporal_decay_weights
+from trainers.policy.grpo import Objective
 
 pytestmark = pytest.mark.peers
 OUTPUT = "/results of/it's a run"  # what the command gets, word for word
@@ -33,7 +33,7 @@ OURS = {  # what each variant is to compute
     "decay": {
         "ratio": token_ratio,
         "surrogate": TOKEN_CLIP,
-        "weights": [partial(temporal_decay_weights, gamma=0.99, normalize="mean")],
+        "temporal_decay": partial(temporal_decay_weights, gamma=0.99, normalize="mean"),
     },
     "gspo": {"ratio": gspo_token_ratio, "surrogate": partial(clip_surrogate, low=3e-4, high=4e-4)},
 }
@@ -169,7 +169,7 @@ def test_the_loss_of_a_variant_is_ours(answers, batch, name):
         return losses * batch["weights"], extra
 
     arguments = logps, batch["old"], batch["advantages"], batch["mask"]
-    loss, _ = policy_loss(*arguments, **{**OURS[name], "surrogate": weighed}, aggregation="token_mean")
+    loss, _ = Objective(**{**OURS[name], "surrogate": weighed}, aggregation="token_mean")(*arguments)
     loss.backward()
     found = answers["variants"][name]
     assert logps.grad.abs().max() > 1e-3

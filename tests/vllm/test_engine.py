@@ -5,7 +5,7 @@ import torch
 
 from tests.vllm.helpers import CPU, Engine
 from trainers.policy import vllm_engine
-from trainers.policy.batch import response_logits, token_logps
+from trainers.policy.batch import per_token_logps, response_logits
 from trainers.policy.config import Scratch, Vllm
 from trainers.policy.models import build_policy, save_policy
 from trainers.policy.responses import Responder
@@ -21,7 +21,7 @@ def gap(sampler, temperature=0.7, **settings):
     """The largest difference between the engine's log-probabilities and those of the trained weights, nats."""
     sequences, _ = sampler(PROMPTS, temperature=temperature, **settings)
     with torch.no_grad():
-        now, _ = token_logps(sampler.model, sequences, temperature)
+        now, _ = per_token_logps(sampler.model, sequences, temperature)
     return (now - sequences.logps).abs().max().item()
 
 
@@ -85,9 +85,9 @@ def test_every_weight_follows(sampler):
         with torch.no_grad():
             parameter.add_(noise * 0.2)
             sequences, _ = sampler(PROMPTS)
-            now, _ = token_logps(sampler.model, sequences)
+            now, _ = per_token_logps(sampler.model, sequences)
             parameter.copy_(before)
-            old, _ = token_logps(sampler.model, sequences)
+            old, _ = per_token_logps(sampler.model, sequences)
         assert (now - sequences.logps).abs().max() < ROUNDING, name
         assert name.endswith("k_proj.bias") or (old - sequences.logps).abs().max() > 20 * ROUNDING, name
 
@@ -123,7 +123,7 @@ def test_keys_and_values_of_old_weights_are_forgotten(tied_engine):
             tied_engine.model.model.layers[0].self_attn.v_proj.weight.mul_(factor)
         sequences, _ = tied_engine(prompt)
         with torch.no_grad():
-            now, _ = token_logps(tied_engine.model, sequences)
+            now, _ = per_token_logps(tied_engine.model, sequences)
         assert (now - sequences.logps).abs().max() < ROUNDING
 
 

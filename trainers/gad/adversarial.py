@@ -29,8 +29,9 @@ from trainers.gad.rows import Row, read_rows
 from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_student, save_models
 from trainers.objectives.diagnostics import Sum, group_metrics
 from trainers.parallel import join
-from trainers.policy.actor import Actor, clipped_objective, sampler_gap
 from trainers.policy.batch import Sequences
+from trainers.policy.build import clipped_objective
+from trainers.policy.grpo import Actor, sampler_gap
 from trainers.policy.learner import Averages, Learner, learner_of, minibatches, state_of
 from trainers.policy.models import Placement, load_learner, load_tokenizer
 from trainers.policy.responses import Responder, start_engine

@@ -1,81 +1,12 @@
-"""The losses of a policy and of its critic; the entropy of a policy and its divergence from a reference."""
+"""The loss of a critic; the entropy of a policy and its divergence from a reference."""
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from trainers.objectives.aggregation import Aggregation, aggregate
-from trainers.objectives.diagnostics import Diagnostics, Maximum, Mean, Reduction, Variance
-
-# The policy loss of one batch, put together from a ratio, its transforms, token weights and a surrogate.
-Ratio = Callable[[Tensor, Tensor, Tensor], Tensor]  # logps, old_logps, mask -> ratio, all (B, T)
-Transform = Callable[[Tensor, Tensor], tuple[Tensor, Diagnostics]]  # ratio, mask -> ratio
-Weights = Callable[[Tensor, Tensor], tuple[Tensor, Diagnostics]]  # logps, mask -> token weights
-Surrogate = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Diagnostics]]  # ratio, advantages, mask -> loss
-
-
-def policy_loss(
-    logps: Tensor,
-    old_logps: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    ratio: Ratio,
-    surrogate: Surrogate,
-    transforms: Sequence[Transform] = (),
-    weights: Sequence[Weights] = (),
-    weight_on: Literal["advantage", "ratio"] = "advantage",
-    aggregation: Aggregation = "sequence_mean",
-    units: float | None = None,
-) -> tuple[Tensor, Diagnostics]:
-    """Return the loss to minimise (a scalar with gradient) and diagnostics that join with those of other parts.
-
-    logps, old_logps: log-probabilities (B, T) of the response's tokens in nats, under the policy and, without gradient,
-        under the one that sampled them.
-    advantages: per response (B,) or per token (B, T). mask: (B, T), 1 at tokens of the response.
-    ratio: importance ratio of tokens or responses.
-    surrogate: per-token loss of ratio and advantage (clipped, asymmetric, PTRW).
-    transforms: applied to the ratio in order (EMA smoothing, arithmetic sequence ratio).
-    weights: of tokens, multiplied together; constants for the gradient.
-    weight_on: what they multiply: the advantage, so that the clipped quantity stays the importance ratio, or the ratio
-        before it is clipped.
-    aggregation: how tokens become one number.
-    units: divisor of a minibatch of which this batch is a part; see `aggregate`.
-
-    Diagnostics of every variant: `ratio/mean`, `ratio/max`; `ratio/token_variance` (of w_t), `ratio/used_variance` (of
-    what the surrogate gets) and `ratio/variance_reduction` = 1 - used / token (undefined while w is 1 everywhere);
-    `policy/approx_kl`, the mean of old_logps - logps (the k1 estimator of KL(old || new)).
-    """
-    advantages = advantages[:, None].expand_as(logps) if advantages.dim() == 1 else advantages
-    used = ratio(logps, old_logps, mask)
-    diagnostics: Diagnostics = {}
-    for transform in transforms:
-        used, extra = transform(used, mask)
-        diagnostics |= extra
-    for weigh in weights:
-        weight, extra = weigh(logps, mask)
-        diagnostics |= extra
-        if weight_on == "ratio":
-            used = used * weight.detach()
-        else:
-            advantages = advantages * weight.detach()
-    diagnostics |= _ratio_diagnostics(logps, old_logps, used, mask)
-    losses, extra = surrogate(used, advantages, mask)
-    return aggregate(losses, mask, aggregation, units=units), diagnostics | extra
-
-
-def _ratio_diagnostics(logps: Tensor, old_logps: Tensor, used: Tensor, mask: Tensor) -> Diagnostics:
-    token = (logps - old_logps).exp()
-    return {
-        "ratio/mean": Mean.of(used, mask),
-        "ratio/max": Maximum.of(used, mask),
-        "ratio/token_variance": Variance.of(token, mask),
-        "ratio/used_variance": Variance.of(used, mask),
-        "ratio/variance_reduction": Reduction.of(token, used, mask),
-        "policy/approx_kl": Mean.of(old_logps - logps, mask),
-    }
+from trainers.objectives.aggregation import aggregate
+from trainers.objectives.diagnostics import Diagnostics, Mean, Reduction
 
 
 # The loss of PPO's critic.

@@ -96,7 +96,7 @@ def response_logits(model: nn.Module, sequences: Sequences) -> Tensor:
     return logits[:, :-1].to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def token_logps(
+def per_token_logps(
     model: Any, sequences: Sequences, temperature: float = 1.0, *, entropy_gradient: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return the log-probabilities of the response's tokens and the entropies there, both (N, T), 0 at padding.
@@ -125,12 +125,12 @@ def _chosen(logits: Tensor, tokens: Tensor) -> Tensor:
 def batched_logps(
     model: nn.Module, sequences: Sequences, temperature: float, batch_size: MicroBatch | int | None
 ) -> Tensor:
-    """Return `token_logps` (N, T) without gradient, `batch_size` responses at a time (None: all)."""
+    """Return `per_token_logps` (N, T) without gradient, `batch_size` responses at a time (None: all)."""
     memory = batch_size if isinstance(batch_size, MicroBatch) else MicroBatch(batch_size)
     width = sequences.mask.shape[1]
 
     def logps(rows: Tensor) -> Tensor:
-        found, _ = token_logps(model, sequences.select(rows), temperature)
+        found, _ = per_token_logps(model, sequences.select(rows), temperature)
         return nn.functional.pad(found, (0, width - found.shape[1]))
 
     return torch.cat(memory.run(torch.arange(len(sequences)), logps))

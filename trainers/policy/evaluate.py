@@ -9,9 +9,9 @@ import pandas as pd
 from trainers.parallel import join
 from trainers.policy.config import PolicyConfig
 from trainers.policy.evaluation import Quotes, save_evaluation
-from trainers.policy.experience import Sampler
 from trainers.policy.measure import average, frame_of, measure
 from trainers.policy.models import Placement, load_policy, load_tokenizer
+from trainers.policy.responses import Sampler
 from trainers.policy.rewards import load_reward_model
 from trainers.policy.sources import KEPT, earlier_models, load_task, policy_folder
 from trainers.running.stage import Stage
@@ -48,14 +48,13 @@ def run(stage: Stage) -> None:
             task=task,
             sampling=config.sampling,
             placement=placement,
-            reward_model=reward_model,
         )
         measured.add(sampler.model.state_dict(), each)
         # Numbers of its own for each policy: what sampling adds to a problem's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         last = number == 0
         keep = quotes.keep if last else None
-        found.append(measure(sampler, problems, settings, memory, greedy=last, keep=keep))
+        found.append(measure(sampler, problems, settings, memory, reward_model, greedy=last, keep=keep))
     results = found[0] | {"sampled": average([each["sampled"] for each in found])}
     items = [problem.id for problem in problems]
     rows = pd.concat([frame_of(protocol, items, values) for protocol, values in results.items()])

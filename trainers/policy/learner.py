@@ -60,6 +60,10 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
 
+    def warm_up(self, step: int, steps: int) -> None:
+        """Set the learning rate of a step, numbered from 0: linear over the first `steps`, then the settings'."""
+        self.set_rate(self.optimizer.defaults["lr"] * min(1.0, (step + 1) / max(1, steps)))
+
     def step(self, rows: Tensor, backward: Callable[[Tensor], T]) -> tuple[list[T], Tensor]:
         """Take one step on `rows`; return what `backward` returned for each micro-batch, and the norm before clipping.
 

@@ -6,8 +6,8 @@ import pandas as pd
 import torch
 
 from trainers.policy.config import Evaluate
-from trainers.policy.experience import Sampler
-from trainers.policy.responses import Responder
+from trainers.policy.responses import Responder, Sampler
+from trainers.policy.rewards import RewardModel
 from trainers.policy.spread import Distinct, Keep
 from trainers.running.micro_batch import MicroBatch
 from trainers.tasks.interface import Problem, by_rule
@@ -40,6 +40,7 @@ def measure(
     problems: Sequence[Problem],
     settings: Evaluate,
     memory: MicroBatch,
+    reward_model: RewardModel | None = None,
     *,
     greedy: bool = True,
     keep: Keep | None = None,
@@ -60,9 +61,9 @@ def measure(
     if greedy:
         sequences, texts = respond(prompts, group_size=1, limit=limit, memory=memory)
         results["greedy"] = _measured(
-            sampler, problems, Distinct.single(sequences), texts, protocol="greedy", keep=keep
+            sampler, problems, Distinct.single(sequences), texts, reward_model, protocol="greedy", keep=keep
         )
-    found, different = respond.evenly(
+    distinct, different = respond.evenly(
         prompts,
         samples=settings.samples,
         limit=limit,
@@ -70,26 +71,29 @@ def measure(
         generator=torch.Generator().manual_seed(settings.seed),
         memory=memory,
     )
-    return results | {"sampled": _measured(sampler, problems, found, different, protocol="sampled", keep=keep)}
+    return results | {
+        "sampled": _measured(sampler, problems, distinct, different, reward_model, protocol="sampled", keep=keep)
+    }
 
 
 def _measured(
     sampler: Sampler,
     problems: Sequence[Problem],
-    found: Distinct,
+    distinct: Distinct,
     texts: list[str],
+    reward_model: RewardModel | None,
     *,
     protocol: str,
     keep: Keep | None,
 ) -> Values:
-    asked = [problems[i] for i in found.prompts.tolist()]
-    values: Values = {"length": found.sequences.mask.sum(1).tolist()}
+    asked = [problems[i] for i in distinct.prompts.tolist()]
+    values: Values = {"length": distinct.sequences.mask.sum(1).tolist()}
     if all(problem.answer for problem in problems):
-        ended = found.sequences.ended(sampler.tokenizer.eos_token_id).tolist()
+        ended = distinct.sequences.ended(sampler.tokenizer.eos_token_id).tolist()
         rewards, values["accuracy"] = by_rule(sampler.task, asked, texts, ended)
         values["reward"] = rewards
-    if sampler.reward_model is not None:
-        values["model_reward"] = sampler.reward_model([problem.prompt for problem in asked], texts).tolist()
+    if reward_model is not None:
+        values["model_reward"] = reward_model([problem.prompt for problem in asked], texts).tolist()
     if keep is not None:
-        keep(protocol, found, texts, values)
-    return {name: found.mean(torch.tensor(each, dtype=torch.float64)).tolist() for name, each in values.items()}
+        keep(protocol, distinct, texts, values)
+    return {name: distinct.mean(torch.tensor(each, dtype=torch.float64)).tolist() for name, each in values.items()}

@@ -1,101 +1,109 @@
-"""Which code a variant of `innovations` or `gspo` uses, by stage and slot; see `ablation.contract.parts`."""
+"""Which code a variant of `innovations` or `gspo` uses, by stage; see `ablation.contract.parts`."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ablation.contract.parts import Parts, part
+from ablation.contract.parts import part
 from trainers.tasks import task_of
 
 if TYPE_CHECKING:
-    from trainers.policy.config import Memory, PolicyConfig, Sampled
+    from torch import Tensor
+
+    from trainers.objectives.diagnostics import Diagnostics
+    from trainers.policy.config import PolicyConfig
+    from trainers.policy.grpo import Rollout, Run
+    from trainers.policy.lora import Adapters
+    from trainers.policy.ppo import Critic
+    from trainers.policy.value_model import TokenRewardModel, ValueModel
+    from trainers.policy.vllm_engine import VllmEngine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formulas:
+    """What the policy loss is made of, without settings; `trainers.policy.grpo.Objective` says what each takes."""
+
+    ratio: "Callable[[Tensor, Tensor, Tensor], Tensor]"
+    surrogate: "Callable[..., tuple[Tensor, Diagnostics]]"
+    ema_smoothing: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
+    sequence_ratio: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
+    gradient_adaptive: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
+    temporal_decay: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a stage uses; None where the variant does without. Shapes are those of `trainers.policy.grpo`."""
+
+    task: Callable[..., Any]
+    adapters: "type[Adapters] | None" = None
+    engine: "type[VllmEngine] | None" = None  # samples in the policy's place
+    reward_training: Callable[..., None] | None = None  # of the stage `reward_model`
+    # of the stage `reinforce`
+    step: "Callable[[Run, int], dict[str, float]] | None" = None
+    formulas: Formulas | None = None
+    advantages: "Callable[[Tensor, int], Tensor] | None" = None  # of rewards (N,) and G
+    token_advantages: "Callable[..., Tensor] | None" = None  # of rewards and mask (N, T), and G
+    critic: "type[Critic] | None" = None
+    build_critic: "Callable[..., ValueModel] | None" = None
+    dynamic_sampling: "Callable[..., Rollout] | None" = None
+    overlong_penalty: "Callable[..., Tensor] | None" = None  # of lengths (N,)
+    token_reward_model: "type[TokenRewardModel] | None" = None
+    reward_function: Callable[..., Sequence[float]] | None = None  # the user's
 
 
 def parts(config: "PolicyConfig", stage: str) -> Parts:
     """Return what `stage` uses."""
-    found: Parts = {"task": task_of(config.task)}
-    if stage == "warm_start":
-        found |= of_memory(config.warm_start.memory)
-    if stage == "reward_model" and config.reward_training.enabled:
-        from trainers.policy.reward_model import train
-
-        found["train"] = train
-    if stage == "reinforce":
-        found |= of_memory(config.memory) | of_sampling(config.rollout) | of_objective(config) | _of_rewards(config)
-    return found
-
-
-def of_memory(settings: "Memory") -> Parts:
-    """Return the adapters, where the settings ask for them."""
-    if settings.lora is None:
-        return {}
+    from trainers.policy import dynamic_sampling, grpo, ppo, value_model
     from trainers.policy.lora import Adapters
-
-    return {"adapters": Adapters}
-
-
-def of_sampling(settings: "Sampled") -> Parts:
-    """Return what samples in the place of the policy."""
-    if settings.engine == "own":
-        return {}
+    from trainers.policy.reward_model import train
     from trainers.policy.vllm_engine import VllmEngine
 
-    return {"engine": VllmEngine}
+    task = task_of(config.task)
+    if stage == "warm_start":
+        return Parts(task=task, adapters=None if config.warm_start.memory.lora is None else Adapters)
+    if stage == "reward_model":
+        return Parts(task=task, reward_training=train if config.reward_training.enabled else None)
+    if stage != "reinforce":
+        return Parts(task=task)
+    from trainers.objectives import advantages, rewards
 
-
-def of_objective(config: "PolicyConfig") -> Parts:
-    """Return the parts of the loss. Those with settings of their own have the name of the key that holds them."""
-    from trainers.objectives import ratios, surrogates, weights
-
-    found: Parts = {"ratio": ratio(config.ratio)}
-    if config.ema_smoothing is not None:
-        found["ema_smoothing"] = ratios.ema_smoothing
-    if config.amic:
-        found["one_ratio"] = ratios.amic
-    elif config.surrogate.kind == "ptrw" and config.ratio == "token":
-        found["one_ratio"] = ratios.to_arithmetic_ratio
-    if config.gradient_adaptive is not None:
-        found["gradient_adaptive"] = weights.gradient_adaptive_weights
-    if config.temporal_decay is not None:
-        found["temporal_decay"] = weights.temporal_decay_weights
-    return found | {"surrogate": getattr(surrogates, f"{config.surrogate.kind}_surrogate")}
-
-
-def ratio(name: str) -> Any:
-    """Return the importance ratio of this name."""
-    from trainers.objectives import ratios
-
-    return getattr(ratios, f"{name}_ratio")
-
-
-def group_advantages(name: str) -> Any:
-    """Return the advantages of this name."""
-    from trainers.objectives import advantages
-
-    return getattr(advantages, f"{name}_advantages")
-
-
-def _of_rewards(config: "PolicyConfig") -> Parts:
-    """Return what becomes of responses before the loss: their choice, rewards and advantages."""
-    found: Parts = {}
-    if config.advantage.kind == "gae":
-        from trainers.policy.value_model import Critic, build_critic
-
-        found |= {"critic": Critic, "build_critic": build_critic}
-    else:
-        found["advantages"] = group_advantages(config.advantage.kind)
-    if config.dynamic_sampling is not None:
-        from trainers.policy.experience import collect_informative
-
-        found["collect"] = collect_informative
-    if config.overlong_penalty is not None:
-        from trainers.objectives.rewards import overlong_penalty
-
-        found["penalty"] = overlong_penalty
+    of_critic, of_tokens = config.advantage.kind == "gae", config.reward.level == "token"
+    function = None
     if config.reward.function is not None:
         module, _, name = config.reward.function.partition(":")
-        found["reward_function"] = part(f"trainers.{module}", name)
-    if config.reward.level == "token":
-        from trainers.objectives.rewards import token_advantages
-        from trainers.policy.value_model import TokenRewardModel
+        function = part(f"trainers.{module}", name)
+    return Parts(
+        task=task,
+        adapters=None if config.memory.lora is None else Adapters,
+        engine=None if config.rollout.engine == "own" else VllmEngine,
+        step=ppo.step if of_critic else grpo.step,
+        formulas=formulas(config),
+        advantages=None if of_critic else getattr(advantages, f"{config.advantage.kind}_advantages"),
+        token_advantages=rewards.token_advantages if of_tokens else None,
+        critic=ppo.Critic if of_critic else None,
+        build_critic=ppo.build_critic if of_critic else None,
+        dynamic_sampling=None if config.dynamic_sampling is None else dynamic_sampling.informative_groups,
+        overlong_penalty=None if config.overlong_penalty is None else rewards.overlong_penalty,
+        token_reward_model=value_model.TokenRewardModel if of_tokens else None,
+        reward_function=function,
+    )
 
-        found |= {"reward_model": TokenRewardModel, "token_advantages": token_advantages}
-    return found
+
+def formulas(config: "PolicyConfig") -> Formulas:
+    """Return the formulas of the policy loss."""
+    from trainers.objectives import ratios, surrogates, weights
+
+    sequence_ratio = None
+    if config.amic:
+        sequence_ratio = ratios.amic
+    elif config.surrogate.kind == "ptrw" and config.ratio == "token":
+        sequence_ratio = ratios.to_arithmetic_ratio
+    return Formulas(
+        ratio=getattr(ratios, f"{config.ratio}_ratio"),
+        surrogate=getattr(surrogates, f"{config.surrogate.kind}_surrogate"),
+        ema_smoothing=None if config.ema_smoothing is None else ratios.ema_smoothing,
+        sequence_ratio=sequence_ratio,
+        gradient_adaptive=None if config.gradient_adaptive is None else weights.gradient_adaptive_weights,
+        temporal_decay=None if config.temporal_decay is None else weights.temporal_decay_weights,
+    )

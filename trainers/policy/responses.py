@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,15 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.policy.batch import Sequences, concatenate
-from trainers.policy.config import Sampled
+from trainers.policy.config import Sampled, Sampling
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.policy.rollout import sample_all
 from trainers.policy.spread import Distinct, sample_evenly
-from trainers.policy.text import decode, pad, pad_token
+from trainers.policy.text import decode, pad, pad_token, prompt_tokens
 from trainers.running.micro_batch import MicroBatch
 from trainers.running.stage import Stage
+from trainers.tasks.interface import Problem, Task
 
 Responds = Callable[..., tuple[Sequences, list[str]]]  # as `Responder` does
 
@@ -69,8 +70,8 @@ class Responder:
                         temperature=temperature,
                     )
 
-            found = (memory or MicroBatch()).retry(len(asked) * group_size, draw) if asked else None
-        sequences = concatenate([part for part in ranks.gather(found) if part is not None], pad_token(self.tokenizer))
+            sampled = (memory or MicroBatch()).retry(len(asked) * group_size, draw) if asked else None
+        sequences = concatenate([part for part in ranks.gather(sampled) if part is not None], pad_token(self.tokenizer))
         return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
 
     def evenly(
@@ -109,8 +110,8 @@ class Responder:
 
             here = memory.retry(len(asked) * samples, draw) if asked else None
         parts = [(start, part) for start, part in ranks.gather((mine.start, here)) if part is not None]
-        found = Distinct.join(parts, pad_token(self.tokenizer))
-        return found, decode(self.tokenizer, found.sequences.response_ids, found.sequences.mask)
+        distinct = Distinct.join(parts, pad_token(self.tokenizer))
+        return distinct, decode(self.tokenizer, distinct.sequences.response_ids, distinct.sequences.mask)
 
     def padded(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Return ids and mask (B, P), padded on the left, on the policy's device."""
@@ -133,6 +134,53 @@ class Responder:
         return self.placement.ranks.whole_weights(self.model, autocast=low)
 
 
+@dataclass(frozen=True)
+class Sampler:
+    """Samples responses to problems with a policy; `memory`: how many are drawn at once.
+
+    engine: samples what is learnt from, instead of the policy itself.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    task: Task
+    sampling: Sampling
+    placement: Placement
+    memory: MicroBatch = field(default_factory=MicroBatch)
+    engine: Responds | None = None
+    _prompts: dict[str, list[int]] = field(default_factory=dict)
+
+    def prompts(self, problems: Sequence[Problem]) -> list[list[int]]:
+        """Return the token ids that the responses follow."""
+        for problem in problems:
+            if problem.id not in self._prompts:
+                self._prompts[problem.id] = prompt_tokens(self.tokenizer, problem.prompt, self.task.instruction)
+        return [self._prompts[problem.id] for problem in problems]
+
+    def responses(
+        self,
+        problems: Sequence[Problem],
+        *,
+        group_size: int,
+        generator: torch.Generator | None,
+        memory: MicroBatch | None = None,
+        temperature: float | None = None,
+    ) -> tuple[Sequences, list[str]]:
+        """Return group_size responses per problem and their texts; without a generator the most likely ones.
+
+        temperature: by default that of the sampling settings. memory: how many are drawn at once; None: all.
+        """
+        respond = self.engine or Responder(self.model, self.tokenizer, self.placement)
+        return respond(
+            self.prompts(problems),
+            group_size=group_size,
+            limit=self.sampling.max_new_tokens,
+            temperature=self.sampling.temperature if temperature is None else temperature,
+            generator=generator,
+            memory=memory,
+        )
+
+
 def start_engine(
     stage: Stage,
     rollout: Sampled,
@@ -151,7 +199,7 @@ def start_engine(
         return None
     for learner in learners:
         learner.allocate()
-    engine: Responds = stage.parts["engine"](
+    engine: Responds = stage.parts.engine(
         responder.model,
         responder.tokenizer,
         responder.placement,

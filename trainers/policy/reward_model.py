@@ -13,9 +13,9 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 
 from trainers.parallel import join
 from trainers.policy.config import PolicyConfig, Precision, RewardTraining
-from trainers.policy.experience import Sampler
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement, load_policy, load_tokenizer, save_policy, without_dropout
+from trainers.policy.responses import Sampler
 from trainers.policy.rewards import encode, pair_texts, prepare_tokenizer
 from trainers.policy.sources import REWARD_MODEL, load_task, policy_folder
 from trainers.policy.supervised import Schedule, warmup_cosine
@@ -32,7 +32,7 @@ def run(stage: Stage) -> None:
     if not config.reward_training.enabled:
         stage.log.info("reward_training.enabled is false: nothing is trained")
         return
-    stage.parts["train"](stage)
+    stage.parts.reward_training(stage)
 
 
 HELD_OUT = 10  # every tenth problem

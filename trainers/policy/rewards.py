@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
+from trainers.policy.batch import Sequences
 from trainers.policy.config import Reward
 from trainers.policy.models import Placement, load_tokenizer
 from trainers.policy.sources import reward_model_folder
-from trainers.policy.text import without_special_tokens
+from trainers.policy.text import token_lists, without_special_tokens
 from trainers.running.micro_batch import MicroBatch
 from trainers.running.stage import Stage
 from trainers.tasks.interface import Problem, Task, by_rule
@@ -146,6 +147,34 @@ def score(
     )
 
 
+@dataclass(frozen=True)
+class Rewards:
+    """What rewards the responses of a training: the task's rule, and what the settings add to it.
+
+    model: scores whole responses; token_model: each token; function: of the user, called as TRL calls one.
+    """
+
+    task: Task
+    settings: Reward
+    placement: Placement
+    end: int  # the policy's end-of-sequence token
+    model: RewardModel | None = None
+    token_model: Callable[[Sequences, Sequence[str], int], Tensor] | None = None
+    function: Callable[..., Sequence[float]] | None = None
+
+    def score(self, problems: Sequence[Problem], sequences: Sequences, texts: Sequence[str]) -> Scored:
+        """Return the rewards of N responses, which problem i asked for; of several ranks those of the first."""
+        tokens = added = None
+        if self.token_model is not None:
+            tokens = self.token_model(sequences, [problem.prompt for problem in problems], self.end)  # (N, T)
+        if self.function is not None:
+            ids = token_lists(sequences.response_ids, sequences.mask)
+            added = by_function(self.function, problems, texts, ids)  # (N,)
+        ended = sequences.ended(self.end).tolist()
+        scored = score(self.task, problems, texts, self.settings, self.model, ended=ended, tokens=tokens, added=added)
+        return self.placement.ranks.same(scored)  # what the ranks do next depends on it
+
+
 def by_function(
     function: Callable[..., Sequence[float]],
     problems: Sequence[Problem],
@@ -157,17 +186,19 @@ def by_function(
     Raises ValueError if it returns another number of rewards, or something that is not a number for a response.
     """
     prompts, answer = [problem.prompt for problem in problems], [problem.answer for problem in problems]
-    found = function(prompts=prompts, completions=list(responses), completion_ids=completion_ids, answer=answer)
-    found = [] if found is None else list(found)
-    if len(found) != len(problems):
-        raise ValueError(f"reward.function returned {len(found)} rewards of {len(problems)} responses; return one each")
-    for at, reward in enumerate(found):
+    returned = function(prompts=prompts, completions=list(responses), completion_ids=completion_ids, answer=answer)
+    rewards = [] if returned is None else list(returned)
+    if len(rewards) != len(problems):
+        raise ValueError(
+            f"reward.function returned {len(rewards)} rewards of {len(problems)} responses; return one each"
+        )
+    for at, reward in enumerate(rewards):
         try:
             float(reward)
         except (TypeError, ValueError):
-            said = f"reward.function returned {reward!r} for response {at + 1} of {len(found)}"
+            said = f"reward.function returned {reward!r} for response {at + 1} of {len(rewards)}"
             raise ValueError(f"{said}; return a number for each, 0.0 where it does not apply") from None
-    return torch.tensor(found, dtype=torch.float32)
+    return torch.tensor(rewards, dtype=torch.float32)
 
 
 def add_at_the_end(tokens: Tensor, rewards: Tensor, mask: Tensor) -> Tensor:

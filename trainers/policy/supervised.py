@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from trainers.policy.batch import Sequences, token_logps
+from trainers.policy.batch import Sequences, per_token_logps
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement, learning
 from trainers.policy.text import pad, pad_token, prompt_tokens, response_tokens
@@ -114,7 +114,7 @@ def fit(learner: Learner, batch: Sequences, placement: Placement) -> tuple[list[
 
     def backward(part: Tensor) -> Tensor:
         with placement.autocast():
-            logps, _ = token_logps(learner.model, batch.select(part))
+            logps, _ = per_token_logps(learner.model, batch.select(part))
         loss = -logps.sum() / tokens
         learner.memory.backward(loss)
         return loss.detach()

@@ -1,12 +1,8 @@
-"""A language model's body with one number per response token: PPO's critic, or a critic's scores.
-
-In PPO V(x, y_<t) is the value before token t.
-"""
+"""A language model's body with one number per response token: PPO's critic, or a critic's scores."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,15 +15,9 @@ from transformers import (
     PreTrainedModel,
 )
 
-from trainers.objectives.advantages import gae, terminal_rewards, whiten
-from trainers.objectives.aggregation import loss_units
-from trainers.objectives.diagnostics import Diagnostics, Sum
-from trainers.objectives.losses import value_loss
 from trainers.objectives.rewards import increments
 from trainers.policy.batch import Sequences
-from trainers.policy.config import Critic as Settings
-from trainers.policy.config import Memory, UpdateOf
-from trainers.policy.learner import Averages, Learner, minibatches
+from trainers.policy.config import Memory
 from trainers.policy.models import Placement, load_tokenizer, refuse_other_tokenizer, save_weights, without_dropout
 from trainers.policy.plain import packs, states
 from trainers.policy.rewards import ids_around
@@ -178,70 +168,3 @@ class TokenRewardModel:
         of_responses = torch.arange(scores.shape[1], device=scores.device) < lengths
         found = increments(scores, of_responses)[of_responses]
         return scores.new_zeros(read.shape).masked_scatter(read, found)
-
-
-def build_critic(folder: Path, placement: Placement, memory: Memory, seed: int | None) -> ValueModel:
-    """Return the value model that starts from the body of the policy in `folder`."""
-
-    def make() -> ValueModel:
-        return ValueModel.from_causal(folder, placement, sees_token=False).with_adapters(memory, seed)
-
-    return placement.shard(placement.ranks.build(make))
-
-
-class Estimate(NamedTuple):
-    """Advantages, returns, and the values that they are based on, each (N, T)."""
-
-    advantages: Tensor
-    returns: Tensor
-    values: Tensor
-
-
-@dataclass(frozen=True)
-class Critic:
-    """The value model with its optimiser and settings."""
-
-    learner: Learner
-    settings: Settings
-
-    @torch.no_grad()
-    def estimate(self, sequences: Sequences, rewards: Tensor) -> Estimate:
-        """Return GAE's advantages for the rewards of responses (N,), or of tokens (N, T)."""
-        settings, width = self.settings, sequences.mask.shape[1]
-
-        def evaluate(rows: Tensor) -> Tensor:
-            values = self.learner.model(sequences.select(rows))
-            return nn.functional.pad(values, (0, width - values.shape[1]))
-
-        values = torch.cat(self.learner.memory.run(torch.arange(len(sequences)), evaluate))
-        rewards = rewards.to(values)
-        tokens = terminal_rewards(rewards, sequences.mask) if rewards.dim() == 1 else rewards
-        advantages, returns = gae(tokens, values, sequences.mask, gamma=settings.gamma, lam=settings.lam)
-        return Estimate(whiten(advantages, sequences.mask), returns, values)
-
-    def learn(
-        self, sequences: Sequences, estimate: Estimate, *, passes: UpdateOf, generator: torch.Generator
-    ) -> dict[str, float]:
-        """Fit the values to the returns over as many minibatches as the policy's; return the means of diagnostics."""
-        averages, (_, returns, old_values) = Averages(), estimate
-        with self.learner.training():
-            for rows in minibatches(len(sequences), passes, generator):
-                units = loss_units(sequences.mask[rows], "token_mean")
-
-                def backward(part: Tensor, units: float = units) -> Diagnostics:
-                    chosen = sequences.select(part)
-                    width = chosen.mask.shape[1]
-                    loss, diagnostics = value_loss(
-                        self.learner.model(chosen),
-                        old_values[part, :width],
-                        returns[part, :width],
-                        chosen.mask,
-                        clip=self.settings.clip,
-                        units=units,
-                    )
-                    self.learner.memory.backward(loss)
-                    return diagnostics | {"value/loss": Sum(loss.detach())}
-
-                parts, norm = self.learner.step(rows, backward)
-                averages.close_minibatch(*parts, {"value/grad_norm": Sum(norm)})
-        return averages.means()

@@ -11,7 +11,7 @@ from trainers.footprint import Model, of_config
 from trainers.gad.critic import pair_scores
 from trainers.objectives.aggregation import aggregate
 from trainers.policy import batch, continuous, value_model
-from trainers.policy.batch import Sequences, batched_logps, token_logps
+from trainers.policy.batch import Sequences, batched_logps, per_token_logps
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.policy.rollout import sample_all
@@ -79,7 +79,7 @@ def peak_of_second_step(learner, backward, rows):
 
 def logits_loss(model, rows, compute, entropy):
     with autocast(compute):
-        logps, entropies = token_logps(model, rows, entropy_gradient=entropy == "learnt")
+        logps, entropies = per_token_logps(model, rows, entropy_gradient=entropy == "learnt")
     loss = aggregate(logps, rows.mask, "token_mean", units=1.0)
     (loss + (entropies.sum() if entropy == "learnt" else 0)).backward()
 

@@ -10,7 +10,7 @@ from tests.trainers.parallel.copying import Copying, Frozen
 from tests.trainers.policy.test_sampler_gap import broken, gap_rules
 from trainers.gad.adversarial import Trainer
 from trainers.gad.rollouts import steps_taken
-from trainers.policy.batch import token_logps
+from trainers.policy.batch import per_token_logps
 
 
 def test_rollouts_always_use_the_current_student(root, monkeypatch):
@@ -20,7 +20,7 @@ def test_rollouts_always_use_the_current_student(root, monkeypatch):
 
     def watched(self, sequences, advantages, step):
         with torch.no_grad():
-            now, _ = token_logps(self.student, sequences, 0.8)
+            now, _ = per_token_logps(self.student, sequences, 0.8)
         seen.append((now - sequences.logps).abs().max().item())
         return original(self, sequences, advantages, step)
 

@@ -18,11 +18,12 @@ from trainers.objectives.advantages import (
     terminal_rewards,
 )
 from trainers.objectives.aggregation import aggregate, decayed_sum, loss_units, masked_mean
-from trainers.objectives.losses import adapt_coefficient, k3, policy_loss, token_entropy, value_loss
+from trainers.objectives.losses import adapt_coefficient, k3, token_entropy, value_loss
 from trainers.objectives.ratios import amic, arithmetic_ratio, ema_smoothing, gspo_ratio, gspo_token_ratio, token_ratio
 from trainers.objectives.rewards import overlong_penalty
 from trainers.objectives.surrogates import asymmetric_clip_surrogate, clip_surrogate, ptrw_surrogate
 from trainers.objectives.weights import gradient_adaptive_weights, temporal_decay_weights
+from trainers.policy.grpo import Objective
 
 CLIP = partial(clip_surrogate, low=0.2, high=0.2)
 UNCLIPPED = partial(clip_surrogate, low=1e9, high=1e9)
@@ -37,19 +38,19 @@ TOKEN = {"ratio": token_ratio, "surrogate": CLIP}
 PTRW = partial(ptrw_surrogate, sigma=0.2)
 ATTENTION = partial(gradient_adaptive_weights, temperature=1.0)
 DECAY = partial(temporal_decay_weights, gamma=0.95, normalize="mean")
-# Every variant of both studies, as arguments of policy_loss.
+# Every variant of both studies, as fields of Objective.
 VARIANTS = {
     "grpo": TOKEN,
     "gspo": TOKEN | {"ratio": gspo_ratio},
     "gspo_token": TOKEN | {"ratio": gspo_token_ratio},
-    "amic": TOKEN | {"transforms": [amic]},
-    "ema": TOKEN | {"transforms": [partial(ema_smoothing, beta=0.9)]},
-    "gradient_adaptive": TOKEN | {"weights": [ATTENTION]},
-    "temporal": TOKEN | {"weights": [DECAY]},
-    "ptrw": TOKEN | {"surrogate": PTRW, "transforms": [mean_ratio]},
+    "amic": TOKEN | {"sequence_ratio": amic},
+    "ema": TOKEN | {"ema_smoothing": partial(ema_smoothing, beta=0.9)},
+    "gradient_adaptive": TOKEN | {"gradient_adaptive": ATTENTION},
+    "temporal": TOKEN | {"temporal_decay": DECAY},
+    "ptrw": TOKEN | {"surrogate": PTRW, "sequence_ratio": mean_ratio},
     "asymmetric": TOKEN | {"surrogate": partial(asymmetric_clip_surrogate, pos=0.3, neg=0.1)},
     "dapo": TOKEN | {"surrogate": partial(clip_surrogate, low=0.2, high=0.28), "aggregation": "token_mean"},
-    "aggressive": TOKEN | {"surrogate": PTRW, "transforms": [amic], "weights": [ATTENTION]},
+    "aggressive": TOKEN | {"surrogate": PTRW, "sequence_ratio": amic, "gradient_adaptive": ATTENTION},
 }
 
 
@@ -65,9 +66,9 @@ def batch():
     return logps, old_logps, advantages, mask
 
 
-def loss_and_gradient(batch, logps=None, **settings):
+def loss_and_gradient(batch, logps=None, *, units=None, **settings):
     logps = (batch[0] if logps is None else logps).clone().requires_grad_()
-    loss, diagnostics = policy_loss(logps, *batch[1:], **settings)
+    loss, diagnostics = Objective(**settings)(logps, *batch[1:], units=units)
     loss.backward()
     return loss.detach(), logps.grad, {name: statistic.value() for name, statistic in diagnostics.items()}
 
@@ -139,7 +140,7 @@ def test_gspo_of_one_token_is_grpo(batch):
 
 def test_gspo_token_is_gspo_with_one_advantage_per_response_and_not_otherwise(batch):
     assert_same(batch, VARIANTS["gspo"], VARIANTS["gspo_token"], 1e-12)
-    weights = {"weights": [partial(temporal_decay_weights, gamma=0.5, normalize="mean")]}
+    weights = {"temporal_decay": partial(temporal_decay_weights, gamma=0.5, normalize="mean")}
     gspo = loss_and_gradient(batch, **VARIANTS["gspo"], **weights)[1]
     token = loss_and_gradient(batch, **VARIANTS["gspo_token"], **weights)[1]
     assert not torch.allclose(gspo, token, atol=1e-3)
@@ -151,18 +152,18 @@ def test_gspo_token_is_gspo_with_one_advantage_per_response_and_not_otherwise(ba
 @pytest.mark.parametrize(
     ("variant", "baseline"),
     [
-        ({"transforms": [partial(ema_smoothing, beta=1.0)]}, {}),
-        ({"weights": [partial(temporal_decay_weights, gamma=1.0, normalize="mean")]}, {}),
-        ({"weights": [partial(temporal_decay_weights, gamma=1.0, normalize="none")]}, {}),
-        ({"weights": [partial(gradient_adaptive_weights, temperature=1e9)]}, {}),
+        ({"ema_smoothing": partial(ema_smoothing, beta=1.0)}, {}),
+        ({"temporal_decay": partial(temporal_decay_weights, gamma=1.0, normalize="mean")}, {}),
+        ({"temporal_decay": partial(temporal_decay_weights, gamma=1.0, normalize="none")}, {}),
+        ({"gradient_adaptive": partial(gradient_adaptive_weights, temperature=1e9)}, {}),
         ({"surrogate": partial(asymmetric_clip_surrogate, pos=0.2, neg=0.2)}, {}),
         (
-            {"surrogate": partial(ptrw_surrogate, sigma=1e9), "transforms": [mean_ratio]},
-            {"surrogate": UNCLIPPED, "transforms": [mean_ratio]},
+            {"surrogate": partial(ptrw_surrogate, sigma=1e9), "sequence_ratio": mean_ratio},
+            {"surrogate": UNCLIPPED, "sequence_ratio": mean_ratio},
         ),
         (
-            {"surrogate": partial(ptrw_surrogate, sigma=1e9, detach_weight=True), "transforms": [mean_ratio]},
-            {"surrogate": UNCLIPPED, "transforms": [mean_ratio]},
+            {"surrogate": partial(ptrw_surrogate, sigma=1e9, detach_weight=True), "sequence_ratio": mean_ratio},
+            {"surrogate": UNCLIPPED, "sequence_ratio": mean_ratio},
         ),
     ],
     ids=["ema", "temporal", "temporal-raw", "gradient", "asymmetric", "ptrw", "ptrw-detached"],
@@ -189,7 +190,7 @@ def test_on_policy_gradient_is_the_plain_policy_gradient(batch, name):
     settings: Any = VARIANTS[name]
     leaf = logps.clone().requires_grad_()
     weights = torch.ones_like(mask)
-    for weigh in settings.get("weights", []):
+    for weigh in filter(None, (settings.get(name) for name in ("gradient_adaptive", "temporal_decay"))):
         weights = weights * weigh(logps, mask)[0]
     if name == "ema":  # w'_t moves with every earlier token: column j gets beta sum_{t >= j} (1 - beta)^(t - j), ...
         weights = torch.zeros_like(mask)
@@ -254,9 +255,9 @@ def test_ptrw_by_hand():
 def test_weights_on_the_ratio_are_clipped_with_it():
     """gamma 0.5 over 3 tokens gives 12/7, 6/7, 3/7: on the ratio two of three tokens leave [0.8, 1.2], on A none."""
     arguments = (torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1), torch.ones(1, 3))
-    settings = {**VARIANTS["grpo"], "weights": [partial(temporal_decay_weights, gamma=0.5, normalize="mean")]}
-    on_advantage = policy_loss(*arguments, **settings, weight_on="advantage")
-    on_ratio = policy_loss(*arguments, **settings, weight_on="ratio")
+    settings = {**VARIANTS["grpo"], "temporal_decay": partial(temporal_decay_weights, gamma=0.5, normalize="mean")}
+    on_advantage = Objective(**settings, weight_on="advantage")(*arguments)
+    on_ratio = Objective(**settings, weight_on="ratio")(*arguments)
     assert on_advantage[0].item() == pytest.approx(-1.0)
     assert on_ratio[0].item() == pytest.approx(-(1.2 + 6 / 7 + 3 / 7) / 3)
     assert on_advantage[1]["policy/clip_fraction"].value() == 0

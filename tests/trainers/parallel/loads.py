@@ -28,8 +28,9 @@ from trainers.gad.critic import new_critic
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Memory, Precision, Scratch
 from trainers.policy.models import Placement, build_policy, frozen_copy, load_trained
+from trainers.policy.ppo import build_critic
 from trainers.policy.text import word_tokenizer
-from trainers.policy.value_model import ValueModel, build_critic
+from trainers.policy.value_model import ValueModel
 from trainers.running import checkpoint
 from trainers.running.state import State
 

@@ -10,7 +10,7 @@ from tests.trainers.parallel.copying import Copying
 from tests.trainers.parallel.updates import PROMPTS
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.parallel.weights import LINEAR, rollout_copy
-from trainers.policy.batch import batched_logps, token_logps
+from trainers.policy.batch import batched_logps, per_token_logps
 from trainers.policy.config import Precision
 from trainers.policy.models import Placement
 from trainers.policy.responses import Responder
@@ -143,7 +143,7 @@ def test_without_autocasts_cache_an_update_is_the_same_and_keeps_no_bfloat16_wei
     for keep in (True, False):
         with LiveMemory() as memory:
             with autocast(keep=keep):
-                logps, entropy = token_logps(model, sequences.select(torch.arange(1)))
+                logps, entropy = per_token_logps(model, sequences.select(torch.arange(1)))
                 after_forward = memory.live
             (logps.sum() + entropy.sum()).backward()
         gradients = [parameter.grad for parameter in model.parameters()]

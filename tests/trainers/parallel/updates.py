@@ -33,18 +33,18 @@ from tests.trainers.policy.helpers import EOS, PAD, objective_of, uniforms
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import build_loss, update_critic
 from trainers.models.random_model import build_random_model
-from trainers.policy.actor import Actor, Batch, sampler_gap
 from trainers.policy.batch import batched_logps
 from trainers.policy.config import Gae, Lora, Memory, PolicyConfig, Precision, Update
+from trainers.policy.grpo import Actor, Batch, sampler_gap
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement, frozen_copy
-from trainers.policy.parts import of_memory
+from trainers.policy.ppo import Critic, Estimate
 from trainers.policy.responses import Responder
 from trainers.policy.rewards import RewardModel
 from trainers.policy.rollout import sample
 from trainers.policy.supervised import fit
 from trainers.policy.text import pad
-from trainers.policy.value_model import Critic, Estimate, TokenRewardModel, ValueModel
+from trainers.policy.value_model import TokenRewardModel, ValueModel
 from trainers.running.micro_batch import MicroBatch
 
 # benchmarks/several_devices.py has the same done by NVIDIA devices, with NCCL.
@@ -212,7 +212,9 @@ def value_model(ranks, savers=None):
     model = build(qwen2)
     sequences = responses(model)
     with torch.random.fork_rng():
-        adapters = savers and of_memory(savers)["adapters"]
+        adapters = None
+        if savers is not None:
+            from trainers.policy.lora import Adapters as adapters
         critic = ValueModel(model.model, Placement.of([DEVICE], Precision(), ranks, adapters), sees_token=True)
     head = nn.init.normal_(critic.head.weight.detach().cpu(), std=0.3, generator=torch.Generator().manual_seed(4))
     critic.head.weight.data.copy_(head)

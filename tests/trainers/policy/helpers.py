@@ -9,9 +9,10 @@ import torch
 
 from tests.make_stage import make_stage, parts_of
 from trainers.policy import reinforce, task_data, warm_start
-from trainers.policy.actor import Actor, Batch, build_objective
-from trainers.policy.batch import token_logps
+from trainers.policy.batch import per_token_logps
+from trainers.policy.build import build_objective
 from trainers.policy.config import Data, Evaluate, Kl, PolicyConfig, Precision, Rollout, Sampling, Scratch, WarmStart
+from trainers.policy.grpo import Actor, Batch
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.policy.rollout import sample
@@ -47,12 +48,12 @@ def uniforms(rows, width, seed=0):
 def sampled_batch(model, prompts, advantages):
     sequences = sample(model, *prompts, group_size=4, max_new_tokens=8, eos=EOS, pad=PAD, uniforms=uniforms(16, 8))
     with torch.no_grad():
-        old, _ = token_logps(model, sequences)
+        old, _ = per_token_logps(model, sequences)
     return Batch(sequences, advantages, old, old - 0.05)
 
 
 def objective_of(config):
-    return build_objective(parts_of(config, "reinforce"), config)
+    return build_objective(parts_of(config, "reinforce").formulas, config)
 
 
 def actor(model, update, *, lr, weight_decay=0.0, reference=None, recompute_logps=False, **config):
@@ -112,14 +113,14 @@ def killed_at(step, monkeypatch):
     class Killed(Exception):
         pass
 
-    original = reinforce.Trainer.step
+    original = reinforce.timed_step
 
-    def killed(self, number, problems):
+    def killed(training, number):
         if number == step:
             raise Killed
-        return original(self, number, problems)
+        return original(training, number)
 
     with monkeypatch.context() as patched:
-        patched.setattr(reinforce.Trainer, "step", killed)
+        patched.setattr(reinforce, "timed_step", killed)
         with pytest.raises(Killed):
             yield

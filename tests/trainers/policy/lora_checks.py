@@ -25,7 +25,7 @@ from tests.trainers.policy.helpers import (
 )
 from trainers.export import export
 from trainers.policy import evaluate, lora
-from trainers.policy.batch import batched_logps, token_logps
+from trainers.policy.batch import batched_logps, per_token_logps
 from trainers.policy.config import Evaluate, Lora, Memory, PolicyConfig, Precision, Rollout, Update
 from trainers.policy.decode import ModelDecoder, read_prompts
 from trainers.policy.models import Placement, build_policy, learning, load_learner, load_policy, save_policy
@@ -181,7 +181,7 @@ def test_sampled_log_probabilities_are_those_of_the_adapted_model(dense, prompts
     made = adapted(dense).double()
     sequences = sample(made, *prompts, group_size=4, max_new_tokens=8, eos=EOS, pad=PAD, uniforms=uniforms(16, 8))
     with torch.no_grad():
-        expected = token_logps(made, sequences)[0].to(sequences.logps.dtype)
+        expected = per_token_logps(made, sequences)[0].to(sequences.logps.dtype)
         torch.testing.assert_close(sequences.logps, expected, rtol=0, atol=1e-5)
 
 
@@ -251,7 +251,7 @@ def test_activation_checkpointing_does_not_change_the_gradient(tokenizer, prompt
     sequences, found = sampled_batch(dense, prompts, torch.zeros(16)).sequences, []
     for checkpointing in (False, True):
         made = adapted(dense, Precision(activation_checkpointing=checkpointing)).double().train()
-        token_logps(made, sequences)[0].sum().backward()
+        per_token_logps(made, sequences)[0].sum().backward()
         found.append({name: value.grad for name, value in made.named_parameters() if value.requires_grad})
     assert all(gradient.abs().max() > 0 for gradient in found[0].values())
     for name, gradient in found[0].items():

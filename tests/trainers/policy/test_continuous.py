@@ -6,7 +6,7 @@ import torch
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from tests.trainers.policy.test_rollout import SHAPES, model_of
 from trainers.policy import continuous, rollout, spread
-from trainers.policy.batch import token_logps
+from trainers.policy.batch import per_token_logps
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_tokens_are_those_of_the_cpu(kind, shape, batch_size, everywhere):
     assert len(lengths.unique()) > 4
     assert lengths.max() > 20 > lengths.min()  # rows end in different blocks, and others take their places
     torch.testing.assert_close(found.logps, expected.logps, rtol=0, atol=5e-6)
-    torch.testing.assert_close(found.logps, token_logps(model, found, 0.9)[0].detach(), rtol=0, atol=2e-5)
+    torch.testing.assert_close(found.logps, per_token_logps(model, found, 0.9)[0].detach(), rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize(("kind", "shape", "temperature"), [(*SHAPES[1], 0.4), ("gpt2", {}, 0.05)])

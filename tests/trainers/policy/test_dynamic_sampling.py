@@ -5,20 +5,21 @@ import torch
 
 from tests.trainers.policy.helpers import PAD
 from trainers.policy.batch import Sequences
-from trainers.policy.experience import Experience, collect_informative
+from trainers.policy.dynamic_sampling import informative_groups
+from trainers.policy.grpo import Rollout
 
 
-def experience(correct):
+def rollout(correct):
     correct = torch.tensor(correct, dtype=torch.float32)
     n = len(correct)
     one = torch.ones(n, 1, dtype=torch.long)
     sequences = Sequences(one, one, correct[:, None].long() + 10, one, torch.zeros(n, 1))
-    return Experience(sequences, correct * 2, correct, {"reward/mean": correct.mean().item()})
+    return Rollout(sequences, correct * 2, correct, {"reward/mean": correct.mean().item()})
 
 
 def test_dynamic_sampling_keeps_informative_groups_until_there_are_enough():
-    rounds = iter([experience([1, 1, 0, 1, 0, 0]), experience([0, 1, 1, 1, 1, 0]), experience([1, 1, 1, 1, 1, 1])])
-    found = collect_informative(lambda: next(rounds), group_size=2, max_rounds=5, padding=PAD)
+    rounds = iter([rollout([1, 1, 0, 1, 0, 0]), rollout([0, 1, 1, 1, 1, 0]), rollout([1, 1, 1, 1, 1, 1])])
+    found = informative_groups(lambda: next(rounds), group_size=2, max_rounds=5, padding=PAD)
     assert found.correct.tolist() == [0, 1, 0, 1, 1, 0]  # one group of the first round, two of the second
     assert found.rewards.tolist() == [0, 2, 0, 2, 2, 0]
     assert found.sequences.response_ids[:, 0].tolist() == [10, 11, 10, 11, 11, 10]
@@ -28,15 +29,15 @@ def test_dynamic_sampling_keeps_informative_groups_until_there_are_enough():
 
 
 def test_dynamic_sampling_stops_at_its_limit():
-    found = collect_informative(lambda: experience([1, 1, 0, 1]), group_size=2, max_rounds=2, padding=PAD)
+    found = informative_groups(lambda: rollout([1, 1, 0, 1]), group_size=2, max_rounds=2, padding=PAD)
     assert found.correct.tolist() == [0, 1, 0, 1]
-    none = collect_informative(lambda: experience([1, 1, 0, 0]), group_size=2, max_rounds=2, padding=PAD)
+    none = informative_groups(lambda: rollout([1, 1, 0, 0]), group_size=2, max_rounds=2, padding=PAD)
     assert none.correct.tolist() == [1, 1, 0, 0]
     assert none.metrics["sampling/kept_groups"] == 0
 
 
 def test_a_step_is_filled_up_to_the_responses_that_were_asked_for():
-    rounds = iter([experience([1, 1, 0, 1, 0, 0]), experience([0, 0, 1, 1, 0, 1])])
-    found = collect_informative(lambda: next(rounds), group_size=2, max_rounds=2, padding=PAD)
+    rounds = iter([rollout([1, 1, 0, 1, 0, 0]), rollout([0, 0, 1, 1, 0, 1])])
+    found = informative_groups(lambda: next(rounds), group_size=2, max_rounds=2, padding=PAD)
     assert found.correct.tolist() == [0, 1, 0, 1, 0, 0]  # an informative group of each round, and one that is not
     assert found.metrics["sampling/kept_groups"] == 2

@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import SMALL, stage
-from trainers.objectives.losses import ESTIMATORS, policy_loss, token_entropy
+from trainers.objectives.losses import ESTIMATORS, token_entropy
 from trainers.objectives.ratios import gspo_ratio, product_ratio
 from trainers.objectives.surrogates import clip_surrogate
-from trainers.policy import evaluate, reinforce
+from trainers.policy import evaluate
+from trainers.policy.build import build
 from trainers.policy.config import PolicyConfig, Sampling
+from trainers.policy.grpo import Objective, sample_rollout
 
 CLIP = partial(clip_surrogate, low=0.2, high=0.2)
 
@@ -38,7 +40,7 @@ def source_sequence_level(logps, old, advantages, mask):
 
 def test_the_product_of_token_ratios_is_the_sources_sequence_loss(tensors):
     logps, old, _, mask = tensors
-    ours, _ = policy_loss(*tensors, ratio=product_ratio, surrogate=CLIP)
+    ours, _ = Objective(ratio=product_ratio, surrogate=CLIP)(*tensors)
     theirs = source_sequence_level(*tensors)
     assert ours.item() == pytest.approx(theirs.item(), abs=1e-12)
     torch.testing.assert_close(gradient(ours, logps), gradient(theirs, logps), rtol=0, atol=1e-12)
@@ -81,8 +83,7 @@ def test_training_at_another_temperature_is_measured_at_the_same_one(prepared, t
         evaluate.run(made)
         made.metrics.close()
         tables[temperature] = (tmp_path / str(temperature) / "metrics.parquet").read_bytes()
-        trainer = reinforce.Trainer(stage(tmp_path / f"train {temperature}", config, inputs, 0), config)
-        experience = trainer._collect(reinforce.read_problems(prepared["task_data"] / "train.jsonl"))
-        tables[f"train {temperature}"] = experience.sequences.logps.sum().item()
+        run = build(stage(tmp_path / f"train {temperature}", config, inputs, 0))
+        tables[f"train {temperature}"] = sample_rollout(run).sequences.logps.sum().item()
     assert tables[0.3] == tables[1.0]
     assert tables["train 0.3"] != tables["train 1.0"]

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import SMALL, stage
-from trainers.policy import reinforce
+from trainers.policy.build import build
 from trainers.policy.config import PolicyConfig, Rollout
-from trainers.tasks.interface import read_problems
 
 VARIANTS = {
     "grpo": {},
@@ -24,16 +23,15 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_trained_parameter_moves(tmp_path, prepared, name):
     config = PolicyConfig(**{**SMALL, **VARIANTS[name]})
-    trainer = reinforce.Trainer(stage(tmp_path, config, prepared, seed=0), config)
+    trainer = build(stage(tmp_path, config, prepared, seed=0))
     before = {
         f"{module}.{key}": parameter.detach().clone()
         for module, model in trainer.state.modules.items()
         for key, parameter in model.named_parameters()
     }
     assert ("critic.head.weight" in before) == (name == "ppo")
-    problems = read_problems(prepared["task_data"] / "train.jsonl")
-    for step in range(3):
-        trainer.step(step, problems)
+    for number in range(3):
+        trainer.parts.step(trainer, number)
     still = [
         f"{module}.{key}"
         for module, model in trainer.state.modules.items()

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import SMALL, stage
-from trainers.policy import actor, reinforce, rollout, supervised, warm_start
 from trainers.policy import batch as batch_module
+from trainers.policy import grpo, reinforce, rollout, supervised, warm_start
 from trainers.policy.config import PolicyConfig
 from trainers.policy.value_model import ValueModel
 
@@ -46,9 +46,9 @@ def test_reinforce_takes_the_same_step_with_less_memory(tmp_path, prepared, monk
     rollout = SMALL["rollout"].model_copy(update={"group_size": 1} if advantage == "gae" else {})
     config = PolicyConfig(**{**SMALL, "steps": 1, "advantage": {"kind": advantage}, "rollout": rollout})
     expected = rows_of(reinforced(tmp_path / "whole", prepared, config))
-    scarce = Scarce(actor.token_logps, 3)
-    monkeypatch.setattr(actor, "token_logps", scarce)
-    monkeypatch.setattr(batch_module, "token_logps", scarce)
+    scarce = Scarce(grpo.per_token_logps, 3)
+    monkeypatch.setattr(grpo, "per_token_logps", scarce)
+    monkeypatch.setattr(batch_module, "per_token_logps", scarce)
     forward = Scarce(ValueModel.forward, 5)
     monkeypatch.setattr(ValueModel, "forward", partialmethod(forward))
     made = reinforced(tmp_path / "scarce", prepared, config)
@@ -89,8 +89,8 @@ def test_a_warm_start_learns_the_same_with_less_memory(tmp_path, prepared, monke
     config = PolicyConfig(**{**SMALL, "warm_start": SMALL["warm_start"].model_copy(update={"steps": 5})})
     inputs = {"task_data": prepared["task_data"]}
     warm_start.run(whole := stage(tmp_path / "whole", config, inputs))
-    scarce = Scarce(supervised.token_logps, 5)
-    monkeypatch.setattr(supervised, "token_logps", scarce)
+    scarce = Scarce(supervised.per_token_logps, 5)
+    monkeypatch.setattr(supervised, "per_token_logps", scarce)
     warm_start.run(made := stage(tmp_path / "scarce", config, inputs))
     assert scarce.refused == [16, 8]
     assert memory_of(made)[-1] == (0, "memory/micro_batch", 4)

@@ -5,7 +5,7 @@ import torch
 
 from trainers.policy import batch as batch_module
 from trainers.policy import value_model as value_module
-from trainers.policy.batch import Sequences, token_logps
+from trainers.policy.batch import Sequences, per_token_logps
 from trainers.policy.config import Precision
 from trainers.policy.models import Placement
 from trainers.policy.plain import Packing, packs
@@ -56,7 +56,7 @@ def test_log_probabilities_entropies_and_gradients_are_those_of_the_model(kind, 
     assert packs(model)
 
     def results():
-        return torch.stack(token_logps(model, given, temperature=0.7)), dict(model.named_parameters())
+        return torch.stack(per_token_logps(model, given, temperature=0.7)), dict(model.named_parameters())
 
     compare(results, batch_module, monkeypatch)
 

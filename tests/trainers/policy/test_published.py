@@ -14,9 +14,10 @@ import torch
 
 from tests.trainers.policy.helpers import random_batch
 from trainers.objectives.advantages import gae, normalized_advantages, whiten
-from trainers.objectives.losses import ESTIMATORS, policy_loss, value_loss
+from trainers.objectives.losses import ESTIMATORS, value_loss
 from trainers.objectives.ratios import gspo_ratio, gspo_token_ratio, token_ratio
 from trainers.objectives.surrogates import clip_surrogate
+from trainers.policy.grpo import Objective
 
 
 @pytest.fixture(params=range(4))
@@ -27,7 +28,7 @@ def tensors(request):
 def compare(tensors, published, **settings):
     logps, old, advantages, mask = tensors
     ours, theirs = logps.clone().requires_grad_(), logps.clone().requires_grad_()
-    loss, _ = policy_loss(ours, old, advantages, mask, **settings)
+    loss, _ = Objective(**settings)(ours, old, advantages, mask)
     expected = published(theirs, old, advantages[:, None], mask)
     torch.testing.assert_close(loss, expected, rtol=1e-7, atol=1e-7)  # verl adds 1e-8 to lengths
     loss.backward()

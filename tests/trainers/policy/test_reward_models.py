@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
@@ -17,8 +18,9 @@ from trainers.assets_config import Asset, PathSource
 from trainers.models.random_model import build_random_model
 from trainers.objectives.advantages import normalized_advantages, relative_advantages
 from trainers.objectives.rewards import increments, returns_to_go, token_advantages
-from trainers.policy import evaluate, reinforce, reward_model, task_data, warm_start
+from trainers.policy import evaluate, grpo, reward_model, task_data, warm_start
 from trainers.policy.batch import Sequences
+from trainers.policy.build import build
 from trainers.policy.config import Data, Evaluate, PolicyConfig, Reward, RewardTraining, Rollout, Sampling, WarmStart
 from trainers.policy.reward_model import agreement
 from trainers.policy.rewards import RewardModel, add_at_the_end
@@ -129,8 +131,9 @@ def test_a_function_is_called_as_trl_does_and_its_rewards_are_added(prepared, tm
 
     monkeypatch.setitem(sys.modules, "trainers.mine", SimpleNamespace(short=short))
     config = PolicyConfig(**{**SMALL, "reward": Reward(rule=2.0, function="mine:short")})
-    sampler = reinforce.Trainer(stage(tmp_path / "rl", config, prepared, 0), config).sampler
-    found = sampler.collect(problems, torch.Generator().manual_seed(0))
+    monkeypatch.setattr(grpo, "next_problems", lambda _: problems)
+    run = build(stage(tmp_path / "rl", config, prepared, 0))
+    found = grpo.sample_groups(run)
     assert found.metrics["reward/function"] == pytest.approx(-0.5 * found.metrics["response/length"])
     parts = 2 * found.metrics["reward/rule"] + found.metrics["reward/function"]
     assert found.metrics["reward/mean"] == pytest.approx(parts)
@@ -139,28 +142,29 @@ def test_a_function_is_called_as_trl_does_and_its_rewards_are_added(prepared, tm
         (None, "0 rewards of 16 responses"),
         ([0.5] * 15 + [None], "None for response 16 of 16; return a number for each, 0.0 where it does not apply"),
     ):
-        sampler.reward_function = lambda returned=returned, **_: returned
+        rewards = replace(run.rewards, function=lambda returned=returned, **_: returned)
         with pytest.raises(ValueError, match=rf"reward\.function returned {said}"):
-            sampler.collect(problems, torch.Generator().manual_seed(0))
+            grpo.sample_groups(replace(run, rewards=rewards))
 
 
-def test_rewards_of_tokens_add_up_to_the_reward_model_on_the_text(prepared, judged, tmp_path):
+def test_rewards_of_tokens_add_up_to_the_reward_model_on_the_text(prepared, judged, tmp_path, monkeypatch):
     """The same classifier through its two doors: token ids of the policy, and text."""
     config = PolicyConfig(**{**LEARNT, "reward": Reward(rule=0.5, model=2.0, level="token")})
-    trainer = reinforce.Trainer(stage(tmp_path / "rl", config, {**prepared, "trained_reward_model": judged}, 0), config)
+    run = build(stage(tmp_path / "rl", config, {**prepared, "trained_reward_model": judged}, 0))
     problems = read_problems(prepared["task_data"] / "train.jsonl")[:4]
-    found = trainer.sampler.collect(problems, torch.Generator().manual_seed(0))
+    monkeypatch.setattr(grpo, "next_problems", lambda _: problems)
+    found = grpo.sample_groups(run)
     torch.testing.assert_close(found.token_rewards.sum(1), found.rewards)
     policy = prepared["warm_start"] / "policy"
     ids = [row[keep.bool()] for row, keep in zip(found.sequences.response_ids, found.sequences.mask, strict=True)]
-    texts = trainer.tokenizer.batch_decode(ids, skip_special_tokens=True)
+    texts = run.sampler.tokenizer.batch_decode(ids, skip_special_tokens=True)
     asked = [problem.prompt for problem in problems for _ in range(config.rollout.group_size)]
     of_tokens = TokenRewardModel(judged / "reward_model", CPU, policy)(
-        found.sequences, asked, trainer.tokenizer.eos_token_id
+        found.sequences, asked, run.sampler.tokenizer.eos_token_id
     )
     whole = RewardModel(judged / "reward_model", CPU)(asked, texts)
     torch.testing.assert_close(of_tokens.sum(1), whole, rtol=0, atol=1e-4)
-    ended = (found.sequences.response_ids == trainer.tokenizer.eos_token_id) & found.sequences.mask.bool()
+    ended = (found.sequences.response_ids == run.sampler.tokenizer.eos_token_id) & found.sequences.mask.bool()
     assert ended.any()
     assert (of_tokens[ended] == 0).all()  # texts do not have the end token: nothing rewards it
 

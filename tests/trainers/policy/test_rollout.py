@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.policy import decode as decode_module
-from trainers.policy.batch import batched_logps, response_logits, token_logps
+from trainers.policy.batch import batched_logps, per_token_logps, response_logits
 from trainers.policy.rollout import sample, sample_all
 from trainers.policy.spread import sample_evenly
 from trainers.policy.text import decode, pad, prompt_tokens, response_tokens
@@ -59,7 +59,7 @@ def test_behaviour_log_probabilities_equal_a_full_forward(model, prompts):
         model, *prompts, group_size=4, max_new_tokens=12, eos=EOS, pad=PAD, temperature=0.8, uniforms=uniforms(16, 12)
     )
     with torch.no_grad():
-        logps, entropy = token_logps(model, found, temperature=0.8)
+        logps, entropy = per_token_logps(model, found, temperature=0.8)
     torch.testing.assert_close(logps.float(), found.logps, rtol=0, atol=1e-5)
     torch.testing.assert_close(batched_logps(model, found, 0.8, 3), logps, rtol=0, atol=1e-6)
     probabilities = (response_logits(model, found) / 0.8).softmax(-1)
@@ -134,7 +134,7 @@ def test_a_token_from_the_modules_is_that_of_the_model(kind, shape, padded, monk
     assert torch.equal(found.response_ids, expected.response_ids)
     assert len(set(found.mask.sum(1).tolist())) > 2
     torch.testing.assert_close(found.logps, expected.logps, rtol=0, atol=5e-6)
-    logps, _ = token_logps(made, found)
+    logps, _ = per_token_logps(made, found)
     torch.testing.assert_close(found.logps, logps.detach(), rtol=0, atol=2e-5)
 
 

@@ -1,6 +1,7 @@
 """The gap between the sampler's log-probabilities and the policy's: what it is, and that stale weights end a run."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,13 +12,13 @@ from tests.make_stage import make_stage
 from tests.trainers.parallel.copying import Copying, Frozen
 from tests.trainers.policy.helpers import SMALL, sampled_batch
 from tests.trainers.policy.helpers import actor as make_actor
-from trainers.policy import reinforce
-from trainers.policy.actor import LIMITS, sampler_gap
-from trainers.policy.batch import token_logps
+from trainers.policy import grpo, reinforce
+from trainers.policy.batch import per_token_logps
+from trainers.policy.build import build
 from trainers.policy.config import PolicyConfig, Precision, Update
+from trainers.policy.grpo import LIMITS, sampler_gap, step
 from trainers.policy.models import Placement
 from trainers.running.stage import Diverged
-from trainers.tasks.interface import read_problems
 
 NAMES = ("rollout/logp_gap", "rollout/logp_gap_limit")
 
@@ -38,13 +39,12 @@ def broken(rules, steps):
 
 def trainer(folder, inputs, **changes):
     config = PolicyConfig(**{**SMALL, "update": Update(lr=3e-2, warmup_steps=0), **changes})
-    return reinforce.Trainer(make_stage(folder, "gspo.reinforce", config, inputs, seed=0), config)
+    return build(make_stage(folder, "gspo.reinforce", config, inputs, seed=0))
 
 
 def frozen(run):
     """A sampler whose copy of the weights nobody refreshes."""
-    run.sampler.model = copy.deepcopy(run.policy)
-    return run
+    return replace(run, sampler=replace(run.sampler, model=copy.deepcopy(run.sampler.model)))
 
 
 STUDIES = ("gspo", "innovations")
@@ -53,9 +53,8 @@ BROKEN = {"sampler-differs", "stale-rollouts"}
 
 def test_a_sampler_that_keeps_old_weights_is_warned_of_and_ends_the_run(prepared, tmp_path):
     """What the GAD notes, section 18, believe of vLLM: weights of the start, for ever."""
-    problems = read_problems(prepared["task_data"] / "train.jsonl")
     fresh, stale = trainer(tmp_path / "fresh", prepared), frozen(trainer(tmp_path / "stale", prepared))
-    steps = [[run.step(number, problems) for number in range(4)] for run in (fresh, stale)]
+    steps = [[step(run, number) for number in range(4)] for run in (fresh, stale)]
     assert max(metrics["rollout/logp_gap"] for metrics in steps[0]) < 1e-5
     assert steps[1][0]["rollout/logp_gap"] < 1e-5  # before the first update it is the policy
     for study in STUDIES:
@@ -64,20 +63,18 @@ def test_a_sampler_that_keeps_old_weights_is_warned_of_and_ends_the_run(prepared
 
 
 def test_so_is_a_rank_that_does_not_refresh_its_copy(prepared, tmp_path):
-    problems = read_problems(prepared["task_data"] / "train.jsonl")
     precision = Precision(compute="bfloat16")
     config = PolicyConfig(**{**SMALL, "update": Update(lr=3e-2, warmup_steps=0), "precision": precision})
     for ranks, expected in ((Copying(), set()), (Frozen(), BROKEN)):
         made = make_stage(tmp_path / type(ranks).__name__, "gspo.reinforce", config, prepared, seed=0)
         made.ranks = ranks
-        run = reinforce.Trainer(made, config)
-        steps = [run.step(number, problems) for number in range(4)]
+        run = build(made)
+        steps = [step(run, number) for number in range(4)]
         assert all(broken(gap_rules(study), steps) == expected for study in STUDIES)
 
 
 def test_the_rule_ends_a_stage(prepared, tmp_path, monkeypatch):
-    original = reinforce.Trainer
-    monkeypatch.setattr(reinforce, "Trainer", lambda *given: frozen(original(*given)))
+    monkeypatch.setattr(reinforce, "build", lambda stage: frozen(build(stage)))
     config = PolicyConfig(**{**SMALL, "update": Update(lr=3e-2, warmup_steps=0)})
     made = make_stage(tmp_path / "stage", "gspo.reinforce", config, prepared, seed=0)
     made.monitor = Monitor(gap_rules("gspo"))
@@ -95,7 +92,7 @@ def test_the_gap_is_the_mean_over_tokens(model, prompts, recompute):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.1)
-        now, _ = token_logps(model, batch.sequences)
+        now, _ = per_token_logps(model, batch.sequences)
     built = run.batch(batch.sequences, advantages)
     differences = (now - batch.sequences.logps).abs()
     rows = torch.arange(0, 16, 1 if recompute else 2)
@@ -107,9 +104,8 @@ def test_the_gap_is_the_mean_over_tokens(model, prompts, recompute):
 
 
 def test_bfloat16_rounds_below_its_limit_and_above_that_of_float32(prepared, tmp_path):
-    problems = read_problems(prepared["task_data"] / "train.jsonl")
     run = trainer(tmp_path / "run", prepared, precision={"compute": "bfloat16"}, update=Update(lr=1e-4))
-    gap = run.step(0, problems)["rollout/logp_gap"]
+    gap = step(run, 0)["rollout/logp_gap"]
     assert 1e-5 < gap < LIMITS["bfloat16"]
 
 
@@ -122,10 +118,9 @@ def test_a_step_of_few_responses_is_compared_whole(model, prompts, count):
 
 
 def test_measuring_the_gap_changes_no_other_number(prepared, tmp_path, monkeypatch):
-    problems = read_problems(prepared["task_data"] / "train.jsonl")
-    found = trainer(tmp_path / "with", prepared).step(0, problems)
-    monkeypatch.setattr(reinforce, "sampler_gap", lambda *_: {})
-    expected = trainer(tmp_path / "without", prepared).step(0, problems)
+    found = step(trainer(tmp_path / "with", prepared), 0)
+    monkeypatch.setattr(grpo, "sampler_gap", lambda *_: {})
+    expected = step(trainer(tmp_path / "without", prepared), 0)
     assert set(found) - set(expected) == set(NAMES)
     assert all(found[name] == value for name, value in expected.items() if not name.startswith("time/"))
 

@@ -8,10 +8,11 @@ import torch
 
 from tests.trainers.policy.helpers import CPU, SMALL, sampled_batch, stage, train
 from trainers.objectives.advantages import terminal_rewards
-from trainers.policy import evaluate, reinforce, task_data
-from trainers.policy.actor import Actor
+from trainers.policy import evaluate, task_data
 from trainers.policy.batch import Sequences
+from trainers.policy.build import build
 from trainers.policy.config import Gae, Kl, Memory, PolicyConfig, Precision, Rollout, Update
+from trainers.policy.grpo import Actor, draw, in_passes, step
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.tasks.interface import read_problems
@@ -43,14 +44,14 @@ def test_a_step_in_which_all_groups_tie_still_steers_the_kl(prepared, tmp_path, 
 @pytest.mark.parametrize(("problems", "count"), [(40, 10), (40, 40), (40, 120), (7, 16)])
 def test_a_step_has_exactly_as_many_prompts_as_asked(problems, count):
     """PPO asks for as many prompts as responses: more than a small split has."""
-    rows = reinforce.draw(problems, count, torch.Generator().manual_seed(0))
+    rows = draw(problems, count, torch.Generator().manual_seed(0))
     times = torch.bincount(torch.tensor(rows), minlength=problems)
     assert len(rows) == count
     assert times.max() - times.min() <= 1
 
 
 def test_passes_ask_each_problem_once_before_any_twice():
-    rows = [row for step in range(7) for row in reinforce.in_passes(5, 3 * step, 3, seed=1)]
+    rows = [row for step in range(7) for row in in_passes(5, 3 * step, 3, seed=1)]
     passes = [rows[start : start + 5] for start in range(0, 20, 5)]
     assert all(sorted(each) == list(range(5)) for each in passes)
     assert len({tuple(each) for each in passes}) > 1
@@ -59,10 +60,9 @@ def test_passes_ask_each_problem_once_before_any_twice():
 @pytest.mark.parametrize("kl", [{}, {"per": "response"}])
 def test_each_kl_steers_its_coefficient(prepared, tmp_path, kl):
     config = PolicyConfig(**{**SMALL, "kl": Kl(coef=0.5, adaptive=True, target=1e-6, **kl), "update": Update(lr=1e-2)})
-    trainer = reinforce.Trainer(stage(tmp_path, config, prepared, 0), config)
-    problems = read_problems(prepared["task_data"] / "train.jsonl")
-    metrics = [trainer.step(step, problems) for step in range(2)]
-    assert trainer.state.values["kl_coef"] == 1.0
+    run = build(stage(tmp_path, config, prepared, 0))
+    metrics = [step(run, number) for number in range(2)]
+    assert run.progress.kl_coef == 1.0
     assert metrics[1]["kl/divergence"] > 0
     assert ("kl/response" in metrics[1]) == ("per" in kl)
     if "per" in kl:
@@ -83,7 +83,7 @@ def test_every_step_of_ppo_updates_on_the_responses_asked_for(prepared, tmp_path
 
 def test_activation_checkpointing_covers_the_critic(prepared, model, prompts):
     """Same gradient, and every block is computed a second time in the backward pass."""
-    from trainers.policy.value_model import Critic, Estimate, build_critic
+    from trainers.policy.ppo import Critic, Estimate, build_critic
 
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
     found = []
@@ -146,7 +146,7 @@ def test_evaluation_saves_the_clusters_of_a_task(prepared, tmp_path):
 
 
 def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompts):
-    from trainers.policy.value_model import build_critic
+    from trainers.policy.ppo import build_critic
 
     critic = build_critic(prepared["warm_start"] / "policy", CPU, Memory(), 0)
     torch.nn.init.normal_(critic.head.weight)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import TINY, actor, sampled_batch
-from trainers.policy.batch import Sequences, token_logps
+from trainers.policy.batch import Sequences, per_token_logps
 from trainers.policy.config import Precision, Update
 from trainers.policy.models import Placement, build_policy, frozen_copy, load_policy
 
@@ -83,7 +83,7 @@ def test_what_adds_nothing_to_the_loss_has_no_backward_pass(tokenizer, model, pr
 @pytest.mark.parametrize("wanted", [False, True])
 def test_only_an_entropy_bonus_keeps_the_entropys_graph(model, prompts, wanted):
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
-    logps, entropy = token_logps(model.requires_grad_(True), sequences, entropy_gradient=wanted)
+    logps, entropy = per_token_logps(model.requires_grad_(True), sequences, entropy_gradient=wanted)
     assert logps.requires_grad
     assert entropy.requires_grad == wanted
 

@@ -1,0 +1,124 @@
+"""What a run of `reinforce` works with: models, optimisers and random generators, from a stage's configuration."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trainers.objectives.aggregation import Aggregation
+from trainers.objectives.losses import ESTIMATORS
+from trainers.policy.config import ClipRange, Gae, PolicyConfig
+from trainers.policy.grpo import Actor, Generators, Objective, Progress, Run
+from trainers.policy.learner import learner_of, state_of
+from trainers.policy.models import Placement, load_learner, load_tokenizer
+from trainers.policy.parts import Formulas, Parts
+from trainers.policy.responses import Responder, Sampler, start_engine
+from trainers.policy.rewards import Rewards, load_reward_model
+from trainers.policy.sources import load_task, policy_folder, reward_model_folder
+from trainers.running.stage import Stage
+from trainers.tasks.interface import bucket, read_problems
+
+if TYPE_CHECKING:
+    from trainers.policy.ppo import Critic
+
+
+def build(stage: Stage) -> Run:
+    """Return the run before its first step; the policy is the warm start's."""
+    config: PolicyConfig = stage.config
+    parts: Parts = stage.parts
+    assert parts.formulas is not None
+    placement = Placement.of(stage.devices, config.precision, stage.ranks, parts.adapters)
+    folder = policy_folder(stage, "warm_start")
+    tokenizer, task = load_tokenizer(folder), load_task(stage)
+    policy, reference = load_learner(folder, placement, config.memory, stage.seed, reference=config.kl.coef > 0)
+    actor = Actor(
+        learner=learner_of(stage, policy, config.update.lr, config.update),
+        objective=build_objective(parts.formulas, config),
+        update=config.update,
+        placement=placement,
+        kl=ESTIMATORS[config.kl.estimator],
+        reference=reference,
+        temperature=config.sampling.temperature,
+        recompute_logps=config.rollout.recompute_logps,
+        kl_per_response=config.kl.per == "response",
+    )
+    critic = _critic(stage, config, folder, placement)
+    learners = {"policy": actor.learner} | ({} if critic is None else {"critic": critic.learner})
+    of_responses = parts.token_reward_model is None
+    rewards = Rewards(
+        task,
+        config.reward,
+        placement,
+        end=tokenizer.eos_token_id,
+        model=load_reward_model(stage, config.reward, placement) if of_responses else None,
+        token_model=parts.token_reward_model(reward_model_folder(stage), placement, folder)
+        if parts.token_reward_model
+        else None,
+        function=parts.reward_function,
+    )
+    responder = Responder(policy, tokenizer, placement)
+    sampler = Sampler(
+        model=policy,
+        tokenizer=tokenizer,
+        task=task,
+        sampling=config.sampling,
+        placement=placement,
+        memory=stage.micro_batch(config.rollout.batch_size),
+        engine=start_engine(stage, config.rollout, responder, folder, learners=learners.values()),
+    )
+    generators = Generators(*(_generator(name, stage.seed) for name in Generators.__dataclass_fields__))
+    progress = Progress(config.kl.coef)
+    return Run(
+        config=config,
+        parts=parts,
+        seed=stage.seed,
+        problems=read_problems(stage.inputs["task_data"] / "train.jsonl"),
+        sampler=sampler,
+        rewards=rewards,
+        actor=actor,
+        critic=critic,
+        generators=generators,
+        progress=progress,
+        state=state_of(learners, progress, vars(generators)),
+    )
+
+
+def build_objective(formulas: Formulas, config: PolicyConfig) -> Objective:
+    """Return the policy loss of a variant: its formulas, each with the settings under the key of its name."""
+
+    def with_settings(name: str) -> Callable[..., Any] | None:
+        formula = getattr(formulas, name)
+        return None if formula is None else partial(formula, **getattr(config, name).model_dump())
+
+    return Objective(
+        ratio=formulas.ratio,
+        surrogate=partial(formulas.surrogate, **config.surrogate.model_dump(exclude={"kind"})),
+        ema_smoothing=with_settings("ema_smoothing"),
+        sequence_ratio=formulas.sequence_ratio,
+        gradient_adaptive=with_settings("gradient_adaptive"),
+        temporal_decay=with_settings("temporal_decay"),
+        weight_on=config.weight_on,
+        aggregation=config.update.aggregation,
+    )
+
+
+def clipped_objective(formulas: Any, clip: ClipRange, aggregation: Aggregation) -> Objective:
+    """Return a policy loss with the `ratio` of `formulas` and PPO's clipping, their `clip`."""
+    surrogate = partial(formulas.clip, **clip.model_dump())
+    return Objective(ratio=formulas.ratio, surrogate=surrogate, aggregation=aggregation)
+
+
+def _critic(stage: Stage, config: PolicyConfig, policy: Path, placement: Placement) -> "Critic | None":
+    """Return PPO's critic, which starts from the policy's body; None where advantages are of groups."""
+    parts: Parts = stage.parts
+    if not isinstance(config.advantage, Gae) or parts.critic is None or parts.build_critic is None:
+        return None
+    model = parts.build_critic(policy, placement, config.memory, stage.seed)
+    settings = config.advantage.critic
+    return parts.critic(learner_of(stage, model, settings.lr, config.update), settings)
+
+
+def _generator(purpose: str, seed: int | None) -> torch.Generator:
+    return torch.Generator().manual_seed(bucket(f"{purpose} {seed}", 2**62))

@@ -1,0 +1,417 @@
+"""A step of GRPO (arXiv 2402.03300) and of its variants, from prompts to the optimiser: what `reinforce` repeats.
+
+    rollout = sample_rollout(run)                     responses with rewards
+    advantages = run.parts.advantages(...)            of each group
+    update_policy(run, rollout, advantages)           old and reference log-probabilities, losses, AdamW
+
+Shapes: B prompts with G responses each, N = B * G, those of a prompt side by side; T tokens of the longest response. A
+`completion_mask` (N, T) is 1 at tokens. Log-probabilities are in nats, at the temperature of sampling. `build.py` makes
+what a step works with; `parts.py` says which formulas a variant uses; PPO's step is in `ppo.py`.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+
+from trainers.objectives.aggregation import Aggregation, aggregate, loss_units, masked_mean
+from trainers.objectives.diagnostics import Diagnostics, Maximum, Mean, Reduction, Sum, Variance
+from trainers.objectives.losses import adapt_coefficient, k3
+from trainers.policy.batch import Sequences, batched_logps, per_token_logps
+from trainers.policy.config import PolicyConfig, UpdateOf
+from trainers.policy.learner import Averages, Learner, minibatches
+from trainers.policy.models import Placement
+from trainers.policy.parts import Parts
+from trainers.policy.responses import Sampler
+from trainers.policy.rewards import Rewards, add_at_the_end
+from trainers.policy.text import pad_token
+from trainers.running.state import State
+from trainers.tasks.interface import Problem, bucket
+
+if TYPE_CHECKING:
+    from trainers.policy.ppo import Critic  # a variant without one does not load it
+
+
+@dataclass
+class Progress:
+    """What a run carries from step to step, beside weights, optimisers and random generators."""
+
+    kl_coef: float
+    elapsed: float = 0.0  # seconds of all steps
+    asked: int = 0  # prompts of all steps
+
+
+@dataclass(frozen=True)
+class Generators:
+    """One for each purpose: a variant that draws more of one kind gets the same numbers of the others."""
+
+    prompts: torch.Generator
+    sampling: torch.Generator
+    minibatches: torch.Generator
+    critic_minibatches: torch.Generator
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training of one variant with one seed: models, formulas, random numbers, and where it stands."""
+
+    config: PolicyConfig
+    parts: Parts
+    seed: int | None
+    problems: list[Problem]
+    sampler: Sampler
+    rewards: Rewards
+    actor: "Actor"
+    critic: "Critic | None"  # of PPO
+    generators: Generators
+    progress: Progress
+    state: State  # what a checkpoint holds of all this
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """N scored responses: rewards (N,) and correctness (N,) as 0 or 1, on the CPU, and means over all responses.
+
+    token_rewards: (N, T), which add up to the rewards; None where whole responses are rewarded.
+    """
+
+    sequences: Sequences
+    rewards: Tensor
+    correct: Tensor
+    metrics: dict[str, float]
+    token_rewards: Tensor | None = None
+
+
+def step(run: Run, number: int) -> dict[str, float]:
+    """Sample, reward, update; return the step's metrics."""
+    run.actor.learner.warm_up(number, run.config.update.warmup_steps)
+    rollout = sample_rollout(run)
+    return rollout.metrics | update_policy(run, rollout, group_advantages(run, rollout))
+
+
+def sample_rollout(run: Run) -> Rollout:
+    """Return N responses to learn from; with dynamic sampling only groups that have right and wrong answers."""
+    started, dynamic = time.monotonic(), run.config.dynamic_sampling
+    if dynamic is None or run.parts.dynamic_sampling is None:
+        rollout = sample_groups(run)
+    else:
+        group_size, padding = run.config.rollout.group_size, pad_token(run.sampler.tokenizer)
+        rollout = run.parts.dynamic_sampling(
+            lambda: sample_groups(run), group_size=group_size, max_rounds=dynamic.max_rounds, padding=padding
+        )
+    rollout.metrics["time/sampling_s"] = time.monotonic() - started
+    return rollout
+
+
+def sample_groups(run: Run) -> Rollout:
+    """Sample G responses to each of B problems with the policy as it is now, and reward them."""
+    config, sampler = run.config, run.sampler
+    problems = next_problems(run)  # B
+    group_size, longest = config.rollout.group_size, config.sampling.max_new_tokens
+    sequences, texts = sampler.responses(
+        problems, group_size=group_size, generator=run.generators.sampling, memory=sampler.memory
+    )
+    asked = [problem for problem in problems for _ in range(group_size)]  # N
+    scored = run.rewards.score(asked, sequences, texts)
+    rewards, metrics = scored.rewards, dict(scored.parts)  # (N,)
+    lengths, end = sequences.mask.sum(1).cpu(), sampler.tokenizer.eos_token_id  # (N,)
+    if config.overlong_penalty is not None and run.parts.overlong_penalty is not None:
+        buffer = max(1, round(config.overlong_penalty.share * longest))
+        penalty = run.parts.overlong_penalty(lengths, max_length=longest, buffer=buffer)  # (N,)
+        rewards = rewards + penalty
+        metrics["reward/overlong_penalty"] = penalty.mean().item()
+    metrics |= group_metrics(rewards, group_size)
+    metrics["response/length"] = sequences.mask.sum(1).float().mean().item()
+    metrics["response/ended"] = sequences.ended(end).float().mean().item()
+    if all(problem.answer for problem in problems):
+        metrics["reward/accuracy"] = scored.correct.mean().item()
+    token_rewards = None
+    if scored.tokens is not None:  # (N, T); what is of the whole response is given at its last token
+        token_rewards = add_at_the_end(scored.tokens, rewards - scored.tokens.sum(1), sequences.mask)
+    return Rollout(sequences, rewards, scored.correct, metrics, token_rewards)
+
+
+def next_problems(run: Run) -> list[Problem]:
+    """Return the B problems of the next rollout."""
+    rollout, total, asked = run.config.rollout, len(run.problems), run.progress.asked
+    count = rollout.responses // rollout.group_size
+    if rollout.order == "drawn":
+        rows = draw(total, count, run.generators.prompts)
+    else:
+        rows = in_passes(total, asked, count, run.seed)
+    run.progress.asked = asked + count
+    return [run.problems[row] for row in rows]
+
+
+def group_metrics(rewards: Tensor, group_size: int) -> dict[str, float]:
+    """Return what is logged of rewards (N,)."""
+    groups = rewards.view(-1, group_size)
+    metrics = {"reward/mean": rewards.mean(), "reward/std": rewards.std(correction=0)}
+    if group_size > 1:
+        metrics["reward/zero_std_groups"] = (groups == groups[:, :1]).all(1).float().mean()
+        metrics["reward/group_std"] = groups.std(1).mean()
+    return {name: value.item() for name, value in metrics.items()}
+
+
+def group_advantages(run: Run, rollout: Rollout) -> Tensor:
+    """Return the advantages of responses (N,), or of tokens (N, T) where these are rewarded."""
+    group_size, parts = run.config.rollout.group_size, run.parts
+    if rollout.token_rewards is None:
+        assert parts.advantages is not None
+        return parts.advantages(rollout.rewards, group_size)
+    assert parts.token_advantages is not None
+    scale = run.config.advantage.kind == "normalized"
+    return parts.token_advantages(rollout.token_rewards, rollout.sequences.mask.cpu(), group_size, scale=scale)
+
+
+def update_policy(run: Run, rollout: Rollout, advantages: Tensor) -> dict[str, float]:
+    """Update the policy on all responses, with advantages (N,) or (N, T); adapt the coefficient of the KL."""
+    config, progress, actor = run.config, run.progress, run.actor
+    metrics = {
+        "advantage/mean": advantages.float().mean().item(),
+        "advantage/mean_abs": advantages.abs().float().mean().item(),
+        "update/used_responses": with_advantage(advantages).float().mean().item(),
+        "kl/coef": progress.kl_coef,
+    }
+    batch = actor.batch(rollout.sequences, advantages)
+    metrics |= sampler_gap(actor, batch, config.precision.compute)
+    metrics |= actor.learn(batch, kl_coef=progress.kl_coef, generator=run.generators.minibatches)
+    divergence = metrics.get("kl/response" if config.kl.per == "response" else "kl/divergence")
+    if config.kl.adaptive and divergence is not None:
+        progress.kl_coef = adapt_coefficient(progress.kl_coef, divergence, target=config.kl.target)
+    return metrics
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The policy loss of a variant: its formulas, with their settings. None: the variant does without.
+
+    All are of shape (N, T); `completion_mask` is the mask. Those with a star also return diagnostics.
+    """
+
+    ratio: Callable[[Tensor, Tensor, Tensor], Tensor]  # of logps, old logps, mask: the importance ratio
+    surrogate: Callable[..., tuple[Tensor, Diagnostics]]  # * of ratio, advantages, mask: the loss of a token
+    ema_smoothing: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of ratio, mask (2.1)
+    sequence_ratio: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of ratio, mask: their mean (2.3)
+    gradient_adaptive: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of logps, mask: weights (2.2)
+    temporal_decay: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of logps, mask: weights (2.5)
+    weight_on: Literal["advantage", "ratio"] = "advantage"  # what weights multiply; the ratio before it is clipped
+    aggregation: Aggregation = "sequence_mean"  # how tokens become one number
+
+    def __call__(
+        self,
+        logps: Tensor,
+        old_logps: Tensor,
+        advantages: Tensor,
+        completion_mask: Tensor,
+        *,
+        units: float | None = None,
+    ) -> tuple[Tensor, Diagnostics]:
+        """Return the loss to minimise (a scalar with gradient) and diagnostics that join with those of other parts.
+
+        logps, old_logps: (N, T), under the policy and, without gradient, under the one that sampled.
+        advantages: (N,) or (N, T). units: divisor of a minibatch of which this batch is a part; see `aggregate`.
+
+        Diagnostics of every variant: `ratio/mean`, `ratio/max`; `ratio/token_variance` (of w_t), `ratio/used_variance`
+        (of what the surrogate gets) and `ratio/variance_reduction` = 1 - used / token (undefined while w is 1
+        everywhere); `policy/approx_kl`, the mean of old_logps - logps (the k1 estimator of KL(old || new)).
+        """
+        mask = completion_mask
+        diagnostics: Diagnostics = {}
+        advantages = advantages[:, None].expand_as(logps) if advantages.dim() == 1 else advantages
+        ratio = self.ratio(logps, old_logps, mask)
+        for transform in filter(None, (self.ema_smoothing, self.sequence_ratio)):
+            ratio, figures = transform(ratio, mask)
+            diagnostics |= figures
+        for weigh in filter(None, (self.gradient_adaptive, self.temporal_decay)):
+            weights, figures = weigh(logps, mask)
+            diagnostics |= figures
+            if self.weight_on == "ratio":
+                ratio = ratio * weights.detach()
+            else:
+                advantages = advantages * weights.detach()
+        token_ratio = (logps - old_logps).exp()
+        diagnostics |= {
+            "ratio/mean": Mean.of(ratio, mask),
+            "ratio/max": Maximum.of(ratio, mask),
+            "ratio/token_variance": Variance.of(token_ratio, mask),
+            "ratio/used_variance": Variance.of(ratio, mask),
+            "ratio/variance_reduction": Reduction.of(token_ratio, ratio, mask),
+            "policy/approx_kl": Mean.of(old_logps - logps, mask),
+        }
+        losses, figures = self.surrogate(ratio, advantages, mask)
+        return aggregate(losses, mask, self.aggregation, units=units), diagnostics | figures
+
+
+@dataclass(frozen=True)
+class Batch:
+    """N responses with advantages (N,) or (N, T), log-probabilities (N, T) before the update, and the reference's.
+
+    `needed`: (N,), true where a response has a term in the loss; None: everywhere. The others have no backward pass.
+    """
+
+    sequences: Sequences
+    advantages: Tensor
+    old_logps: Tensor
+    reference_logps: Tensor | None
+    needed: Tensor | None = None
+
+    def select(self, rows: Tensor) -> "Batch":
+        """Return the rows, without columns that are padding in all of them."""
+        rows = rows.to(self.sequences.mask.device)
+        sequences = self.sequences.select(rows)
+        width = sequences.mask.shape[1]
+        per_token = self.advantages.dim() == 2
+        return Batch(
+            sequences,
+            self.advantages[rows, :width] if per_token else self.advantages[rows],
+            self.old_logps[rows, :width],
+            None if self.reference_logps is None else self.reference_logps[rows, :width],
+            None if self.needed is None else self.needed[rows],
+        )
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A policy with its optimiser, and what its loss is made of: objective, KL to the reference, entropy bonus.
+
+    temperature: of sampling, and so of all log-probabilities. recompute_logps: take the old log-probabilities from a
+    forward pass before the update, not from the sampler. reference: None: there is no KL. kl: its estimate (N, T), of
+    log-probabilities and the reference's. kl_per_response: the loss has the sum over a response's tokens, not the mean.
+    """
+
+    learner: Learner
+    objective: Objective
+    update: UpdateOf
+    placement: Placement
+    kl: Callable[[Tensor, Tensor], Tensor] = k3
+    reference: nn.Module | None = None
+    temperature: float = 1.0
+    recompute_logps: bool = False
+    kl_per_response: bool = False
+
+    def batch(self, sequences: Sequences, advantages: Tensor) -> Batch:
+        """Return what the update needs of all responses, with advantages (N,) or (N, T).
+
+        A response without advantage has no policy term, but its KL and its entropy count (GSPO notes): only where there
+        is neither is it left out.
+        """
+        needed = None
+        if self.reference is None and self.update.entropy_coef == 0:
+            needed = with_advantage(advantages).to(sequences.mask.device)
+        old_logps = sequences.logps
+        if self.recompute_logps or old_logps is None:
+            old_logps = self.logps(sequences)
+        reference_logps = None if self.reference is None else self.logps(sequences, self.reference)
+        return Batch(sequences, advantages.to(self.placement.device), old_logps, reference_logps, needed)
+
+    def logps(self, sequences: Sequences, model: nn.Module | None = None) -> Tensor:
+        """Return the log-probabilities (N, T) of the responses under the policy, or under another model."""
+        model = self.learner.model if model is None else model
+        with self.placement.autocast():
+            return batched_logps(model, sequences, self.temperature, self.learner.memory)
+
+    def learn(self, batch: Batch, *, kl_coef: float, generator: torch.Generator) -> dict[str, float]:
+        """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the step's losses and diagnostics.
+
+        Losses of micro-batches are divided by the tokens or responses of their minibatch, so that accumulation does not
+        change the gradient; those that are not needed count too, so that leaving them out does not change it either.
+        """
+        averages = Averages()
+        with self.learner.training():
+            for minibatch in minibatches(len(batch.sequences), self.update, generator):
+                units = loss_units(batch.sequences.mask[minibatch], self.update.aggregation)
+                learnt, measured = minibatch, minibatch[:0]
+                if batch.needed is not None:
+                    needed = batch.needed.cpu()[minibatch]
+                    learnt, measured = minibatch[needed], minibatch[~needed]
+
+                def backward(rows: Tensor, units: float = units) -> Diagnostics:
+                    losses, diagnostics = self.losses(batch.select(rows), units, kl_coef)
+                    self.learner.memory.backward(reduce(torch.add, losses.values()))
+                    return diagnostics | {name: Sum(loss.detach()) for name, loss in losses.items()}
+
+                @torch.no_grad()
+                def measure(rows: Tensor, units: float = units) -> Diagnostics:
+                    return self.losses(batch.select(rows), units, kl_coef)[1]
+
+                # Entropy and ratios are of all responses, so that they do not depend on what is left out.
+                figures = self.learner.memory.run(measured, measure) if len(measured) else []
+                learnt_figures, norm = self.learner.step(learnt, backward)
+                # Losses of 0 are added for the minibatch in which no response is needed.
+                nothing = Sum(norm.new_zeros(()))
+                whole = {"policy/grad_norm": Sum(norm), "policy/loss": nothing, "policy/entropy_loss": nothing}
+                averages.close_minibatch(*figures, *learnt_figures, whole)
+        return averages.means()
+
+    def losses(self, batch: Batch, units: float, kl_coef: float) -> tuple[dict[str, Tensor], Diagnostics]:
+        """Return the parts of the loss of some responses, as shares of `units`, and diagnostics."""
+        mask, update = batch.sequences.mask, self.update
+        with self.placement.autocast():
+            logps, entropy = per_token_logps(  # (N, T) each
+                self.learner.model, batch.sequences, self.temperature, entropy_gradient=update.entropy_coef > 0
+            )
+        policy_loss, diagnostics = self.objective(logps, batch.old_logps, batch.advantages, mask, units=units)
+        entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, units=units)
+        losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
+        diagnostics["policy/entropy"] = Mean.of(entropy, mask)
+        if batch.reference_logps is not None:
+            divergence = self.kl(logps, batch.reference_logps)  # (N, T)
+            diagnostics["kl/divergence"] = Mean.of(divergence, mask)
+            if self.kl_per_response:
+                of_responses = (divergence * mask).sum(1)  # (N,)
+                diagnostics["kl/response"] = Mean.of(of_responses)
+                divergence = of_responses[:, None].expand_as(divergence)
+            losses["policy/kl_loss"] = kl_coef * aggregate(divergence, mask, update.aggregation, units=units)
+        return losses, diagnostics
+
+
+def with_advantage(advantages: Tensor) -> Tensor:
+    """Return where the responses of advantages (N,) or (N, T) have one that is not 0: (N,), bool."""
+    return (advantages != 0).view(len(advantages), -1).any(1)
+
+
+# How far the sampler's log-probabilities are from the policy's: rounding, unless the sampler's weights, cache or
+# precision differ. Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training".
+COMPARED = 8  # responses, spread evenly over the step's, so over all prompts and over all processes that sample
+# Nats. Between two ways through the same model float32 rounds to 1e-5, bfloat16 to 1e-2.
+LIMITS: dict[str, float] = {"float32": 1e-3, "tf32": 0.02, "bfloat16": 0.05}  # TF32 has 3 bits more than bfloat16
+
+
+def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "tf32", "bfloat16"]) -> dict[str, float]:
+    """Return `rollout/logp_gap`, nats, and what it may be, before the update.
+
+    The gap is the mean over tokens of |log p of the sampler - log p of the policy|. Where the old log-probabilities
+    were recomputed it is of all responses, else of `COMPARED` ones.
+    """
+    sequences, sampled = batch.sequences, batch.sequences.logps
+    if sampled is None:
+        raise ValueError("responses that nobody sampled have no log-probabilities to compare with")
+    if actor.recompute_logps:
+        gap = masked_mean((batch.old_logps - sampled).abs(), sequences.mask)
+    else:
+        count = min(COMPARED, len(sequences))
+        some = sequences.select(torch.arange(count) * len(sequences) // count)
+        assert some.logps is not None
+        gap = masked_mean((actor.logps(some) - some.logps).abs(), some.mask)
+    return {"rollout/logp_gap": gap.item(), "rollout/logp_gap_limit": LIMITS[sampled_in]}
+
+
+def draw(problems: int, count: int, generator: torch.Generator) -> list[int]:
+    """Return `count` numbers below `problems`, each as often as the others up to one."""
+    rounds = [torch.randperm(problems, generator=generator) for _ in range(-(-count // problems))]
+    return torch.cat(rounds)[:count].tolist()
+
+
+def in_passes(problems: int, start: int, count: int, seed: int | None) -> list[int]:
+    """Return the numbers `start` to `start + count` of passes through `problems`, each pass in an order of its own."""
+    first, last = start // problems, (start + count - 1) // problems
+    orders = [
+        torch.randperm(problems, generator=torch.Generator().manual_seed(bucket(f"pass {number} {seed}", 2**62)))
+        for number in range(first, last + 1)
+    ]
+    return torch.cat(orders)[start - first * problems :][:count].tolist()

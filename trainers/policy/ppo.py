@@ -1,0 +1,105 @@
+"""A step of PPO (arXiv 1707.06347): that of `grpo.py`, with the advantages of a critic in place of a group's.
+
+The critic's V(x, y_<t) is the value before token t.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from trainers.objectives.advantages import gae, terminal_rewards, whiten
+from trainers.objectives.aggregation import loss_units
+from trainers.objectives.diagnostics import Diagnostics, Sum
+from trainers.objectives.losses import value_loss
+from trainers.policy.batch import Sequences
+from trainers.policy.config import Critic as Settings
+from trainers.policy.config import Memory, UpdateOf
+from trainers.policy.grpo import Run, sample_rollout, update_policy
+from trainers.policy.learner import Averages, Learner, minibatches
+from trainers.policy.models import Placement
+from trainers.policy.value_model import ValueModel
+
+
+def step(run: Run, number: int) -> dict[str, float]:
+    """Sample, reward, update critic and policy; return the step's metrics."""
+    assert run.critic is not None
+    update = run.config.update
+    for learner in (run.actor.learner, run.critic.learner):
+        learner.warm_up(number, update.warmup_steps)
+    rollout = sample_rollout(run)
+    sequences = rollout.sequences
+    rewards = rollout.rewards if rollout.token_rewards is None else rollout.token_rewards  # (N,), or (N, T)
+    estimate = run.critic.estimate(sequences, rewards)
+    orders = run.generators.critic_minibatches
+    metrics = run.critic.learn(sequences, estimate, passes=update, generator=orders)
+    return rollout.metrics | metrics | update_policy(run, rollout, estimate.advantages)
+
+
+def build_critic(folder: Path, placement: Placement, memory: Memory, seed: int | None) -> ValueModel:
+    """Return the value model that starts from the body of the policy in `folder`."""
+
+    def make() -> ValueModel:
+        return ValueModel.from_causal(folder, placement, sees_token=False).with_adapters(memory, seed)
+
+    return placement.shard(placement.ranks.build(make))
+
+
+class Estimate(NamedTuple):
+    """Advantages, returns, and the values that they are based on, each (N, T)."""
+
+    advantages: Tensor
+    returns: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True)
+class Critic:
+    """The value model with its optimiser and settings."""
+
+    learner: Learner
+    settings: Settings
+
+    @torch.no_grad()
+    def estimate(self, sequences: Sequences, rewards: Tensor) -> Estimate:
+        """Return GAE's advantages for the rewards of responses (N,), or of tokens (N, T)."""
+        settings, width = self.settings, sequences.mask.shape[1]
+
+        def evaluate(rows: Tensor) -> Tensor:
+            values = self.learner.model(sequences.select(rows))
+            return nn.functional.pad(values, (0, width - values.shape[1]))
+
+        values = torch.cat(self.learner.memory.run(torch.arange(len(sequences)), evaluate))
+        rewards = rewards.to(values)
+        tokens = terminal_rewards(rewards, sequences.mask) if rewards.dim() == 1 else rewards
+        advantages, returns = gae(tokens, values, sequences.mask, gamma=settings.gamma, lam=settings.lam)
+        return Estimate(whiten(advantages, sequences.mask), returns, values)
+
+    def learn(
+        self, sequences: Sequences, estimate: Estimate, *, passes: UpdateOf, generator: torch.Generator
+    ) -> dict[str, float]:
+        """Fit the values to the returns over as many minibatches as the policy's; return the means of diagnostics."""
+        averages, (_, returns, old_values) = Averages(), estimate
+        with self.learner.training():
+            for rows in minibatches(len(sequences), passes, generator):
+                units = loss_units(sequences.mask[rows], "token_mean")
+
+                def backward(part: Tensor, units: float = units) -> Diagnostics:
+                    chosen = sequences.select(part)
+                    width = chosen.mask.shape[1]
+                    loss, diagnostics = value_loss(
+                        self.learner.model(chosen),
+                        old_values[part, :width],
+                        returns[part, :width],
+                        chosen.mask,
+                        clip=self.settings.clip,
+                        units=units,
+                    )
+                    self.learner.memory.backward(loss)
+                    return diagnostics | {"value/loss": Sum(loss.detach())}
+
+                figures, norm = self.learner.step(rows, backward)
+                averages.close_minibatch(*figures, {"value/grad_norm": Sum(norm)})
+        return averages.means()
