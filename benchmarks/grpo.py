@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes `trainers`
 
 import torch
 
-from trainers.objectives.advantages import normalized_advantages
+from trainers.objectives.normalized_advantages import normalized_advantages
 from trainers.policy import build, config, grpo, learner, models, parts
 from trainers.policy.responses import Sampler
 from trainers.policy.rewards import Rewards

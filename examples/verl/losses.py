@@ -10,9 +10,11 @@ from torch import Tensor
 from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
 from verl.workers.config import ActorConfig, PolicyLossConfig
 
-from trainers.objectives.ratios import gspo_token_ratio, token_ratio
-from trainers.objectives.surrogates import clip_surrogate, ptrw_surrogate
-from trainers.objectives.weights import temporal_decay_weights
+from trainers.objectives.clip_surrogate import clip_surrogate
+from trainers.objectives.gspo_token_ratio import gspo_token_ratio
+from trainers.objectives.ptrw_surrogate import ptrw_surrogate
+from trainers.objectives.temporal_decay import temporal_decay_weights
+from trainers.objectives.token_ratio import token_ratio
 
 RATIOS = {"token": token_ratio, "gspo_token": gspo_token_ratio}
 

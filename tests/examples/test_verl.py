@@ -17,9 +17,11 @@ from ablation.contract.command import Filling, fill
 from ablation.plan.build import build_plan
 from tests.peers.environment import ROOT, python_of
 from tests.trainers.policy.helpers import random_batch
-from trainers.objectives.ratios import gspo_token_ratio, token_ratio
-from trainers.objectives.surrogates import clip_surrogate, ptrw_surrogate
-from trainers.objectives.weights import temporal_decay_weights
+from trainers.objectives.clip_surrogate import clip_surrogate
+from trainers.objectives.gspo_token_ratio import gspo_token_ratio
+from trainers.objectives.ptrw_surrogate import ptrw_surrogate
+from trainers.objectives.temporal_decay import temporal_decay_weights
+from trainers.objectives.token_ratio import token_ratio
 from trainers.policy.grpo import Objective
 
 pytestmark = pytest.mark.peers

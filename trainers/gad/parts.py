@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainers.policy.parts import formula
 from trainers.tasks import task_of
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class Formulas(Used):
 
 def parts(config: "GadConfig", stage: str) -> Used:
     """Return what `stage` uses."""
-    from trainers.objectives import advantages, discriminators, ratios
-    from trainers.objectives.surrogates import clip_surrogate
+    from trainers.objectives import discriminators
+    from trainers.objectives.clip_surrogate import clip_surrogate
     from trainers.policy.lora import Adapters
     from trainers.policy.vllm_engine import VllmEngine
 
@@ -55,7 +56,7 @@ def parts(config: "GadConfig", stage: str) -> Used:
         adapters=None if config.memory.lora is None else Adapters,
         engine=None if config.rollout.engine == "own" else VllmEngine,
         discriminator=getattr(discriminators, f"{config.discriminator.kind}_loss"),
-        advantages=getattr(advantages, f"{config.advantage}_advantages"),
-        ratio=getattr(ratios, f"{config.ratio}_ratio"),
+        advantages=formula(f"{config.advantage}_advantages"),
+        ratio=formula(f"{config.ratio}_ratio"),
         clip=clip_surrogate,
     )

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainers.objectives.losses import k3
-from trainers.objectives.surrogates import clip_surrogate
+from trainers.objectives.clip_surrogate import clip_surrogate
+from trainers.objectives.kl import k3
 
 
 # A query has N >= 2 sequences, as many as the others.

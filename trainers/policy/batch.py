@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.objectives.losses import token_entropy
+from trainers.objectives.entropy import token_entropy
 from trainers.policy.plain import packs, states
 from trainers.running.micro_batch import MicroBatch
 

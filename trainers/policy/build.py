@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from trainers.objectives.aggregation import Aggregation
-from trainers.objectives.losses import ESTIMATORS
+from trainers.objectives.kl import ESTIMATORS
 from trainers.policy.config import ClipRange, Gae, PolicyConfig
 from trainers.policy.grpo import Actor, Generators, Objective, Progress, Run
 from trainers.policy.learner import learner_of, state_of

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from trainers.objectives.aggregation import Aggregation, aggregate, loss_units, masked_mean
 from trainers.objectives.diagnostics import Diagnostics, Maximum, Mean, Reduction, Sum, Variance
-from trainers.objectives.losses import adapt_coefficient, k3
+from trainers.objectives.kl import adapt_coefficient, k3
 from trainers.policy.batch import Sequences, batched_logps, per_token_logps
 from trainers.policy.config import PolicyConfig, UpdateOf
 from trainers.policy.learner import Averages, Learner, minibatches

@@ -66,7 +66,8 @@ def parts(config: "PolicyConfig", stage: str) -> Parts:
         return Parts(task=task, reward_training=train if config.reward_training.enabled else None)
     if stage != "reinforce":
         return Parts(task=task)
-    from trainers.objectives import advantages, rewards
+    from trainers.objectives.overlong_penalty import overlong_penalty
+    from trainers.objectives.token_rewards import token_advantages
 
     of_critic, of_tokens = config.advantage.kind == "gae", config.reward.level == "token"
     function = None
@@ -79,31 +80,39 @@ def parts(config: "PolicyConfig", stage: str) -> Parts:
         engine=None if config.rollout.engine == "own" else VllmEngine,
         step=ppo.step if of_critic else grpo.step,
         formulas=formulas(config),
-        advantages=None if of_critic else getattr(advantages, f"{config.advantage.kind}_advantages"),
-        token_advantages=rewards.token_advantages if of_tokens else None,
+        advantages=None if of_critic else formula(f"{config.advantage.kind}_advantages"),
+        token_advantages=token_advantages if of_tokens else None,
         critic=ppo.Critic if of_critic else None,
         build_critic=ppo.build_critic if of_critic else None,
         dynamic_sampling=None if config.dynamic_sampling is None else dynamic_sampling.informative_groups,
-        overlong_penalty=None if config.overlong_penalty is None else rewards.overlong_penalty,
+        overlong_penalty=None if config.overlong_penalty is None else overlong_penalty,
         token_reward_model=value_model.TokenRewardModel if of_tokens else None,
         reward_function=function,
     )
 
 
+def formula(name: str) -> Any:
+    """Return the function of this name, in the file of its name in `trainers/objectives`."""
+    return part(f"trainers.objectives.{name}", name)
+
+
 def formulas(config: "PolicyConfig") -> Formulas:
     """Return the formulas of the policy loss."""
-    from trainers.objectives import ratios, surrogates, weights
+    from trainers.objectives.amic import amic, to_arithmetic_ratio
+    from trainers.objectives.ema_smoothing import ema_smoothing
+    from trainers.objectives.gradient_adaptive import gradient_adaptive_weights
+    from trainers.objectives.temporal_decay import temporal_decay_weights
 
     sequence_ratio = None
     if config.amic:
-        sequence_ratio = ratios.amic
+        sequence_ratio = amic
     elif config.surrogate.kind == "ptrw" and config.ratio == "token":
-        sequence_ratio = ratios.to_arithmetic_ratio
+        sequence_ratio = to_arithmetic_ratio
     return Formulas(
-        ratio=getattr(ratios, f"{config.ratio}_ratio"),
-        surrogate=getattr(surrogates, f"{config.surrogate.kind}_surrogate"),
-        ema_smoothing=None if config.ema_smoothing is None else ratios.ema_smoothing,
+        ratio=formula(f"{config.ratio}_ratio"),
+        surrogate=formula(f"{config.surrogate.kind}_surrogate"),
+        ema_smoothing=None if config.ema_smoothing is None else ema_smoothing,
         sequence_ratio=sequence_ratio,
-        gradient_adaptive=None if config.gradient_adaptive is None else weights.gradient_adaptive_weights,
-        temporal_decay=None if config.temporal_decay is None else weights.temporal_decay_weights,
+        gradient_adaptive=None if config.gradient_adaptive is None else gradient_adaptive_weights,
+        temporal_decay=None if config.temporal_decay is None else temporal_decay_weights,
     )

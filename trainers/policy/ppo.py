@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trainers.objectives.advantages import gae, terminal_rewards, whiten
 from trainers.objectives.aggregation import loss_units
 from trainers.objectives.diagnostics import Diagnostics, Sum
-from trainers.objectives.losses import value_loss
+from trainers.objectives.gae import gae, terminal_rewards, whiten
+from trainers.objectives.value_loss import value_loss
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
 from trainers.policy.config import Memory, UpdateOf

@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from trainers.objectives.rewards import increments
+from trainers.objectives.token_rewards import increments
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Memory
 from trainers.policy.models import Placement, load_tokenizer, refuse_other_tokenizer, save_weights, without_dropout

@@ -11,18 +11,25 @@ from typing import Any
 import pytest
 import torch
 
-from trainers.objectives.advantages import (
-    batch_normalized_advantages,
-    normalized_advantages,
-    relative_advantages,
-    terminal_rewards,
-)
 from trainers.objectives.aggregation import aggregate, decayed_sum, loss_units, masked_mean
-from trainers.objectives.losses import adapt_coefficient, k3, token_entropy, value_loss
-from trainers.objectives.ratios import amic, arithmetic_ratio, ema_smoothing, gspo_ratio, gspo_token_ratio, token_ratio
-from trainers.objectives.rewards import overlong_penalty
-from trainers.objectives.surrogates import asymmetric_clip_surrogate, clip_surrogate, ptrw_surrogate
-from trainers.objectives.weights import gradient_adaptive_weights, temporal_decay_weights
+from trainers.objectives.amic import amic, arithmetic_ratio
+from trainers.objectives.asymmetric_clip_surrogate import asymmetric_clip_surrogate
+from trainers.objectives.batch_normalized_advantages import batch_normalized_advantages
+from trainers.objectives.clip_surrogate import clip_surrogate
+from trainers.objectives.ema_smoothing import ema_smoothing
+from trainers.objectives.entropy import token_entropy
+from trainers.objectives.gae import terminal_rewards
+from trainers.objectives.gradient_adaptive import gradient_adaptive_weights
+from trainers.objectives.gspo_ratio import gspo_ratio
+from trainers.objectives.gspo_token_ratio import gspo_token_ratio
+from trainers.objectives.kl import adapt_coefficient, k3
+from trainers.objectives.normalized_advantages import normalized_advantages
+from trainers.objectives.overlong_penalty import overlong_penalty
+from trainers.objectives.ptrw_surrogate import ptrw_surrogate
+from trainers.objectives.relative_advantages import relative_advantages
+from trainers.objectives.temporal_decay import temporal_decay_weights
+from trainers.objectives.token_ratio import token_ratio
+from trainers.objectives.value_loss import value_loss
 from trainers.policy.grpo import Objective
 
 CLIP = partial(clip_surrogate, low=0.2, high=0.2)

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import SMALL, stage
-from trainers.objectives.losses import ESTIMATORS, token_entropy
-from trainers.objectives.ratios import gspo_ratio, product_ratio
-from trainers.objectives.surrogates import clip_surrogate
+from trainers.objectives.clip_surrogate import clip_surrogate
+from trainers.objectives.entropy import token_entropy
+from trainers.objectives.gspo_ratio import gspo_ratio
+from trainers.objectives.kl import ESTIMATORS
+from trainers.objectives.product_ratio import product_ratio
 from trainers.policy import evaluate
 from trainers.policy.build import build
 from trainers.policy.config import PolicyConfig, Sampling

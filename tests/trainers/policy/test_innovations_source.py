@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import objective_of, random_batch
-from trainers.objectives.ratios import ema_smoothing
-from trainers.objectives.surrogates import asymmetric_clip_surrogate, ptrw_surrogate
-from trainers.objectives.weights import temporal_decay_weights
+from trainers.objectives.asymmetric_clip_surrogate import asymmetric_clip_surrogate
+from trainers.objectives.ema_smoothing import ema_smoothing
+from trainers.objectives.ptrw_surrogate import ptrw_surrogate
+from trainers.objectives.temporal_decay import temporal_decay_weights
 from trainers.policy.config import PolicyConfig
 
 EXACT = {"rtol": 0, "atol": 1e-12}

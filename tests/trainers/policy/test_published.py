@@ -13,10 +13,14 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import random_batch
-from trainers.objectives.advantages import gae, normalized_advantages, whiten
-from trainers.objectives.losses import ESTIMATORS, value_loss
-from trainers.objectives.ratios import gspo_ratio, gspo_token_ratio, token_ratio
-from trainers.objectives.surrogates import clip_surrogate
+from trainers.objectives.clip_surrogate import clip_surrogate
+from trainers.objectives.gae import gae, whiten
+from trainers.objectives.gspo_ratio import gspo_ratio
+from trainers.objectives.gspo_token_ratio import gspo_token_ratio
+from trainers.objectives.kl import ESTIMATORS
+from trainers.objectives.normalized_advantages import normalized_advantages
+from trainers.objectives.token_ratio import token_ratio
+from trainers.objectives.value_loss import value_loss
 from trainers.policy.grpo import Objective
 
 

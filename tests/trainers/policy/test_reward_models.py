@@ -16,8 +16,9 @@ from ablation.contract.health import Monitor, parse_rules
 from tests.trainers.policy.helpers import CHAT, CPU, SMALL, stage, train
 from trainers.assets_config import Asset, PathSource
 from trainers.models.random_model import build_random_model
-from trainers.objectives.advantages import normalized_advantages, relative_advantages
-from trainers.objectives.rewards import increments, returns_to_go, token_advantages
+from trainers.objectives.normalized_advantages import normalized_advantages
+from trainers.objectives.relative_advantages import relative_advantages
+from trainers.objectives.token_rewards import increments, returns_to_go, token_advantages
 from trainers.policy import evaluate, grpo, reward_model, task_data, warm_start
 from trainers.policy.batch import Sequences
 from trainers.policy.build import build

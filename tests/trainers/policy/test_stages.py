@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import CPU, SMALL, sampled_batch, stage, train
-from trainers.objectives.advantages import terminal_rewards
+from trainers.objectives.gae import terminal_rewards
 from trainers.policy import evaluate, task_data
 from trainers.policy.batch import Sequences
 from trainers.policy.build import build

@@ -14,7 +14,7 @@ from ablation.contract.errors import ConfigError
 from tests.repository import ROOT
 from tests.trainers.policy.helpers import SMALL, objective_of, stage
 from trainers.assets_config import Strict
-from trainers.objectives.losses import adapt_coefficient
+from trainers.objectives.kl import adapt_coefficient
 from trainers.policy import evaluate, reinforce, reward_model, task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart
 

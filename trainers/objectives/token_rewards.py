@@ -1,24 +1,14 @@
-"""Rewards by length and by token."""
+"""Rewards of tokens instead of responses: the GSPO notes' `USE_SEQUENCE_LEVEL_REWARD = False`, "one reward per token".
+
+The source does not say where they come from. Here a token's reward is how much it raises a reward model's score, so
+that the rewards of a response add up to the score of the whole, and only the credit is dealt out differently.
+Advantages are rewards to come relative to the group, as in GRPO's process supervision (arXiv 2402.03300, 4.1.3).
+"""
 
 import torch
 from torch import Tensor
 
 
-# DAPO's soft overlong punishment (arXiv 2503.14476, equation 13).
-def overlong_penalty(lengths: Tensor, *, max_length: int, buffer: int) -> Tensor:
-    """Return a penalty in [-1, 0] per response of `lengths` (B,) tokens.
-
-    0 up to max_length - buffer, then linear down to -1 at max_length and beyond.
-    """
-    excess = lengths.float() - (max_length - buffer)
-    return -(excess / buffer).clamp(0.0, 1.0)
-
-
-# Rewards of tokens instead of responses: the GSPO notes' `USE_SEQUENCE_LEVEL_REWARD = False`, "one reward per token".
-#
-# The source does not say where they come from. Here a token's reward is how much it raises a reward model's score, so
-# that the rewards of a response add up to the score of the whole, and only the credit is dealt out differently.
-# Advantages are rewards to come relative to the group, as in GRPO's process supervision (arXiv 2402.03300, 4.1.3).
 def increments(scores: Tensor, mask: Tensor) -> Tensor:
     """Return the rewards (N, T) of tokens from the scores (N, T) of the texts that end with them; 0 outside `mask`.
 

@@ -1,46 +1,10 @@
-"""The loss of a critic; the entropy of a policy and its divergence from a reference."""
+"""Kullback-Leibler divergence to the reference policy."""
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
-from trainers.objectives.aggregation import aggregate
-from trainers.objectives.diagnostics import Diagnostics, Mean, Reduction
 
-
-# The loss of PPO's critic.
-def value_loss(
-    values: Tensor,
-    old_values: Tensor,
-    returns: Tensor,
-    mask: Tensor,
-    *,
-    clip: float,
-    units: float | None = None,
-) -> tuple[Tensor, Diagnostics]:
-    """Return 0.5 mean max((v - R)^2, (clip(v, v_old - clip, v_old + clip) - R)^2); all tensors (B, T).
-
-    As in OpenAI's PPO and verl's `compute_value_loss`. Diagnostics: share of clipped tokens, explained variance
-    1 - var(R - v) / var(R), undefined where all returns are equal.
-    """
-    bounded = torch.minimum(torch.maximum(values, old_values - clip), old_values + clip)
-    plain, clipped = (values - returns) ** 2, (bounded - returns) ** 2
-    loss = 0.5 * aggregate(torch.maximum(plain, clipped), mask, "token_mean", units=units)
-    diagnostics: Diagnostics = {
-        "value/clip_fraction": Mean.of(clipped > plain, mask),
-        "value/explained_variance": Reduction.of(returns, returns - values, mask),
-    }
-    return loss, diagnostics
-
-
-# Entropy of the policy's next-token distribution.
-def token_entropy(logits: Tensor) -> Tensor:
-    """Return the entropy -sum_v p_v log p_v of logits (..., V): (...), nats; exact, not the estimate -log p(y_t)."""
-    return torch.logsumexp(logits, -1) - (logits.softmax(-1) * logits).sum(-1)
-
-
-# Kullback-Leibler divergence to the reference policy.
 def k3(logps: Tensor, reference_logps: Tensor) -> Tensor:
     """Return the k3 estimate of KL(policy || reference) per token: r - log r - 1, r = reference / policy; (B, T), nats.
 

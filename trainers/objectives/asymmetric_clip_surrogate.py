@@ -1,0 +1,30 @@
+"""Innovation 2.6 (the innovations notes): one clip range for positive advantages, another for the rest."""
+
+import torch
+from torch import Tensor
+
+from trainers.objectives.diagnostics import Diagnostics, Mean
+
+
+def asymmetric_clip_surrogate(
+    ratio: Tensor, advantages: Tensor, mask: Tensor, *, pos: float, neg: float, pessimistic: bool = True
+) -> tuple[Tensor, Diagnostics]:
+    """Return max(-w A, -clip(w, 1 - e, 1 + e) A) with e = pos where A > 0 and e = neg where A <= 0: (B, T).
+
+    With the minimum of the two objectives ("pessimistic", PPO) only the upper bound acts where A > 0 and only the lower
+    one where A < 0: this is `clipped` with low = neg and high = pos. Without it the loss is -clip(w, 1 - e, 1 + e) A,
+    as in `apply_asymmetric_clipping` of Verl_RL (there of the response's mean ratio, here `amic`): outside the range
+    there is no gradient on either side. Diagnostics: the share of tokens in either regime (they add up to 1), and of
+    tokens at which the bound decides.
+    """
+    positive = advantages > 0
+    width = torch.where(positive, ratio.new_tensor(pos), ratio.new_tensor(neg))
+    bounded = torch.minimum(torch.maximum(ratio, 1 - width), 1 + width)
+    unclipped, clipped = -ratio * advantages, -bounded * advantages
+    decides = clipped > unclipped if pessimistic else clipped != unclipped
+    diagnostics: Diagnostics = {
+        "policy/clip_fraction": Mean.of(decides, mask),
+        "asymmetric/pos_advantage_ratio": Mean.of(positive, mask),
+        "asymmetric/neg_advantage_ratio": Mean.of(~positive, mask),
+    }
+    return torch.maximum(unclipped, clipped) if pessimistic else clipped, diagnostics

@@ -1,0 +1,16 @@
+"""Group-relative advantages divided by the spread of the whole batch (RL_HAND/gspo/gspo.py, `train_step`)."""
+
+import torch
+from torch import Tensor
+
+from trainers.objectives.normalized_advantages import EPSILON
+from trainers.objectives.relative_advantages import relative_advantages
+
+
+def batch_normalized_advantages(rewards: Tensor, group_size: int, epsilon: float = EPSILON) -> Tensor:
+    """Return rewards (B * G,) minus the mean of their group, over the sample standard deviation of all these: (B * G,).
+
+    Their mean is 0 already. A group whose rewards are all equal gets exactly 0.
+    """
+    advantages = relative_advantages(rewards, group_size)
+    return advantages / (torch.std(advantages) + epsilon)

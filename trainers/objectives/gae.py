@@ -1,0 +1,36 @@
+"""Generalised advantage estimation (arXiv 1506.02438, equation 16), as used by PPO on tokens."""
+
+import torch
+from torch import Tensor
+
+from trainers.objectives.aggregation import decayed_sum, masked_mean
+
+
+def terminal_rewards(rewards: Tensor, mask: Tensor) -> Tensor:
+    """Return token rewards (B, T) that are 0 but for the response's reward (B,) at its last token."""
+    last = mask.to(torch.long).sum(-1).clamp(min=1) - 1
+    return torch.zeros(mask.shape, dtype=rewards.dtype, device=rewards.device).scatter(
+        1, last[:, None], rewards[:, None]
+    )
+
+
+def gae(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
+    """Return advantages (B, T) and returns (B, T) of token rewards (B, T) and values (B, T); 0 outside `mask`.
+
+    delta_t = r_t + gamma V_{t+1} - V_t;  A_t = delta_t + gamma lam A_{t+1};  return_t = A_t + V_t. A response is one
+    run of tokens from position 0; after its last token value and advantage are 0.
+    """
+    mask = mask.to(values.dtype)
+    values = values * mask
+    next_values = torch.nn.functional.pad(values[:, 1:], (0, 1))
+    deltas = (rewards + gamma * next_values - values) * mask
+    advantages = decayed_sum(deltas.flip(1), gamma * lam).flip(1)
+    return advantages, (advantages + values) * mask
+
+
+def whiten(values: Tensor, mask: Tensor) -> Tensor:
+    """Return `values` (B, T) with mean 0, sample variance 1 over the tokens of `mask`, 0 elsewhere (as verl does)."""
+    count = mask.sum().to(values.dtype)
+    centred = values - masked_mean(values, mask)
+    variance = masked_mean(centred**2, mask) * count / (count - 1).clamp(min=1.0)
+    return centred * torch.rsqrt(variance + 1e-8) * mask.to(values.dtype)

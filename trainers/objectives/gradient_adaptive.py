@@ -1,0 +1,24 @@
+"""Innovation 2.2: token weights that follow the size of the token's gradient, for which |log p| stands."""
+
+import torch
+from torch import Tensor
+
+from trainers.objectives.diagnostics import Diagnostics, Mean, Variance
+
+
+def gradient_adaptive_weights(logps: Tensor, mask: Tensor, *, temperature: float) -> tuple[Tensor, Diagnostics]:
+    """Return c_t = L softmax_t(|logps_t| / temperature) over each response's L tokens, detached, mean 1: (B, T).
+
+    A large temperature gives equal weights. Diagnostics: the mean of |log p| (the proxy of the gradient's norm that
+    2.2 uses) and the variance of the weights.
+    """
+    size = logps.detach().abs()
+    mask = mask.bool()
+    scores = (size / temperature).masked_fill(~mask, -torch.inf)
+    length = mask.sum(-1, keepdim=True)
+    weights = torch.where(mask, length * scores.softmax(-1), 0.0)
+    diagnostics: Diagnostics = {
+        "gradient_adaptive/avg_gradient_norm": Mean.of(size, mask),
+        "gradient_adaptive/weight_variance": Variance.of(weights, mask),
+    }
+    return weights, diagnostics

@@ -1,0 +1,12 @@
+"""The sequence ratio of GSPO (arXiv 2507.18071, equation 7): the geometric mean of a response's token ratios."""
+
+from torch import Tensor
+
+from trainers.objectives.aggregation import sequence_mean
+
+SEQUENCE_LOG_BOUND = 10.0  # of the sequence's log ratio, from above, as in verl: a ratio of 22,026 at most
+
+
+def gspo_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
+    """Return s = exp(1/L sum_t (logps - old_logps)), the same at every token of the response: (B, T)."""
+    return sequence_mean(logps - old_logps, mask).clamp(max=SEQUENCE_LOG_BOUND).exp()[:, None].expand_as(logps)

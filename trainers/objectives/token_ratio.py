@@ -1,0 +1,10 @@
+"""Token importance ratios: w_t = pi(y_t | x, y_<t) / pi_old(y_t | x, y_<t) (PPO, arXiv 1707.06347)."""
+
+from torch import Tensor
+
+TOKEN_LOG_BOUND = 20.0  # verl bounds the log-ratio so that one token can neither overflow nor vanish
+
+
+def token_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
+    """Return exp(logps - old_logps) for logps, old_logps, mask (B, T): (B, T)."""
+    return (logps - old_logps).clamp(-TOKEN_LOG_BOUND, TOKEN_LOG_BOUND).exp()
