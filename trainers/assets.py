@@ -45,11 +45,11 @@ def files(folder: Path) -> Path:
 
 def only_file(folder: Path) -> Path:
     """Return the only data file in `folder`. Raises ValueError where there is none, or several."""
-    found = sorted(path for path in folder.iterdir() if path.suffix in DATA_SUFFIXES)
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
+    files_there = sorted(path for path in folder.iterdir() if path.suffix in DATA_SUFFIXES)
+    if len(files_there) != 1:
+        names = ", ".join(path.name for path in files_there) or "none"
         raise ValueError(f"{folder}: expected one {' or '.join(DATA_SUFFIXES)} file, found {names}")
-    return found[0]
+    return files_there[0]
 
 
 def run(stage: Stage) -> None:
@@ -181,8 +181,8 @@ def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
     wheels = sorted(scratch.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
         raise ValueError(f"pip download failed: {' '.join(done.stderr.split())[-300:] or 'no wheel'}")
-    if (found := sha256(wheels[0])) != digest:
-        raise ValueError(f"{wheels[0].name} has sha256 {found}, the configuration says {digest}")
+    if (actual := sha256(wheels[0])) != digest:
+        raise ValueError(f"{wheels[0].name} has sha256 {actual}, the configuration says {digest}")
     if not cache:
         return wheels[0]
     kept = Path(cache) / wheels[0].name

@@ -337,11 +337,11 @@ def of_config(config: Mapping[str, Any]) -> Shape:
 
 def shape_of(models: Mapping[str, ModelAsset], key: str) -> Shape:
     """Return the shape of the model at a config key. Raises UnknownSize where nothing tells it, offline."""
-    for found in _sources(models[key]):
-        if isinstance(found, Shape):
-            return found
+    for source in _sources(models[key]):
+        if isinstance(source, Shape):
+            return source
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # one that is damaged tells nothing
-            return of_config(json.loads(found.read_text(encoding="utf-8")))
+            return of_config(json.loads(source.read_text(encoding="utf-8")))
     raise UnknownSize(f"no configuration of `{key}` is on this machine, and its size is not listed")
 
 

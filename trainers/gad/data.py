@@ -78,8 +78,8 @@ def training_rows(folder: Path) -> list[Row]:
 
 def teacher_lengths(folder: Path) -> dict[str, float]:
     """Return the statistics of the training rows that the stage `data` left in `folder`."""
-    found: dict[str, float] = read_json(folder / LENGTHS)
-    return found
+    lengths: dict[str, float] = read_json(folder / LENGTHS)
+    return lengths
 
 
 def response_limit(config: GadConfig, lengths: dict[str, float]) -> int:
@@ -107,8 +107,8 @@ def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, lis
     if "validation_source" in stage.inputs:
         validation = _usable(stage, tokenizer, stage.inputs["validation_source"], counts)
     splits = split_rows(rows, train=data.train, dev=data.dev, test=data.test, seed=data.seed, validation=validation)
-    held = {row.id for split in ("dev", "test") for row in splits[split]}
-    counts["held_out"] = 0 if validation is None else sum(row.id in held for row in rows)
+    held_out = {row.id for split in ("dev", "test") for row in splits[split]}
+    counts["held_out"] = 0 if validation is None else sum(row.id in held_out for row in rows)
     for name, problem in (
         ("duplicates", "chats that were there before"),
         ("too_long", "prompts above data.max_prompt_length"),

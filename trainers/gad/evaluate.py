@@ -50,7 +50,7 @@ def run(stage: Stage) -> None:
             scorer = placement.shard(scorer)
         # Numbers of its own for each student: what sampling adds to a prompt's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
-        found = measure(
+        frame = measure(
             student,
             tokenizer,
             rows,
@@ -63,6 +63,6 @@ def run(stage: Stage) -> None:
             greedily=number == 0,
             keep=quotes.keep if number == 0 else None,
         )
-        frames.append(found)
+        frames.append(frame)
     frame = pd.concat(frames).groupby(COLUMNS[:-1], sort=False, as_index=False)["value"].mean()
     save_evaluation(stage, frame, clusters_of(row.problem() for row in rows), quotes, measured, before="start")

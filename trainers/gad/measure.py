@@ -107,15 +107,15 @@ def measure(
     generator = torch.Generator().manual_seed(settings.seed)
     greedy = Rollouts(student, tokenizer, placement, limit=limit)
     sampled = replace(greedy, temperature=settings.temperature)
-    found = {}
+    responses = {}
     if greedily:
         sequences, texts = greedy.sample(rows, group_size=1, generator=generator, memory=memory)
-        found["greedy"] = (Distinct.single(sequences), texts)
-    found["sampled"] = sampled.evenly(rows, samples=settings.samples, generator=generator, memory=memory)
+        responses["greedy"] = (Distinct.single(sequences), texts)
+    responses["sampled"] = sampled.evenly(rows, samples=settings.samples, generator=generator, memory=memory)
     teacher = greedy.teacher(rows)
     teacher_scores = None if critic is None else score(critic, teacher, memory, config.pooling)
     frames = []
-    for protocol, (distinct, texts) in found.items():
+    for protocol, (distinct, texts) in responses.items():
         asked = [rows[i] for i in distinct.prompts.tolist()]
         ended = distinct.sequences.ended(tokenizer.eos_token_id).tolist()
         values = qualities(task, asked, texts, ended)

@@ -100,13 +100,13 @@ def split_rows(
     def ordered(some: Sequence[Row]) -> list[Row]:
         return sorted(some, key=lambda row: bucket(f"{seed} {row.id}", 2**60))
 
-    held = ordered(rows if validation is None else validation)
-    n_test, n_dev = (max(1, round(size * len(held))) if size < 1 else int(size) for size in (test, dev))
-    splits = {"test": held[:n_test], "dev": held[n_test : n_test + n_dev]}
+    held_out = ordered(rows if validation is None else validation)
+    n_test, n_dev = (max(1, round(size * len(held_out))) if size < 1 else int(size) for size in (test, dev))
+    splits = {"test": held_out[:n_test], "dev": held_out[n_test : n_test + n_dev]}
     taken = {row.id for split in splits.values() for row in split}
     rest = [row for row in ordered(rows) if row.id not in taken]
     if len(taken) < n_test + n_dev or len(rest) < (1 if train is None else train):
-        others = "" if validation is None else f" and {len(held)} to validate on"
+        others = "" if validation is None else f" and {len(held_out)} to validate on"
         raise ValueError(
             f"data: {n_dev} rows are asked for dev, {n_test} for test and {train or 'at least 1'} for train; there are "
             f"{len(rows)} different rows{others}; lower data.train, data.dev or data.test"
@@ -145,9 +145,9 @@ def _row(raw: Any) -> Row:
     try:
         row = TeacherRow.model_validate(raw)
     except ValidationError as error:
-        found = error.errors()[0]
-        where = ".".join(map(str, found["loc"])) or "the row"
-        raise ValueError(f"{where}: {found['msg']}, not {found['input']!r:.200}") from None
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the row"
+        raise ValueError(f"{where}: {first['msg']}, not {first['input']!r:.200}") from None
     messages = [message.model_dump() for message in row.content]
     if messages[-1]["role"] != "user":
         raise ValueError(f"content ends with the role {messages[-1]['role']!r}: the last message must be the user's")

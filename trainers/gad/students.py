@@ -71,5 +71,5 @@ def measured_models(stage: Stage) -> list[Path]:
 
 def latest_critic(stage: Stage, earlier: Sequence[str]) -> Path | None:
     """Return the folder of the last of the inputs `earlier` that trained a critic; None if none did."""
-    found = [stage.inputs[name] / CRITIC for name in earlier if (stage.inputs[name] / CRITIC).is_dir()]
-    return found[0] if found else None
+    folders = [stage.inputs[name] / CRITIC for name in earlier if (stage.inputs[name] / CRITIC).is_dir()]
+    return folders[0] if folders else None

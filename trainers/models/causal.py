@@ -24,9 +24,9 @@ def refuse_pickles(folder: Path) -> None:
     if any(folder.glob("*.safetensors")):
         return
     pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED_SUFFIXES)
-    found = f"only {', '.join(pickled)}, which is never loaded" if pickled else "no weights"
+    instead = f"only {', '.join(pickled)}, which is never loaded" if pickled else "no weights"
     raise ValueError(
-        f"{folder}: no *.safetensors file, {found}; convert the model once: "
+        f"{folder}: no *.safetensors file, {instead}; convert the model once: "
         "model.save_pretrained(folder, safe_serialization=True)"
     )
 
@@ -122,14 +122,14 @@ def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
             raise ValueError(f"edit.modules: last {rule.last} exceeds the model's {len(layers)} blocks")
         indices = range(len(layers) - rule.last, len(layers))
         names = [f"{list_name}.{i}.{_mlp_out(f'{list_name}.{i}', layers[i])}" for i in indices]
-    known = dict(model.named_modules())
-    found = []
+    modules = dict(model.named_modules())
+    edited = []
     for name in names:
-        module = known.get(name)
+        module = modules.get(name)
         if module is None or not name.startswith(f"{list_name}.") or not is_linear(module):
             raise ValueError(f"edit.modules: {name} is not a linear module inside the blocks {list_name}.*")
-        found.append(EditedModule(name, int(name[len(list_name) + 1 :].split(".")[0]), *linear_shape(module)))
-    return sorted(found, key=lambda module: (module.block, names.index(module.name)))
+        edited.append(EditedModule(name, int(name[len(list_name) + 1 :].split(".")[0]), *linear_shape(module)))
+    return sorted(edited, key=lambda module: (module.block, names.index(module.name)))
 
 
 def output_matrix(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:

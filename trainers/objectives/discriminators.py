@@ -102,8 +102,8 @@ def v2_loss(
     one, since sums drifted to a difference of 335 while their means kept within the bound.
     """
     loss, diagnostics = v1_loss(teacher, student, margin=margin, temperature=temperature, ranking_weight=ranking_weight)
-    held = teacher.raw - student.raw if upper_on == "raw" else teacher.pooled - student.pooled
-    upper = functional.relu(held - max_margin)
+    difference = teacher.raw - student.raw if upper_on == "raw" else teacher.pooled - student.pooled
+    upper = functional.relu(difference - max_margin)
     return loss + upper, {**diagnostics, "critic/hinge_loss_upper": upper}
 
 

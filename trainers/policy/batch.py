@@ -130,7 +130,7 @@ def batched_logps(
     width = sequences.mask.shape[1]
 
     def logps(rows: Tensor) -> Tensor:
-        found, _ = per_token_logps(model, sequences.select(rows), temperature)
-        return nn.functional.pad(found, (0, width - found.shape[1]))
+        chosen, _ = per_token_logps(model, sequences.select(rows), temperature)
+        return nn.functional.pad(chosen, (0, width - chosen.shape[1]))
 
     return torch.cat(memory.run(torch.arange(len(sequences)), logps))

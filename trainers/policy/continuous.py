@@ -87,14 +87,14 @@ def write(
             fresh, waiting = waiting[: len(free)], waiting[len(free) :]
             width = max(lengths[group // parts] for group in fresh)
             at, groups = torch.tensor([free, fresh], device=device)
-            found = read(model, ids[groups, -width:], mask[groups, -width:])
+            prefilled = read(model, ids[groups, -width:], mask[groups, -width:])
             if rows is None:
-                rows = _Rows(model, found, (at_once, size), max(lengths) + limit, limit)
+                rows = _Rows(model, prefilled, (at_once, size), max(lengths) + limit, limit)
                 rows.eos, rows.pad, rows.temperature = eos, pad, temperature
                 rows.uniforms = None if uniforms is None else uniforms.new_zeros(at_once * size, limit + 1)
                 done = [value.new_zeros(count, *value.shape[1:]) for value in rows.results()]
-            rows.begin(at, found, exists[groups], None if uniforms is None else uniforms[groups], even=even)
-            del found  # its cache
+            rows.begin(at, prefilled, exists[groups], None if uniforms is None else uniforms[groups], even=even)
+            del prefilled  # its cache
             for place, group in zip(free, fresh, strict=True):
                 places[place] = group
         assert rows is not None
@@ -122,20 +122,20 @@ class _Rows:
     temperature: float
     uniforms: Tensor | None
 
-    def __init__(self, model: Any, found: Read, shape: tuple[int, int], columns: int, limit: int) -> None:
-        rows, device = shape[0] * shape[1], found.logits.device
+    def __init__(self, model: Any, prefilled: Read, shape: tuple[int, int], columns: int, limit: int) -> None:
+        rows, device = shape[0] * shape[1], prefilled.logits.device
         self.model, self.shape, self.limit = model, shape, limit
         self.number = torch.arange(rows, device=device)
         self.first, self.many = self.number.clone(), torch.ones_like(self.number)
         self.length, self.written = torch.ones_like(self.number), torch.zeros_like(self.number)
         self.tokens = self.number.new_zeros(rows, limit + 1)  # the last column takes what follows an end
         self.logps = torch.zeros(rows, limit + 1, device=device)
-        self.logits = torch.zeros(rows, found.logits.shape[1], device=device)
+        self.logits = torch.zeros(rows, prefilled.logits.shape[1], device=device)
         self.position = torch.zeros_like(self.number)
         self.mask = torch.zeros(rows, columns, dtype=torch.bool, device=device)
         self.column = torch.zeros(1, dtype=torch.long, device=device)  # the next one to be written
         self.steps, self.run = 0, self.step
-        self.cache = Cache(layers=[_Ring(layer, rows, columns, self.column) for layer in found.cache.layers])
+        self.cache = Cache(layers=[_Ring(layer, rows, columns, self.column) for layer in prefilled.cache.layers])
 
     def grouped(self, tensor: Tensor) -> Tensor:
         """Return rows (R, ...) as (groups, size, ...)."""
@@ -146,14 +146,14 @@ class _Rows:
         many = torch.where(self.first == self.number, self.many, 0)
         return [self.grouped(each) for each in (self.tokens[:, :-1], self.logps[:, :-1], self.length, many)]
 
-    def begin(self, at: Tensor, found: Read, exists: Tensor, uniforms: Tensor | None, *, even: bool) -> None:
+    def begin(self, at: Tensor, prefilled: Read, exists: Tensor, uniforms: Tensor | None, *, even: bool) -> None:
         """Begin groups at the places (G,) after prompts that were read; exists: (G, size), which rows there are."""
         columns = self.mask.shape[1]
-        written = torch.arange(self.steps - found.mask.shape[1], self.steps, device=at.device) % columns
-        for ring, layer in zip(self.cache.layers, found.cache.layers, strict=True):
+        written = torch.arange(self.steps - prefilled.mask.shape[1], self.steps, device=at.device) % columns
+        for ring, layer in zip(self.cache.layers, prefilled.cache.layers, strict=True):
             ring.put(self.grouped, at, written, layer)
         mask = self.mask.new_zeros(len(at), columns)
-        mask[:, written] = found.mask.bool()
+        mask[:, written] = prefilled.mask.bool()
         number, together = self.grouped(self.number)[at], exists if even else torch.zeros_like(exists)
         new = {
             "first": torch.where(together, number[:, :1], number),
@@ -163,8 +163,8 @@ class _Rows:
             "tokens": torch.full_like(self.grouped(self.tokens)[at], self.pad),
             "logps": torch.zeros_like(self.grouped(self.logps)[at]),
             "mask": mask[:, None],
-            "position": found.last[:, None],
-            "logits": found.logits.float()[:, None],
+            "position": prefilled.last[:, None],
+            "logits": prefilled.logits.float()[:, None],
         }
         for name, value in (new if uniforms is None else new | {"uniforms": uniforms}).items():
             self.grouped(getattr(self, name))[at] = value
@@ -241,9 +241,9 @@ class _Ring(StaticLayer):
         )
         self.column, self.is_initialized = column, True
 
-    def put(self, grouped: Callable[[Tensor], Tensor], at: Tensor, written: Tensor, found: Any) -> None:
+    def put(self, grouped: Callable[[Tensor], Tensor], at: Tensor, written: Tensor, prefilled: Any) -> None:
         """Write the keys and values of prompts (G, heads, W, D) into W columns of all rows of groups."""
-        for own, new in ((self.keys, found.keys), (self.values, found.values)):
+        for own, new in ((self.keys, prefilled.keys), (self.values, prefilled.values)):
             grouped(own)[at[:, None], :, :, written] = new.transpose(1, 2)[:, :, None].to(own.dtype)
 
     def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:

@@ -52,10 +52,10 @@ def read_prompts(
     all of them. room: tokens to come at most.
     """
     longest = int(prompt_mask.sum(1).max())
-    found = read(model, prompt_ids[:, -longest:], prompt_mask[:, -longest:])
+    prefilled = read(model, prompt_ids[:, -longest:], prompt_mask[:, -longest:])
     decoder = ModuleDecoder if is_plain(model) else ModelDecoder
-    made = decoder(model, found.cache, found.mask, found.last, group_size=group_size, room=room)
-    return found.logits.repeat_interleave(group_size, 0), made
+    made = decoder(model, prefilled.cache, prefilled.mask, prefilled.last, group_size=group_size, room=room)
+    return prefilled.logits.repeat_interleave(group_size, 0), made
 
 
 class ModelDecoder:
@@ -129,7 +129,7 @@ class ModuleDecoder:
         layer, rows, end = self.layers[number], len(hidden), self.length + 1
         keys, values = self.keys[number], self.values[number]
         query, keys[:, :, self.length], values[:, :, self.length] = layer.attended(hidden, rotation)
-        found = functional.scaled_dot_product_attention(
+        output = functional.scaled_dot_product_attention(
             query[:, :, None],
             keys[:, :, :end],
             values[:, :, :end],
@@ -137,7 +137,7 @@ class ModuleDecoder:
             scale=layer.scaling,
             enable_gqa=query.shape[1] != keys.shape[1],
         )
-        return functional.linear(found.reshape(rows, -1), *layer.output)
+        return functional.linear(output.reshape(rows, -1), *layer.output)
 
 
 def _with_room(tensor: Tensor, group_size: int, room: int, fill: float = 0) -> Tensor:

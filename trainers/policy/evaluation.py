@@ -50,10 +50,12 @@ class Quotes:
     outcome: str
     rows: list[Row] = field(default_factory=list)
 
-    def keep(self, protocol: str, found: Distinct, texts: Sequence[str], values: Mapping[str, Sequence[float]]) -> None:
+    def keep(
+        self, protocol: str, distinct: Distinct, texts: Sequence[str], values: Mapping[str, Sequence[float]]
+    ) -> None:
         """Take the most common response to each prompt, and the most common one with another outcome, if any."""
-        shares = found.shares.tolist()
-        prompts = found.prompts.tolist()
+        shares = distinct.shares.tolist()
+        prompts = distinct.prompts.tolist()
         outcomes = values.get(self.outcome)
         quoted = frozenset(some_items([str(row["item"]) for row in self.asked]))
         for prompt, group in groupby(range(len(prompts)), key=prompts.__getitem__):

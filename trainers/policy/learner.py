@@ -140,8 +140,8 @@ class Averages:
             if not hasattr(statistic, "join"):
                 kind = type(statistic).__name__
                 raise TypeError(f"the diagnostic {name} is a {kind}; return Mean.of(values, mask) or the like")
-            known = self._open.get(name)
-            self._open[name] = statistic if known is None else known.join(statistic)
+            earlier = self._open.get(name)
+            self._open[name] = statistic if earlier is None else earlier.join(statistic)
 
     def close_minibatch(self, *parts: Mapping[str, Statistic]) -> None:
         """Note that a minibatch is complete, after adding `parts`."""

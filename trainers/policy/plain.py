@@ -202,7 +202,7 @@ def _attention(layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor], pa
     def attend(asking: Tensor, asked: Tensor, mask: Tensor) -> Tensor:
         """Return the output (tokens, H) of queries in `asking` (rows, Q) on keys in `asked` (rows, K)."""
         key_rows, value_rows = _rows(keys, asked).split(value.shape[1], 1)
-        found = functional.scaled_dot_product_attention(
+        output = functional.scaled_dot_product_attention(
             _rows(query, asking),
             key_rows,
             value_rows,
@@ -210,7 +210,7 @@ def _attention(layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor], pa
             scale=layer.scaling,
             enable_gqa=query.shape[1] != value.shape[1],
         )
-        return found.transpose(1, 2).reshape(-1, query.shape[1] * layer.head_dim)
+        return output.transpose(1, 2).reshape(-1, query.shape[1] * layer.head_dim)
 
     parts = [attend(packing.prompts, packing.prompts, packing.prompt_mask)]
     if packing.responses.shape[1] > 0:

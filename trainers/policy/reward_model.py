@@ -78,13 +78,13 @@ def agreement(scores: Tensor, rewards: Tensor, correct: Tensor) -> dict[str, flo
     `pair_accuracy`: share of the pairs of a right and a wrong response in which the right one has the higher score,
     ties half; absent where all are right or all are wrong.
     """
-    found = {"reward_model/error": (scores - rewards).square().mean().item()}
+    metrics = {"reward_model/error": (scores - rewards).square().mean().item()}
     if scores.std() > 0 and rewards.std() > 0:
-        found["reward_model/correlation"] = torch.corrcoef(torch.stack([scores, rewards]))[0, 1].item()
+        metrics["reward_model/correlation"] = torch.corrcoef(torch.stack([scores, rewards]))[0, 1].item()
     difference = scores[correct > 0][:, None] - scores[correct == 0]
     if difference.numel():
-        found["reward_model/pair_accuracy"] = (difference.sign().mean().item() + 1) / 2
-    return found
+        metrics["reward_model/pair_accuracy"] = (difference.sign().mean().item() + 1) / 2
+    return metrics
 
 
 def _scored_by_rule(stage: Stage, folder: Path, placement: Placement, seed: int) -> tuple[list[str], Tensor, Tensor]:

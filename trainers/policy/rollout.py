@@ -89,11 +89,11 @@ def sample_all(
     """Return `sample`, at most `batch_size` responses at a time, whole groups where one fits; None: all at once."""
     if continuous.applies(model, prompt_ids.device):
         sizes = {"samples": group_size, "batch_size": batch_size, "uniforms": uniforms}
-        found = continuous.write(model, prompt_ids, prompt_mask, **sizes, **settings)  # type: ignore[arg-type]
-        lengths = found.lengths.flatten()
+        written = continuous.write(model, prompt_ids, prompt_mask, **sizes, **settings)  # type: ignore[arg-type]
+        lengths = written.lengths.flatten()
         width = int(lengths.max())
         mask = (torch.arange(width, device=lengths.device) < lengths[:, None]).long()
-        tokens, logps = (each.flatten(0, 1)[:, :width] for each in (found.tokens, found.logps))
+        tokens, logps = (each.flatten(0, 1)[:, :width] for each in (written.tokens, written.logps))
         ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
         return Sequences(ids, prompt_mask, tokens, mask, logps)
     if batch_size is not None and batch_size < group_size:  # each prompt is read once per response

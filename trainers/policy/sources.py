@@ -82,10 +82,10 @@ def earlier_models(folder: Path, checkpoints: int) -> list[Path]:
     folder: holds a folder per kept step, named by its number. Raises ValueError where these are not the steps that
     `checkpoints` asks for.
     """
-    found = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
-    if found != measured_steps(found[-1] + 1 if found else 0, checkpoints)[:-1]:
+    numbers = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
+    if numbers != measured_steps(numbers[-1] + 1 if numbers else 0, checkpoints)[:-1]:
         raise ValueError(
-            f"{folder} has models of the steps {', '.join(map(str, found)) or 'none'}: evaluate.checkpoints = "
+            f"{folder} has models of the steps {', '.join(map(str, numbers)) or 'none'}: evaluate.checkpoints = "
             f"{checkpoints} asks for {checkpoints - 1} beside the last; delete {folder.parent}, and it is trained again"
         )
-    return [folder / str(step) for step in reversed(found)]
+    return [folder / str(step) for step in reversed(numbers)]

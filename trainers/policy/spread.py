@@ -46,11 +46,11 @@ class Distinct:
     @classmethod
     def join(cls, parts: Iterable[tuple[int, "Distinct"]], pad: int) -> "Distinct":
         """Return the responses to all prompts, of parts that each begin at the prompt of a number."""
-        starts, found = zip(*parts, strict=True)
+        starts, pieces = zip(*parts, strict=True)
         return cls(
-            concatenate([part.sequences for part in found], pad),
-            torch.cat([part.prompts + start for start, part in zip(starts, found, strict=True)]),
-            torch.cat([part.shares for part in found]),
+            concatenate([part.sequences for part in pieces], pad),
+            torch.cat([part.prompts + start for start, part in zip(starts, pieces, strict=True)]),
+            torch.cat([part.shares for part in pieces]),
         )
 
     def mean(self, values: Tensor) -> Tensor:
@@ -96,9 +96,10 @@ def sample_evenly(
     settings: Any = {"eos": eos, "pad": pad, "temperature": temperature}
     if continuous.applies(model, prompt_ids.device):
         settings |= {"samples": samples, "max_new_tokens": uniforms.shape[2], "batch_size": batch_size, "even": True}
-        found = continuous.write(model, prompt_ids, prompt_mask, uniforms=uniforms, **settings)
-        first = found.many.nonzero(as_tuple=True)  # the host waits for the device
-        prompt, many, tokens, length = (first[0], *(each[first] for each in (found.many, found.tokens, found.lengths)))
+        written = continuous.write(model, prompt_ids, prompt_mask, uniforms=uniforms, **settings)
+        first = written.many.nonzero(as_tuple=True)  # the host waits for the device
+        columns = (written.many, written.tokens, written.lengths)
+        prompt, (many, tokens, length) = first[0], (column[first] for column in columns)
     else:
         rows = len(prompt_ids) * samples if batch_size is None else batch_size
         step, together = max(1, rows // samples), min(rows, samples)

@@ -107,8 +107,8 @@ class ValueModel(nn.Module):
         width = keep.shape[1]
         with self.placement.autocast():
             if packs(self.body):  # not in bfloat16
-                found = self.head(states(self.body, sequences, last=self.sees_token))[..., 0]
-                return found.new_zeros(keep.shape).masked_scatter(keep, found)
+                numbers = self.head(states(self.body, sequences, last=self.sees_token))[..., 0]
+                return numbers.new_zeros(keep.shape).masked_scatter(keep, numbers)
             hidden = self.body(**sequences.model_inputs(), use_cache=False).last_hidden_state
         chosen = hidden[:, -width:] if self.sees_token else hidden[:, -width - 1 : -1]
         values = self.head(chosen.to(self.head.weight.dtype))[..., 0]
@@ -145,10 +145,10 @@ class TokenRewardModel:
             chosen = sequences.select(rows.to(sequences.mask.device)).to(self.device)
             inside = chosen.mask * (chosen.response_ids != end)
             if self.tokenizer.chat_template is None:
-                found = increments(self.model(chosen), inside)
+                rewards = increments(self.model(chosen), inside)
             else:
-                found = self._in_chats([prompts[i] for i in rows.tolist()], chosen.response_ids, inside.bool())
-            return nn.functional.pad(found, (0, width - found.shape[1])).cpu()
+                rewards = self._in_chats([prompts[i] for i in rows.tolist()], chosen.response_ids, inside.bool())
+            return nn.functional.pad(rewards, (0, width - rewards.shape[1])).cpu()
 
         return torch.cat(self.memory.run(torch.arange(len(sequences)), judge))
 
@@ -166,5 +166,5 @@ class TokenRewardModel:
         whole = scores.gather(1, chats.mask.sum(1, keepdim=True) - 1)
         scores = scores.scatter(1, (lengths - 1).clamp(min=0), whole)
         of_responses = torch.arange(scores.shape[1], device=scores.device) < lengths
-        found = increments(scores, of_responses)[of_responses]
-        return scores.new_zeros(read.shape).masked_scatter(read, found)
+        rewards = increments(scores, of_responses)[of_responses]
+        return scores.new_zeros(read.shape).masked_scatter(read, rewards)

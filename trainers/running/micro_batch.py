@@ -68,15 +68,15 @@ class MicroBatch:
 
         def attempt(size: int) -> list[T]:
             restart()
-            found, parts = [], self.ranks.parts(len(rows), size)
+            results, parts = [], self.ranks.parts(len(rows), size)
             for number, part in enumerate(parts, 1):
                 last(number == len(parts))
                 if part.start < part.stop:
-                    found.append(work(rows[part]))
+                    results.append(work(rows[part]))
                     continue
                 with self._idle():  # fewer rows than the ranks have parts: what they compute together needs this one
-                    found.append(work(rows[:1]))
-            return self.ranks.results(len(rows), size, found)
+                    results.append(work(rows[:1]))
+            return self.ranks.results(len(rows), size, results)
 
         return self.retry(-(-len(rows) // self.ranks.size), attempt)
 

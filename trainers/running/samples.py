@@ -58,12 +58,12 @@ class _Kept:
     def add(self, row: Row) -> None:
         """Take a row."""
         cells: dict[str, str | Cut | float] = {}
-        length, longest, known = _ROW, self._longest, self._is_text
+        length, longest, kinds = _ROW, self._longest, self._is_text
         for name, value in row.items():
             if value is None:
                 continue
             is_text = isinstance(value, str)
-            if known.get(name) is not is_text and known.setdefault(name, is_text) is not is_text:
+            if kinds.get(name) is not is_text and kinds.setdefault(name, is_text) is not is_text:
                 raise ValueError(f"samples: {name} is text in one row and a number in another: {value!r:.100}")
             cells[name] = value
             if isinstance(value, str):

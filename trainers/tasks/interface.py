@@ -104,9 +104,9 @@ def draw_splits(
 
 def clusters_of(problems: Iterable[Problem]) -> dict[str, str] | None:
     """Return {id: cluster} for `Stage.save_items`; None where a problem has none."""
-    found = {problem.id: problem.cluster for problem in problems}
-    known = {id: cluster for id, cluster in found.items() if cluster is not None}
-    return known if len(known) == len(found) else None
+    clusters = {problem.id: problem.cluster for problem in problems}
+    given = {id: cluster for id, cluster in clusters.items() if cluster is not None}
+    return given if len(given) == len(clusters) else None
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:

@@ -71,10 +71,10 @@ class Lists:
     def parts(self, problem: Problem, response: str) -> dict[str, float]:
         """Return what each part of the response is worth; all 0 where it does not have the form."""
         style, category, things = _read(problem.prompt)
-        found = _RESPONSE.fullmatch(" ".join(response.split()))
-        if found is None:
+        match = _RESPONSE.fullmatch(" ".join(response.split()))
+        if match is None:
             return dict.fromkeys(("opening", "list", "total", "closing"), 0.0)
-        opening, named, listed, total, closing = found.groups()
+        opening, named, listed, total, closing = match.groups()
         expected = [f"{number} {thing}" for number, thing in enumerate(sorted(things), 1)]
         words = listed.split()
         given = [" ".join(words[i : i + 2]) for i in range(0, len(words), 2)]
@@ -110,7 +110,7 @@ def _write(opening: str, category: str, things: list[str], total: int, closing: 
 
 
 def _read(prompt: str) -> tuple[str, str, list[str]]:
-    found = _PROMPT.fullmatch(prompt)
-    if found is None:
+    match = _PROMPT.fullmatch(prompt)
+    if match is None:
         raise ValueError(f"{prompt!r} is not a prompt of this task")
-    return found[1], found[2], found[3].split()
+    return match[1], match[2], match[3].split()

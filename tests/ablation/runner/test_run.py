@@ -209,7 +209,7 @@ def test_more_devices_than_there_are_is_no_result(tmp_path):
 
 
 def test_a_stage_that_imports_code_which_its_key_lacks_fails(tmp_path):
-    name, reasons = "trainers.objectives.ratios", []
+    name, reasons = "trainers.objectives.token_ratio", []
     for code in ([], [name]):
         out = write_stage(tmp_path / str(len(code)), code=code)
         late = f"import importlib\n\n\ndef run(stage):\n    importlib.import_module('{name}')\n"

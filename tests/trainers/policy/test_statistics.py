@@ -7,7 +7,7 @@ import torch
 
 from tests.trainers.policy.helpers import CPU, TINY, actor, sampled_batch
 from trainers.objectives.diagnostics import Maximum, Mean, Reduction, Sum, Variance
-from trainers.policy import value_model
+from trainers.policy import ppo
 from trainers.policy.config import Critic, Memory, Update
 from trainers.policy.learner import Averages, Learner
 from trainers.policy.models import build_policy
@@ -110,12 +110,12 @@ def test_no_number_of_the_critic_depends_on_the_micro_batch(tokenizer, prompts, 
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
     generator = torch.Generator().manual_seed(1)
     returns = torch.randn(sequences.mask.shape, generator=generator, dtype=torch.float64)
-    estimate = value_model.Estimate(returns, returns, torch.zeros_like(returns))
+    estimate = ppo.Estimate(returns, returns, torch.zeros_like(returns))
     reported = []
     for micro_batch in (None, 5, 1):
-        model = value_model.build_critic(tmp_path, CPU, Memory(), 0).double()
+        model = ppo.build_critic(tmp_path, CPU, Memory(), 0).double()
         reported.append(
-            value_model.Critic(Learner.adamw(model, lr=0.01, memory=MicroBatch(micro_batch)), Critic(clip=0.05)).learn(
+            ppo.Critic(Learner.adamw(model, lr=0.01, memory=MicroBatch(micro_batch)), Critic(clip=0.05)).learn(
                 sequences, estimate, passes=Update(), generator=torch.Generator().manual_seed(5)
             )
         )
