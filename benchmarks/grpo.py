@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes `trainers`
 import torch
 
 from trainers.objectives.normalized_advantages import normalized_advantages
-from trainers.policy import build, config, grpo, learner, models, parts
+from trainers.policy import build, config, formulas, grpo, learner, models, parts
 from trainers.policy.responses import Sampler
 from trainers.policy.rewards import Rewards
 from trainers.running.state import State
@@ -65,13 +65,12 @@ def main() -> None:
     generator = torch.Generator().manual_seed(0)
     run = grpo.Run(
         CONFIG,
-        parts.Parts(task=create, advantages=normalized_advantages),
+        formulas.Parts(task=create, advantages=normalized_advantages),
         seed=0,
         problems=PROBLEMS,
         sampler=Sampler(model, tokenizer, TASK, CONFIG.sampling, place),
         rewards=Rewards(TASK, CONFIG.reward, place, tokenizer.eos_token_id),
         actor=grpo.Actor(learns, objective, UPDATE, place, reference=models.frozen_copy(model, place)),
-        critic=None,
         generators=grpo.Generators(*[generator] * 4),
         progress=grpo.Progress(CONFIG.kl.coef),
         state=State({}, {}),

@@ -2,26 +2,22 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from trainers.objectives.aggregation import Aggregation
 from trainers.objectives.kl import ESTIMATORS
 from trainers.policy.config import ClipRange, Gae, PolicyConfig
+from trainers.policy.formulas import Formulas, Parts
 from trainers.policy.grpo import Actor, Generators, Objective, Progress, Run
 from trainers.policy.learner import learner_of, state_of
 from trainers.policy.models import Placement, load_learner, load_tokenizer
-from trainers.policy.parts import Formulas, Parts
 from trainers.policy.responses import Responder, Sampler, start_engine
 from trainers.policy.rewards import Rewards, load_reward_model
 from trainers.policy.sources import load_task, policy_folder, reward_model_folder
 from trainers.running.stage import Stage
 from trainers.tasks.interface import bucket, read_problems
-
-if TYPE_CHECKING:
-    from trainers.policy.ppo import Critic
 
 
 def build(stage: Stage) -> Run:
@@ -44,7 +40,9 @@ def build(stage: Stage) -> Run:
         recompute_logps=config.rollout.recompute_logps,
         kl_per_response=config.kl.per == "response",
     )
-    critic = _critic(stage, config, folder, placement)
+    critic = None
+    if isinstance(config.advantage, Gae) and parts.critic is not None:
+        critic = parts.critic(stage, config.advantage.critic, config.update, folder, placement)
     learners = {"policy": actor.learner} | ({} if critic is None else {"critic": critic.learner})
     of_responses = parts.token_reward_model is None
     rewards = Rewards(
@@ -70,7 +68,7 @@ def build(stage: Stage) -> Run:
     )
     generators = Generators(*(_generator(name, stage.seed) for name in Generators.__dataclass_fields__))
     progress = Progress(config.kl.coef)
-    return Run(
+    everything: dict[str, Any] = dict(
         config=config,
         parts=parts,
         seed=stage.seed,
@@ -78,11 +76,11 @@ def build(stage: Stage) -> Run:
         sampler=sampler,
         rewards=rewards,
         actor=actor,
-        critic=critic,
         generators=generators,
         progress=progress,
         state=state_of(learners, progress, vars(generators)),
     )
+    return Run(**everything) if parts.ppo_run is None else parts.ppo_run(**everything, critic=critic)
 
 
 def build_objective(formulas: Formulas, config: PolicyConfig) -> Objective:
@@ -108,16 +106,6 @@ def clipped_objective(formulas: Any, clip: ClipRange, aggregation: Aggregation) 
     """Return a policy loss with the `ratio` of `formulas` and PPO's clipping, their `clip`."""
     surrogate = partial(formulas.clip, **clip.model_dump())
     return Objective(ratio=formulas.ratio, surrogate=surrogate, aggregation=aggregation)
-
-
-def _critic(stage: Stage, config: PolicyConfig, policy: Path, placement: Placement) -> "Critic | None":
-    """Return PPO's critic, which starts from the policy's body; None where advantages are of groups."""
-    parts: Parts = stage.parts
-    if not isinstance(config.advantage, Gae) or parts.critic is None or parts.build_critic is None:
-        return None
-    model = parts.build_critic(policy, placement, config.memory, stage.seed)
-    settings = config.advantage.critic
-    return parts.critic(learner_of(stage, model, settings.lr, config.update), settings)
 
 
 def _generator(purpose: str, seed: int | None) -> torch.Generator:

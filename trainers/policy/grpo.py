@@ -13,27 +13,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from trainers.objectives.aggregation import Aggregation, aggregate, loss_units, masked_mean
-from trainers.objectives.diagnostics import Diagnostics, Maximum, Mean, Reduction, Sum, Variance
+from trainers.objectives.diagnostics import Diagnostics, Maximum, Mean, Reduction, Sum, Variance, group_metrics
 from trainers.objectives.kl import adapt_coefficient, k3
 from trainers.policy.batch import Sequences, batched_logps, per_token_logps
 from trainers.policy.config import PolicyConfig, UpdateOf
+from trainers.policy.formulas import Parts
 from trainers.policy.learner import Averages, Learner, minibatches
 from trainers.policy.models import Placement
-from trainers.policy.parts import Parts
 from trainers.policy.responses import Sampler
 from trainers.policy.rewards import Rewards, add_at_the_end
 from trainers.policy.text import pad_token
 from trainers.running.state import State
 from trainers.tasks.interface import Problem, bucket
-
-if TYPE_CHECKING:
-    from trainers.policy.ppo import Critic  # a variant without one does not load it
 
 
 @dataclass
@@ -66,7 +63,6 @@ class Run:
     sampler: Sampler
     rewards: Rewards
     actor: "Actor"
-    critic: "Critic | None"  # of PPO
     generators: Generators
     progress: Progress
     state: State  # what a checkpoint holds of all this
@@ -124,7 +120,7 @@ def sample_groups(run: Run) -> Rollout:
         penalty = run.parts.overlong_penalty(lengths, max_length=longest, buffer=buffer)  # (N,)
         rewards = rewards + penalty
         metrics["reward/overlong_penalty"] = penalty.mean().item()
-    metrics |= group_metrics(rewards, group_size)
+    metrics |= {name: value.item() for name, value in group_metrics(rewards, group_size).items()}
     metrics["response/length"] = sequences.mask.sum(1).float().mean().item()
     metrics["response/ended"] = sequences.ended(end).float().mean().item()
     if all(problem.answer for problem in problems):
@@ -145,16 +141,6 @@ def next_problems(run: Run) -> list[Problem]:
         rows = in_passes(total, asked, count, run.seed)
     run.progress.asked = asked + count
     return [run.problems[row] for row in rows]
-
-
-def group_metrics(rewards: Tensor, group_size: int) -> dict[str, float]:
-    """Return what is logged of rewards (N,)."""
-    groups = rewards.view(-1, group_size)
-    metrics = {"reward/mean": rewards.mean(), "reward/std": rewards.std(correction=0)}
-    if group_size > 1:
-        metrics["reward/zero_std_groups"] = (groups == groups[:, :1]).all(1).float().mean()
-        metrics["reward/group_std"] = groups.std(1).mean()
-    return {name: value.item() for name, value in metrics.items()}
 
 
 def group_advantages(run: Run, rollout: Rollout) -> Tensor:

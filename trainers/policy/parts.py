@@ -1,55 +1,13 @@
 """Which code a variant of `innovations` or `gspo` uses, by stage; see `ablation.contract.parts`."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablation.contract.parts import part
+from trainers.policy.formulas import Formulas, Parts
 from trainers.tasks import task_of
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from trainers.objectives.diagnostics import Diagnostics
     from trainers.policy.config import PolicyConfig
-    from trainers.policy.grpo import Rollout, Run
-    from trainers.policy.lora import Adapters
-    from trainers.policy.ppo import Critic
-    from trainers.policy.value_model import TokenRewardModel, ValueModel
-    from trainers.policy.vllm_engine import VllmEngine
-
-
-@dataclass(frozen=True, kw_only=True)
-class Formulas:
-    """What the policy loss is made of, without settings; `trainers.policy.grpo.Objective` says what each takes."""
-
-    ratio: "Callable[[Tensor, Tensor, Tensor], Tensor]"
-    surrogate: "Callable[..., tuple[Tensor, Diagnostics]]"
-    ema_smoothing: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
-    sequence_ratio: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
-    gradient_adaptive: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
-    temporal_decay: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parts:
-    """What a stage uses; None where the variant does without. Shapes are those of `trainers.policy.grpo`."""
-
-    task: Callable[..., Any]
-    adapters: "type[Adapters] | None" = None
-    engine: "type[VllmEngine] | None" = None  # samples in the policy's place
-    reward_training: Callable[..., None] | None = None  # of the stage `reward_model`
-    # of the stage `reinforce`
-    step: "Callable[[Run, int], dict[str, float]] | None" = None
-    formulas: Formulas | None = None
-    advantages: "Callable[[Tensor, int], Tensor] | None" = None  # of rewards (N,) and G
-    token_advantages: "Callable[..., Tensor] | None" = None  # of rewards and mask (N, T), and G
-    critic: "type[Critic] | None" = None
-    build_critic: "Callable[..., ValueModel] | None" = None
-    dynamic_sampling: "Callable[..., Rollout] | None" = None
-    overlong_penalty: "Callable[..., Tensor] | None" = None  # of lengths (N,)
-    token_reward_model: "type[TokenRewardModel] | None" = None
-    reward_function: Callable[..., Sequence[float]] | None = None  # the user's
 
 
 def parts(config: "PolicyConfig", stage: str) -> Parts:
@@ -82,8 +40,8 @@ def parts(config: "PolicyConfig", stage: str) -> Parts:
         formulas=formulas(config),
         advantages=None if of_critic else formula(f"{config.advantage.kind}_advantages"),
         token_advantages=token_advantages if of_tokens else None,
-        critic=ppo.Critic if of_critic else None,
-        build_critic=ppo.build_critic if of_critic else None,
+        critic=ppo.new_critic if of_critic else None,
+        ppo_run=ppo.PpoRun if of_critic else None,
         dynamic_sampling=None if config.dynamic_sampling is None else dynamic_sampling.informative_groups,
         overlong_penalty=None if config.overlong_penalty is None else overlong_penalty,
         token_reward_model=value_model.TokenRewardModel if of_tokens else None,

@@ -18,14 +18,21 @@ from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
 from trainers.policy.config import Memory, UpdateOf
 from trainers.policy.grpo import Run, sample_rollout, update_policy
-from trainers.policy.learner import Averages, Learner, minibatches
+from trainers.policy.learner import Averages, Learner, learner_of, minibatches
 from trainers.policy.models import Placement
 from trainers.policy.value_model import ValueModel
+from trainers.running.stage import Stage
 
 
-def step(run: Run, number: int) -> dict[str, float]:
+@dataclass(frozen=True)
+class PpoRun(Run):
+    """A training with a critic."""
+
+    critic: "Critic"
+
+
+def step(run: PpoRun, number: int) -> dict[str, float]:
     """Sample, reward, update critic and policy; return the step's metrics."""
-    assert run.critic is not None
     update = run.config.update
     for learner in (run.actor.learner, run.critic.learner):
         learner.warm_up(number, update.warmup_steps)
@@ -45,6 +52,12 @@ def build_critic(folder: Path, placement: Placement, memory: Memory, seed: int |
         return ValueModel.from_causal(folder, placement, sees_token=False).with_adapters(memory, seed)
 
     return placement.shard(placement.ranks.build(make))
+
+
+def new_critic(stage: Stage, settings: Settings, update: UpdateOf, policy: Path, placement: Placement) -> "Critic":
+    """Return the critic that learns, which starts from the policy's body."""
+    model = build_critic(policy, placement, stage.config.memory, stage.seed)
+    return Critic(learner_of(stage, model, settings.lr, update), settings)
 
 
 class Estimate(NamedTuple):
