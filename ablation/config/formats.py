@@ -102,7 +102,7 @@ FORMATS = {
         "`training_args.json`, `args.json` or YAML in the same folder, else from `training_args.bin` (plain "
         "values only: nothing of the pickle is run); TRL's `completions/*.parquet` as items",
         patterns=("trainer_state.json",),
-        left_out="what is not a number",
+        left_out="what is not a number; `eval_results.json` and `all_results.json`",
         tried="transformers 5.23.0, TRL 1.16.0",
     ),
     "verl": Format(
@@ -119,9 +119,10 @@ FORMATS = {
         ("import", "collect"),
         "event files",
         "a folder of event files",
-        "every scalar; settings from hparams, the Trainer's text `args`, or a table `|param|value|`",
+        "every scalar; settings from hparams, the Trainer's text `args`, a table `|param|value|`, or Lightning's "
+        "`hparams.yaml`",
         patterns=("*tfevents*",),
-        left_out="images, histograms and other summaries",
+        left_out="images, histograms and other summaries, events above 64 KiB unread; folders of ranks other than 0",
         tried="tensorboard 2.21.0, torch 2.13.0",
     ),
     "mlflow": Format(
