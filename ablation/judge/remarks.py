@@ -44,7 +44,7 @@ def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
     if study.kept:
         yield f"values are of the models that were kept: {listed}"
     else:
-        yield f"runs end at different steps: {listed}; import them again with --at common to compare one step"
+        yield f"runs end at different steps: {listed}; import them again with --at common if all logged one step"
 
 
 def _span(steps: Sequence[int]) -> str:

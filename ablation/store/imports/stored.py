@@ -247,7 +247,9 @@ def steps_judged(runs: Sequence[PlacedRun]) -> list[str]:
             where = (of or "one step of each run: ") + _at_steps(chosen) if other else f"{of}step {usual}"
             told.append(f"final metrics are of {where}; --at last takes the last step")
         elif other:
-            told.append(f"runs end at different steps: most at {usual}, {_at_steps(other)}; --at common takes one step")
+            ends = f"most at {usual}, {_at_steps(other)}"
+            common = "--at common takes the last that all logged, if there is one"
+            told.append(f"runs end at different steps: {ends}; {common}")
     return told
 
 
