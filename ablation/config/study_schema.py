@@ -364,6 +364,9 @@ class ColumnDefinition(Strict):
     metric: Text = Field(description="<protocol>/<subset>/<metric>.")
     label: Text = _LABEL
     published: str | None = Field(default=None, description="Column of the published table.")
+    change: bool = Field(
+        default=False, description="A column after it: the change from the parent's mean in percent, also of published."
+    )
 
 
 class ReferenceDefinition(Strict):

@@ -108,7 +108,12 @@ def check_key(key: str, studies: Mapping[str, Sequence[PlannedVariant]]) -> list
 
 def group_table(table: ComparisonTable, variants: Sequence[PlannedVariant], key: str) -> ComparisonTable:
     """The table of a study with a row per value of a key, in the order in which the values come."""
-    rows = {row.name: row for row in table.rows if not row.is_reference}
+    own = [index for index, column in enumerate(table.columns) if not column.is_change]  # rows here have no parents
+    rows = {
+        row.name: replace(row, cells=tuple(row.cells[index] for index in own))
+        for row in table.rows
+        if not row.is_reference
+    }
     members: dict[str, list[Row]] = {}
     for variant in sorted(variants, key=lambda variant: list(rows).index(variant.name)):
         members.setdefault(value_of(variant, key), []).append(rows[variant.name])
@@ -121,7 +126,8 @@ def group_table(table: ComparisonTable, variants: Sequence[PlannedVariant], key:
         " a difference between two rows is not an effect of this key."
     )
     columns = tuple(
-        with_decimals(replace(column, published=None), index, grouped) for index, column in enumerate(table.columns)
+        with_decimals(replace(table.columns[column], published=None), index, grouped)
+        for index, column in enumerate(own)
     )
     lacking = [f"{row.name} is left out: {row.status}" for row in rows.values() if row.status]
     return replace(

@@ -27,6 +27,7 @@ class ComparisonColumn:
     published: str | None
     decimals: int = 4
     published_decimals: int = 0
+    is_change: bool = False  # from the parent's mean, in percent, of the column before
 
 
 @dataclass(frozen=True)
@@ -154,11 +155,37 @@ def build_table(store: Store, study: str) -> ComparisonTable:
             if event["variant"] == node.name
         ]
     unchanged, warnings = _reference_row(reference, columns, results)
-    shown = tuple(with_decimals(c, i, [*unchanged, *rows]) for i, c in enumerate(columns))
+    columns, all_rows = _with_changes(columns, [*unchanged, *rows], [c.change for c in definition.table.columns])
+    shown = tuple(with_decimals(c, i, all_rows) for i, c in enumerate(columns))
     caption = _caption(store, definition)
     warnings += find_unlogged(store, study)
     scale = "imported" if definition.imported else store.meta()["scale"]
-    return ComparisonTable(study, definition.title, scale, caption, shown, (*unchanged, *rows), (*warnings, *notes))
+    return ComparisonTable(study, definition.title, scale, caption, shown, tuple(all_rows), (*warnings, *notes))
+
+
+def _with_changes(
+    columns: Sequence[ComparisonColumn], rows: Sequence[Row], wanted: Sequence[bool]
+) -> tuple[list[ComparisonColumn], list[Row]]:
+    """Add a column after each that is wanted: 100 (value / mean of the parent - 1), as tables of notes have it."""
+    of = {row.name: row for row in rows}
+    shown = [
+        new
+        for column, also in zip(columns, wanted, strict=True)
+        for new in [column, *([replace(column, label=f"{column.label}, change in %", is_change=True)] if also else [])]
+    ]
+
+    def changed(row: Row) -> Row:
+        parent, cells, published = of.get(row.parent or ""), list[Cell](), list[float | None]()
+        for index, (cell, number) in enumerate(zip(row.cells, row.published, strict=True)):
+            cells.append(cell)
+            published.append(number)
+            if wanted[index]:
+                mean, theirs = (parent.cells[index].mean, parent.published[index]) if parent else (None, None)
+                cells.append(Cell(tuple(100 * (value / mean - 1) for value in cell.values) if mean else ()))
+                published.append(100 * (number / theirs - 1) if number is not None and theirs else None)
+        return replace(row, cells=tuple(cells), published=tuple(published))
+
+    return shown, [changed(row) for row in rows]
 
 
 def _worst(runs: pd.DataFrame) -> tuple[str, str]:
@@ -222,7 +249,7 @@ def with_decimals(column: ComparisonColumn, index: int, rows: Sequence[Row]) -> 
     else:
         decimals = 3 - math.floor(math.log10(max(sizes))) if sizes else 4
     reported = [value for row in rows if (value := row.published[index]) is not None]
-    most = max((_decimals_of(value) for value in reported), default=0)
+    most = 0 if column.is_change else max((_decimals_of(value) for value in reported), default=0)
     return replace(column, decimals=min(max(decimals, 0), 6), published_decimals=most)
 
 

@@ -105,10 +105,10 @@ class Grpo(Strict):
     """loss = (1 - weight) * edit_loss + weight * (-gamma * reward + beta * KL)."""
 
     weight: float = Field(default=0.0, ge=0, le=1, description="Share of the GRPO loss; 0 is BiasEdit alone.")
-    reward: Literal["directional", "balanced", "balanced_batch"] = Field(
+    reward: Literal["directional", "directional_probability", "balanced", "balanced_batch"] = Field(
         default="directional",
-        description="lp_anti - lp_stereo; 0.5 - |lp_anti - lp_stereo|, mean over pairs; 0.5 - |mean gap|, in which "
-        "pairs cancel.",
+        description="lp_anti - lp_stereo; exp(lp_anti) - exp(lp_stereo); 0.5 - |lp_anti - lp_stereo|, mean over pairs; "
+        "0.5 - |mean gap|, in which pairs cancel.",
     )
     beta: Weight = Field(default=0.05, description="Weight of the KL to the unedited model.")
     gamma: Weight = Field(default=0.5, description="Scale of the reward.")

@@ -49,6 +49,14 @@ def directional_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
     return (anti_logp - stereo_logp).mean()
 
 
+def directional_probability_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
+    """Return the mean of exp(lp_anti) - exp(lp_stereo), the notes' P(anti) - P(stereo) read literally; in [-1, 1].
+
+    exp(lp) is the probability of a token of the sentence, as a geometric mean.
+    """
+    return (anti_logp.exp() - stereo_logp.exp()).mean()
+
+
 def balanced_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
     """Return the mean of 0.5 - |lp_anti - lp_stereo| (from v4 on); at most 0.5, reached when every pair is balanced."""
     return 0.5 - (anti_logp - stereo_logp).abs().mean()

@@ -65,7 +65,7 @@ def dot_plots(table: ComparisonTable) -> list[DotPlot]:
     rows = [row for row in table.rows if any(value is not None for value in row.published)]
     plots = []
     for index, column in enumerate(table.columns):
-        if not column.published or not rows:
+        if not column.published or column.is_change or not rows:
             continue
         numbers = [(row.name, row.published[index], row.cells[index].mean, row.cells[index].sd) for row in rows]
         values = [0.0]  # the axes of distances and rates start at zero: differences keep their proportion

@@ -167,6 +167,26 @@ def test_digits_follow_the_spread_and_published_numbers_keep_theirs(results):
     assert "published race" not in text
 
 
+def test_a_change_is_in_percent_of_the_parents_mean_measured_and_published(results):
+    published = {"baseline": {"gender": 0.02}, "v1": {"gender": 0.015}}
+    plan = json.loads(simulate(results, [Study(lineage=DEBIAS, seeds=3, published=published)]).read_text())
+    plan["studies"][0]["table"]["columns"][0]["change"] = True
+    (results / "plan.json").write_text(json.dumps(plan))
+    table = table_of(results)
+    assert [column.label for column in table.columns[:3]] == ["gender", "gender, change in %", "race"]
+    root, child = (row_of(table, name) for name in ("baseline", "v1"))
+    assert (child.parent, root.cells[1].values, root.published[1]) == ("baseline", (), None)
+    assert child.cells[1].mean == pytest.approx(100 * (child.cells[0].mean / root.cells[0].mean - 1))
+    assert child.cells[1].sd == pytest.approx(100 * child.cells[0].sd / root.cells[0].mean)
+    assert child.published[1] == pytest.approx(-25)
+    [line] = [line for line in to_markdown(table).splitlines() if line.startswith("| v1 ")]
+    assert line.split(" | ")[-2:] == ["0.015", "-25 |"]
+    assert not table.notes
+    with Store(results / DATABASE) as store:
+        grouped = group_table(table, store.variants("toy"), "rcs.alphas")
+    assert [column.label for column in grouped.columns] == ["gender", "race", "mean"]
+
+
 @pytest.mark.parametrize(("sd", "decimals"), [(0.012, 3), (0.12, 2), (1.2, 1), (12.0, 0), (0.00012, 5)])
 def test_two_significant_digits_of_the_spread(sd, decimals):
     values = (1.0 - sd / math.sqrt(2), 1.0 + sd / math.sqrt(2))  # sample sd is sd

@@ -11,6 +11,7 @@ from trainers.objectives.curriculum import active_rcs_phase, rcs_alpha, rcs_weig
 from trainers.objectives.debias import (
     balanced_reward,
     combine,
+    directional_probability_reward,
     directional_reward,
     edit_loss,
     fairness_gap,
@@ -68,6 +69,8 @@ def test_retention_loss_by_hand_and_without_gradient_to_the_reference():
 def test_rewards_and_fairness_by_hand():
     assert directional_reward(ANTI, STEREO).item() == pytest.approx((-1.0 + 0.5) / 2)
     assert directional_reward(STEREO, ANTI) == -directional_reward(ANTI, STEREO)
+    gaps = [math.exp(-2) - math.exp(-1), math.exp(-3) - math.exp(-3.5)]
+    assert directional_probability_reward(ANTI, STEREO).item() == pytest.approx(sum(gaps) / 2)
     assert balanced_reward(ANTI, STEREO).item() == pytest.approx(0.5 - (1.0 + 0.5) / 2)
     assert balanced_reward(STEREO, ANTI) == balanced_reward(ANTI, STEREO)
     assert fairness_gap(ANTI, STEREO).item() == pytest.approx((1.0 + 0.5) / 2)
@@ -111,5 +114,5 @@ def test_the_curriculum_is_a_part_of_variants_that_have_one_and_of_no_others():
     rewarded = {"grpo": {"weight": 0.1}}
     adaptive = {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0, 1, 2]}
     found = [part_names(DebiasConfig(**rewarded, **more), "train") for more in ({}, {"rcs": adaptive})]
-    assert found[1].keys() - found[0].keys() == {"rcs_alpha", "rcs_weight"}
+    assert found[1].keys() - found[0].keys() == {"curriculum.alpha", "curriculum.weight"}
     assert found[0].items() <= found[1].items()
