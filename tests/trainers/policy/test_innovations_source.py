@@ -32,7 +32,8 @@ def ours(batch, **config):
 
 def source(batch, *, smooth=None, attention=None, mean=False, decay=None, scale="mean", end="clip"):
     """`compute_policy_loss_with_innovations` of Verl_RL at e71caa9, one response after the other: everything multiplies
-    the ratio, then `end`. Later commits have other `scale` (05d00dc) and `decay` (0404caa).
+    the ratio, then `end`. Later commits have other `scale` (sum at 05d00dc, none at ca97411 and from 604908a on) and
+    `decay` (0404caa).
     """
     leaf = batch[0].clone().requires_grad_()
     losses = []
@@ -49,7 +50,7 @@ def source(batch, *, smooth=None, attention=None, mean=False, decay=None, scale=
             ratios = [ratio * length * score / sum(scores) for ratio, score in zip(ratios, scores, strict=True)]
         if decay is not None:
             weights = [decay(t, length) for t in range(length)]
-            total = sum(weights) / (length if scale == "mean" else 1)
+            total = {"mean": sum(weights) / length, "sum": sum(weights), "none": 1.0}[scale]
             ratios = [ratio * weight / total for ratio, weight in zip(ratios, weights, strict=True)]
         if end == "clip":
             parts = [torch.max(-r * advantage, -r.clamp(0.8, 1.2) * advantage) for r in ratios]
@@ -87,6 +88,11 @@ CASES = {
     "2.5-lspd": (
         {"temporal_decay": {"normalize": "sum", "lspd": {}}, "weight_on": "ratio"},
         {"decay": lspd, "scale": "sum"},
+    ),
+    "2.5-none": ({"temporal_decay": {"normalize": "none"}, "weight_on": "ratio"}, {"decay": power, "scale": "none"}),
+    "2.5-lspd-none": (
+        {"temporal_decay": {"normalize": "none", "lspd": {}}, "weight_on": "ratio"},
+        {"decay": lspd, "scale": "none"},
     ),
     "2.6": ({"surrogate": {"kind": "asymmetric_clip", "pessimistic": False}, "amic": True}, {"end": "asymmetric"}),
     "all": (ALL, {"smooth": 0.9, "attention": 1.0, "decay": power}),
