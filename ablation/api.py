@@ -9,16 +9,16 @@ import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ablation.cli.common import check_study
+from ablation.cli.common import check_study, runs_named
 from ablation.cli.common import direction as read_direction
 from ablation.cli.compare import outcome_of
 from ablation.cli.effects import studies_with, tell_pair
@@ -26,6 +26,7 @@ from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import plain
 from ablation.judge.compare.arms import Files, Options, expand
 from ablation.judge.compare.comparison import Rules, Weight, compare_sides
+from ablation.judge.design import Claim, Seeds
 from ablation.judge.measurements import read_measurements
 from ablation.judge.verdicts import edge_table, judge_studies
 from ablation.readers.sheet import Wanted
@@ -148,6 +149,9 @@ def compare(
     margin: float | None = None,
     alpha: float = 0.05,
     seed_from: str | None = None,
+    seeds: Seeds | None = None,
+    claim: Claim | None = None,
+    without: str | Sequence[str] = (),
     at: str | None = None,
     allow: str | Sequence[str] = (),
     common_items: bool = False,
@@ -170,18 +174,23 @@ def compare(
         raise ConfigError("compare", "names", names, "are not the names of two sides", "give a pair")
     if isinstance(direction, Mapping):
         direction = ",".join(f"{name}={value}" for name, value in direction.items())
-    tasks, allow = ((each,) if isinstance(each, str) else each for each in (tasks, allow))
+    tasks, allow, without = ((each,) if isinstance(each, str) else each for each in (tasks, allow, without))
+    for name, given, known in (("seeds", seeds, get_args(Seeds)), ("claim", claim, get_args(Claim))):
+        if given is not None and given not in known:
+            raise ConfigError("compare", name, given, "is not known", f"give {' or '.join(known)}")
     outcome = outcome_of(pass_at, cons_at)
     options = Options(Wanted(metric, filter, tuple(tasks), cluster, item), seed_from, latest, at, outcome)
+    options = replace(options, independent=seeds == "independent" and seed_from is None)
     rules = Rules(
         direction=read_direction("compare", direction) if direction else None,
         margin=margin,
         allow=frozenset(allow),
+        without=runs_named("compare", without),
         common_items=common_items,
         weight=weight,
         flips=flips,
         chosen=options.wanted,
-        analysis={"alpha": alpha},
+        analysis={"alpha": alpha, "seeds": seeds, "claim": claim},
     )
     with _as_files(a, b) as (first, second):
         comparison = compare_sides(first, second, names, options, rules)
@@ -201,11 +210,13 @@ def judge(
     [seeds, items, samples].
 
     items: their names, by default numbers; clusters: what items share that err together. The options are those of
-    `compare`.
+    `compare`; with `seeds="independent"` the sides may have other numbers of runs.
     """
-    shapes = np.shape(child), np.shape(parent)
-    if shapes[0] != shapes[1]:
-        raise ConfigError("judge", "child", shapes[0], f"is not the shape of the parent, {shapes[1]}", "pair them")
+    shapes = [np.shape(side) if np.ndim(side) > 1 else (1, *np.shape(side)) for side in (child, parent)]
+    apart = options.get("seeds") == "independent"
+    if shapes[0][apart:] != shapes[1][apart:] or np.ndim(child) != np.ndim(parent):
+        problem, remedy = f"is not the shape of the parent, {np.shape(parent)}", "pair them, or seeds='independent'"
+        raise ConfigError("judge", "child", np.shape(child), problem, remedy)
     sides = [_frame(array, items, clusters) for array in (parent, child)]
     return compare(*sides, **{"names": ("parent", "child"), **options})
 

@@ -537,8 +537,10 @@ class Edge(Measured):
     @property
     def _few_runs(self) -> Iterator[str]:
         """Runs that are missing, or the same under several seeds."""
-        for variant, seed in self.missing:
-            yield f"{variant} has no seed {seed}, so the other side's is left out"
+        for variant in self.pair:
+            if seeds := [str(seed) for name, seed in self.missing if name == variant]:
+                several = "s" * (len(seeds) > 1)
+                yield f"{variant} has no seed{several} {', '.join(seeds)}: left out on the other side"
         for variant, seed in sorted(self.of.without):
             if variant in self.pair:
                 yield f"without seed {seed} of {variant}, as --without permits"

@@ -1,5 +1,6 @@
 """From Python: the page and the notebook run, and what they give is what the commands print."""
 
+import itertools
 import json
 import re
 import shlex
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from scipy.stats import binomtest, ttest_ind
 
 import ablation
 from tests.ablation.readers.samples import arm
@@ -102,6 +104,41 @@ def test_paths_frames_and_arrays_are_one_comparison(tmp_path):
     assert ablation.judge(sides[1][0], sides[0][0]).row["seeds"] == 1
     together = ablation.judge(sides[1], sides[0], clusters=np.arange(50) // 5)
     assert together.low != found[0].low
+
+
+def contest(record):
+    """Losses [runs, 1] of a record's runs, at 3,000 steps by the maintainers' slope."""
+    table = pd.read_csv(ROOT / "benchmarks/evidence/speedrun/runs.csv").sort_values("step", kind="stable")
+    last = table[table["record"] == record].groupby("run").last()
+    return (last["val_loss"] + 0.0045 * (last["step"] - 3000) / 100).to_numpy()[:, None]
+
+
+@pytest.mark.parametrize(("parent", "child"), [(30, 34), (9, 11)])
+def test_runs_that_share_nothing_are_judged_whole_and_in_any_order(parent, child):
+    """Runs of a contest that set no seeds: paired by number, the order of the files decides the word."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(3):
+        sides = [rng.permutation(contest(record)) for record in (child, parent)]
+        found.append(ablation.judge(*sides, seeds="independent", direction="min", margin=0.0005))
+    assert {verdict.verdict for verdict in found} == {"undecided"}
+    assert [verdict.p for verdict in found] == pytest.approx([found[0].p] * 3)
+    assert found[0].runs == [len(side) for side in sides]
+    known = ttest_ind(*(side[:, 0] for side in sides), equal_var=False).pvalue
+    assert found[0].p == pytest.approx(known, rel=0.35)  # Satterthwaite's degrees of freedom, bounded
+
+
+def test_two_checkpoints_are_judged_by_the_exact_test_of_mcnemar():
+    values = {
+        name: pd.read_csv(ROOT / f"benchmarks/evidence/gsm8k/gsm8k_{name}.csv")["value"].to_numpy()
+        for name in ("175b_verification", "175b_finetuning")
+    }
+    verdict = ablation.judge(*values.values(), margin=0.01, direction="max")
+    better, worse = (int((one > other).sum()) for one, other in itertools.permutations(values.values()))
+    assert (verdict.verdict, verdict.claim) == ("better", "checkpoints")
+    assert verdict.p == pytest.approx(binomtest(better, better + worse).pvalue)
+    recipe = ablation.judge(*values.values(), margin=0.01, direction="max", claim="recipe")
+    assert recipe.verdict == "undecided"
+    assert "whether the recipe is, one run each cannot say" in recipe.reason
 
 
 def test_a_verdict_is_a_record(capsys, tmp_path):

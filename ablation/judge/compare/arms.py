@@ -220,7 +220,9 @@ def _numbered(sheets: Sequence[Sheet]) -> list[int | None]:
     for sheet in sheets:
         of_source.setdefault(sheet.source, set()).add(sheet.subset)
     whole = all(found == subsets for found in of_source.values())
-    places = [sheet.source if whole else sheet.source.parent for sheet in sheets]
+    places = [
+        (sheet.source if whole else sheet.source.parent, -1 if sheet.seed is None else sheet.seed) for sheet in sheets
+    ]
     number = {place: count for count, place in enumerate(sorted(set(places)), 1)}
     return [number[place] for place in places]
 

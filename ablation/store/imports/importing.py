@@ -145,6 +145,8 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     outcome.problems += stored.steps_judged(outcome.runs)
     other_prompts = _other_prompts(runs, [seed for _, seed in placed])
     theirs = {} if "metric" in written.analysis else declared.definition.get("analysis", {})
+    if written.runs.seed == "number":  # numbers pair nothing
+        theirs = {"seeds": "independent"} | dict(theirs)
     try:
         outcome.analysis = plan_analysis({**theirs, **written.analysis}, runs, request.where)
         decides = outcome.analysis.subsets if outcome.analysis.protocol == EVALUATION else []

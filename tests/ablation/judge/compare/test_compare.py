@@ -94,7 +94,7 @@ def test_a_seed_without_a_partner_passes_no_requirement_until_it_is_allowed_by_n
     sides = arm(tmp_path / "base", seeds=7), "--with", arm(tmp_path / "new", gain=0.4, seeds=6)
     found = read(capsys, *sides)
     assert (found["verdict"], found["paired_seeds"]) == ("better", list(range(6)))
-    assert "new has no seed 6, so the other side's is left out" in found["reason"]
+    assert "new has no seed 6: left out on the other side" in found["reason"]
     required = [*map(str, sides), "--require", "better"]
     assert main(["compare", *required]) == 12
     said = capsys.readouterr().out
