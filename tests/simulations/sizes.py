@@ -1,4 +1,4 @@
-"""How many replicates a simulation has: few in `make test-fast`, more in `make test`, many in `make simulations`.
+"""How many replicates a simulation has: few in `make test`, more in `make test-rest`, many in `make simulations`.
 
 Few replicates of one world find gross faults only; the mean over all worlds of a test finds what shifts them all, as
 faults of the code do: of 20 worlds with 50 replicates each, in 97% of cases a rate of 9% where 5% are promised.
@@ -14,7 +14,7 @@ from scipy.stats import binom, norm
 
 def sized(*, fast: int = 0, slow: int = 0, long: int = 0) -> pytest.MarkDecorator:
     """Give a test its `replicates`: one form for each of the three that is named."""
-    marks = {"fast": [], "slow": [pytest.mark.slow], "long": [pytest.mark.slow, pytest.mark.long]}
+    marks = {"fast": [], "slow": [pytest.mark.slow, pytest.mark.rest], "long": [pytest.mark.slow, pytest.mark.long]}
     forms = {"fast": fast, "slow": slow, "long": long}
     wanted = [pytest.param(count, marks=marks[name], id=name) for name, count in forms.items() if count]
     return pytest.mark.parametrize("replicates", wanted)
