@@ -1,8 +1,8 @@
 # What runs is decided by the plan (ablation/plan/), which resolves and checks configs/ before the first job.
-#   snakemake --cores all --resources gpu=2          everything
-#   snakemake -n                                 what would run
-#   snakemake --cores all tables                     the tables and what they need; also: collect, figures, report
-#   snakemake --cores all --config variant=v8        a part of the grid; see configs/config.yaml for the other keys
+#   snakemake --resources gpu=2           everything; --cores would be a number, or all
+#   snakemake -n                          what would run
+#   snakemake tables                      the tables and what they need; also: collect, figures, report
+#   snakemake --config variant=v8         a part of the grid; see configs/config.yaml for the other keys
 from snakemake.utils import min_version
 
 min_version("9.20")
