@@ -48,7 +48,7 @@ class Checkpoint(NamedTuple):
 class Tensors(Mapping[str, "torch.Tensor"]):
     """The tensors of a checkpoint: each is read, whole and onto the CPU, when it is asked for.
 
-    Raises OSError or SafetensorError for files that cannot be read.
+    Raises OSError or SafetensorError for files that cannot be read, and RuntimeError for a tensor that is not there.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -70,7 +70,10 @@ class Tensors(Mapping[str, "torch.Tensor"]):
             return
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # each reads for itself
-            checkpoint.load(tensors, storage_reader=self._reader(), no_dist=True)
+            try:
+                checkpoint.load(tensors, storage_reader=self._reader(), no_dist=True)
+            except checkpoint.CheckpointException as error:  # no Exception: a stage would end without a status
+                raise error.failures[0][0] from None
 
     def empty(self, name: str) -> torch.Tensor:
         """Return what the whole tensor can be read into."""
@@ -157,10 +160,13 @@ def part_of(tensor: torch.Tensor, ranks: Ranks) -> tuple[torch.Tensor, list[int]
 
     What is not sharded, and what has no rows, is the first rank's.
     """
-    from torch.distributed.tensor import DTensor
+    whole = tensor, [0] * tensor.dim()
+    if ranks.size == 1:
+        return whole
+    from torch.distributed.tensor import DTensor  # which takes most of a second
 
     if not isinstance(tensor, DTensor):
-        return (tensor, [0] * tensor.dim()) if ranks.rank == 0 else None
+        return whole if ranks.rank == 0 else None
     here = tensor.to_local()
     (chunk,) = tensor.__create_chunk_list__()
     return (here, list(chunk.offsets)) if here.numel() or ranks.rank == 0 else None

@@ -41,6 +41,12 @@ def test_tied_and_sliced_tensors_are_stored_apart(tmp_path):
     assert torch.equal(tensors["a"], tensors["tied"])
 
 
+def test_a_tensor_that_is_not_there_is_an_error_that_ends_a_stage(tmp_path):
+    checkpoint.save(tmp_path, 1, {"w": torch.ones(1)}, {})
+    with pytest.raises(RuntimeError, match="Missing key in checkpoint state_dict: other"):
+        checkpoint.load(tmp_path).tensors.read({"other": torch.zeros(1)})
+
+
 def test_nan_in_the_state_survives(tmp_path):
     checkpoint.save(tmp_path, 1, {"w": torch.ones(1)}, {"best": float("nan")})
     assert math.isnan(checkpoint.load(tmp_path).state["best"])
