@@ -1,4 +1,4 @@
-"""Faults on purpose. `make chaos` runs the long form (ABLATION_CHAOS=long), `make test` a short one."""
+"""Faults on purpose. `make chaos` runs the long form (ABLATION_CHAOS=long), `make test-rest` a short one."""
 
 import fcntl
 import os
