@@ -56,6 +56,11 @@ def test_no_devices_is_the_cpu(monkeypatch):
     assert (held.tokens, held.devices) == ([], ["cpu"])
 
 
+def test_more_devices_than_there_are_is_refused():
+    with pytest.raises(ValueError, match=r"3 devices wanted, 2 visible \(0, 1\)"):
+        devices.lease(3)
+
+
 def test_a_stage_without_gpu_sees_none(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     held = devices.lease(0)
