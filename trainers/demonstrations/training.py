@@ -87,6 +87,13 @@ def train_selectors(
         save_selector(stage.out, reward.mode, model)
 
 
+@dataclass
+class Progress:
+    """Which of the selectors, which are trained one after the other, a checkpoint is of."""
+
+    place: int = 0
+
+
 class _Trainer:
     """One selector, its optimiser and the order of its queries."""
 
@@ -97,12 +104,13 @@ class _Trainer:
         self.epochs = epochs
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01, fused=True)
         self.generator = torch.Generator().manual_seed(1_000_003 * ((stage.seed or 0) + 1))
-        self.state = State({"model": model}, {"optimizer": self.optimizer}, {"generator": self.generator})
+        self.progress, generators = Progress(), {"generator": self.generator}
+        self.state = State({"model": model}, {"optimizer": self.optimizer}, generators, self.progress)
 
     def run(self, place: int, places: int, saved: Checkpoint | None) -> None:
         """Train for all epochs, or for those that are left after the checkpoint."""
         stage, before = self.stage, place * self.epochs
-        self.state.values["place"] = place
+        self.progress.place = place
         if saved is not None:
             self.state.load(saved)
         prefix = stage.id.rpartition(".")[2]
