@@ -198,8 +198,7 @@ class Analysis(Strict):
     seeds: Literal["paired", "independent"] | None = Field(
         default=None,
         description="Whether runs of one seed share something on both sides (data order, initialisation), or nothing. "
-        "Left out: independent where no command of the study uses its seed and for imported runs without named seeds, "
-        "else paired.",
+        "Left out: paired, but for imported runs without named seeds.",
     )
     claim: Literal["recipe", "checkpoints"] | None = Field(
         default=None,
