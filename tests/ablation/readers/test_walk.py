@@ -68,7 +68,7 @@ def test_hidden_files_and_copies_are_left_out_and_counted(tmp_path):
     [
         (
             "3",
-            "seed3 seed_3 lr1-seed=3 SEED-3/x seed/3 seeds/3/a.csv s3 a/s_3/b x-s3 run-3 run_3_20261127 rep3 trial_3",
+            "seed3 seed_3 lr1-seed=3 SEED-3/x seed/3 seeds/3/a.csv s3 a/s_3/b x-s3 run-3 run_3_20261127 run-3_2026-11-27 rep3 trial_3",
         ),
         ("1", "run-3/seed_1 seed_1/run-3 tiny_seed1.csv seed_0/seed_1 seed1/s3 rep_1.jsonl replicate-1"),
         ("1337", "s1337 seed_1337"),
@@ -76,6 +76,7 @@ def test_hidden_files_and_copies_are_left_out_and_counted(tmp_path):
             None,
             "checkpoint-500 step_500 step3 epoch3 epoch=3 iter_3 global_step_3 fold_3 version_3 v3 tiny-v2 7b "
             "llama-3 2026-11-27 20261127 run-2026-11-27 run_20261127 run-20261127_120000-abcd 3 runs/2026 seeds_3 "
+            "run-27-11-2026 run_27.11.26 run_10-15-30 run-1.2.0 s1.2.3 "
             "dataset3 seed_0.5 s0.5 bs32 part3 class3 Nov27_10-00-00_host 2026-11-27T10-00-00 lr1e-3 temp0.7 8x7b",
         ),
     ],
