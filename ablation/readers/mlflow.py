@@ -70,7 +70,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     try:
         files = files_below(path, FORMATS["mlflow"].patterns, problem, depth=1) if path.is_dir() else [path]
         databases = [file for file in files if is_sqlite(file)]
-        stores = {store: places for store in (path, path / "mlruns") if (places := _run_folders(store))}
+        stores = {store: places for store in (path, path / "mlruns") if (places := _run_folders(store, problem))}
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read: {error}", _REMEDY) from None
     found = bool(stores)
@@ -164,11 +164,15 @@ def typed(text: str) -> Any:
         return text
 
 
-def _run_folders(path: Path) -> list[Path]:
+def _run_folders(path: Path, problem: Problem) -> list[Path]:
     """Return the folders of the runs, deleted ones too, in a folder that is a run, an experiment or a store."""
     for pattern in ("metrics", "*/metrics", "*/*/metrics"):
         places = [place.parent for place in path.glob(pattern) if (place.parent / "params").is_dir()]
-        if found := [place for place in places if not any(map(_holds_no_run, place.relative_to(path).parts))]:
+        names = {place: place.relative_to(path) for place in places}
+        if found := [place for place in places if not any(map(_holds_no_run, names[place].parts))]:
+            if aside := sorted(str(name) for name in names.values() if any(map(is_aside, name.parts))):
+                reason = "hidden, or temporary or backup copies"
+                problem(f"{path}: {len(aside)} left out ({reason}): {shortened(aside)}")
             return found + [place.parent for place in path.glob(f"{_TRASH}/*/*/metrics")]
     return []
 

@@ -33,6 +33,7 @@ from ablation.readers.run import (
     name_below,
     read_settings,
     repeats_as_clusters,
+    shortened,
 )
 from ablation.readers.walk import files_below
 
@@ -45,10 +46,13 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs at or below a path: a log or a folder. Raises ConfigError where there is no log."""
     root = path if path.is_dir() else path.parent
     files = files_below(path, FORMATS["verl"].patterns, problem) if path.is_dir() else [path]
-    logs = [file for file in files if not _STEP_FILE.fullmatch(file.name) and _is_log(file)]
+    named = [file for file in files if not _STEP_FILE.fullmatch(file.name)]
+    logs = [file for file in named if _is_log(file)]
     if not logs:
         remedy = "name a file of verl's logger `file`, or a folder of such files"
         raise ConfigError(path, "", None, 'holds no line {"step": ..., "data": {...}}', remedy)
+    if others := sorted(file.relative_to(root).as_posix() for file in {*named} - {*logs}):
+        problem(f"{root}: {len(others)} left out (do not begin with a line of the logger `file`): {shortened(others)}")
     for log in logs:
         alone = sum(other.parent == log.parent for other in logs) == 1
         place = name_below(root, log.with_suffix(""))

@@ -83,6 +83,16 @@ def test_a_folder_with_both_an_experiment_and_a_run(written):
     assert alone[child.id].name.endswith(" / child")
 
 
+def test_copies_of_runs_in_a_folder_are_left_out_and_named(written, tmp_path):
+    source = next(path for path in (written / "mlruns").rglob("metrics/loss")).parents[1]
+    for name in (source.name, f"{source.name}.bak", ".old"):
+        shutil.copytree(source, tmp_path / "mlruns/1" / name)
+    runs, problems = read_all(read, tmp_path)
+    assert list(runs) == [source.name]
+    aside = f"2 left out (hidden, or temporary or backup copies): 1/.old, 1/{source.name}.bak"
+    assert f"{tmp_path / 'mlruns'}: {aside}" in problems
+
+
 @pytest.mark.parametrize("end", range(0, 60))
 def test_a_metric_that_is_cut_off(written, tmp_path, end):
     source = next(path for path in (written / "mlruns").rglob("metrics/loss") if path.stat().st_size > 60)
