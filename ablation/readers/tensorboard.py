@@ -113,17 +113,17 @@ def _of_rank_0(root: Path, files: list[Path], problem: Problem) -> list[Path]:
     if others:
         shown = shortened(sorted(name_below(root, folder) for folder in others))
         problem(f"{root}: of a folder for each rank, rank 0 counts: left out {shown}")
-    return [file for file in files if file.parent not in others]
+    return [file for file in files if others.keys().isdisjoint(file.parents)]  # parts of theirs, too
 
 
 def _folder_of_run(file: Path, root: Path, of_trainer: set[Path], names: Mapping[Path, set[str]]) -> Path:
-    folder = above = file.parent
-    if folder != root:
-        above = folder.parent
-        if _RANK.fullmatch(folder.name) or (folder.name in _SPLITS and all(map(_is_part, names[above]))):
-            return above
-        if above.name in names.get(above.parent, ()) and _line(folder.name, _first_tag(file)):
-            return above
+    folder = file.parent
+    if folder != root and folder.parent.name in names.get(folder.parent.parent, ()):
+        folder = folder.parent if _line(folder.name, _first_tag(file)) else folder
+    if folder != root and (
+        _RANK.fullmatch(folder.name) or (folder.name in _SPLITS and all(map(_is_part, names[folder.parent])))
+    ):
+        return folder.parent
     if _TIME_STAMP.fullmatch(folder.name) and folder != root:
         folder = folder.parent
     if folder.parent in of_trainer and folder != root and _START_OF_TRAINER.fullmatch(folder.name):

@@ -250,6 +250,10 @@ def test_a_torn_line_of_verls_log_is_named_and_the_others_are_read(written, tmp_
     runs, [problem] = read(verl, tmp_path)
     assert [step for step, _ in course(runs["run one"], "critic/score/mean")] == [1, 2, 3, 4, 5]
     assert f"{log}:6: cut off" in problem
+    (tmp_path / "two.jsonl").write_bytes(b'{"step": 1, "da\n' + log.read_bytes())
+    assert (
+        f"{tmp_path}: 1 left out (do not begin with a line of the logger `file`): two.jsonl" in read(verl, tmp_path)[1]
+    )
 
 
 # TensorBoard
@@ -468,13 +472,14 @@ def test_folders_that_are_parts_of_a_run(tmp_path):
         write_events(tmp_path / f"keras/seed_0/{name}", 1, ("epoch_loss", {3: value}))
     for rank in range(3):
         write_events(tmp_path / f"ddp/seed_0/rank_{rank}", 1, ("loss", {3: float(rank)}))
+        write_events(tmp_path / f"ddp/seed_0/rank_{rank}/kl_old", 1, ("kl", {3: float(rank)}))  # `add_scalars`
     write_events(tmp_path / "plain/train", 1, ("loss", {3: 0.5}))  # a variant of that name
     write_events(tmp_path / "plain/other", 1, ("loss", {3: 0.5}))
     runs, problems = read(tensorboard, tmp_path)
     assert {name: {m["name"]: m["value"] for m in run.metrics.to_pylist()} for name, run in runs.items()} == {
         "lines/seed_0": pytest.approx({"loss/all/train": 0.5, "loss/all/val": 0.7, "lr": 0.1}),
         "keras/seed_0": pytest.approx({"train/epoch_loss": 0.5, "validation/epoch_loss": 0.7}),
-        "ddp/seed_0": {"loss": 0.0},
+        "ddp/seed_0": {"loss": 0.0, "kl/old": 0.0},
         "plain/train": {"loss": 0.5},
         "plain/other": {"loss": 0.5},
     }
