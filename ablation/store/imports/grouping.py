@@ -272,33 +272,39 @@ def _check_seeds(groups: Iterable[Group], runs: Sequence[Record], where: str) ->
 def continued(
     runs: Sequence[Record], study: ImportFile, where: str, known: Mapping[str, tuple[str | None, str]]
 ) -> list[tuple[int, int]]:
-    """Return pairs (earlier, later) of runs that are one: the same seed and settings, and the steps go on.
+    """Return pairs (earlier, later) of runs that are one: the same seed, if known, and settings, and the steps go on.
 
     As after a preemption, where the program that starts again gets another id. The pairs stand in the order in which
     they follow each other.
     """
     seeds = [_seed(run, study.runs.seed, where) for run in runs]
-    parts: dict[tuple[str, int, str], list[int]] = {}
+    parts: dict[tuple[str, int | None, str], list[int]] = {}
     for number, group in enumerate(_named(runs, seeds, study, where, known)):
         for place in group.runs:
             settings, seed = _leaves(runs[place], study), seeds[place]
-            if settings and seed is not None and runs[place].first_step is not None:
+            if settings and runs[place].first_step is not None:
                 key = f"{number} {runs[place].format}", seed, json.dumps(settings, sort_keys=True)
                 parts.setdefault(key, []).append(place)
     found = []
     for places in parts.values():
-        for earlier, later in pairwise(sorted(places, key=lambda place: runs[place].first_step or 0)):
-            if _goes_on(runs[earlier], runs[later]):
-                found.append((earlier, later))
+        known_seed = seeds[places[0]] is not None
+        neighbours = list(pairwise(sorted(places, key=lambda place: runs[place].first_step or 0)))
+        pairs = [(a, b) for a, b in neighbours if _goes_on(runs[a], runs[b], known=known_seed)]
+        if known_seed or pairs == neighbours:  # else nobody knows which of several seeds goes on
+            found += pairs
     return found
 
 
-def _goes_on(one: Record, other: Record) -> bool:
-    """Whether a run begins within what the other logged, or soon after it, and ends no earlier."""
+def _goes_on(one: Record, other: Record, *, known: bool) -> bool:
+    """Whether a run begins within what the other logged, or soon after it, and ends no earlier.
+
+    `known`: that they have the same seed. Otherwise it must begin in the second half: other seeds begin with the first.
+    """
     first, last, begins, ends = one.first_step, one.last_step, other.first_step, other.last_step
     if first is None or last is None or begins is None or ends is None or (one.started or "") > (other.started or ""):
         return False
-    return first < begins <= last + max(last - first, 1) and ends >= last
+    earliest = first if known else (first + last) / 2
+    return earliest < begins <= last + max(last - first, 1) and ends >= last
 
 
 def safe_name(name: str) -> str:

@@ -611,6 +611,18 @@ def test_a_run_with_another_id_after_a_preemption_goes_on(second, tmp_path, caps
     assert content() == before
 
 
+@pytest.mark.parametrize(("second", "count"), [(11, 1), (2, 2)])
+def test_runs_that_go_on_are_one_where_no_seed_is_known(second, count, tmp_path, capsys):
+    """As Lightning's version_0 and version_1; a run that begins a step later is another seed."""
+    preempted(tmp_path, second)
+    for file in tmp_path.rglob("params/seed"):
+        file.unlink()
+    arguments = ["mlflow", tmp_path / "mlruns", "--study", "s", *ACC]
+    assert "does not tell its seed" in refused(capsys, *arguments)
+    out = typed.output(capsys, "import", *arguments, "--map", "seed=number")
+    assert f"s: {count} run{'s' * (count > 1)} of 1 variant" in out
+
+
 def test_two_runs_of_one_seed_are_refused_with_an_option_that_helps(tmp_path, capsys):
     preempted(tmp_path, 1)  # from the first step again: no continuation
     arguments = ["mlflow", tmp_path / "mlruns", "--study", "s", *ACC, "--yes"]
