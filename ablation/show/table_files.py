@@ -277,7 +277,11 @@ _HEAD = (
 )
 _COMMENT = re.compile(r"(?<!\\)%.*")
 # \input{x}, \input x, \include{x}, \subfile{x}, \import{folder}{x}, and packages that lie beside the paper.
-_INPUT = re.compile(r"\\(?:input|include|subfile|subfileinclude)\s*\{([^}]*)\}|\\input\s+([^\s{}\\]+)")
+_INPUT = re.compile(
+    r"\\(?:@?input|include|includestandalone|subfile|subfileinclude)\s*(?:\[[^\]]*\]\s*)?\{([^}]*)\}"
+    r"|\\@?input\s+([^\s{}\\]+)"
+)
+_INPUT_IF = re.compile(r"\\InputIfFileExists\s*\{([^}]*)\}")
 _IMPORT = re.compile(r"\\(?:sub)?(?:import|inputfrom|includefrom)\*?\s*\{([^}]*)\}\s*\{([^}]*)\}")
 _PACKAGE = re.compile(r"\\(?:usepackage|RequirePackage|documentclass|LoadClass)\s*(?:\[[^\]]*\]\s*)?\{([^}]*)\}")
 _OF_TEX = ("glyphtounicode", "glyphtounicode.tex")  # that papers input, and TeX brings
@@ -359,14 +363,15 @@ def _texts(file: Path, places: Sequence[Path], seen: set[Path], problems: list[s
     except (OSError, ValueError) as error:
         raise ConfigError(file, "", None, f"cannot be read ({error})", "name a LaTeX file") from None
     yield text
-    wanted = [(places, braced or bare) for braced, bare in _INPUT.findall(text)]
+    optional = _INPUT_IF.findall(text)
+    wanted = [(places, name) for name in [*optional, *(braced or bare for braced, bare in _INPUT.findall(text))]]
     wanted += [([at / folder for at in places], name) for folder, name in _IMPORT.findall(text)]
     for folders, written in wanted:
         name = written.strip().strip('"')
         found = [path for at in folders for path in (at / name, at / f"{name}.tex") if name and path.is_file()]
         for inner in found:
             yield from _texts(inner, [*dict.fromkeys([*folders, inner.parent])], seen, problems)
-        if not found and name not in _OF_TEX and file.suffix not in (".sty", ".cls"):
+        if not found and name not in (*_OF_TEX, *optional) and file.suffix not in (".sty", ".cls"):
             problems.append(f"{file}: {written.strip() or 'a file without a name'} was not read: there is no such file")
     for name in (part.strip() for names in _PACKAGE.findall(text) for part in names.split(",")):
         for inner in (at / f"{name}{ending}" for at in places for ending in (".sty", ".cls")):
