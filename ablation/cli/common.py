@@ -71,10 +71,16 @@ def opened(results: Path, *, strict: bool = False) -> "Store":
 
 
 def check_study(store: "Store", command: str, study: str | None) -> None:
-    """Refuse the name of a study that is not in the database; None asks for all."""
+    """Refuse the name of a study that is not in the database, or whose import is damaged; None asks for all."""
     from ablation.config.names import check_name
 
     if study is not None:
+        if study not in store.studies():
+            from ablation.store.imports.stored import FOLDER, MANIFEST, read_study
+
+            imported = store.path.parent / FOLDER / study
+            if (imported / MANIFEST).is_file():
+                read_study(imported)
         check_name(study, store.studies(), command, "STUDY", "is not in the database")
 
 

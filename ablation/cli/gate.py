@@ -20,7 +20,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
 
         return run_reference(arguments)
     if arguments.study is None:
-        of_study = ("require", "without", "markdown", "json")
+        of_study = ("require", "without", "allow", "markdown", "json")
         if given := [name for name in of_study if getattr(arguments, name)]:
             option = f"--{given[0]}"
             raise ConfigError("gate", option, None, "belongs to a STUDY", "name one, as `ablation gate gad`")
@@ -31,7 +31,8 @@ def run_gate(arguments: argparse.Namespace) -> int:
 
     with opened(results_folder(arguments), strict=True) as store:
         check_study(store, "gate", arguments.study)
-        judged = judge_study(store, arguments.study, runs_named("gate", arguments.without))
+        without = runs_named("gate", arguments.without)
+        judged = judge_study(store, arguments.study, without, may_be_identical="identical" in arguments.allow)
     edges = chosen(judged.edges, arguments.edges)
     if all(edge.detail == "not run" for edge in edges):
         problem = "has not run" if edges else "has no edge to compare"

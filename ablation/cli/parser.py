@@ -263,6 +263,8 @@ def _judgement(commands: _Commands) -> None:
     merge.add_argument("study", nargs="?", metavar="STUDY", help="whose edges are asked")
     merge.add_argument("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
     _requirement(merge, "what every edge must be (default: not worse)")
+    identical = "identical: imported runs of both sides may have the same values"
+    merge.add_argument("--allow", nargs="+", choices=("identical",), default=[], help=identical)
     nightly = merge.add_argument_group("one new run against the runs that there are (docs/nightly.md)")
     nightly.add_argument("--reference", metavar="PAST", help="a folder of runs, or the CSV file that --update keeps")
     nightly.add_argument("--new", nargs="+", type=Path, metavar="RUN", help="the new run, then its reruns")

@@ -15,6 +15,7 @@ from ablation.config.study_schema import Analysis, Guardrail
 from ablation.contract.errors import ConfigError
 from ablation.judge.edges import CORRECTIONS, NOT_COMPARED, Correction, Edge, judge_edges, too_few
 from ablation.judge.measurements import Measurements, read_measurements
+from ablation.judge.remarks import other_units
 from ablation.judge.significance import enough, sequential_p, share_otherwise
 from ablation.store.database import Store
 
@@ -92,7 +93,7 @@ def _answer(analysis: Analysis, edge: Edge, required: str, test: NotWorse | None
     if why := _why_invalid(edge):
         return Answer(edge, "invalid", why)
     if word in ("worse", required) or (word == "better" and required == "not worse"):
-        return Answer(edge, "worse" if word == "worse" else "passed", edge.why)
+        return _unless_other_units(Answer(edge, "worse" if word == "worse" else "passed", edge.why))
     if test is None:
         return Answer(edge, "undecided" if word == "undecided" else "unmet", edge.why)
     bound = f"above -{analysis.margin:g}: one-sided p = {test.p:.2g}{correction}"
@@ -104,7 +105,14 @@ def _answer(analysis: Analysis, edge: Edge, required: str, test: NotWorse | None
     held = f"in at least {1 - share:.0%} of seeds, as {test.seeds} can tell"
     if analysis.claim == "checkpoints":
         held = "of these runs alone"
-    return Answer(edge, "passed", f"the effect is {bound}; {held}", test.p)
+    return _unless_other_units(Answer(edge, "passed", f"the effect is {bound}; {held}", test.p))
+
+
+def _unless_other_units(answer: Answer) -> Answer:
+    """Let nothing pass whose runs seem to be in different units."""
+    edge = answer.edge
+    why = other_units(edge.of, edge.child, edge.parent, edge.paired) if answer.outcome == "passed" else ""
+    return Answer(edge, "invalid", f"{why}; import them in one unit, or leave runs out") if why else answer
 
 
 def _why_invalid(edge: Edge) -> str:

@@ -13,6 +13,7 @@ from ablation.config.study import Change
 from ablation.judge.measurements import PACKAGES, Environment, Measurements, Run, Weights
 from ablation.store.analysis_history import seeds_added
 
+_REAL = 4  # times that one run may be as good as another in the same units
 NEARLY = 0.01  # relative distance of two trainings up to which their weights are nearly equal
 _WORDS = {"device": "on different processors", "devices": "on different numbers of devices"} | {
     name: f"with different versions of {name}" for name in PACKAGES
@@ -28,6 +29,7 @@ def of_edge(study: Measurements, child: str, parent: str, seeds: Sequence[int]) 
         *_environments(study.environments, child, parent, seeds),
         *_added(study, child, parent),
         *steps_apart(study, [(name, seed) for name in (parent, child) for seed in seeds]),
+        *filter(None, [other_units(study, child, parent, seeds)]),
         *(("imported runs, without code fingerprint",) if study.imported else ()),
     )
 
@@ -45,6 +47,23 @@ def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
         yield f"values are of the models that were kept: {listed}"
     else:
         yield f"runs end at different steps: {listed}; import them again with --at common if all logged one step"
+
+
+def other_units(study: Measurements, child: str, parent: str, seeds: Sequence[int]) -> str:
+    """Say that some values are shares and others percent; nothing where they are not.
+
+    Runs of a plan were measured by one program, and `compare` names the files of such values.
+    """
+    for subset in study.analysis.subsets if study.imported else ():
+        runs = [study.values[name, seed][subset].values for name in (parent, child) for seed in seeds]
+        runs = sorted((values for values in runs if len(values)), key=lambda values: float(values.max()))
+        if not runs or min(float(values.min()) for values in runs) < 0:
+            continue
+        low, high = float(runs[0].max()), float(runs[-1].max())
+        times = float(runs[-1].mean()) / max(float(runs[0].mean()), 1e-300)
+        if low <= 1 < high <= 100 and 100 / _REAL <= times <= 100 * _REAL:
+            return f"{subset} is up to {low:g} in one run and up to {high:g} in another: shares beside percent?"
+    return ""
 
 
 def _span(steps: Sequence[int]) -> str:

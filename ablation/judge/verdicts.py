@@ -1,7 +1,7 @@
 """Judged studies from the database, each read and judged once for all of its uses."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -40,9 +40,14 @@ class JudgedStudy:
         return len(self.measurements.history) > 1
 
 
-def judge_study(store: Store, name: str, without: frozenset[Run] = frozenset()) -> JudgedStudy:
-    """Read one study and judge it; `without`: runs that may be missing or have failed. Raises ConfigError."""
-    study = permitting(read_measurements(store, name), without)
+def judge_study(
+    store: Store, name: str, without: frozenset[Run] = frozenset(), *, may_be_identical: bool = False
+) -> JudgedStudy:
+    """Read one study and judge it; `without`: runs that may be missing or have failed. Raises ConfigError.
+
+    may_be_identical: both sides of imported runs may have the same values, which otherwise pass no gate.
+    """
+    study = replace(permitting(read_measurements(store, name), without), may_be_identical=may_be_identical)
     rails = [permitting(rail, without) for rail in read_guardrails(store, name)]
     return JudgedStudy(study, judge_edges(study), judge_interactions(study), guard(rails))
 

@@ -68,7 +68,8 @@ def test_hidden_files_and_copies_are_left_out_and_counted(tmp_path):
     [
         (
             "3",
-            "seed3 seed_3 lr1-seed=3 SEED-3/x seed/3 seeds/3/a.csv s3 a/s_3/b x-s3 run-3 run_3_20261127 run-3_2026-11-27 rep3 trial_3",
+            "seed3 seed_3 lr1-seed=3 SEED-3/x seed/3 seeds/3/a.csv s3 a/s_3/b x-s3 run-3 run_3_20261127 "
+            "run-3_2026-11-27 rep3 trial_3",
         ),
         ("1", "run-3/seed_1 seed_1/run-3 tiny_seed1.csv seed_0/seed_1 seed1/s3 rep_1.jsonl replicate-1"),
         ("1337", "s1337 seed_1337"),

@@ -611,6 +611,37 @@ def test_a_run_with_another_id_after_a_preemption_goes_on(second, tmp_path, caps
     assert content() == before
 
 
+def judged(capsys, values, *words, status):
+    """What `gate` says of runs from a table: the parent's accuracies, and what `values` makes of them."""
+    rows = [f"base,,{seed},{0.8 + seed**2 / 1000}" for seed in range(6)]
+    rows += [f"new,base,{seed},{values(0.8 + seed**2 / 1000, seed)}" for seed in range(6)]
+    Path("runs.csv").write_text("\n".join(["variant,parent,seed,acc", *rows]) + "\n")
+    assert run("table", "runs.csv", "--study", "s", *ACC, "--yes") == 0
+    capsys.readouterr()
+    return typed.output(capsys, "gate", "s", *words, status=status)
+
+
+def test_percent_beside_shares_passes_no_gate(capsys):
+    told = judged(capsys, lambda acc, seed: 100 * acc - seed, status=12)
+    assert "acc is up to 0.8 in one run and up to 80 in another: shares beside percent?" in told
+    assert "shares beside percent?" in " ".join(typed.output(capsys, "verdicts", "s").split())
+    assert "passed: new" in judged(capsys, lambda acc, seed: acc + 0.1 + seed / 1000, status=0)
+
+
+def test_equal_values_on_both_sides_pass_a_gate_where_that_is_allowed(capsys):
+    told = judged(capsys, lambda acc, seed: acc, status=12)
+    option = re.search(r"--allow \w+", told)[0].split()
+    assert "passed: new" in typed.output(capsys, "gate", "s", *option)
+
+
+def test_a_study_that_is_damaged_is_named_where_it_is_asked_for(capsys):
+    judged(capsys, lambda acc, seed: acc + 0.1 + seed / 1000, status=0)
+    file = Path("results/imported/s/study.json")
+    file.write_text(file.read_text()[:-50])
+    for command in ("gate", "verdicts"):
+        assert f"{file}: Invalid JSON" in typed.refused(capsys, command, "s")
+
+
 @pytest.mark.parametrize(("second", "count"), [(11, 1), (2, 2)])
 def test_runs_that_go_on_are_one_where_no_seed_is_known(second, count, tmp_path, capsys):
     """As Lightning's version_0 and version_1; a run that begins a step later is another seed."""
