@@ -4,13 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trainers.policy.parts import formula
+
 if TYPE_CHECKING:
     from torch import Tensor
 
     from trainers.demonstrations.config import DemonstrationsConfig, Reward
     from trainers.demonstrations.in_context import InContextModel
 
-    # Of correctness, soft accuracy and gain of all sequences, (Q, N) each: rewards (Q, N).
+    # Of all sequences, (Q, N) each: correctness (1 where the query was answered right after it, else 0), soft accuracy
+    # in [0, 1], gain over zero-shot in the unit of `reward.gain`; and the settings. Returns rewards (Q, N).
     RewardFunction = Callable[[Tensor, Tensor, Tensor, Reward], Tensor]
 
 
@@ -48,13 +51,13 @@ def parts(config: "DemonstrationsConfig", stage: str) -> Loader | Training | Non
     if stage == "learner" or config.selector.kind != "pointer" or (stage == "grpo" and not config.grpo.enabled):
         return None
     modes: list[str] = [*config.per_shot] or [config.reward.mode]
-    rewards: dict[str, RewardFunction] = {mode: getattr(selection, f"{mode}_rewards") for mode in modes}
+    rewards: dict[str, RewardFunction] = {mode: formula(f"{mode}_rewards") for mode in modes}
     if stage == "rce":
         return Training(rewards, normalise=selection.position_normalised if config.rce.weights == "position" else None)
     chooses = config.grpo.min_positive_ratio is not None
     return Training(
         rewards,
-        advantages=getattr(selection, f"{config.grpo.advantage}_advantages"),
+        advantages=formula(f"{config.grpo.advantage}_advantages"),
         positives=selection.positives if chooses else None,
         trained_queries=selection.trained_queries if chooses else None,
     )

@@ -41,7 +41,6 @@ class Formulas(Used):
 
 def parts(config: "GadConfig", stage: str) -> Used:
     """Return what `stage` uses."""
-    from trainers.objectives import discriminators
     from trainers.objectives.clip_surrogate import clip_surrogate
     from trainers.policy.lora import Adapters
     from trainers.policy.vllm_engine import VllmEngine
@@ -55,7 +54,7 @@ def parts(config: "GadConfig", stage: str) -> Used:
         task=task,
         adapters=None if config.memory.lora is None else Adapters,
         engine=None if config.rollout.engine == "own" else VllmEngine,
-        discriminator=getattr(discriminators, f"{config.discriminator.kind}_loss"),
+        discriminator=formula(f"{config.discriminator.kind}_discriminator"),
         advantages=formula(f"{config.advantage}_advantages"),
         ratio=formula(f"{config.ratio}_ratio"),
         clip=clip_surrogate,

@@ -1,7 +1,5 @@
 """Rewards, advantages and losses of policies that choose demonstrations; "the notes" are the source of that study."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -14,57 +12,6 @@ def positions(values: Tensor, *, descending: bool) -> Tensor:
     """Return the place of each value in its sorted row, from 0, (Q, N); the first of equals comes first."""
     order = values.argsort(dim=-1, descending=descending, stable=True)
     return order.argsort(dim=-1).to(values.dtype)
-
-
-# Reward modes. Each function takes, (Q, N): `correct`, 1 where the query was answered right after the sequence, else 0;
-# `acc_score`, soft accuracy in [0, 1]; `info_score`, the gain over zero-shot in the unit of `reward.gain`; and
-# `settings`, the `reward` of the configuration.
-#
-# Reward mode `legacy`: the information gain, as in the selectors before correctness was a reward (the notes).
-def legacy_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return info_weight info_score + correct_weight correct, (Q, N).
-
-    The source's scheme 5, only correctness, is info_weight = 0 and correct_weight = 1 (REWARD_ALPHA and REWARD_BETA).
-    """
-    return settings.info_weight * info_score + settings.correct_weight * correct
-
-
-# Reward mode `hard_plus_soft` (the notes): positives [1, 2] and negatives [0, 1) at weights of 1.
-def hard_plus_soft_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return hard_weight correct + soft_weight acc_score, (Q, N)."""
-    return settings.hard_weight * correct + settings.soft_weight * acc_score
-
-
-# Reward mode `hard_plus_soft_v2` (the notes, scheme 1): positives [2, 3] and negatives [0, 1] at weights of 1.
-def hard_plus_soft_v2_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return soft_weight acc_score + 2 hard_weight correct, (Q, N)."""
-    return settings.soft_weight * acc_score + 2.0 * settings.hard_weight * correct
-
-
-# Reward mode `hybrid` (the notes, scheme 2): information gain and correctness mixed.
-def hybrid_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return alpha gain + (1 - alpha) (correct + acc_score / 2), (Q, N), gain = min(1, info_scale info_score).
-
-    The source assumes gains of 0 to 0.1, so that info_scale = 10 fills [0, 1]; larger gains all count as 1. In the
-    source's code a loss has no lower bound; the text of its scheme 2 normalises the gain to [0, 1]
-    (`normalize_beam_score`), which is info_floor = 0.
-    """
-    gain = (settings.info_scale * info_score).clamp(min=settings.info_floor, max=1.0)
-    right = correct + 0.5 * acc_score
-    return settings.alpha * gain + (1.0 - settings.alpha) * right
-
-
-# Reward mode `separated`: a gap between positives (at least 2) and negatives (at most 1), whatever the weights.
-def separated_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return max(2, 2 hard_weight + soft_weight acc_score) of positives, (Q, N).
-
-    Negatives get min(1, soft_weight acc_score).
-
-    At weights of 1 this is `hard_plus_soft_v2`; with others it keeps the gap where that formula would close it.
-    """
-    positive = correct >= 1
-    soft = settings.soft_weight * acc_score
-    return torch.where(positive, (2.0 * settings.hard_weight + soft).clamp(min=2.0), soft.clamp(max=1.0))
 
 
 # Reward-weighted cross-entropy over candidate sequences (RCE): good sequences are imitated more.
@@ -110,46 +57,6 @@ def position_normalised(rewards: Tensor) -> Tensor:
     that the last of equal rewards has the highest rank, where in its advantages the first has.
     """
     return positions(rewards, descending=False) / (rewards.shape[-1] - 1)
-
-
-# Rank advantages: 1 for the best sequence of a query, -1 for the worst, whatever the distances (the notes, cause 2).
-def rank_advantages(rewards: Tensor) -> Tensor:
-    """Return 1 - 2 rank / (n - 1), rank 0 for the best of a query's n sequences, (Q, N) of rewards (Q, N).
-
-    Equal rewards share the mean of their ranks (midranks), so a query whose rewards are all equal gets exactly 0. The
-    seed ranks ties by position (`advantage_position`).
-    """
-    others, own = rewards[..., None, :], rewards[..., :, None]
-    better, ties = (others > own).sum(-1), (others == own).sum(-1) - 1
-    ranks = better.to(rewards.dtype) + 0.5 * ties
-    return 1.0 - 2.0 * ranks / (rewards.shape[-1] - 1)
-
-
-# Rank advantages with ties by position: `compute_advantage` of `pointer_selector_v3.py` (the notes, cause 2).
-def position_advantages(rewards: Tensor) -> Tensor:
-    """Return 1 - 2 rank / (n - 1), rank 0 for the best of a query's n sequences, (Q, N) of rewards (Q, N).
-
-    The first of equal rewards has the better rank, so a query without any right sequence gets 1 to -1: the defect that
-    the seed diagnoses.
-    """
-    return 1.0 - 2.0 * positions(rewards, descending=True) / (rewards.shape[-1] - 1)
-
-
-# Z-score advantages with a floor under the standard deviation (the notes, scheme 3).
-MIN_STD = 0.1  # below it rewards differ by noise, and dividing by it would blow the noise up
-
-
-def zscore_advantages(rewards: Tensor) -> Tensor:
-    """Return (R - mean) / max(std, 0.1) over a query's sequences, (Q, N) of rewards (Q, N).
-
-    std is the sample standard deviation (n - 1), as torch's default in the source. Rewards that are all equal give
-    exactly 0.
-    """
-    count = rewards.shape[-1]
-    centred = rewards - rewards.sum(-1, keepdim=True) / count
-    std = (centred.square().sum(-1, keepdim=True) / (count - 1)).sqrt()
-    equal = rewards.amin(-1, keepdim=True) == rewards.amax(-1, keepdim=True)
-    return torch.where(equal, 0.0, centred / std.clamp(min=MIN_STD))
 
 
 # Conditional training: queries with too few positive sequences give no loss (the notes, scheme 4).

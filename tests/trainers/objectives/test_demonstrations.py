@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 from trainers.demonstrations.config import Reward
-from trainers.objectives import selection
+from trainers.objectives.position_advantages import position_advantages
+from trainers.objectives.rank_advantages import rank_advantages
 from trainers.objectives.selection import (
     best_only,
     grpo_loss,
-    position_advantages,
     position_normalised,
     positives,
-    rank_advantages,
     rce_loss,
     rce_weights,
     smoothed_cross_entropy,
     tau_at,
     trained_queries,
-    zscore_advantages,
 )
+from trainers.objectives.zscore_advantages import zscore_advantages
+from trainers.policy.parts import formula
 
 # A right sequence, a wrong one with half the soft accuracy, and a loss of information.
 CORRECT = [1.0, 0.0, 0.0]
@@ -34,7 +34,7 @@ INFO = [0.05, 0.3, -0.2]
 
 def rewards(mode, correct=CORRECT, acc=ACC, info=INFO, **settings):
     tensors = [torch.tensor([values], dtype=torch.float64) for values in (correct, acc, info)]
-    return getattr(selection, f"{mode}_rewards")(*tensors, Reward(mode=mode, **settings))[0].tolist()
+    return formula(f"{mode}_rewards")(*tensors, Reward(mode=mode, **settings))[0].tolist()
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,11 @@ import pytest
 import torch
 
 from trainers.objectives.diagnostics import within_group_correlation
-from trainers.objectives.discriminators import (
-    Scores,
-    final_loss,
-    original_loss,
-    pair_diagnostics,
-    pool,
-    ranking_loss,
-    v1_loss,
-    v2_loss,
-)
+from trainers.objectives.discriminators import Scores, pair_diagnostics, pool, ranking_loss
+from trainers.objectives.final_discriminator import final_discriminator
+from trainers.objectives.original_discriminator import original_discriminator
+from trainers.objectives.v1_discriminator import v1_discriminator
+from trainers.objectives.v2_discriminator import v2_discriminator
 
 VALUES_T = torch.tensor([[1.0, 2.0, 3.0], [0.5, -0.5, 9.0], [4.0, 4.0, 9.0]], dtype=torch.float64)
 MASK_T = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 0]])
@@ -42,14 +37,14 @@ def test_an_empty_response_has_score_zero():
 
 
 def test_original_is_bradley_terry_on_sums(scores):
-    loss, diagnostics = original_loss(*scores)
+    loss, diagnostics = original_discriminator(*scores)
     expected = [-log_sigmoid(t - s) for t, s in zip(SUM_T, SUM_S, strict=True)]
     assert loss.tolist() == pytest.approx(expected, abs=1e-12)
     assert diagnostics["critic/ranking_loss"].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_v1_has_a_lower_hinge_on_means(scores):
-    loss, diagnostics = v1_loss(*scores)
+    loss, diagnostics = v1_discriminator(*scores)
     expected = [max(0.0, 1 - d) - 0.5 * log_sigmoid(d / 2) for d in DIFF]
     assert loss.tolist() == pytest.approx(expected, abs=1e-12)
     assert diagnostics["critic/hinge_loss_lower"].tolist() == [0.0, 3.0, 0.0]
@@ -77,18 +72,18 @@ def test_only_the_last_tokens_value_gets_a_gradient():
 
 
 def test_v2_adds_an_upper_hinge(scores):
-    loss, diagnostics = v2_loss(*scores)
+    loss, diagnostics = v2_discriminator(*scores)
     expected = [max(0.0, 1 - d) + max(0.0, d - 5) - 0.5 * log_sigmoid(d / 2) for d in DIFF]
     assert loss.tolist() == pytest.approx(expected, abs=1e-12)
     assert diagnostics["critic/hinge_loss_upper"].tolist() == [0.0, 0.0, 5.0]
     # Seed 002, 21.2: the bound held the wrong difference.
-    raw, diagnostics = v2_loss(*scores, upper_on="raw")
+    raw, diagnostics = v2_discriminator(*scores, upper_on="raw")
     assert diagnostics["critic/hinge_loss_upper"].tolist() == [2.0, 0.0, 9.0]  # 7, -2, 14 above 5
     assert (raw - loss).tolist() == pytest.approx([2.0, 0.0, 4.0])
 
 
 def test_final_ranks_means_regularises_raw_sums_and_penalises_confidence(scores):
-    loss, diagnostics = final_loss(*scores)
+    loss, diagnostics = final_discriminator(*scores)
     expected = [
         -1.5 * log_sigmoid(d / 2) + 0.005 * (t * t + s * s) + 0.5 * max(0.0, d - 1.5) ** 2
         for d, t, s in zip(DIFF, SUM_T, SUM_S, strict=True)
@@ -111,7 +106,7 @@ def test_final_ranks_means_regularises_raw_sums_and_penalises_confidence(scores)
     ],
 )
 def test_each_setting_of_final_changes_its_own_part(scores, settings, expected):
-    loss, _ = final_loss(*scores, **settings)
+    loss, _ = final_discriminator(*scores, **settings)
     assert loss[0].item() == pytest.approx(expected)
 
 
@@ -128,7 +123,7 @@ def test_the_ranking_loss_is_log_two_at_no_difference_and_flat_beyond_the_clamp(
 def test_the_gradient_of_original_vanishes_where_that_of_final_does_not():
     """Seed 002: at a difference of sums of 15.5 the published loss is 1.9e-7 and nothing is learnt any more."""
     gradients = []
-    for loss in (original_loss, final_loss):
+    for loss in (original_discriminator, final_discriminator):
         means = torch.full((1,), 15.5 / 20, requires_grad=True)
         teacher, student = Scores(means * 20, means), Scores(torch.zeros(1), torch.zeros(1))
         loss(teacher, student)[0].backward()

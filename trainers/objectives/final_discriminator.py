@@ -1,0 +1,35 @@
+"""d-final of the notes: no lower hinge: a student may reach its teacher; scores and over-confidence are held."""
+
+from torch import Tensor
+from torch.nn import functional
+
+from trainers.objectives.discriminators import Diagnostics, Scores, ranking_loss
+
+
+def final_discriminator(
+    teacher: Scores,
+    student: Scores,
+    *,
+    temperature: float = 2.0,
+    ranking_weight: float = 1.5,
+    score_reg: float = 0.005,
+    penalty_threshold: float = 1.5,
+    penalty_weight: float = 0.5,
+) -> tuple[Tensor, Diagnostics]:
+    """Return the loss, (P,):
+
+    ranking_weight * -log sigmoid(clamp(diff / temperature)) + score_reg * (raw_T^2 + raw_S^2)
+    + penalty_weight * relu(diff - penalty_threshold)^2, with diff of the pooled scores. The regulariser is on
+    the raw ones: with scores of the last token, as in GAD's `dp_critic.py`, these are what is compared. Where they are
+    sums it grows with the square of the length: at 20 tokens it bounds mean scores 400 times as hard as at one.
+    """
+    diff = teacher.pooled - student.pooled
+    ranking = ranking_loss(diff, temperature)
+    regulariser = score_reg * (teacher.raw.square() + student.raw.square())
+    penalty = functional.relu(diff - penalty_threshold).square()
+    diagnostics = {
+        "critic/ranking_loss": ranking,
+        "critic/score_reg": regulariser,
+        "critic/diff_penalty": penalty,
+    }
+    return ranking_weight * ranking + regulariser + penalty_weight * penalty, diagnostics

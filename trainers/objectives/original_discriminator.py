@@ -1,0 +1,12 @@
+"""d-original, the loss of GAD (arXiv 2511.10643; `core_algos.py` of its code): Bradley-Terry on raw scores."""
+
+from torch import Tensor
+from torch.nn import functional
+
+from trainers.objectives.discriminators import Diagnostics, Scores
+
+
+def original_discriminator(teacher: Scores, student: Scores) -> tuple[Tensor, Diagnostics]:
+    """Return -log sigmoid(raw_T - raw_S), (P,). It saturates: at a difference of 15 the gradient is 3e-7."""
+    loss = -functional.logsigmoid(teacher.raw - student.raw)
+    return loss, {"critic/ranking_loss": loss}

@@ -1,0 +1,14 @@
+"""Rank advantages with ties by position: `compute_advantage` of `pointer_selector_v3.py` (the notes, cause 2)."""
+
+from torch import Tensor
+
+from trainers.objectives.selection import positions
+
+
+def position_advantages(rewards: Tensor) -> Tensor:
+    """Return 1 - 2 rank / (n - 1), rank 0 for the best of a query's n sequences, (Q, N) of rewards (Q, N).
+
+    The first of equal rewards has the better rank, so a query without any right sequence gets 1 to -1: the defect that
+    the seed diagnoses.
+    """
+    return 1.0 - 2.0 * positions(rewards, descending=True) / (rewards.shape[-1] - 1)
