@@ -19,8 +19,9 @@ from ablation.config import dotted
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import aligned, device_time, duration
 from ablation.contract.stage_folder import DATABASE
+from ablation.judge.correct import Correction
 from ablation.judge.decide import read_seeded_stages
-from ablation.judge.edges import Correction, Edge, judge_edges
+from ablation.judge.edges import Edge, judge_edges
 from ablation.judge.gate import chosen
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.planning import MOST_SEEDS, Cost, Evaluated, Level, Pilot, detectable, fewest_seeds, of_draws, split

@@ -15,7 +15,8 @@ import pandas as pd
 from scipy import special
 
 from ablation.contract.reading import aligned, duration
-from ablation.judge.edges import Correction, Edge
+from ablation.judge.correct import Correction
+from ablation.judge.edges import Edge
 from ablation.judge.measurements import Measurements
 from ablation.judge.power import variance_ratios
 from ablation.judge.significance import Noise, critical_square, half_width, look_weights, share_otherwise

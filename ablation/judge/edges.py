@@ -5,7 +5,7 @@ worked out when it is asked for. A pair that a reader picks after seeing results
 picked, so it is not one of the study's verdicts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, pairwise
@@ -19,338 +19,26 @@ from ablation.config.study import differences
 from ablation.config.study_schema import Analysis
 from ablation.contract.rows import LOGGED
 from ablation.judge import remarks
+from ablation.judge.correct import CORRECTIONS, Correction
 from ablation.judge.factorial import offer
-from ablation.judge.family import Family, Member, covariances, ways_up
-from ablation.judge.measurements import Measurements, Problem, Run, Warned, comparable, warnings, without_partner
-from ablation.judge.moderation import SeedPrior
+from ablation.judge.measure import Look, Measured, around, measure
+from ablation.judge.measurements import Measurements, Run, Warned, comparable, warnings, without_partner
 from ablation.judge.power import minimal_detectable_effect, seeds_needed
 from ablation.judge.significance import (
-    Array,
-    Noise,
-    benjamini_hochberg,
     enough,
-    holm,
     look_weights,
     seeds_for,
-    sequential_p,
     share_otherwise,
     sign_flip,
-    sign_flips,
     units_for,
 )
-from ablation.judge.statistics import Estimate, contrast_arms
+from ablation.judge.statistics import Estimate
 
 # In the order of the page: what helped, what hurt, what made no difference, what is not known.
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", "not run")
 DECIDED = WORDS[:3]
 NOT_COMPARED = ("invalid", "not run")  # edges without a comparison: something is wrong, or still to come
 _NAN = float("nan")
-_MOST_PATHS = 5_000  # whose correlations are worked out, in 3 GB; more get Bonferroni's correction
-CORRECTIONS = {
-    "max-t": " after the max-t correction",
-    "holm": " after Holm's correction",
-    "bh": " after Benjamini and Hochberg's correction",
-    "one": "",
-    "none": ", not corrected for other comparisons",
-}
-
-
-@dataclass(frozen=True)
-class Look:
-    """An edge with so many of its seeds, and the share of alpha that a look at them may spend."""
-
-    seeds: int
-    weight: float
-    estimate: Estimate
-    noise: Noise  # moderated where the study's other variants say something of it
-    p: float  # two-sided, at this look alone
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One comparison, without the family; numbers in units of the statistic, positive is an improvement."""
-
-    of: Measurements = field(repr=False, compare=False)
-    parent: str
-    child: str
-    problem: Problem = field(default=Problem())  # what keeps runs from being paired
-    factors: tuple[str, ...] = ()
-    # The seeds of the child's runs and of the parent's, in the order in which they were added.
-    runs: tuple[tuple[int, ...], tuple[int, ...]] = field(default=((), ()), repr=False)
-    estimate: Estimate | None = field(default=None, repr=False)  # of all its seeds
-    noise: Noise = field(default=Noise(_NAN, 0, _NAN), repr=False)  # of all its seeds; moderated as a look's
-    looks: tuple[Look, ...] = field(default=(), repr=False)  # taken so far, the last one last
-    seen: Look | None = field(default=None, repr=False)  # the last of them, or before it all that there is
-    low: float = _NAN  # interval at 1 - alpha for this edge alone; with looks, at the level of the last one taken
-    high: float = _NAN
-    p: float = _NAN  # two-sided; over all looks where the study declares looks
-
-    @property
-    def study(self) -> str:
-        """Its name."""
-        return self.of.name
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        """Child and parent."""
-        return self.child, self.parent
-
-    @property
-    def confounded(self) -> bool:
-        """Whether more than one factor changed."""
-        return len(self.factors) > 1
-
-    @property
-    def cost_hours(self) -> float:
-        """Device-hours of the child's stages that the parent does not share."""
-        shared = self.of.stage_hours.get(self.parent, {})
-        own = [hours for key, hours in self.of.stage_hours.get(self.child, {}).items() if key not in shared]
-        return float(np.array(own).sum()) if own else 0.0
-
-    @property
-    def effect(self) -> float:
-        """Mean over seeds; NaN where no runs can be paired."""
-        return self.estimate.effect if self.estimate else _NAN
-
-    @property
-    def paired(self) -> tuple[int, ...]:
-        """The seeds that were paired; none where runs are independent."""
-        return self.runs[0] if self.of.design.paired else ()
-
-    @property
-    def seeds(self) -> int:
-        """How many runs either side has, at least."""
-        return min(map(len, self.runs))
-
-    @property
-    def single(self) -> bool:
-        """Whether one run a side leaves it unknown how runs vary, and the verdict depends on it."""
-        return self.seeds == 1 and not self.noise.seeds_known
-
-    @cached_property
-    def checkpoints(self) -> Estimate | None:
-        """The same comparison of these very runs: only the items are a sample."""
-        if self.estimate is None:
-            return None
-        arms = comparable(self.of, self.pair).arms
-        return contrast_arms(arms, (1, -1), 1 - self.of.analysis.alpha, replace(self.of.design, claim="checkpoints"))
-
-    @property
-    def items(self) -> int:
-        """How many were paired, over all subsets."""
-        return self.estimate.items if self.estimate else 0
-
-    @property
-    def prior_df(self) -> float:
-        """Degrees of freedom that the study's other variants added to the variance of seeds."""
-        return max(self.seen.noise.seed_df - self.seen.estimate.noise.seed_df, 0.0) if self.seen else 0.0
-
-    @property
-    def variance(self) -> str:
-        """Of seeds: own, or moderated by the study's other variants."""
-        return "moderated" if self.prior_df > 0 else "own"
-
-
-def measure(study: Measurements, child: str, parent: str, *, moderate: bool = True) -> Measured:
-    """One comparison without the family: effect, its looks, and the p over them.
-
-    The study's other variants inform the seeds' variance only where the family is corrected for: alone, a child that is
-    several times as noisy as they are would err too often.
-    """
-    compared = comparable(study, [child, parent])
-    problem, analysis, prior = compared.problem, study.analysis, study.prior if moderate else None
-    measured = Measured(study, parent, child, problem, _factors(study, child, parent))
-    if not compared.arms:
-        return measured
-    most = min(map(len, compared.runs))
-    same = study.design.paired and remarks.same_measured(study.weights, child, parent, compared.runs[0])
-
-    def estimate(count: int) -> tuple[Estimate, Noise]:
-        of = compared.arms if count == most else compared.first(study, count, (child, parent))
-        found = contrast_arms(of, (1, -1), 1 - analysis.alpha, study.design)
-        if found.noise.total == 0 and same:  # other items differ no more than these
-            found = replace(found, noise=replace(found.noise, unseen=0.0))
-        return found, moderated(found, (child, parent), prior)
-
-    numbers, noise = estimate(most)
-    shares = look_weights(analysis.looks) or {most: 1.0}
-    looks: list[Look] = []
-    for count, share in shares.items():
-        if count <= most:
-            then, of_then = (numbers, noise) if count == most else estimate(count)
-            looks.append(Look(count, share, then, of_then, then.p_value(of_then)))
-    seen = looks[-1] if looks else Look(most, look_shares(analysis)[0], numbers, noise, _NAN)
-    low, high = _around(numbers.effect, seen, analysis.alpha)
-    return replace(
-        measured,
-        runs=(tuple(compared.runs[0]), tuple(compared.runs[1])),
-        estimate=numbers,
-        noise=noise,
-        looks=tuple(looks),
-        seen=seen,
-        low=low,
-        high=high,
-        p=_NAN if problem else sequential_p({look.seeds: look.p for look in looks}, shares),
-    )
-
-
-def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None, squares: float = 2.0) -> Noise:
-    """The noise of a difference, or of a contrast with this sum of squared weights: see `SeedPrior.moderated`.
-
-    The noise as it is without a prior, or with one seed.
-    """
-    noise = numbers.noise
-    if prior is None or not noise.seeds_known or numbers.copied or numbers.design.claim == "checkpoints":
-        return noise
-    if noise.arms:
-        return prior.moderated(noise, variants, numbers.seeds)
-    plain = float(np.var(numbers.per_seed, ddof=1))
-    hidden = max(numbers.noise.seed_variance * numbers.seeds - plain, 0.0)
-    return prior.moderated(numbers.noise, variants, numbers.seeds, hidden, squares)
-
-
-def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
-    """The factors that differ on the way from one to the other, through their last common ancestor."""
-    own = {variant.name: variant.factors for variant in study.variants}
-    ours, theirs = ([name, *ancestors(name, study.parents)] for name in (child, parent))
-    steps = [name for name in ours if name not in theirs] + [name for name in theirs if name not in ours]
-    return own[steps[0]] if len(steps) == 1 else tuple(sorted({factor for name in steps for factor in own[name]}))
-
-
-def _around(effect: float, look: Look, level: float) -> tuple[float, float]:
-    """The interval of a look at its share of a level; it always holds the effect that is shown."""
-    low, high = look.estimate.interval(look.noise, level * look.weight)
-    return min(low, effect), max(high, effect)
-
-
-def look_shares(analysis: Analysis) -> list[float]:
-    """Each look's share of alpha; one look without a plan of looks."""
-    return list(look_weights(analysis.looks).values()) or [1.0]
-
-
-def _of_look(edge: Measured, look: Look) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The runs of both sides that a look has seen."""
-    return edge.runs if look.seeds == edge.seeds else (edge.runs[0][: look.seeds], edge.runs[1][: look.seeds])
-
-
-@dataclass(frozen=True, eq=False)
-class Correction:
-    """The correction for the number of edges that were tested: their adjusted p-values, and the levels left to each."""
-
-    study: Measurements
-    tested: Sequence[Measured]
-    p: Sequence[float]
-    sides: int = 2  # of each test
-    alone: bool = False  # one comparison that is not corrected
-
-    @classmethod
-    def of(cls, study: Measurements, edges: Sequence[Measured]) -> "Correction":
-        """For the edges that could be tested."""
-        tested = [edge for edge in edges if not np.isnan(edge.p)]
-        return cls(study, tested, [edge.p for edge in tested])
-
-    @property
-    def name(self) -> str:
-        """One of CORRECTIONS."""
-        if self.alone or len(self.tested) < 2:
-            return "none" if self.alone else "one"
-        return "bh" if self.study.analysis.error == "per_word" else "holm" if self.family is None else "max-t"
-
-    @cached_property
-    def covariances(self) -> tuple[Array, Array] | None:
-        """Of the tested edges' effects, by seeds and by items; None if the correction is Holm's."""
-        if self.study.analysis.correction != "max-t" or len(self.tested) < 2:
-            return None
-        members = [
-            Member(edge.child, edge.parent, _of_look(edge, look), look.noise, look.estimate.item_draws)
-            for edge in self.tested
-            for look in edge.looks[-1:]
-        ]
-        return covariances(members, self.study.prior)
-
-    @cached_property
-    def family(self) -> Family | None:
-        """The tested edges, where their correlation is known."""
-        if self.covariances is None:
-            return None
-        noises = [edge.looks[-1].noise for edge in self.tested]
-        return Family.of(*self.covariances, noises, look_shares(self.study.analysis), self.sides)
-
-    @cached_property
-    def adjusted(self) -> dict[tuple[str, str], float]:
-        """Adjusted p-values, by child and parent."""
-        if self.name == "bh":
-            found = benjamini_hochberg(self.p)
-        else:
-            found = self.family.adjusted(self.p) if self.name == "max-t" and self.family else holm(self.p)
-        return dict(zip((edge.pair for edge in self.tested), found.tolist(), strict=True))
-
-    @cached_property
-    def flips(self) -> dict[tuple[str, str], float]:
-        """The p of the sign flips of each edge that could be paired; those with as many seeds are flipped together."""
-        by_seeds: dict[int, dict[tuple[str, str], Sequence[float]]] = {}
-        for edge in self.tested:
-            if edge.estimate and len(edge.estimate.per_seed) > 1:
-                by_seeds.setdefault(edge.seeds, {})[edge.pair] = edge.estimate.per_seed
-        return {
-            pair: p
-            for edges in by_seeds.values()
-            for pair, p in zip(edges, sign_flips(list(edges.values())).tolist(), strict=True)
-        }
-
-    @cached_property
-    def level(self) -> float:
-        """The level at which each edge may be tested on its own; with `error: per_word`, for one further verdict."""
-        alpha, count = self.study.analysis.alpha, len(self.tested)
-        if self.name == "bh":
-            return self._share * min(self._words + 1, count)
-        if self.name == "max-t" and self.family:
-            return self.family.level(alpha)
-        return alpha if self.name in ("one", "none") else self._share
-
-    @property
-    def joint(self) -> float:
-        """The level of intervals for all edges at once; with `error: per_word`, for the verdicts found.
-
-        Benjamini and Yekutieli (2005, JASA 100, 71-81); 0 if there are none.
-        """
-        return self._share * self._words if self.name == "bh" else self.level
-
-    @property
-    def _share(self) -> float:
-        return self.study.analysis.alpha / max(len(self.tested), 1)
-
-    @property
-    def _words(self) -> int:
-        return sum(p <= self.study.analysis.alpha for p in self.adjusted.values())
-
-    @cached_property
-    def path_level(self) -> float:
-        """The level at which each path's interval may be drawn, with alpha over all paths.
-
-        The family is every variant against every one of its ancestors, so that a reader may look for the best of them.
-        A path is the sum of its edges, so the edges' covariances give the covariances of paths.
-        """
-        analysis = self.study.analysis
-        ways = [way for way in ways_up(self.study.parents, [edge.pair for edge in self.tested]).values() if way]
-        paths = sum(map(len, ways))
-        if self.covariances is None or not paths or paths > _MOST_PATHS:
-            return analysis.alpha / max(paths, 1)
-        # [paths, edges]: which edges each is the sum of. The paths of a variant are the beginnings of its way.
-        each = np.eye(len(self.tested))
-        steps = np.concatenate([each[way].cumsum(axis=0) for way in ways])
-        by_seed, by_item = (steps @ part @ steps.T for part in self.covariances)
-        noises = [edge.looks[-1].noise for edge in self.tested]
-        weakest = [
-            Noise(
-                float(by_seed[at, at]),
-                min(noise.seed_df for noise, used in zip(noises, path, strict=True) if used),
-                float(by_item[at, at]),
-                min(noise.item_df for noise, used in zip(noises, path, strict=True) if used),
-            )
-            for at, path in enumerate(steps)
-        ]
-        return Family.of(by_seed, by_item, weakest, look_shares(analysis)).level(analysis.alpha)
 
 
 @dataclass(frozen=True)
@@ -571,7 +259,7 @@ class Edge(Measured):
         per_word = self.correction.name == "bh"
         if self.seen is None or not self.looks or np.isnan(self.p) or (per_word and not self.significant):
             return _NAN, _NAN
-        return _around(self.effect, self.seen, self.correction.joint)
+        return around(self.effect, self.seen, self.correction.joint)
 
     @property
     def joint_low(self) -> float:
@@ -606,41 +294,44 @@ class Edge(Measured):
         )
 
     @cached_property
-    def _whole(self) -> tuple[str, float, float, float]:
-        """The first of the child's ancestors, and the child against it: effect, and interval for all paths at once.
+    def _whole(self) -> Measured | None:
+        """The child against the first of its ancestors, compared directly.
 
-        Nothing where an edge between them was not tested. The interval is based on a direct comparison.
+        Nothing where an edge between them was not tested.
         """
-        nothing, parents = ("", _NAN, _NAN, _NAN), self.of.parents
-        above = ancestors(self.child, parents)
+        above = ancestors(self.child, self.of.parents)
         if self.of.analysis.edges != "parent" or self.correction.alone or not above:
-            return nothing
+            return None
         if not all(step in self.correction.adjusted for step in pairwise([self.child, *above])):
-            return nothing
+            return None
         whole: Measured = self if len(above) == 1 else measure(self.of, self.child, above[-1])
-        if not whole.looks or np.isnan(whole.p):
-            return nothing
-        return above[-1], whole.effect, *_around(whole.effect, whole.looks[-1], self.correction.path_level)
+        return None if not whole.looks or np.isnan(whole.p) else whole
+
+    @cached_property
+    def _root_interval(self) -> tuple[float, float]:
+        """For all paths of the lineage at once."""
+        whole = self._whole
+        return around(whole.effect, whole.looks[-1], self.correction.path_level) if whole else (_NAN, _NAN)
 
     @property
     def root(self) -> str:
         """The first of the child's ancestors; empty where the two cannot be compared."""
-        return self._whole[0]
+        return self._whole.parent if self._whole else ""
 
     @property
     def root_effect(self) -> float:
         """The effect of all changes since the root."""
-        return self._whole[1]
+        return self._whole.effect if self._whole else _NAN
 
     @property
     def root_low(self) -> float:
         """Its interval, for all paths of the lineage at once."""
-        return self._whole[2]
+        return self._root_interval[0]
 
     @property
     def root_high(self) -> float:
         """The upper end."""
-        return self._whole[3]
+        return self._root_interval[1]
 
 
 def judge_edges(study: Measurements) -> list[Edge]:

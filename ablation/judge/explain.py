@@ -12,8 +12,8 @@ from math import isnan, nan
 import numpy as np
 
 from ablation.contract.errors import TrackerError
-from ablation.judge.edges import moderated
 from ablation.judge.factorial import FULL, Run, joint_effects, parts
+from ablation.judge.measure import moderated
 from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.power import seeds_needed
 from ablation.judge.significance import Array, holm

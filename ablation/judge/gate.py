@@ -13,7 +13,8 @@ import numpy as np
 
 from ablation.config.study_schema import Analysis, Guardrail
 from ablation.contract.errors import ConfigError
-from ablation.judge.edges import CORRECTIONS, NOT_COMPARED, Correction, Edge, judge_edges, too_few
+from ablation.judge.correct import CORRECTIONS, Correction
+from ablation.judge.edges import NOT_COMPARED, Edge, judge_edges, too_few
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.remarks import other_units
 from ablation.judge.significance import enough, sequential_p, share_otherwise

@@ -13,7 +13,8 @@ import pandas as pd
 from scipy import optimize
 
 from ablation.judge.budget import Prices
-from ablation.judge.edges import Edge, Measured
+from ablation.judge.edges import Edge
+from ablation.judge.measure import Measured
 from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.moderation import FEWEST_SEEDS
 from ablation.judge.outcomes import Outcome, of_shares

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ablation.judge import edges, measurements, significance, statistics
+from ablation.judge import correct, edges, measure, measurements, significance, statistics
 from ablation.judge.family import Family
 from ablation.judge.measurements import read_measurements
 from ablation.judge.statistics import Crossing
@@ -24,7 +24,7 @@ from ablation.store.database import Store
 from tests.ablation.judge.studies import normal_study
 from tests.simulations.tally import Size, evidence_of
 
-JUDGE, CONTRAST, PRIOR, OF = edges.judge_edges, edges.contrast_arms, measurements.seed_prior, Family.of
+JUDGE, CONTRAST, PRIOR, OF = edges.judge_edges, measure.contrast_arms, measurements.seed_prior, Family.of
 HALF, SQUARE = significance.half_width, significance.critical_square
 
 
@@ -92,26 +92,26 @@ def as_they_are(p, *_):
 FAULTS: dict[str, Any] = {
     "z for t": [(significance, "student_isf", lambda df, probability: significance.normal_isf(probability))],
     "no correction": [
-        (edges, "holm", as_they_are),
-        (edges, "benjamini_hochberg", as_they_are),
+        (correct, "holm", as_they_are),
+        (correct, "benjamini_hochberg", as_they_are),
         (Family, "adjusted", lambda self, p: as_they_are(p)),
     ],
     "max-t over all edges as one": [(Family, "of", as_one)],
     "the prior taken as known": [(measurements, "seed_prior", known_prior)],
-    "unpaired": [(edges, "contrast_arms", with_noise(unpaired))],
+    "unpaired": [(measure, "contrast_arms", with_noise(unpaired))],
     "seed variance dropped": [
-        (edges, "contrast_arms", with_noise(lambda _, found: replace(found.noise, seed_variance=0.0))),
+        (measure, "contrast_arms", with_noise(lambda _, found: replace(found.noise, seed_variance=0.0))),
         (measurements, "seed_prior", lambda gains: None),
     ],
     "item variance dropped": [
-        (edges, "contrast_arms", with_noise(lambda _, found: replace(found.noise, item_variance=0.0)))
+        (measure, "contrast_arms", with_noise(lambda _, found: replace(found.noise, item_variance=0.0)))
     ],
     "clusters ignored": [("judge", without_clusters)],
     "looks ignored": [planned(looks=[])],
     "margin x 1.5": [planned(margin=lambda analysis: 1.5 * analysis.margin)],
     "signs": [("judge", other_way_round)],
     "position": [(measurements, "_item_faults", lambda study, runs: [])],
-    "folding unguarded": [(edges, "contrast_arms", unguarded)],
+    "folding unguarded": [(measure, "contrast_arms", unguarded)],
     "`rare` not asked": [planned(rare=1.0)],
     "nothing unseen": [(statistics, "unseen", lambda *_: 0.0)],
     "20% too narrow": [

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ablation.judge.edges import Correction, judge_edges
+from ablation.judge.correct import Correction
+from ablation.judge.edges import judge_edges
 from ablation.judge.planning import MOST_SEEDS, fewest_seeds, of_draws, split
 from tests.ablation.judge.studies import lineage, measurements
 from tests.simulations.sizes import assert_shares, sized

@@ -20,7 +20,8 @@ from ablation.judge.budget import (
     seeds_wanted,
     table,
 )
-from ablation.judge.edges import Correction, judge_edges
+from ablation.judge.correct import Correction
+from ablation.judge.edges import judge_edges
 from ablation.judge.measurements import Problem
 from ablation.judge.significance import Noise, half_width, look_weights, p_value
 from tests.ablation.judge.studies import normal_study

@@ -1,0 +1,146 @@
+"""The correction of a study's comparisons for their number: adjusted p-values, and the levels left to each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ablation.judge.family import Family, Member, covariances, ways_up
+from ablation.judge.measure import Look, Measured, look_shares
+from ablation.judge.measurements import Measurements
+from ablation.judge.significance import Array, Noise, benjamini_hochberg, holm, sign_flips
+
+_MOST_PATHS = 5_000  # whose correlations are worked out, in 3 GB; more get Bonferroni's correction
+CORRECTIONS = {
+    "max-t": " after the max-t correction",
+    "holm": " after Holm's correction",
+    "bh": " after Benjamini and Hochberg's correction",
+    "one": "",
+    "none": ", not corrected for other comparisons",
+}
+
+
+def _of_look(edge: Measured, look: Look) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The runs of both sides that a look has seen."""
+    return edge.runs if look.seeds == edge.seeds else (edge.runs[0][: look.seeds], edge.runs[1][: look.seeds])
+
+
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """The correction for the number of edges that were tested: their adjusted p-values, and the levels left to each."""
+
+    study: Measurements
+    tested: Sequence[Measured]
+    p: Sequence[float]
+    sides: int = 2  # of each test
+    alone: bool = False  # one comparison that is not corrected
+
+    @classmethod
+    def of(cls, study: Measurements, edges: Sequence[Measured]) -> "Correction":
+        """For the edges that could be tested."""
+        tested = [edge for edge in edges if not np.isnan(edge.p)]
+        return cls(study, tested, [edge.p for edge in tested])
+
+    @property
+    def name(self) -> str:
+        """One of CORRECTIONS."""
+        if self.alone or len(self.tested) < 2:
+            return "none" if self.alone else "one"
+        return "bh" if self.study.analysis.error == "per_word" else "holm" if self.family is None else "max-t"
+
+    @cached_property
+    def covariances(self) -> tuple[Array, Array] | None:
+        """Of the tested edges' effects, by seeds and by items; None if the correction is Holm's."""
+        if self.study.analysis.correction != "max-t" or len(self.tested) < 2:
+            return None
+        members = [
+            Member(edge.child, edge.parent, _of_look(edge, look), look.noise, look.estimate.item_draws)
+            for edge in self.tested
+            for look in edge.looks[-1:]
+        ]
+        return covariances(members, self.study.prior)
+
+    @cached_property
+    def family(self) -> Family | None:
+        """The tested edges, where their correlation is known."""
+        if self.covariances is None:
+            return None
+        noises = [edge.looks[-1].noise for edge in self.tested]
+        return Family.of(*self.covariances, noises, look_shares(self.study.analysis), self.sides)
+
+    @cached_property
+    def adjusted(self) -> dict[tuple[str, str], float]:
+        """Adjusted p-values, by child and parent."""
+        if self.name == "bh":
+            found = benjamini_hochberg(self.p)
+        else:
+            found = self.family.adjusted(self.p) if self.name == "max-t" and self.family else holm(self.p)
+        return dict(zip((edge.pair for edge in self.tested), found.tolist(), strict=True))
+
+    @cached_property
+    def flips(self) -> dict[tuple[str, str], float]:
+        """The p of the sign flips of each edge that could be paired; those with as many seeds are flipped together."""
+        by_seeds: dict[int, dict[tuple[str, str], Sequence[float]]] = {}
+        for edge in self.tested:
+            if edge.estimate and len(edge.estimate.per_seed) > 1:
+                by_seeds.setdefault(edge.seeds, {})[edge.pair] = edge.estimate.per_seed
+        return {
+            pair: p
+            for edges in by_seeds.values()
+            for pair, p in zip(edges, sign_flips(list(edges.values())).tolist(), strict=True)
+        }
+
+    @cached_property
+    def level(self) -> float:
+        """The level at which each edge may be tested on its own; with `error: per_word`, for one further verdict."""
+        alpha, count = self.study.analysis.alpha, len(self.tested)
+        if self.name == "bh":
+            return self._share * min(self._words + 1, count)
+        if self.name == "max-t" and self.family:
+            return self.family.level(alpha)
+        return alpha if self.name in ("one", "none") else self._share
+
+    @property
+    def joint(self) -> float:
+        """The level of intervals for all edges at once; with `error: per_word`, for the verdicts found.
+
+        Benjamini and Yekutieli (2005, JASA 100, 71-81); 0 if there are none.
+        """
+        return self._share * self._words if self.name == "bh" else self.level
+
+    @property
+    def _share(self) -> float:
+        return self.study.analysis.alpha / max(len(self.tested), 1)
+
+    @property
+    def _words(self) -> int:
+        return sum(p <= self.study.analysis.alpha for p in self.adjusted.values())
+
+    @cached_property
+    def path_level(self) -> float:
+        """The level at which each path's interval may be drawn, with alpha over all paths.
+
+        The family is every variant against every one of its ancestors, so that a reader may look for the best of them.
+        A path is the sum of its edges, so the edges' covariances give the covariances of paths.
+        """
+        analysis = self.study.analysis
+        ways = [way for way in ways_up(self.study.parents, [edge.pair for edge in self.tested]).values() if way]
+        paths = sum(map(len, ways))
+        if self.covariances is None or not paths or paths > _MOST_PATHS:
+            return analysis.alpha / max(paths, 1)
+        # [paths, edges]: which edges each is the sum of. The paths of a variant are the beginnings of its way.
+        each = np.eye(len(self.tested))
+        steps = np.concatenate([each[way].cumsum(axis=0) for way in ways])
+        by_seed, by_item = (steps @ part @ steps.T for part in self.covariances)
+        noises = [edge.looks[-1].noise for edge in self.tested]
+        weakest = [
+            Noise(
+                float(by_seed[at, at]),
+                min(noise.seed_df for noise, used in zip(noises, path, strict=True) if used),
+                float(by_item[at, at]),
+                min(noise.item_df for noise, used in zip(noises, path, strict=True) if used),
+            )
+            for at, path in enumerate(steps)
+        ]
+        return Family.of(by_seed, by_item, weakest, look_shares(analysis)).level(analysis.alpha)

@@ -1,0 +1,190 @@
+"""One comparison of a child with its parent, without the family: effect, noise, and its looks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from ablation.config.lineage import ancestors
+from ablation.config.study_schema import Analysis
+from ablation.judge import remarks
+from ablation.judge.measurements import Measurements, Problem, comparable
+from ablation.judge.moderation import SeedPrior
+from ablation.judge.significance import Noise, look_weights, sequential_p
+from ablation.judge.statistics import Estimate, contrast_arms
+
+_NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Look:
+    """An edge with so many of its seeds, and the share of alpha that a look at them may spend."""
+
+    seeds: int
+    weight: float
+    estimate: Estimate
+    noise: Noise  # moderated where the study's other variants say something of it
+    p: float  # two-sided, at this look alone
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One comparison, without the family; numbers in units of the statistic, positive is an improvement."""
+
+    of: Measurements = field(repr=False, compare=False)
+    parent: str
+    child: str
+    problem: Problem = field(default=Problem())  # what keeps runs from being paired
+    factors: tuple[str, ...] = ()
+    # The seeds of the child's runs and of the parent's, in the order in which they were added.
+    runs: tuple[tuple[int, ...], tuple[int, ...]] = field(default=((), ()), repr=False)
+    estimate: Estimate | None = field(default=None, repr=False)  # of all its seeds
+    noise: Noise = field(default=Noise(_NAN, 0, _NAN), repr=False)  # of all its seeds; moderated as a look's
+    looks: tuple[Look, ...] = field(default=(), repr=False)  # taken so far, the last one last
+    seen: Look | None = field(default=None, repr=False)  # the last of them, or before it all that there is
+    low: float = _NAN  # interval at 1 - alpha for this edge alone; with looks, at the level of the last one taken
+    high: float = _NAN
+    p: float = _NAN  # two-sided; over all looks where the study declares looks
+
+    @property
+    def study(self) -> str:
+        """Its name."""
+        return self.of.name
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Child and parent."""
+        return self.child, self.parent
+
+    @property
+    def confounded(self) -> bool:
+        """Whether more than one factor changed."""
+        return len(self.factors) > 1
+
+    @property
+    def cost_hours(self) -> float:
+        """Device-hours of the child's stages that the parent does not share."""
+        shared = self.of.stage_hours.get(self.parent, {})
+        own = [hours for key, hours in self.of.stage_hours.get(self.child, {}).items() if key not in shared]
+        return float(np.array(own).sum()) if own else 0.0
+
+    @property
+    def effect(self) -> float:
+        """Mean over seeds; NaN where no runs can be paired."""
+        return self.estimate.effect if self.estimate else _NAN
+
+    @property
+    def paired(self) -> tuple[int, ...]:
+        """The seeds that were paired; none where runs are independent."""
+        return self.runs[0] if self.of.design.paired else ()
+
+    @property
+    def seeds(self) -> int:
+        """How many runs either side has, at least."""
+        return min(map(len, self.runs))
+
+    @property
+    def single(self) -> bool:
+        """Whether one run a side leaves it unknown how runs vary, and the verdict depends on it."""
+        return self.seeds == 1 and not self.noise.seeds_known
+
+    @cached_property
+    def checkpoints(self) -> Estimate | None:
+        """The same comparison of these very runs: only the items are a sample."""
+        if self.estimate is None:
+            return None
+        arms = comparable(self.of, self.pair).arms
+        return contrast_arms(arms, (1, -1), 1 - self.of.analysis.alpha, replace(self.of.design, claim="checkpoints"))
+
+    @property
+    def items(self) -> int:
+        """How many were paired, over all subsets."""
+        return self.estimate.items if self.estimate else 0
+
+    @property
+    def prior_df(self) -> float:
+        """Degrees of freedom that the study's other variants added to the variance of seeds."""
+        return max(self.seen.noise.seed_df - self.seen.estimate.noise.seed_df, 0.0) if self.seen else 0.0
+
+    @property
+    def variance(self) -> str:
+        """Of seeds: own, or moderated by the study's other variants."""
+        return "moderated" if self.prior_df > 0 else "own"
+
+
+def measure(study: Measurements, child: str, parent: str, *, moderate: bool = True) -> Measured:
+    """One comparison without the family: effect, its looks, and the p over them.
+
+    The study's other variants inform the seeds' variance only where the family is corrected for: alone, a child that is
+    several times as noisy as they are would err too often.
+    """
+    compared = comparable(study, [child, parent])
+    problem, analysis, prior = compared.problem, study.analysis, study.prior if moderate else None
+    measured = Measured(study, parent, child, problem, _factors(study, child, parent))
+    if not compared.arms:
+        return measured
+    most = min(map(len, compared.runs))
+    same = study.design.paired and remarks.same_measured(study.weights, child, parent, compared.runs[0])
+
+    def estimate(count: int) -> tuple[Estimate, Noise]:
+        of = compared.arms if count == most else compared.first(study, count, (child, parent))
+        found = contrast_arms(of, (1, -1), 1 - analysis.alpha, study.design)
+        if found.noise.total == 0 and same:  # other items differ no more than these
+            found = replace(found, noise=replace(found.noise, unseen=0.0))
+        return found, moderated(found, (child, parent), prior)
+
+    numbers, noise = estimate(most)
+    shares = look_weights(analysis.looks) or {most: 1.0}
+    looks: list[Look] = []
+    for count, share in shares.items():
+        if count <= most:
+            then, of_then = (numbers, noise) if count == most else estimate(count)
+            looks.append(Look(count, share, then, of_then, then.p_value(of_then)))
+    seen = looks[-1] if looks else Look(most, look_shares(analysis)[0], numbers, noise, _NAN)
+    low, high = around(numbers.effect, seen, analysis.alpha)
+    return replace(
+        measured,
+        runs=(tuple(compared.runs[0]), tuple(compared.runs[1])),
+        estimate=numbers,
+        noise=noise,
+        looks=tuple(looks),
+        seen=seen,
+        low=low,
+        high=high,
+        p=_NAN if problem else sequential_p({look.seeds: look.p for look in looks}, shares),
+    )
+
+
+def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None, squares: float = 2.0) -> Noise:
+    """The noise of a difference, or of a contrast with this sum of squared weights: see `SeedPrior.moderated`.
+
+    The noise as it is without a prior, or with one seed.
+    """
+    noise = numbers.noise
+    if prior is None or not noise.seeds_known or numbers.copied or numbers.design.claim == "checkpoints":
+        return noise
+    if noise.arms:
+        return prior.moderated(noise, variants, numbers.seeds)
+    plain = float(np.var(numbers.per_seed, ddof=1))
+    hidden = max(numbers.noise.seed_variance * numbers.seeds - plain, 0.0)
+    return prior.moderated(numbers.noise, variants, numbers.seeds, hidden, squares)
+
+
+def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
+    """The factors that differ on the way from one to the other, through their last common ancestor."""
+    own = {variant.name: variant.factors for variant in study.variants}
+    ours, theirs = ([name, *ancestors(name, study.parents)] for name in (child, parent))
+    steps = [name for name in ours if name not in theirs] + [name for name in theirs if name not in ours]
+    return own[steps[0]] if len(steps) == 1 else tuple(sorted({factor for name in steps for factor in own[name]}))
+
+
+def around(effect: float, look: Look, level: float) -> tuple[float, float]:
+    """The interval of a look at its share of a level; it always holds the effect that is shown."""
+    low, high = look.estimate.interval(look.noise, level * look.weight)
+    return min(low, effect), max(high, effect)
+
+
+def look_shares(analysis: Analysis) -> list[float]:
+    """Each look's share of alpha; one look without a plan of looks."""
+    return list(look_weights(analysis.looks).values()) or [1.0]
