@@ -30,7 +30,6 @@ from ablation.readers.wandb_csv import read_csv, read_csvs
 from ablation.readers.wandb_log import HEADER, OWN, is_wandb, parse, read_records, text
 
 _REMEDY = "name a run-*.wandb, a folder wandb/, one above it, a CSV that W&B exported, or a folder of them"
-_DEPTH = 4  # run folder, wandb/, folder above, folder of these
 
 _TYPE = "_type"  # key of a map that describes a table, a histogram or media
 
@@ -265,7 +264,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """
     try:
         if path.is_dir():
-            found = files_below(path, FORMATS["wandb"].patterns, problem, depth=_DEPTH)
+            found = files_below(path, FORMATS["wandb"].patterns, problem)
             files = sorted(file.resolve() for file in found if file.suffix == ".wandb")
             tables = [file for file in found if file.suffix == ".csv"]
             if tables and not files:

@@ -255,3 +255,10 @@ def test_one_bad_file_costs_no_other(written, tmp_path):
     runs, problems = read_all(read, tmp_path)
     assert list(runs) == ["bad3"]
     assert any(line.startswith(f"{tmp_path / 'text.wandb'}: cannot be read") for line in problems)
+
+
+def test_runs_in_the_folders_that_hydra_makes(written, tmp_path):
+    place = tmp_path / "outputs/2026-11-27/10-00-00/wandb/run-bad3"
+    place.mkdir(parents=True)
+    shutil.copy(file_of(written, "bad3"), place)
+    assert list(read_all(read, tmp_path / "outputs")[0]) == ["bad3"]
