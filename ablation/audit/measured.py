@@ -69,13 +69,15 @@ def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
 
 
 def _deltas(study: Measurements, published: PublishedFile) -> dict[tuple[str, str, str], MeasuredCell]:
-    """Our own differences for the published ones, as far as there are any."""
-    return {
-        (delta.variant, delta.against, delta.column): _cells(study, pair, published)[delta.column]
-        for delta in published.deltas
-        if set(pair := [delta.variant, delta.against]) <= study.parents.keys()
-        and delta.column in (*study.analysis.subsets, published.mean)
-    }
+    """Our own differences for the published ones and for claimed changes, as far as there are any."""
+    of_pair: dict[tuple[str, str], dict[str, MeasuredCell]] = {}
+    found = {}
+    for said in (*published.deltas, *published.claims):
+        pair = (said.variant, said.against)
+        if set(pair) <= study.parents.keys() and said.column in (*study.analysis.subsets, published.mean):
+            of_pair[pair] = of_pair.get(pair) or _cells(study, pair, published)
+            found[*pair, said.column] = of_pair[pair][said.column]
+    return found
 
 
 def _cells(study: Measurements, variants: Sequence[str], published: PublishedFile) -> dict[str, MeasuredCell]:
@@ -110,7 +112,8 @@ def _cell(
     low = value - half
     if target is not None and len(weights) == 1:
         low = float(np.maximum(low, 0.0))  # keeps NaN
-    return MeasuredCell(value, low, value + half, numbers.seeds, problem)
+    sure = half_width(numbers.noise, alpha) if numbers.noise.seeds_known else nan
+    return MeasuredCell(value, low, value + half, numbers.seeds, problem, sure)
 
 
 def _difference(store: Store, study: Measurements, published: PublishedFile) -> str:

@@ -6,7 +6,7 @@ outside of the latter most of the time when there are many seeds.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, nan
 
 import numpy as np
 
@@ -23,7 +23,8 @@ class MeasuredCell:
     """Our number for one published cell, in the published metric's own sense.
 
     `low` to `high` is the prediction interval of a mean over as many runs as the source's; NaN with one seed, which
-    says nothing about another. `problem` says what is wrong with our runs, "" where nothing is.
+    says nothing about another. `problem` says what is wrong with our runs, "" where nothing is. `half`: half width of
+    the confidence interval of our own mean, NaN with one seed.
     """
 
     value: float
@@ -31,6 +32,7 @@ class MeasuredCell:
     high: float
     seeds: int
     problem: str = ""
+    half: float = nan
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,31 @@ def training_findings(published: PublishedFile, measured: Measured | None) -> It
             yield from _beside_ours(figure, measured.curves, measured.difference)
 
 
+def figure_verdicts(reading: Reading, curves: Curves) -> tuple[str, list[tuple[str, str]]]:
+    """Return what a reading states in words and, for each figure that was measured, the verdict and our course.
+
+    A number is reproduced where our curve passes it, else not seen. A range is reproduced by at least half of our
+    steps, contradicted by none, else not seen.
+    """
+    figures = list(_figures(reading))
+    stated = ", ".join(f"{figure.metric} {figure.value}" for figure in figures)
+    notes = "; ".join(part for part in (reading.at, reading.text) if part)
+    found = []
+    for figure in figures:
+        ours = _ours(figure, curves)
+        if not ours:
+            continue
+        values = np.concatenate([of for seeds in ours.values() for of in seeds])
+        values = np.abs(values) if figure.metric.startswith("|") else values
+        share = float(np.mean([figure.holds(value) for value in values]))
+        if figure.is_number:
+            verdict = "reproduced" if _meets(figure, values)[0] else "not seen"
+        else:
+            verdict = "reproduced" if share >= 0.5 else "not seen" if share else "contradicted"
+        found.append((verdict, f"{figure.metric} {_meets(figure, values)[1]}"))
+    return f"{stated} ({reading.kind}; {notes})", found
+
+
 def stated_metrics(published: PublishedFile) -> list[str]:
     """Names of the metrics with figures in the source, without the bars of an absolute value."""
     names = (name.strip("|") for reading in published.training for name in reading.values)
@@ -124,12 +149,7 @@ def _against_own_ranges(figures: Sequence[_Figure]) -> Iterator[Finding]:
 
 
 def _beside_ours(figure: _Figure, curves: Curves, incomparable: str) -> Iterator[Finding]:
-    metric = figure.metric.strip("|")
-    ours = {
-        stage: seeds
-        for (variant, stage, name), seeds in curves.items()
-        if (variant, name) == (figure.variant, metric) and figure.stage in (None, stage)
-    }
+    metric, ours = figure.metric.strip("|"), _ours(figure, curves)
     start = f"{figure.variant}, {figure.metric}: {figure.said}"
     if not ours and any(variant == figure.variant for variant, _, _ in curves):
         yield Finding(KIND, figure.variant, figure.metric, "note", f"{start}; not measured here.")
@@ -147,6 +167,15 @@ def _beside_ours(figure: _Figure, curves: Curves, incomparable: str) -> Iterator
         yield Finding(KIND, figure.variant, figure.metric, "note", text)
     else:
         yield Finding(KIND, figure.variant, figure.metric, "note" if any(agrees) else "warn", f"{sentence}.")
+
+
+def _ours(figure: _Figure, curves: Curves) -> dict[str, Sequence[np.ndarray]]:
+    """Return our curves of the figure's metric, by stage."""
+    return {
+        stage: seeds
+        for (variant, stage, name), seeds in curves.items()
+        if (variant, name) == (figure.variant, figure.metric.strip("|")) and figure.stage in (None, stage)
+    }
 
 
 def _meets(figure: _Figure, values: np.ndarray) -> tuple[bool, str]:

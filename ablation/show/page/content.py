@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ablation.audit import audit
+from ablation.audit.claimed import Claimed, claimed
 from ablation.audit.measured import measured, published_value
 from ablation.audit.table import Finding
 from ablation.config import dotted
@@ -86,7 +87,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy) -> St
     edges = study_edges(variants, verdicts, analysis.margin)
     pairs = judge_all_pairs(judged.measurements) if len(variants) <= MOST_VARIANTS else ()
     plots = dot_plots(table) if definition.published else []
-    findings = _findings(store, definition, judged.measurements)
+    findings, claims = _audited(store, definition, judged.measurements)
     states: dict[str, dict[int, str]] = {variant.name: {} for variant in variants}
     for variant, seed, state in store.runs(name)[["variant", "seed", "state"]].itertuples(index=False):
         states[variant][int(seed)] = state
@@ -124,6 +125,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy) -> St
         health=broken_rules(store, name),
         plots=plots,
         findings=findings,
+        claims=claims,
         errors=sum(finding.severity == "error" for finding in findings),  # wrong or impossible, not unsupported
         figures=_figures(definition.title, edges.comparisons, plots),
         plan_changed=judged.plan_changed,
@@ -133,15 +135,16 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy) -> St
     )
 
 
-def _findings(store: Store, definition: StoredStudy, ours: Measurements) -> Sequence[Finding]:
-    """What the audit finds in the published numbers."""
+def _audited(store: Store, definition: StoredStudy, ours: Measurements) -> tuple[Sequence[Finding], Sequence[Claimed]]:
+    """What the audit finds in the published numbers, and the source's claims beside what was measured."""
     published = definition.published
     if published is None:
-        return ()
+        return (), ()
     value = published_value(store, definition.name, published)
     if value is not None and value != ours.analysis.named:
         ours = read_measurements(store, definition.name, value)
-    return audit(published, measured(store, ours, published))
+    found = measured(store, ours, published)
+    return audit(published, found), claimed(published, found)
 
 
 def _resized(variants: Sequence[PlannedVariant]) -> bool:
