@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from ablation.contract.absent import Absent
 from trainers.assets_config import Asset, Strict
 
-Mode = Literal["legacy", "hard_plus_soft", "hard_plus_soft_v2", "separated", "hybrid"]
+Mode = Literal["legacy", "hard_plus_soft", "hard_plus_soft_v2", "separated", "hybrid", "hybrid_separated"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -144,7 +144,7 @@ class Reward(Strict):
     correct_weight: float = Field(default=0.0, ge=0, le=100, description="legacy: weight of `correct`.")
     hard_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of `correct`.")
     soft_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of `acc_score`.")
-    alpha: Fraction = Field(default=0.5, description="hybrid: share of the gain.")
+    alpha: Fraction = Field(default=0.5, description="hybrid, hybrid_separated: share of the gain.")
     info_scale: float = Field(default=10.0, gt=0, description="hybrid: min(1, info_scale * gain).")
     info_floor: float | None = Field(
         default=None, le=0, description="hybrid: lower bound of the scaled gain; null: none."
@@ -155,6 +155,7 @@ class Reward(Strict):
         used = {
             "legacy": {"gain", "info_weight", "correct_weight"},
             "hybrid": {"gain", "alpha", "info_scale", "info_floor"},
+            "hybrid_separated": {"gain", "alpha"},
         }.get(self.mode, {"hard_weight", "soft_weight"})
         for key, field in type(self).model_fields.items():
             if key != "mode" and key not in used and getattr(self, key) != field.default:
@@ -190,9 +191,10 @@ class Grpo(Strict):
     """Clipped policy gradient on the same sequences, held near the RCE policy."""
 
     enabled: bool = Field(default=True, description="false: stop after RCE.")
-    advantage: Literal["zscore", "rank", "position"] = Field(
+    advantage: Literal["zscore", "centred", "rank", "position"] = Field(
         default="zscore",
-        description="Within a query: z-scores, or ranks with ties shared (rank) or broken by place (position).",
+        description="Within a query: z-scores, differences from the mean (centred), or ranks with ties shared (rank) "
+        "or broken by place (position).",
     )
     epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")

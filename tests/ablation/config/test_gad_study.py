@@ -94,7 +94,7 @@ HEALTHY = {
     "critic/prior_steps": 15,
     "critic/d_loss": 1.0,
     "actor/pg_loss": -0.01,
-    "actor/pg_clipfrac": 0.2,
+    "actor/pg_clipfrac": 0.1,
     "actor/ppo_kl": 0.001,
     "actor/grad_norm": 1.0,
     "reward/zero_std_groups": 0.1,

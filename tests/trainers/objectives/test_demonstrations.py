@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 from trainers.demonstrations.config import Reward
+from trainers.objectives.centred_advantages import centred_advantages
 from trainers.objectives.position_advantages import position_advantages
 from trainers.objectives.rank_advantages import rank_advantages
 from trainers.objectives.selection import (
@@ -53,6 +54,8 @@ def rewards(mode, correct=CORRECT, acc=ACC, info=INFO, **settings):
         ("hybrid", {}, [0.975, 0.625, -1.0]),
         ("hybrid", {"alpha": 1.0, "info_scale": 2.0}, [0.1, 0.6, -0.4]),
         ("hybrid", {"info_floor": 0.0}, [0.975, 0.625, 0.0]),  # the loss of -0.2 counts as 0: within [0, 1]
+        # half of (info + 0.1) / 0.2 within [0, 1] plus half of 2 correct + acc: 0.375 + 1.45, 0.5 + 0.25, 0
+        ("hybrid_separated", {}, [1.825, 0.75, 0.0]),
         ("legacy", {"info_weight": 0.0, "correct_weight": 1.0}, [1.0, 0.0, 0.0]),  # scheme 5
         ("legacy", {"info_weight": 2.0, "correct_weight": 0.5}, [0.6, 0.6, -0.4]),
     ],
@@ -118,6 +121,7 @@ def test_zscores_by_hand():
     found = zscore_advantages(torch.tensor([[0.0, 1.0, 2.0], [0.0, 0.01, 0.02]]))
     assert found[0].tolist() == pytest.approx([-1.0, 0.0, 1.0])  # sample standard deviation 1
     assert found[1].tolist() == pytest.approx([-0.1, 0.0, 0.1], abs=1e-6)  # 0.01 is below the floor of 0.1
+    assert centred_advantages(torch.tensor([[0.0, 1.0, 5.0]])).tolist() == [[-2.0, -1.0, 3.0]]
 
 
 def test_conditional_drops_exactly_the_queries_below_the_ratio():
