@@ -97,6 +97,7 @@ def build_objective(formulas: Formulas, config: PolicyConfig) -> Objective:
         sequence_ratio=formulas.sequence_ratio,
         gradient_adaptive=with_settings("gradient_adaptive"),
         temporal_decay=with_settings("temporal_decay"),
+        response_mean=formulas.response_mean,
         weight_on=config.weight_on,
         aggregation=config.update.aggregation,
     )

@@ -382,8 +382,9 @@ class PolicyConfig(Strict):
     gradient_adaptive: GradientAdaptive | None = Field(default=None, description="2.2: weights by |log p|.")
     amic: bool = Field(default=False, description="2.3: the response's arithmetic mean ratio.")
     temporal_decay: TemporalDecay | None = Field(default=None, description="2.5: earlier tokens count more.")
-    weight_on: Literal["advantage", "ratio"] = Field(
-        default="advantage", description="What the weights of 2.2 and 2.5 multiply."
+    weight_on: Literal["advantage", "ratio", "response_ratio"] = Field(
+        default="advantage",
+        description="What the weights of 2.2 and 2.5 multiply; response_ratio: token ratios, whose mean is then used.",
     )
     dynamic_sampling: DynamicSampling | None = Field(default=None, description="DAPO: informative groups only.")
     overlong_penalty: OverlongPenalty | None = Field(default=None, description="DAPO: soft length penalty.")
@@ -424,8 +425,8 @@ class PolicyConfig(Strict):
             yield "group advantages need rollout.group_size >= 2"
         if self.ema_smoothing is not None and self.ratio != "token":
             yield "ema_smoothing smooths token ratios: it needs ratio token"
-        if self.weight_on == "ratio" and self.gradient_adaptive is None and self.temporal_decay is None:
-            yield "weight_on ratio has no effect without gradient_adaptive or temporal_decay"
+        if self.weight_on != "advantage" and self.gradient_adaptive is None and self.temporal_decay is None:
+            yield f"weight_on {self.weight_on} has no effect without gradient_adaptive or temporal_decay"
         if self.kl.per == "response" and self.update.aggregation == "token_mean":
             yield "kl.per response is a mean over responses: it needs update.aggregation sequence_mean"
         if of_tokens and self.advantage.kind == "batch_normalized":
@@ -509,7 +510,7 @@ class PolicyConfig(Strict):
         """
         per_token = self.advantage.kind == "gae" or self.reward.level == "token"
         both = self.gradient_adaptive is not None and self.temporal_decay is not None
-        if self.ratio not in ("gspo", "product") or per_token or both or self.weight_on == "ratio":
+        if self.ratio not in ("gspo", "product") or per_token or both or self.weight_on != "advantage":
             return {}
         reason = f"with ratio {self.ratio} a response has one ratio and one advantage, and the weights' mean is 1"
         keys = {"gradient_adaptive": reason} if self.gradient_adaptive is not None else {}

@@ -23,6 +23,7 @@ class Formulas:
     sequence_ratio: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
     gradient_adaptive: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
     temporal_decay: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
+    response_mean: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -185,7 +185,8 @@ class Objective:
     sequence_ratio: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of ratio, mask: their mean (2.3)
     gradient_adaptive: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of logps, mask: weights (2.2)
     temporal_decay: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of logps, mask: weights (2.5)
-    weight_on: Literal["advantage", "ratio"] = "advantage"  # what weights multiply; the ratio before it is clipped
+    response_mean: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of weighted ratio, mask: their mean
+    weight_on: Literal["advantage", "ratio", "response_ratio"] = "advantage"  # what weights multiply; before clipping
     aggregation: Aggregation = "sequence_mean"  # how tokens become one number
 
     def __call__(
@@ -216,10 +217,12 @@ class Objective:
         for weigh in filter(None, (self.gradient_adaptive, self.temporal_decay)):
             weights, figures = weigh(logps, mask)
             diagnostics |= figures
-            if self.weight_on == "ratio":
-                ratio = ratio * weights.detach()
-            else:
+            if self.weight_on == "advantage":
                 advantages = advantages * weights.detach()
+            else:
+                ratio = ratio * weights.detach()
+        if self.response_mean is not None:
+            ratio, _ = self.response_mean(ratio, mask)
         token_ratio = (logps - old_logps).exp()
         diagnostics |= {
             "ratio/mean": Mean.of(ratio, mask),

@@ -59,12 +59,13 @@ def formulas(config: "PolicyConfig") -> Formulas:
     from trainers.objectives.amic import amic, to_arithmetic_ratio
     from trainers.objectives.ema_smoothing import ema_smoothing
     from trainers.objectives.gradient_adaptive import gradient_adaptive_weights
+    from trainers.objectives.response_mean import response_mean
     from trainers.objectives.temporal_decay import temporal_decay_weights
 
-    sequence_ratio = None
+    sequence_ratio, at_last = None, config.weight_on == "response_ratio"
     if config.amic:
-        sequence_ratio = amic
-    elif config.surrogate.kind == "ptrw" and config.ratio == "token":
+        sequence_ratio = response_mean if at_last else amic
+    elif config.surrogate.kind == "ptrw" and config.ratio == "token" and not at_last:
         sequence_ratio = to_arithmetic_ratio
     return Formulas(
         ratio=formula(f"{config.ratio}_ratio"),
@@ -73,4 +74,5 @@ def formulas(config: "PolicyConfig") -> Formulas:
         sequence_ratio=sequence_ratio,
         gradient_adaptive=None if config.gradient_adaptive is None else gradient_adaptive_weights,
         temporal_decay=None if config.temporal_decay is None else temporal_decay_weights,
+        response_mean=response_mean if at_last else None,
     )

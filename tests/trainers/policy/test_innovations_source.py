@@ -95,6 +95,25 @@ CASES = {
         {"decay": lspd, "scale": "none"},
     ),
     "2.6": ({"surrogate": {"kind": "asymmetric_clip", "pessimistic": False}, "amic": True}, {"end": "asymmetric"}),
+    "conservative": (
+        {"ema_smoothing": {}, "temporal_decay": {}, "weight_on": "ratio"},
+        {"smooth": 0.9, "decay": power},
+    ),
+    # the mean of the weights is 1, so that 2.2 cancels: what is left is 2.4
+    "aggressive": ({"surrogate": {"kind": "ptrw", "sigma": 0.2}}, {"attention": 1.0, "mean": True, "end": "ptrw"}),
+    "balanced": (
+        {
+            "ema_smoothing": {},
+            "gradient_adaptive": {},
+            "surrogate": {"kind": "asymmetric_clip", "pessimistic": False},
+            "weight_on": "response_ratio",
+        },
+        {"smooth": 0.9, "attention": 1.0, "end": "asymmetric"},
+    ),
+    "all-compatible": (
+        ALL | {"amic": True, "surrogate": {"kind": "ptrw", "sigma": 0.2}, "weight_on": "response_ratio"},
+        {"smooth": 0.9, "attention": 1.0, "mean": True, "decay": power, "end": "ptrw"},
+    ),
     "all": (ALL, {"smooth": 0.9, "attention": 1.0, "decay": power}),
 }
 
