@@ -18,6 +18,7 @@ from ablation.cli.common import check_study, opened, price_per_hour, print_json,
 from ablation.config import dotted
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import aligned, device_time, duration
+from ablation.contract.rows import LOGGED
 from ablation.contract.stage_folder import DATABASE
 from ablation.judge.correct import Correction
 from ablation.judge.decide import read_seeded_stages
@@ -53,7 +54,11 @@ def run_plan(arguments: argparse.Namespace) -> int:
         cost = cost_of(tried, (largest.items, largest.samples, largest.checkpoints))
         alone, looks = Correction.of(study, edges).level, study.analysis.looks
         edges_ = "1 edge" if len(tried) == 1 else f"{len(tried)} edges"
-        said = f"the noise of {edges_}, {pilots[0].seeds} seeds of {pilots[0].items:,} items"
+        logged = study.analysis.protocol == LOGGED  # a value of each run, without items
+        said = f"the noise of {edges_}, {pilots[0].seeds} seeds" + ("" if logged else f" of {pilots[0].items:,} items")
+        if logged and arguments.items:
+            problem, remedy = f"{' and '.join(study.analysis.subsets)} was logged without items", "leave --items out"
+            raise ConfigError("plan", "--items", arguments.items[0], problem, remedy)
 
     for few in arguments.items or ():
         if clusters := next((n for pilot in pilots if (n := pilot.clusters(few)) < FEWEST_CLUSTERS), 0.0):
@@ -65,7 +70,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
         arguments.seeds or looks or SEEDS,
         list(
             product(
-                arguments.items or (items, 2 * items, 4 * items),
+                arguments.items or ((items,) if items == 1 else (items, 2 * items, 4 * items)),
                 arguments.samples or [middle.samples],
                 arguments.checkpoints or [middle.checkpoints],
             )
@@ -235,8 +240,8 @@ class Sizes:
         """Device-hours that are still to run, or all of it; None where nothing tells."""
         return None if self.cost is None else self.cost.hours(seeds, evaluated, all_of_it=all_of_it)
 
-    def named(self, evaluated: Evaluated) -> str:
-        """In words."""
+    def of(self, evaluated: Evaluated) -> str:
+        """In words, ` of 400 items`; a metric that was logged has none."""
         items, samples, checkpoints = evaluated
         of_each = f" with {samples} samples each" if any(others[1] > 1 for others in self.evaluated) else ""
         averaged = (
@@ -244,7 +249,8 @@ class Sizes:
             if any(others[2] > 1 for others in self.evaluated)
             else ""
         )
-        return f"{items:,} items{of_each}{averaged}"
+        of_items = f" of {items:,} items" if any(others[0] > 1 for others in self.evaluated) else ""
+        return f"{of_items}{of_each}{averaged}"
 
 
 def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
@@ -278,7 +284,7 @@ def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
             }
             shown |= known | ({"cost": "-" if row["cost"] is None else f"{row['cost']:.2f}"} if sizes.price else {})
         found.append(shown)
-    once = {name for name in _EVALUATED[1:] if {row[name] for row in found} == {"1"}}
+    once = {name for name in _EVALUATED if {row[name] for row in found} == {"1"}}
     columns = [[heads[name], *(row[name] for row in found)] for name in heads if name in found[0] and name not in once]
     table = aligned(list(zip(*columns, strict=True)), [True] * len(columns))
     return "\n".join([*table, "", *smallest(question, pilots, sizes)])
@@ -325,22 +331,22 @@ def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Itera
     for pilot in pilots:
         seeds = seeds_of(pilot, first)
         if seeds is None:
-            yield f"{pilot.name}: not even {MOST_SEEDS} seeds of {sizes.named(first)} find {wanted}"
+            yield f"{pilot.name}: not even {MOST_SEEDS} seeds{sizes.of(first)} find {wanted}"
             continue
         items, *draws = first
         low, high = detectable(pilot.at(*draws), seeds, items, question.level(seeds), question.power)[1:]
         likely = "" if low == high else " (likely {} to {})".format(*leveled([low, high]))
         hours = sizes.hours(seeds, first) if pilot is middle else None
         best = "; no cheaper plan does" if hours is not None and cheapest and cheapest[2] == first else ""
-        found = f"{seeds} seeds of {sizes.named(first)} find {wanted}{likely}"
+        found = f"{seeds} seeds{sizes.of(first)} find {wanted}{likely}"
         yield f"{pilot.name}: {found}{_cost(sizes, hours)}{best}"
     if sizes.cost is None:
-        alternatives = [f"or {seeds} seeds of {sizes.named(of)}" for of, seeds in plans.items() if of != first]
+        alternatives = [f"or {seeds} seeds{sizes.of(of)}" for of, seeds in plans.items() if of != first]
         if alternatives:
             yield f"{middle.name}: {', '.join(alternatives)}"
     elif cheapest and cheapest[2] != first:
         hours, seeds, of = cheapest
-        yield f"{middle.name}: the cheapest plan is {seeds} seeds of {sizes.named(of)}{_cost(sizes, hours)}"
+        yield f"{middle.name}: the cheapest plan is {seeds} seeds{sizes.of(of)}{_cost(sizes, hours)}"
 
 
 def _affordable(
@@ -354,13 +360,13 @@ def _affordable(
     wanted = f"an effect of {question.effect:g} with {question.power:.0%}"
     problem, remedy = "nothing tells what a seed costs", "plan with the results of a study"
     if not plans:
-        problem = f"{MOST_SEEDS} seeds of {sizes.named(max(sizes.evaluated))} do not find {wanted}"
+        problem = f"{MOST_SEEDS} seeds{sizes.of(max(sizes.evaluated))} do not find {wanted}"
         remedy = "plan more items"
     elif cheapest:
         hours, seeds, of = cheapest
         if hours <= question.hours:
             return cheapest
-        problem = f"no plan finds {wanted} below {device_time(hours)} ({seeds} seeds of {sizes.named(of)})"
+        problem = f"no plan finds {wanted} below {device_time(hours)} ({seeds} seeds{sizes.of(of)})"
         remedy = "allow more, or ask for a larger effect"
     raise ConfigError("plan", "--hours", question.hours, problem, remedy)
 

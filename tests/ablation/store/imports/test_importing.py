@@ -628,6 +628,14 @@ def test_percent_beside_shares_passes_no_gate(capsys):
     assert "passed: new" in judged(capsys, lambda acc, seed: acc + 0.1 + seed / 1000, status=0)
 
 
+def test_a_plan_for_a_logged_metric_speaks_of_no_items(capsys):
+    judged(capsys, lambda acc, seed: acc + 0.1 + seed / 1000, status=0)
+    told = typed.output(capsys, "plan", "s", "--effect", "0.002")
+    assert "items" not in told
+    assert re.search(r"base -> new: \d+ seeds find an effect of 0.002 with 80% \(likely ", told)
+    assert "acc was logged without items" in typed.refused(capsys, "plan", "s", "--effect", "0.002", "--items", "400")
+
+
 def test_equal_values_on_both_sides_pass_a_gate_where_that_is_allowed(capsys):
     told = judged(capsys, lambda acc, seed: acc, status=12)
     option = re.search(r"--allow \w+", told)[0].split()
