@@ -70,13 +70,15 @@ def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
 
 def _deltas(study: Measurements, published: PublishedFile) -> dict[tuple[str, str, str], MeasuredCell]:
     """Our own differences for the published ones and for claimed changes, as far as there are any."""
+    said = [(delta.variant, delta.against, delta.column) for delta in published.deltas]
+    said += [(claim.variant, claim.against, claim.column) for claim in published.claims]
     of_pair: dict[tuple[str, str], dict[str, MeasuredCell]] = {}
     found = {}
-    for said in (*published.deltas, *published.claims):
-        pair = (said.variant, said.against)
-        if set(pair) <= study.parents.keys() and said.column in (*study.analysis.subsets, published.mean):
+    for variant, against, column in said:
+        pair = (variant, against)
+        if set(pair) <= study.parents.keys() and column in (*study.analysis.subsets, published.mean):
             of_pair[pair] = of_pair.get(pair) or _cells(study, pair, published)
-            found[*pair, said.column] = of_pair[pair][said.column]
+            found[*pair, column] = of_pair[pair][column]
     return found
 
 

@@ -37,7 +37,7 @@ def test_a_variant_uses_exactly_the_parts_of_its_objective():
     grpo, conservative = PolicyConfig(), PolicyConfig(ema_smoothing={}, temporal_decay={})
     of_grpo, of_conservative = part_names(grpo, "reinforce"), part_names(conservative, "reinforce")
     assert of_conservative.items() >= of_grpo.items()
-    assert of_conservative.keys() - of_grpo.keys() == {"ema_smoothing", "temporal_decay"}
+    assert of_conservative.keys() - of_grpo.keys() == {"formulas.ema_smoothing", "formulas.temporal_decay"}
     of_ptrw = part_names(PolicyConfig(surrogate={"kind": "ptrw"}), "reinforce")
-    assert of_ptrw.keys() - of_grpo.keys() == {"one_ratio"}
-    assert of_ptrw["surrogate"] != of_grpo["surrogate"]
+    assert of_ptrw.keys() - of_grpo.keys() == {"formulas.sequence_ratio"}
+    assert of_ptrw["formulas.surrogate"] != of_grpo["formulas.surrogate"]
