@@ -109,7 +109,7 @@ def _cell(
     direction: Direction = "max" if target is None else {"target": target}
     alpha, (values, clusters) = study.analysis.alpha, part
     numbers = contrast(values, weights, direction, confidence=1 - alpha, clusters=clusters)
-    value = numbers.effect if target is None else -numbers.effect  # a gain is minus the distance
+    value = numbers.effect if target is None else 0.0 - numbers.effect  # a gain is minus the distance; never -0
     half = prediction_half_width(numbers.noise, seeds=numbers.seeds, runs=published.runs or 1, alpha=alpha)
     low = value - half
     if target is not None and len(weights) == 1:
