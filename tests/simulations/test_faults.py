@@ -73,8 +73,8 @@ def unguarded(*arguments):
     return replace(found, crossing=Crossing(1.0, 0.0, np.full(1, found.centre)))
 
 
-def known_prior(gains):
-    found = PRIOR(gains)
+def known_prior(gains, **design):
+    found = PRIOR(gains, **design)
     if found is None:
         return None
     spread = dict.fromkeys(found.spread, found.variance)
@@ -101,7 +101,7 @@ FAULTS: dict[str, Any] = {
     "unpaired": [(measure, "contrast_arms", with_noise(unpaired))],
     "seed variance dropped": [
         (measure, "contrast_arms", with_noise(lambda _, found: replace(found.noise, seed_variance=0.0))),
-        (measurements, "seed_prior", lambda gains: None),
+        (measurements, "seed_prior", lambda *_, **__: None),
     ],
     "item variance dropped": [
         (measure, "contrast_arms", with_noise(lambda _, found: replace(found.noise, item_variance=0.0)))
