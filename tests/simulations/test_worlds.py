@@ -165,7 +165,7 @@ def test_runs_that_cannot_be_paired_get_no_word():
     for world in made(study, "unpaired", 3):
         assert {edge.detail for edge in edges.judge_edges(world.study)} == {"invalid"}
         lost = subset_means(world.study, "v1").mean() - subset_means(world.study, "v0").mean()
-        assert lost == pytest.approx(LARGE * 0.02)
+        assert lost == pytest.approx(LARGE * 0.02, rel=0.1)
         assert judge("unpaired", world).edges == ()
 
 

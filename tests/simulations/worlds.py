@@ -339,9 +339,11 @@ class _Maker:
     def beyond_doubt(self) -> tuple[list[Array], Array]:
         """Each child is far worse than its parent, but the runs cannot be paired, so any verdict is wrong."""
         values, sides = self._plain()
+        margin, seeds = self.study.analysis.margin, self.parts.made.shape[1]
         for child, parent in self.pairs:
+            own = self.generator.normal(0, margin / 10, (seeds, 1))  # the same in every seed would be undecided
             for subset, side in zip(values, sides, strict=True):
-                subset[child] = subset[parent] - side * LARGE * self.study.analysis.margin
+                subset[child] = subset[parent] - side * LARGE * margin + own
         return values, np.zeros(len(self.parts.made))
 
 
