@@ -1,21 +1,29 @@
 """Writes docs/evidence.md: what this project says about results that others measured. `make evidence` runs it."""
 
+import contextlib
 import csv
+import io
+import itertools
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
+import ablation  # noqa: E402
+from ablation.cli.main import main  # noqa: E402
 from ablation.judge.reference import watch  # noqa: E402
 
 DATA = DOCS.parent / "benchmarks/evidence"
 NIGHTS = 4000  # simulated nights of each cell
+SPLITS = 400  # of each size
 
 HEAD = """# Evidence
 
@@ -24,9 +32,13 @@ from [these files](../benchmarks/evidence/README.md); no number in it is typed.
 """
 
 
+SLOPE = 0.0045 / 100  # of the loss by step, as the contest's maintainers use it
+COMMON = 3000  # step to which the losses are moved
+
+
 @dataclass(frozen=True)
 class Contest:
-    """The last validation loss of each run, {record: losses}, and the record that each started from."""
+    """The last validation loss of each run, moved to one step, {record: losses}, and each record's parent."""
 
     losses: dict[str, list[float]]
     parents: dict[str, str]
@@ -42,14 +54,111 @@ def read_contest() -> Contest:
             last[run] = max(last.get(run, (0, 0.0)), (int(row["step"]), float(row["val_loss"])))
             parents[row["record"]] = row["parent"]
     losses = defaultdict(list)
-    for (record, _), (_, loss) in last.items():
-        losses[record].append(loss)
+    for (record, _), (step, loss) in last.items():
+        losses[record].append(loss + SLOPE * (step - COMMON))
     return Contest(dict(losses), parents)
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+# --- a contest without seeds ---------------------------------------------------------------------------------------
+
+STATED = {("9", "11"): 0.69, ("14", "16"): 0.34, ("11", "13"): 0.099, ("30", "34"): 0.168}
+"""The p that the maintainers print: one-sided, that the child needs fewer steps."""
+
+
+def lineage(contest: Contest) -> Iterator[str]:
+    """Judge every record by its parent, all as one study, as `import table` and `verdicts` do."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "contest.csv"
+        with file.open("w", newline="") as table:
+            rows = csv.writer(table)
+            rows.writerow(("record", "parent", "run", "val_loss"))
+            for record, losses in contest.losses.items():
+                rows.writerows((record, contest.parents[record], run, loss) for run, loss in enumerate(losses))
+        words = ["import", "table", str(file), "--study", "contest", "--results", folder, "--yes"]
+        plan = ["--metric", "val_loss", "--direction", "min", "--margin", "0.001"]
+        with contextlib.redirect_stdout(io.StringIO()):
+            main([*words, *plan])
+        with ablation.open(folder) as results:
+            judged = results.verdicts("contest")
+    rows = []
+    for edge in judged.itertuples():
+        own = [np.array(contest.losses[name]) for name in (edge.parent, edge.child)]
+        plain = stats.ttest_ind(own[1], own[0], equal_var=False, alternative="less").pvalue
+        stated = STATED.get((edge.parent, edge.child))
+        cells = [f"{edge.parent} -> {edge.child}", f"{len(own[0])}, {len(own[1])}", f"{edge.effect:+.4f}"]
+        interval = f"[{edge.low:+.4f}, {edge.high:+.4f}]"
+        rows.append([*cells, interval, edge.verdict, f"{plain:.2g}", "" if stated is None else f"{stated:g}"])
+    count = sum(map(len, contest.losses.values()))
+    words = ", ".join(f"{number} {word}" for word, number in judged["verdict"].value_counts().items())
+    yield f"""## A contest in which nobody set a seed
+
+{len(contest.losses)} records of an optimiser contest, {count} runs. No seeds were set, so runs of two records share nothing, and
+machines differ. The last loss of each run is moved to step {COMMON:,} by the maintainers' slope, and each record is judged
+by the one that it started from, corrected for their number (margin 0.001): {words}.
+"""
+    head = ("step", "runs", "effect", "95% interval", "verdict", "p of Welch's t, one-sided", "p as printed there")
+    yield markdown(head, rows)
+    path = ablation.judge(
+        np.array(contest.losses["43"])[:, None],
+        np.array(contest.losses["30"])[:, None],
+        seeds="independent",
+        direction="min",
+        margin=0.001,
+    )
+    interval = f"{path.effect:+.4f} [{path.low:+.4f}, {path.high:+.4f}]"
+    yield f"\nThe whole way from 30 to 43 is *{path.verdict}*: {interval}, p = {path.p:.2g}.\n"
+
+
+def splits(contest: Contest) -> Iterator[str]:
+    """Split the runs of one record at random into two sides: every verdict of better or worse is false."""
+    records = {name: np.array(losses) for name, losses in contest.losses.items() if len(losses) >= 16}
+    rng, rows = np.random.default_rng(12), []
+    for size in (3, 5, 8):
+        false = 0
+        for number in range(SPLITS):
+            drawn = rng.permutation(records[[*records][number % len(records)]])
+            sides = (drawn[:size, None], drawn[size : 2 * size, None])
+            found = ablation.judge(*sides, seeds="independent", direction="min", margin=0.001)
+            false += found.verdict in ("better", "worse")
+        rows.append([str(size), f"{false / SPLITS:.1%}", f"{np.sqrt(0.05 * 0.95 / SPLITS):.1%}"])
+    yield f"""## A recipe against itself
+
+The runs of each of {len(records)} records are split at random, {SPLITS} times for each size:
+"""
+    yield markdown(("runs a side", "better or worse, which is false", "standard error at 5%"), rows)
+
+
+# --- two checkpoints -----------------------------------------------------------------------------------------------
+
+
+def checkpoints() -> Iterator[str]:
+    """Judge the pairs of GSM8K's systems, one run each, beside McNemar's exact test."""
+    systems = {}
+    for file in sorted((DATA / "gsm8k").glob("*.csv")):
+        with file.open(newline="") as table:
+            systems[file.stem.removeprefix("gsm8k_")] = np.array([float(row["value"]) for row in csv.DictReader(table)])
+    rows = []
+    for parent, child in itertools.combinations(systems, 2):
+        before, after = systems[parent], systems[child]
+        found = ablation.judge(after, before, margin=0.01)
+        gained, lost = int((after > before).sum()), int((after < before).sum())
+        exact = stats.binomtest(gained, gained + lost).pvalue
+        effect = f"{found.effect:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+        rows.append(
+            [f"{parent} -> {child}", effect, found.verdict, f"{found.p:.2g}", f"{gained}, {lost}", f"{exact:.2g}"]
+        )
+    count = len(next(iter(systems.values())))
+    yield f"""## Two checkpoints, one run each
+
+Four systems on the {count:,} test problems of GSM8K, right or wrong. The verdict is about these checkpoints; whether
+the recipe is better, one run of each cannot say.
+"""
+    yield markdown(("", "effect, 95% interval", "verdict", "p", "better, worse items", "McNemar's exact p"), rows)
 
 
 # --- one new run ---------------------------------------------------------------------------------------------------
@@ -85,8 +194,8 @@ def nightly(contest: Contest) -> Iterator[str]:
     error = 100 * np.sqrt(0.05 * 0.95 / NIGHTS)
     yield f"""## One new run against the runs that we have
 
-{len(records)} records of the contest have 16 runs and more. Past runs, a new run and two reruns are drawn at random
-from one record, {NIGHTS:,} times. Of 100 nights without any change, and of 100 with a loss that is one or two standard
+{len(records)} records of the contest have 16 runs and more. Past runs, a new run and two reruns are drawn at random from one
+record, {NIGHTS:,} times. Of 100 nights without any change, and of 100 with a loss that is one or two standard
 deviations higher, so many are called worse (simulation error of a cell at 5%: {error:.1f}):
 """
     head = ["check", *(f"{count} past runs: {what}" for count in (5, 10) for what in ("no change", "1 sd", "2 sd"))]
@@ -99,7 +208,8 @@ noise. [How to use it](nightly.md)."""
 def page() -> str:
     """Return the page."""
     contest = read_contest()
-    return "\n".join([HEAD, *nightly(contest)]).rstrip() + "\n"
+    parts = itertools.chain(checkpoints(), [""], lineage(contest), splits(contest), [""], nightly(contest))
+    return "\n".join([HEAD, *parts]).rstrip() + "\n"
 
 
 if __name__ == "__main__":

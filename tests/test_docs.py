@@ -202,6 +202,7 @@ def test_every_package_is_in_the_architecture():
     assert chain.split(" -> ")[::-1] == [room.removeprefix("ablation.") for room in ROOMS]
 
 
+@pytest.mark.rest
 def test_the_evidence_is_what_its_script_writes():
     text = (ROOT / "docs/evidence.md").read_text()
     assert text == runpy.run_path(str(ROOT / "docs/make_evidence.py"))["page"]()
