@@ -6,6 +6,7 @@ import io
 import itertools
 import sys
 import tempfile
+import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,11 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
+def section(title: str, text: str) -> str:
+    """Return a heading and a paragraph in lines of the pages' width."""
+    return f"## {title}\n\n{textwrap.fill(' '.join(text.split()), 120)}\n"
+
+
 # --- a contest without seeds ---------------------------------------------------------------------------------------
 
 STATED = {("9", "11"): 0.69, ("14", "16"): 0.34, ("11", "13"): 0.099, ("30", "34"): 0.168}
@@ -95,12 +101,13 @@ def lineage(contest: Contest) -> Iterator[str]:
         rows.append([*cells, interval, edge.verdict, f"{plain:.2g}", "" if stated is None else f"{stated:g}"])
     count = sum(map(len, contest.losses.values()))
     words = ", ".join(f"{number} {word}" for word, number in judged["verdict"].value_counts().items())
-    yield f"""## A contest in which nobody set a seed
-
-{len(contest.losses)} records of an optimiser contest, {count} runs. No seeds were set, so runs of two records share nothing, and
-machines differ. The last loss of each run is moved to step {COMMON:,} by the maintainers' slope, and each record is judged
-by the one that it started from, corrected for their number (margin 0.001): {words}.
-"""
+    yield section(
+        "A contest in which nobody set a seed",
+        f"""{len(contest.losses)} records of an optimiser contest, {count} runs. No seeds were set, so runs of two
+        records share nothing, and machines differ. The last loss of each run is moved to step {COMMON:,} by the
+        maintainers' slope, and each record is judged by the one that it started from, corrected for their number
+        (margin 0.001): {words}.""",
+    )
     head = ("step", "runs", "effect", "95% interval", "verdict", "p of Welch's t, one-sided", "p as printed there")
     yield markdown(head, rows)
     path = ablation.judge(
@@ -126,10 +133,10 @@ def splits(contest: Contest) -> Iterator[str]:
             found = ablation.judge(*sides, seeds="independent", direction="min", margin=0.001)
             false += found.verdict in ("better", "worse")
         rows.append([str(size), f"{false / SPLITS:.1%}", f"{np.sqrt(0.05 * 0.95 / SPLITS):.1%}"])
-    yield f"""## A recipe against itself
-
-The runs of each of {len(records)} records are split at random, {SPLITS} times for each size:
-"""
+    yield section(
+        "A recipe against itself",
+        f"""The runs of each of {len(records)} records are split at random, {SPLITS} times for each size:""",
+    )
     yield markdown(("runs a side", "better or worse, which is false", "standard error at 5%"), rows)
 
 
@@ -153,11 +160,11 @@ def checkpoints() -> Iterator[str]:
             [f"{parent} -> {child}", effect, found.verdict, f"{found.p:.2g}", f"{gained}, {lost}", f"{exact:.2g}"]
         )
     count = len(next(iter(systems.values())))
-    yield f"""## Two checkpoints, one run each
-
-Four systems on the {count:,} test problems of GSM8K, right or wrong. The verdict is about these checkpoints; whether
-the recipe is better, one run of each cannot say.
-"""
+    yield section(
+        "Two checkpoints, one run each",
+        f"""Four systems on the {count:,} test problems of GSM8K, right or wrong. The verdict is about
+        these checkpoints; whether the recipe is better, one run of each cannot say.""",
+    )
     yield markdown(("", "effect, 95% interval", "verdict", "p", "better, worse items", "McNemar's exact p"), rows)
 
 
@@ -192,12 +199,13 @@ def nightly(contest: Contest) -> Iterator[str]:
                 cells.append(f"{100 * worse / NIGHTS:.1f}")
         rows.append([name, *cells])
     error = 100 * np.sqrt(0.05 * 0.95 / NIGHTS)
-    yield f"""## One new run against the runs that we have
-
-{len(records)} records of the contest have 16 runs and more. Past runs, a new run and two reruns are drawn at random from one
-record, {NIGHTS:,} times. Of 100 nights without any change, and of 100 with a loss that is one or two standard
-deviations higher, so many are called worse (simulation error of a cell at 5%: {error:.1f}):
-"""
+    yield section(
+        "One new run against the runs that we have",
+        f"""{len(records)} records of the contest have 16 runs and more. Past runs, a new run and two reruns are drawn
+        at random from one record, {NIGHTS:,} times. Of 100 nights without any change, and of 100 with a loss that is
+        one or two standard deviations higher, so many are called worse (simulation error of a cell at 5%:
+        {error:.1f}):""",
+    )
     head = ["check", *(f"{count} past runs: {what}" for count in (5, 10) for what in ("no change", "1 sd", "2 sd"))]
     yield markdown(head, rows)
     yield """
