@@ -6,6 +6,9 @@ METRICS = {"step": "int64", "name": "string", "value": "float64"}
 ITEMS = {"item": "string", "subset": "string", "protocol": "string", "name": "string", "value": "float64"}
 """`items.parquet`: a value of an evaluation item."""
 
+OF_THE_MACHINE = r"(?i)(?:^|/)(?:time|wall|memory|perf|timing_s)[/_]|(?:time|seconds?|per_second|_mb|[/_]s)$"
+"""Names of metrics that differ between two runs of the same computation."""
+
 LONGEST_NAME = 500
 """Characters of an item, a subset, a protocol, a name or a cluster."""
 

@@ -17,6 +17,7 @@ from ablation.contract.atomic import date, write_json
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.process import alone, is_locked
 from ablation.contract.reading import one_line, read_json, regular, sha256
+from ablation.contract.rows import OF_THE_MACHINE
 from ablation.contract.status import KEPT_STATUS, STATUS, altered, left_files, read_state
 from ablation.plan.keys import KEY_LENGTH
 from ablation.store.analysis_history import merged_history, write_history
@@ -24,7 +25,6 @@ from ablation.store.analysis_history import merged_history, write_history
 _KEY = re.compile(f"[0-9a-f]{{{KEY_LENGTH}}}")
 _ASIDE = re.compile(rf"\.[0-9]+\.tmp\.{_KEY.pattern}")
 # Metrics in which two runs of one stage may differ.
-_OF_THE_MACHINE = r"(?i)^(?:time|wall|memory)[/_]|(?:time|seconds?|_mb|[/_]s)$"
 
 _NOT_COPIED = (KEPT_STATUS, ".lock")
 _REMEDY = "delete the wrong one; a stage that is not deterministic must run at one site only"
@@ -117,7 +117,7 @@ def _numbers(file: Path) -> pd.DataFrame:
     if not file.exists():
         return pd.DataFrame(columns=["step", "name", "value"])
     rows = pd.read_parquet(file)
-    return rows[~rows["name"].str.contains(_OF_THE_MACHINE)].reset_index(drop=True)
+    return rows[~rows["name"].str.contains(OF_THE_MACHINE)].reset_index(drop=True)
 
 
 def _check_readable(stage: Path) -> None:

@@ -3,16 +3,19 @@
 What study.yaml leaves out comes from the source, or else from the names that the runs logged.
 """
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ablation.config.names import suggest
 from ablation.config.study_schema import Analysis, CurveDefinition, TableDefinition
 from ablation.contract.errors import ConfigError
-from ablation.contract.rows import LOGGED
+from ablation.contract.rows import LOGGED, OF_THE_MACHINE
 from ablation.plan.keys import key_of
 from ablation.plan.plan_file import StudyRecord
 from ablation.store.imports import stored
@@ -21,6 +24,8 @@ from ablation.store.imports.stored import Record
 from ablation.store.imports.study_file import ImportFile, analysis_of
 
 _MOST_CURVES = 6
+_TELLING = 10  # values of curves: two runs that share so many are one
+_SCHEDULE = re.compile(r"(^|/)(epoch|learning_rate|lr|step|global_step|num_tokens)", re.IGNORECASE)  # equal in all runs
 _FIRST = ("reward", "loss", "kl", "entropy", "accuracy", "length", "score")  # of the names to show or draw
 
 
@@ -33,18 +38,25 @@ class KnownRun:
     metrics: set[str]
     items: set[tuple[str, str, str]]  # protocol, name, subset
     curves: set[str]
+    logged: str  # digest of what it logged, but for what depends on the machine; empty if that is little
 
 
 def known_run(record: Record, key: str, metrics: pa.Table, items: pa.Table | None) -> KnownRun:
     """Return a run with the names in its rows; constant metrics have no curve."""
     rows = metrics.group_by("name").aggregate([("value", "count_distinct")]).to_pylist()
+    curves = {row["name"] for row in rows if row["value_count_distinct"] > 1}
+    own = metrics.filter(pc.invert(pc.match_substring_regex(metrics["name"], OF_THE_MACHINE)))
+    telling = {name for name in curves if not _SCHEDULE.search(name)}
+    count = sum(name in telling for name in own["name"].to_pylist())
+    logged = hashlib.sha256(repr(own.to_pydict()).encode()).hexdigest() if count >= _TELLING else ""
     kinds = [] if items is None else items.group_by(["protocol", "name", "subset"]).aggregate([]).to_pylist()
     return KnownRun(
         record,
         key,
         {row["name"] for row in rows},
         {(row["protocol"], row["name"], row["subset"]) for row in kinds},
-        {row["name"] for row in rows if row["value_count_distinct"] > 1},
+        curves,
+        logged,
     )
 
 

@@ -142,6 +142,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         PlacedRun(key=run.key, variant=variant, seed=seed, **{name: getattr(run.record, name) for name in _FACTS})
         for run, (variant, seed) in zip(runs, placed, strict=True)
     )
+    _refuse_copies(runs, outcome.runs, request.where)
     outcome.problems += stored.steps_judged(outcome.runs)
     other_prompts = _other_prompts(runs, [seed for _, seed in placed])
     theirs = {} if "metric" in written.analysis else declared.definition.get("analysis", {})
@@ -225,7 +226,8 @@ def _join(
         what = f"goes on where {earlier.record.name} ended, with the same settings: they are one run"
         outcome.problems.append(one_line(f"{later.record.source}: {later.record.name} {what}", 500))
         record = earlier.record.model_copy(update={"state": later.record.state, "last_step": later.record.last_step})
-        run = KnownRun(record, earlier.key, *(getattr(earlier, n) | getattr(later, n) for n in _NAMES))
+        names = {n: getattr(earlier, n) | getattr(later, n) for n in _NAMES}
+        run = KnownRun(record, earlier.key, **names, logged=earlier.logged + later.logged)
         if request.write:
             (before, items), (metrics, evaluated) = (stored.read_rows(folder / each.key) for each in (earlier, later))
             rest = before.filter(pc.less(before["step"], later.record.first_step))
@@ -245,6 +247,20 @@ def _not_read(
     for identity in list(left):
         record = Record(**found[identity].record.model_dump(include=set(Record.model_fields)))
         yield record, *stored.read_rows(folder / found[identity].key)
+
+
+def _refuse_copies(runs: Sequence[KnownRun], placed: Sequence[PlacedRun], where: str) -> None:
+    """Refuse a run under two seeds among others. Where all runs of a variant are one, the verdict is undecided."""
+    first: dict[tuple[str, str], PlacedRun] = {}
+    of_variant: dict[str, set[str]] = {}
+    for run, place in zip(runs, placed, strict=True):
+        of_variant.setdefault(place.variant, set()).add(run.logged)
+    for run, place in zip(runs, placed, strict=True):
+        other = first.setdefault((place.variant, run.logged), place) if run.logged else place
+        if other is not place and other.format == place.format and len(of_variant[place.variant]) > 1:
+            problem = f"{other.name} and {place.name} logged the same values at every step, as one run under two seeds"
+            key = f"{place.variant} seeds {other.seed} and {place.seed}"
+            raise ConfigError(where, key, None, problem, f"leave one out: --map 'leave_out={place.name}'")
 
 
 def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, ConfigError]:

@@ -10,11 +10,12 @@ import pytest
 from ablation.cli.main import main
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.rows import OF_THE_MACHINE
 from ablation.contract.status import altered, left_files, read_state
 from ablation.plan.build import build_plan
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
-from ablation.store.merge import _OF_THE_MACHINE, merge
+from ablation.store.merge import merge
 from tests.ablation.store.test_collect import content
 from tests.simulate import Study, locked, simulate, stage_dir
 
@@ -158,7 +159,7 @@ def test_only_metrics_of_the_machine_may_differ():
         "ram_mb",
     ]
     others = ["sentiment", "second_order_loss", "working_memory/accuracy", "eval/times_correct", "loss"]
-    found = pd.Series([*of_the_machine, *others]).str.contains(_OF_THE_MACHINE)
+    found = pd.Series([*of_the_machine, *others]).str.contains(OF_THE_MACHINE)
     assert found.tolist() == [True] * len(of_the_machine) + [False] * len(others)
 
 

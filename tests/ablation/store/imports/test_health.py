@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.ablation.typed import output
+from tests.ablation.typed import output, refused
 
 HEALTHY = {
     "rollout_corr/kl": 0.001,
@@ -49,3 +49,26 @@ def test_a_verdict_on_imported_runs_names_the_rule(tmp_path, capsys, monkeypatch
     said = [f"unhealthy (warn): {BROKEN[metric][1]}: ", "(new seed 0, new seed 1, new seed 2)"] if metric else []
     assert all(part in edge["reason"] for part in said)
     assert edge["reason"].count("unhealthy") == len(said) / 2
+
+
+def test_one_run_under_two_seeds_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for variant, level in (("base", 0.5), ("new", 0.7)):
+        for seed in range(3):
+            told = 1 if (variant, seed) == ("new", 2) else seed  # whose time and learning rate say nothing
+            logged = [
+                {
+                    "step": n,
+                    "reward": level + 0.01 * ((told * 7 + n) % 5),
+                    "step_time": seed + n,
+                    "learning_rate": 1 / n,
+                }
+                for n in range(1, 13)
+            ]
+            folder = tmp_path / "runs" / variant / f"seed_{seed}"
+            folder.mkdir(parents=True)
+            (folder / "trainer_state.json").write_text(json.dumps({"global_step": 12, "log_history": logged}))
+    words = ("import", "trainer_state", "runs", "--study", "rl", "--metric", "reward", "--direction", "max")
+    said = refused(capsys, *words, "--margin", "0.01", "--yes")
+    assert "new/seed_1 and new/seed_2 logged the same values at every step, as one run under two seeds" in said
+    output(capsys, *words, "--margin", "0.01", "--yes", "--map", "leave_out=new/seed_2", status=0)
