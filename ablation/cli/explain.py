@@ -75,7 +75,7 @@ class _Explained:
         """Find the new variants, and the jobs that are to run."""
         variants = list({variant.name: variant for variant in self.runs.values()}.values())
         self.new = [variant for variant in variants if not self._declared(variant)]
-        update = {"studies": (self.between.study.name,), "study": self.between.study.name, "seed": None}
+        update = {"studies": {self.between.study.name: ()}, "study": self.between.study.name, "seed": None}
         chosen = self.settings.model_copy(update=update | {"variant": tuple(each.name for each in variants)})
         plan = build_plan(chosen, more=self.new)
         states = states_of(plan)

@@ -245,8 +245,8 @@ def test_code_that_is_not_the_plans_is_refused(tmp_path):
     assert done.returncode == 78
     assert not (out / "status.json").exists()  # under this key there must be no result of other code
     (line,) = done.stderr.splitlines()
-    assert "toy.train  v8 seed 1: its code has changed since the plan (trainers.running.checkpoint, " in line
-    assert "trainers.gone)" in line
+    assert "toy.train  v8 seed 1: its code has changed since the plan (trainers.gone, " in line
+    assert "trainers.running.checkpoint)" in line
     assert line.endswith("start snakemake again")
     out = write_stage(tmp_path / "comments")
     edited_plan(out, text="other")  # of the files, and not of what counts of them
