@@ -1,8 +1,10 @@
 """The database of a results folder, collected first unless it is intact and up to date."""
 
+import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from ablation.contract.errors import ConfigError, TrackerError, check_decoded
 from ablation.contract.stage_folder import DATABASE
@@ -39,8 +41,13 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
     else:
         from ablation.store.collect import collect  # late: reading the database needs no pydantic
 
+        known = _known(database) if whole and is_current(results, states) else None
         try:
-            return collect(results).database
+            collected = collect(results).database
+            if known is not None and known[1] == _known(database)[1]:
+                # Only dates of statuses had changed: tables and figures need not be drawn again.
+                os.utime(database, ns=(known[0], known[0]))
+            return collected
         except (TrackerError, OSError) as failed:
             problem, error = str(failed), failed
         try:
@@ -59,6 +66,12 @@ def _ended_before(database: Path, states: States) -> int:
         states_then = dict(store.rows("SELECT key, state FROM stages")[1])
     to_come = [key for key, state in states.items() if state.state in TO_COME]
     return sum(states_then.get(key, "missing") not in TO_COME for key in to_come)
+
+
+def _known(database: Path) -> tuple[int, list[tuple[Any, ...]]]:
+    """Return when the database was written, and what it knows of the stages."""
+    with Store(database) as store:
+        return database.stat().st_mtime_ns, store.rows("SELECT key, state, reason FROM stages ORDER BY key")[1]
 
 
 def collect_beside(results: Path, folder: Path) -> Path:

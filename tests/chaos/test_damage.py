@@ -154,7 +154,7 @@ def test_a_pickled_checkpoint_is_refused(tmp_path):
     """Also one whose digest is right: nothing of it is ever unpickled."""
     folder, marker = tmp_path / "checkpoint", tmp_path / "marker"
     checkpoint.save(folder, 3, {"w": torch.ones(4)}, {})
-    [tensors] = folder.glob("*.safetensors")
+    [tensors] = folder.rglob("*.safetensors")
     for content in (pickle.dumps(Evil(marker)), _torch_file(tmp_path / "file.pt", Evil(marker))):
         tensors.write_bytes(content)
         state = json.loads((folder / "state.json").read_text())

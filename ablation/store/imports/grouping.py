@@ -223,7 +223,7 @@ def _of_one_format(runs: Sequence[Record], leaves: Sequence[dict[str, Any]]) -> 
     size: dict[str, int] = {}
     for run, leaf in zip(runs, leaves, strict=True):
         size[run.format] = size.get(run.format, 0) + len(leaf)
-    lead = max(sorted(size), key=lambda name: size[name])
+    lead = max(sorted(size), key=lambda name: size[name], default="")
     told = {run.name: leaf for run, leaf in zip(runs, leaves, strict=True) if run.format == lead}
     return [leaf if run.format == lead else told.get(run.name, leaf) for run, leaf in zip(runs, leaves, strict=True)]
 
