@@ -84,7 +84,7 @@ def test_a_resumed_run_with_steps_of_its_own(folder):
     ("resume", "first", "expected"),
     [
         (True, 0, {0: 0.0, 1: 1.0, 2: 2.0, 3: 10.0, 4: 11.0}),  # W&B's own count
-        (False, 0, {0: 10.0, 1: 11.0}),  # begun anew
+        (False, 0, {0: 10.0, 1: 11.0}),  # begins again at 0
         (True, 1, {0: 0.0, 1: 10.0, 2: 11.0}),  # `step=` from a checkpoint
         (True, 3, {0: 0.0, 1: 1.0, 2: 2.0, 3: 10.0, 4: 11.0}),
     ],
