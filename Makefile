@@ -35,7 +35,7 @@ grid: venv ## every variant of every study: make grid [SEEDS=8] [STUDY=gad] [WAT
 smoke: venv ## the grid with everything tiny, in its own folders
 	$(GRID) --config $(SMOKE) $(CONFIG)
 
-decide: venv ## more seeds for undecided edges: make decide STUDY=debias BUDGET=4 (device-hours) [SCALE=paper]
+decide: venv ## more seeds for undecided comparisons: make decide STUDY=debias BUDGET=4 (device-hours) [SCALE=paper]
 	$(BIN)/python -m ablation decide $(STUDY) --budget $(BUDGET) --cores $(CORES) --gpus $(GPUS) $(if $(SCALE),--config scale=$(SCALE))
 
 venv: $(STAMP) ## the environment

@@ -28,7 +28,7 @@ from ablation.judge.compare.arms import Files, Options, expand
 from ablation.judge.compare.comparison import Rules, Weight, compare_sides
 from ablation.judge.design import Claim, Seeds
 from ablation.judge.measurements import read_measurements
-from ablation.judge.verdicts import edge_table, judge_studies
+from ablation.judge.verdicts import comparison_table, judge_studies
 from ablation.readers.sheet import Wanted
 from ablation.show.answer import results_html, verdict_html
 from ablation.show.comparison import as_rows, in_words
@@ -82,9 +82,9 @@ class Results:
         return self._store.studies()
 
     def verdicts(self, study: str | None = None) -> pd.DataFrame:
-        """A row for each edge, as `ablation verdicts --csv`."""
+        """A row for each comparison, as `ablation verdicts --csv`."""
         check_study(self._store, "verdicts", study)
-        return edge_table(judge_studies(self._store, study))
+        return comparison_table(judge_studies(self._store, study))
 
     def metrics(self, study: str | None = None) -> pd.DataFrame:
         """Final metrics of runs that ended well: study, variant, seed, metric, value."""
@@ -193,9 +193,9 @@ def compare(
         analysis={"alpha": alpha, "seeds": seeds, "claim": claim},
     )
     with _as_files(a, b) as (first, second):
-        comparison = compare_sides(first, second, names, options, rules)
-        [row] = as_rows(comparison)
-        return Verdict(plain(row) | {"notes": list(comparison.notes)}, in_words(comparison, _WIDTH))
+        result = compare_sides(first, second, names, options, rules)
+        [row] = as_rows(result)
+        return Verdict(plain(row) | {"notes": list(result.notes)}, in_words(result, _WIDTH))
 
 
 def judge(

@@ -1,7 +1,7 @@
 """What it costs to judge studies: python benchmarks/judging.py [--studies 5 --variants 20 --seeds 10 --items 2000].
 
-Simulated 0/1 items in memory, a binary tree of variants, three subsets; CPU seconds of the verdicts of all edges
-(`judge_edges`), without reading the database. `--target` judges the distance from 0.5, `--looks` at three looks,
+Simulated 0/1 items in memory, a binary tree of variants, three subsets; CPU seconds of the verdicts of all comparisons
+(`judge_comparisons`), without reading the database. `--target` judges the distance from 0.5, `--looks` at three looks,
 `--pairs` every two variants as well, as the page does (`judge_all_pairs`).
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ablation.config.study_schema import Analysis
-from ablation.judge.edges import judge_all_pairs, judge_edges
+from ablation.judge.comparisons import judge_all_pairs, judge_comparisons
 from ablation.judge.measurements import Measurements
 from ablation.plan.plan_file import PlannedVariant
 
@@ -70,12 +70,12 @@ def main() -> None:
     for number in range(arguments.studies):
         study = simulate(arguments.variants, arguments.seeds, arguments.items, analysis=analysis, seed=number)
         start = time.process_time()
-        edges = judge_edges(study)
+        comparisons = judge_comparisons(study)
         if arguments.pairs:
             judge_all_pairs(study)
         spent = time.process_time() - start
         total += spent
-        words = pd.Series([edge.verdict for edge in edges]).value_counts().to_dict()
+        words = pd.Series([comparison.verdict for comparison in comparisons]).value_counts().to_dict()
         print(f"study {number}: {spent:.2f} CPU seconds, {words}", flush=True)
     print(f"{arguments.studies} studies: {total:.1f} CPU seconds")
 

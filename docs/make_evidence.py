@@ -92,13 +92,17 @@ def lineage(contest: Contest) -> Iterator[str]:
         with ablation.open(folder) as results:
             judged = results.verdicts("contest")
     rows = []
-    for edge in judged.itertuples():
-        own = [np.array(contest.losses[name]) for name in (edge.parent, edge.child)]
+    for comparison in judged.itertuples():
+        own = [np.array(contest.losses[name]) for name in (comparison.parent, comparison.child)]
         plain = stats.ttest_ind(own[1], own[0], equal_var=False, alternative="less").pvalue
-        stated = STATED.get((edge.parent, edge.child))
-        cells = [f"{edge.parent} -> {edge.child}", f"{len(own[0])}, {len(own[1])}", f"{edge.effect:+.4f}"]
-        interval = f"[{edge.low:+.4f}, {edge.high:+.4f}]"
-        rows.append([*cells, interval, edge.verdict, f"{plain:.2g}", "" if stated is None else f"{stated:g}"])
+        stated = STATED.get((comparison.parent, comparison.child))
+        cells = [
+            f"{comparison.parent} -> {comparison.child}",
+            f"{len(own[0])}, {len(own[1])}",
+            f"{comparison.effect:+.4f}",
+        ]
+        interval = f"[{comparison.low:+.4f}, {comparison.high:+.4f}]"
+        rows.append([*cells, interval, comparison.verdict, f"{plain:.2g}", "" if stated is None else f"{stated:g}"])
     count = sum(map(len, contest.losses.values()))
     words = ", ".join(f"{number} {word}" for word, number in judged["verdict"].value_counts().items())
     yield section(

@@ -37,13 +37,13 @@ def changes(page: Page) -> Locator | None:
 
 
 def samples(page: Page) -> Locator | None:
-    """The items that changed along an edge; one that got better is open."""
-    edges = page.locator(".c-evidence > details:has(.samples li)")
-    if not edges.count():
+    """The items that changed along a comparison; one that got better is open."""
+    comparisons = page.locator(".c-evidence > details:has(.samples li)")
+    if not comparisons.count():
         return None
-    edges.first.evaluate("node => { node.open = true; }")
-    edges.first.locator(".samples li details").first.evaluate("node => { node.open = true; }")
-    return edges.first
+    comparisons.first.evaluate("node => { node.open = true; }")
+    comparisons.first.locator(".samples li details").first.evaluate("node => { node.open = true; }")
+    return comparisons.first
 
 
 def table(page: Page) -> Locator | None:

@@ -36,7 +36,7 @@ ITEMS = pa.schema([*((name, pa.string()) for name in ("item", "subset", "protoco
 MODEL = {"model": {"kind": "model", "sources": [{"source": "random", "architecture": "llama"}]}}
 STARTED = "2026-01-01T00:00:00+00:00"
 
-# variant: (parent, {key: (from, to)}); the shape of a real study: chains, a fan, and edges of several factors.
+# variant: (parent, {key: (from, to)}); the shape of a real study: chains, a fan, and comparisons of several factors.
 Lineage = Mapping[str, tuple[str | None, Mapping[str, tuple[Any, Any]]]]
 DEBIAS: Lineage = {
     "baseline": (None, {}),
@@ -172,7 +172,7 @@ def _definition(study: Study) -> dict[str, Any]:
     subsets = [*study.items, "mean"]
     columns = [{"metric": f"edited/{s}/distance", "label": s, "published": s} for s in subsets]
     analysis = {"value": "hit", "protocol": "edited", "subsets": list(study.items), "direction": {"target": 0.5}}
-    analysis |= {"margin": 0.02, "alpha": 0.05, "correction": "holm", "edges": "parent"}
+    analysis |= {"margin": 0.02, "alpha": 0.05, "correction": "holm", "comparisons": "parent"}
     published = {"source": "a simulated paper", "metric": "distance", "target": 0.5, "columns": subsets, "rows": {}}
     published |= {"items": dict(study.items), "model": "gpt2-medium"}
     published["rows"] = {variant: [row.get(s) for s in subsets] for variant, row in study.published.items()}
@@ -208,7 +208,7 @@ def _variants(study: Study) -> list[dict[str, Any]]:
     for variant, (parent, changes) in study.tree().items():
         flat = resolved.get(parent, first) | {key: new for key, (_, new) in changes.items()}
         resolved[variant] = flat
-        edge = [{"key": k, "from": a, "to": b, "factor": k.split(".")[0]} for k, (a, b) in changes.items()]
+        comparison = [{"key": k, "from": a, "to": b, "factor": k.split(".")[0]} for k, (a, b) in changes.items()]
         variants.append(
             {
                 "name": variant,
@@ -217,8 +217,8 @@ def _variants(study: Study) -> list[dict[str, Any]]:
                 "file": f"{study.name}/{variant}.yaml",
                 "gpu": None,
                 "resolved": MODEL | nested(flat),
-                "factors": sorted({change["factor"] for change in edge}),
-                "changes": edge,
+                "factors": sorted({change["factor"] for change in comparison}),
+                "changes": comparison,
             }
         )
     return variants

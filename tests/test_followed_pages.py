@@ -127,7 +127,7 @@ def test_a_study_from_nothing(tmp_path):
     assert "Nothing to be done" in follower.run(dry_run)
 
 
-def test_the_edge_of_the_page_is_taken_apart(tmp_path):
+def test_the_comparison_of_the_page_is_taken_apart(tmp_path):
     """docs/explain.md: in a new project three changes of one variant, and what each of them did, as the page has it."""
     follower, page = Follower("explain.md", tmp_path, copied=()), (ROOT / "docs/explain.md").read_text(encoding="utf-8")
     follower.run("ablation init")
@@ -144,8 +144,8 @@ def test_the_edge_of_the_page_is_taken_apart(tmp_path):
     assert re.search(r"^example_train +15$", follower.run(again), flags=re.MULTILINE)
     shown = page.split("The last one says\n\n")[1].split("\n\nand then")[0]
     assert " ".join(shown.split()) in " ".join(follower.run(answer).split())  # lines end where the terminal does
-    # The verdicts of the study's own edges are those of before, corrected for as many edges.
-    assert "4 edges" in follower.run("ablation plan example --effect 0.02")
+    # The verdicts of the study's own comparisons are those of before, corrected for as many comparisons.
+    assert "4 comparisons" in follower.run("ablation plan example --effect 0.02")
 
 
 MASKED = re.compile(r"[0-9a-f]{16}|\d{4}-\d\d-\d\dT\S+|[\d.]+ (?:s|min)\b")

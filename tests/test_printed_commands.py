@@ -34,7 +34,7 @@ NAMED = {  # the study of a command without one
 WORDS = {  # what a reader puts in place of a page's own words
     "STUDY": "gad", "VARIANT": "d-final", "COLUMN": "mean", "TABLE": "gad", "ROW": "d-final", "E": "0.1", "M": "0.05",
     "N": "100", "A": "gad/base", "B": "d-final", "BASE": "examples/first/base.csv", "NEW": "examples/first/average.csv",
-    "FILE.csv": "table.csv", "file.csv": "table.csv", "DIR": "made", "QUERY": "from runs", "EDGE": "d-final",
+    "FILE.csv": "table.csv", "file.csv": "table.csv", "DIR": "made", "QUERY": "from runs", "COMPARISON": "d-final",
     "PAPER.tex": "paper.tex",
 }  # fmt: skip
 ELSEWHERE = {  # what runs in other tests, or cannot run in one

@@ -14,8 +14,8 @@ from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import device_time, duration, no_formula
 from ablation.judge import verdicts
+from ablation.judge.comparisons import Comparison
 from ablation.judge.decide import decide, grid_command, run_snakemake
-from ablation.judge.edges import Edge
 from ablation.show.answer import answer
 from ablation.show.text import clean_records, is_number, leveled, p_value
 
@@ -33,22 +33,24 @@ TO_ROOT = ["child", "root", "root_effect", "root_low", "root_high"]
 
 
 def run_verdicts(arguments: argparse.Namespace) -> int:
-    """Print the edges, then the interactions of combinations; with `--brief` a sentence for each study."""
+    """Print the comparisons, then the interactions of combinations; with `--brief` a sentence for each study."""
     with opened(results_folder(arguments)) as store:
         check_study(store, "verdicts", arguments.study)
         studies = verdicts.judge_studies(store, arguments.study)
     if arguments.brief:
         for study in studies:
-            said = answer(verdicts.edge_table([study]), study.measurements.analysis.margin)
+            said = answer(verdicts.comparison_table([study]), study.measurements.analysis.margin)
             print(paragraph(f"{study.name}: {said}"))
         return 0
     if arguments.json:
         combinations = clean_records(verdicts.interaction_table(studies))
         rails = clean_records(verdicts.guardrail_table(studies))
-        print_json("verdicts", clean_records(verdicts.edge_table(studies)), guardrails=rails, interactions=combinations)
+        print_json(
+            "verdicts", clean_records(verdicts.comparison_table(studies)), guardrails=rails, interactions=combinations
+        )
         return 0
     if arguments.csv:
-        print(verdicts.edge_table(studies).map(no_formula).to_csv(index=False), end="")
+        print(verdicts.comparison_table(studies).map(no_formula).to_csv(index=False), end="")
         return 0
     for study in studies:
         _print_verdicts(study)
@@ -59,18 +61,18 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
 
 
 def _print_verdicts(study: verdicts.JudgedStudy) -> None:
-    if study.edges:
+    if study.comparisons:
         columns = [*SHOWN[:3], *(["guardrails"] if study.guarded else []), *SHOWN[3:]]
-        print(f"{study.name}\n{_text(verdicts.edge_table([study])[columns])}\n\n{_reasons(study.edges)}\n")
-    if far := [edge for edge in study.edges if edge.root not in ("", edge.parent)]:
-        table = verdicts.edge_rows(far)[TO_ROOT].set_axis(
+        print(f"{study.name}\n{_text(verdicts.comparison_table([study])[columns])}\n\n{_reasons(study.comparisons)}\n")
+    if far := [comparison for comparison in study.comparisons if comparison.root not in ("", comparison.parent)]:
+        table = verdicts.comparison_rows(far)[TO_ROOT].set_axis(
             ["child", "root", "effect", "joint_low", "joint_high"], axis=1
         )
         print(f"{study.name}: all changes since the root, intervals for all paths at once\n{_text(table)}\n")
     if study.guarded:
         table = verdicts.guardrail_table([study]).drop(columns=["study", "why"])
-        print(f"{study.name}: guardrails, corrected for all edges and guardrails\n{_text(table)}\n")
-    if study.edges and study.plan_changed:
+        print(f"{study.name}: guardrails, corrected for all comparisons and guardrails\n{_text(table)}\n")
+    if study.comparisons and study.plan_changed:
         said = "the analysis plan, its seeds or the rules of judging were changed after results existed"
         print(f"{study.name}: {said} (see results/analysis_history.json)\n")
 
@@ -90,14 +92,17 @@ def run_decide(arguments: argparse.Namespace) -> int:
     if arguments.json:
         told = {"stopped": run.why, "rounds": run.rounds, "spent_hours": run.spent_hours}
         print_json(
-            "decide", clean_records(verdicts.edge_rows(run.edges)), **told, offers=[asdict(each) for each in run.offers]
+            "decide",
+            clean_records(verdicts.comparison_rows(run.comparisons)),
+            **told,
+            offers=[asdict(each) for each in run.offers],
         )
         return 0
     spent = device_time(run.spent_hours)
     print(f"stopped: {run.why}; {spent} in {run.rounds} rounds of more seeds\n{run.report()}")
     if arguments.dry_run:
         return 0
-    print(f"{_text(verdicts.edge_rows(run.edges)[SHOWN])}\n\n{_reasons(run.edges)}")
+    print(f"{_text(verdicts.comparison_rows(run.comparisons)[SHOWN])}\n\n{_reasons(run.comparisons)}")
     return 0
 
 
@@ -105,16 +110,17 @@ def _to_stderr(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _reasons(edges: Sequence[Edge]) -> str:
-    """A paragraph per edge: why its verdict, and which rules its runs broke; then what those rules mean."""
+def _reasons(comparisons: Sequence[Comparison]) -> str:
+    """A paragraph per comparison: why its verdict, and which rules its runs broke; then what those rules mean."""
     paragraphs: list[str] = []
     meanings: dict[str, str] = {}
-    for edge in edges:
-        broken = [warned.rule for warned in edge.warnings]
+    for comparison in comparisons:
+        broken = [warned.rule for warned in comparison.warnings]
         meanings |= {rule.id: rule.diagnosis for rule in broken}
         unhealthy = f"; unhealthy: {', '.join(dict.fromkeys(rule.id for rule in broken))}" if broken else ""
         paragraphs.append(
-            f"{edge.child} after {edge.parent}: {'; '.join(filter(None, (edge.why, *edge.notes)))}{unhealthy}"
+            f"{comparison.child} after {comparison.parent}: "
+            f"{'; '.join(filter(None, (comparison.why, *comparison.notes)))}{unhealthy}"
         )
     paragraphs += [f"{rule}: {words}" for rule, words in sorted(meanings.items())]
     return "\n".join(map(paragraph, paragraphs))

@@ -9,7 +9,7 @@ from ablation.cli.gate import report
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import no_formula
 from ablation.judge.compare.arms import Options, expand
-from ablation.judge.compare.comparison import Comparison, Rules, compare_sides
+from ablation.judge.compare.comparison import ComparisonResult, Rules, compare_sides
 from ablation.judge.outcomes import Outcome
 from ablation.readers.sheet import Wanted
 from ablation.show.comparison import as_rows, in_words, write_comparison
@@ -28,39 +28,39 @@ def run_compare(arguments: argparse.Namespace) -> int:
         raise ConfigError("compare", "--flips", arguments.flips, "is not a valid number of items", "give 0 or more")
     if arguments.markdown and (arguments.csv or arguments.json):
         raise ConfigError("compare", "--markdown", None, "cannot be combined with --csv or --json", "leave one out")
-    comparison = _from_study(arguments) if arguments.study else _from_files(arguments)
-    gated = _gated(comparison, arguments.require or "not worse") if arguments.require or arguments.markdown else None
-    if arguments.require and comparison.doubts:
+    result = _from_study(arguments) if arguments.study else _from_files(arguments)
+    gated = _gated(result, arguments.require or "not worse") if arguments.require or arguments.markdown else None
+    if arguments.require and result.doubts:
         remedy = "correct the files or the margin; without --require it is a warning"
-        raise ConfigError("compare", "--require", arguments.require, comparison.doubts[0], remedy)
+        raise ConfigError("compare", "--require", arguments.require, result.doubts[0], remedy)
     if arguments.page:
-        write_comparison(comparison, arguments.page)
+        write_comparison(result, arguments.page)
     if arguments.csv:
-        from ablation.judge.verdicts import edge_rows
+        from ablation.judge.verdicts import comparison_rows
 
-        rows = edge_rows(found.edge for found in comparison.compared)
+        rows = comparison_rows(found.comparison for found in result.compared)
         print(rows.map(no_formula).to_csv(index=False), end="")
     elif arguments.json:
-        print_json("compare", as_rows(comparison), notes=comparison.notes)
+        print_json("compare", as_rows(result), notes=result.notes)
     elif gated and arguments.markdown:
         print(report(gated, markdown=True), end="")
     else:
         answer = f"\n\n{report(gated, markdown=False)}" if gated else "\n"
-        print(in_words(comparison, terminal_width()), end=answer)
+        print(in_words(result, terminal_width()), end=answer)
     return gated.status if gated and arguments.require else 0
 
 
-def _gated(comparison: Comparison, required: str) -> "Gated":
+def _gated(result: ComparisonResult, required: str) -> "Gated":
     from ablation.judge.gate import answers
     from ablation.show.gated import Gated
 
-    edges = [found.edge for found in comparison.compared]
+    comparisons = [found.comparison for found in result.compared]
     return Gated(
-        comparison.measured, required, answers(comparison.measured, edges, required, edges), doubts=comparison.doubts
+        result.measured, required, answers(result.measured, comparisons, required, comparisons), doubts=result.doubts
     )
 
 
-def _from_files(arguments: argparse.Namespace) -> Comparison:
+def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
     if not arguments.files or not arguments.other:
         remedy = "ablation compare A... --with B..., or --study FILE"
         raise ConfigError("compare", "", None, "two evaluations are needed, or a study", remedy)
@@ -103,7 +103,7 @@ def _rules(arguments: argparse.Namespace) -> Rules:
     )
 
 
-def _from_study(arguments: argparse.Namespace) -> Comparison:
+def _from_study(arguments: argparse.Namespace) -> ComparisonResult:
     from ablation.judge.compare.study_file import read_study_file
 
     given = [f"--{name.replace('_', '-')}" for name in _OF_FILES if getattr(arguments, name) not in (None, [])]

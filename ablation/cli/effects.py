@@ -9,9 +9,9 @@ from typing import Any
 from ablation.cli.common import opened
 from ablation.config.study import Study, differences
 from ablation.contract.errors import ConfigError
-from ablation.judge.edges import Pair, judge_edges, judge_pair
+from ablation.judge.comparisons import Pair, judge_comparisons, judge_pair
 from ablation.judge.measurements import Measurements, read_measurements
-from ablation.judge.verdicts import edge_rows
+from ablation.judge.verdicts import comparison_rows
 from ablation.show.methods import primary_in_words
 from ablation.show.text import clean_records, describe_value, leveled
 from ablation.store.database import Store
@@ -85,38 +85,39 @@ def tell_pair(study: Measurements, scale: str, a: str, b: str) -> Told:
     pair = judge_pair(study, b, a)
     differing = ((factor, *change) for factor, keys in pair.differing.items() for change in keys)
     changes = [dict(zip(("factor", "key", "from", "to"), each, strict=True)) for each in differing]
-    [effect] = clean_records(edge_rows([pair.edge]))
+    [effect] = clean_records(comparison_rows([pair.comparison]))
     effect["margin"] = study.analysis.margin
     return Told(changes, changed or ["no difference"], effect, list(_effect(study, scale, pair)))
 
 
 def _effect(study: Measurements, scale: str, pair: Pair) -> Iterator[str]:
-    """Yield the effect of a pair, and the verdict of the study's own edge between the two, if it has one."""
+    """Yield the effect of a pair, and the verdict of the study's own comparison between the two, if it has one."""
     of = "of imported runs" if study.imported else f"at scale {scale}"
     yield f"results {of}: {primary_in_words(study.analysis)}"
     yield from _numbers(study, pair)
-    edges = judge_edges(study)
-    count = "1 edge" if len(edges) == 1 else f"{len(edges)} edges"
-    for edge in edges:
-        if {edge.child, edge.parent} == {pair.edge.child, pair.edge.parent}:
-            p = "" if edge.p_adjusted != edge.p_adjusted else f", p = {edge.p_adjusted:.2g}"
-            word = f"{edge.child} after {edge.parent} is {edge.verdict}{p}"
+    comparisons = judge_comparisons(study)
+    count = "1 comparison" if len(comparisons) == 1 else f"{len(comparisons)} comparisons"
+    for comparison in comparisons:
+        if {comparison.child, comparison.parent} == {pair.comparison.child, pair.comparison.parent}:
+            p = "" if comparison.p_adjusted != comparison.p_adjusted else f", p = {comparison.p_adjusted:.2g}"
+            word = f"{comparison.child} after {comparison.parent} is {comparison.verdict}{p}"
             yield f"    as one of the study's {count}, corrected for all of them: {word}"
 
 
 def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:
-    edge = pair.edge
-    runs = f"{edge.seeds} seed{'s' * (edge.seeds != 1)}, {edge.items:,} item{'s' * (edge.items != 1)}"
-    if edge.estimate is None:
-        yield f"{edge.child} against {edge.parent}: {edge.detail}"
+    comparison = pair.comparison
+    seeds, items = comparison.seeds, comparison.items
+    runs = f"{seeds} seed{'s' * (seeds != 1)}, {items:,} item{'s' * (items != 1)}"
+    if comparison.estimate is None:
+        yield f"{comparison.child} against {comparison.parent}: {comparison.detail}"
     else:
-        effect, low, high = leveled((edge.effect, edge.low, edge.high), "+")
+        effect, low, high = leveled((comparison.effect, comparison.low, comparison.high), "+")
         bounds = f"{1 - study.analysis.alpha:.0%} interval [{low}, {high}]"
-        interval = "no interval" if edge.low != edge.low else bounds
-        p = "no p" if edge.p != edge.p else f"p = {edge.p:.2g}"
-        yield f"{edge.child} against {edge.parent}, {runs}: {effect}, {interval}, {p}: {edge.detail}"
-    for sentence in filter(None, (edge.why, *edge.notes, *map(str, edge.warnings))):
+        interval = "no interval" if comparison.low != comparison.low else bounds
+        p = "no p" if comparison.p != comparison.p else f"p = {comparison.p:.2g}"
+        yield f"{comparison.child} against {comparison.parent}, {runs}: {effect}, {interval}, {p}: {comparison.detail}"
+    for sentence in filter(None, (comparison.why, *comparison.notes, *map(str, comparison.warnings))):
         yield f"    {sentence}"
-    if edge.confounded:
+    if comparison.confounded:
         together = "the effect belongs to all of them together"
-        yield f"    confounded: {len(edge.factors)} factors differ ({', '.join(edge.factors)}); {together}"
+        yield f"    confounded: {len(comparison.factors)} factors differ ({', '.join(comparison.factors)}); {together}"

@@ -33,12 +33,12 @@ def run_gate(arguments: argparse.Namespace) -> int:
         check_study(store, "gate", arguments.study)
         without = runs_named("gate", arguments.without)
         judged = judge_study(store, arguments.study, without, may_be_identical="identical" in arguments.allow)
-    edges = chosen(judged.edges, arguments.edges)
-    if all(edge.detail == "not run" for edge in edges):
-        problem = "has not run" if edges else "has no edge to compare"
+    comparisons = chosen(judged.comparisons, arguments.comparisons)
+    if all(comparison.detail == "not run" for comparison in comparisons):
+        problem = "has not run" if comparisons else "has no comparison to compare"
         raise ConfigError("gate", "STUDY", arguments.study, problem, "run the grid first")
     required = arguments.require or "not worse"
-    of = held(answers(judged.measurements, judged.edges, required, edges), judged.guarded)
+    of = held(answers(judged.measurements, judged.comparisons, required, comparisons), judged.guarded)
     gated = Gated(judged.measurements, required, of, price_per_hour(), judged.guarded)
     if arguments.json:
         print_json("gate", as_rows(gated), outcome=gated.outcome, required=required, notes=gated.notes)

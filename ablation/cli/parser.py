@@ -245,7 +245,9 @@ def _judgement(commands: _Commands) -> None:
         return parser
 
     verdicts = add(
-        "verdicts", "analysis", "Judge every edge: better, worse, equivalent, undecided, confounded, invalid, not run."
+        "verdicts",
+        "analysis",
+        "Judge every comparison: better, worse, equivalent, undecided, confounded, invalid, not run.",
     )
     _add_study(verdicts)
     form = verdicts.add_mutually_exclusive_group()
@@ -260,9 +262,9 @@ def _judgement(commands: _Commands) -> None:
         "Without STUDY: list what failed, diverged, is blocked or corrupt; exit status 1 if anything is.",
     )
     _add_json(merge)
-    merge.add_argument("study", nargs="?", metavar="STUDY", help="whose edges are asked")
-    merge.add_argument("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
-    _requirement(merge, "what every edge must be (default: not worse)")
+    merge.add_argument("study", nargs="?", metavar="STUDY", help="whose comparisons are asked")
+    merge.add_argument("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
+    _requirement(merge, "what every comparison must be (default: not worse)")
     identical = "identical: imported runs of both sides may have the same values"
     merge.add_argument("--allow", nargs="+", choices=("identical",), default=[], help=identical)
     nightly = merge.add_argument_group("one new run against the runs that there are (docs/nightly.md)")
@@ -285,7 +287,7 @@ def _judgement(commands: _Commands) -> None:
         )
     )
     more = add(
-        "decide", "analysis", "Add seeds to the edges that are undecided, until decided or the budget is used up."
+        "decide", "analysis", "Add seeds to the comparisons that are undecided, until decided or the budget is used up."
     )
     _add_json(more)
     more.add_argument("study", metavar="STUDY")
@@ -387,7 +389,7 @@ def _plan(size: argparse.ArgumentParser) -> None:
     add = size.add_argument
     _add_json(size)
     add("study", nargs="?", metavar="STUDY", help="whose results tell the noise")
-    add("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
+    add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
     add("--effect", type=float, required=True, metavar="E", help="the effect that is to be found")
     add("--power", type=float, default=0.8, metavar="P", help="with this probability (default: 0.8)")
     add("--pilot", nargs="+", type=Path, default=[], metavar="PATH", help="other results, or evaluations of two sides")
@@ -396,7 +398,7 @@ def _plan(size: argparse.ArgumentParser) -> None:
     said = "of the difference of two samples of an item, stated (default: estimated, if samples are right or wrong)"
     add("--sample-sd", type=float, metavar="SD", help=said)
     add("--checkpoint-sd", type=float, metavar="SD", help="of that of two runs, checkpoint by checkpoint")
-    add("--family", type=int, default=1, metavar="N", help="edges of a stated noise (default: 1)")
+    add("--family", type=int, default=1, metavar="N", help="comparisons of a stated noise (default: 1)")
     add("--seeds", type=int, nargs="+", metavar="N", help="rows of the table (default: 3 to 20, or looks)")
     add("--items", type=int, nargs="+", metavar="N", help="likewise (default: as many, 2 and 4 times)")
     add("--samples", type=int, nargs="+", metavar="N", help="likewise: of an item (default: as many)")

@@ -20,9 +20,9 @@ from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import aligned, device_time, duration
 from ablation.contract.rows import LOGGED
 from ablation.contract.stage_folder import DATABASE
+from ablation.judge.comparisons import Comparison, judge_comparisons
 from ablation.judge.correct import Correction
 from ablation.judge.decide import read_seeded_stages
-from ablation.judge.edges import Edge, judge_edges
 from ablation.judge.gate import chosen
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.planning import MOST_SEEDS, Cost, Evaluated, Level, Pilot, detectable, fewest_seeds, of_draws, split
@@ -35,7 +35,9 @@ from ablation.store.database import Store
 SEEDS = (3, 5, 8, 12, 20)
 POWER = 0.8
 _EVALUATED = ("items", "samples", "checkpoints")
-_Source = tuple[Measurements, Callable[[Sequence[Edge], Evaluated], Cost | None], int]  # with averaged checkpoints
+_Source = tuple[
+    Measurements, Callable[[Sequence[Comparison], Evaluated], Cost | None], int
+]  # with averaged checkpoints
 
 
 def run_plan(arguments: argparse.Namespace) -> int:
@@ -47,15 +49,17 @@ def run_plan(arguments: argparse.Namespace) -> int:
         said = f"stated noise, alpha 0.05 / {arguments.family}"
     else:
         study, cost_of, averaged = _of_evaluations(arguments.pilot) if _two(arguments) else _of_results(arguments)
-        edges = judge_edges(study)
-        tried = _known(chosen(edges, arguments.edges))
-        pilots = [_pilot(study, edge, averaged, arguments) for edge in tried]
+        comparisons = judge_comparisons(study)
+        tried = _known(chosen(comparisons, arguments.comparisons))
+        pilots = [_pilot(study, comparison, averaged, arguments) for comparison in tried]
         largest = max(pilots, key=lambda pilot: pilot.items)
         cost = cost_of(tried, (largest.items, largest.samples, largest.checkpoints))
-        alone, looks = Correction.of(study, edges).level, study.analysis.looks
-        edges_ = "1 edge" if len(tried) == 1 else f"{len(tried)} edges"
+        alone, looks = Correction.of(study, comparisons).level, study.analysis.looks
+        comparisons_ = "1 comparison" if len(tried) == 1 else f"{len(tried)} comparisons"
         logged = study.analysis.protocol == LOGGED  # a value of each run, without items
-        said = f"the noise of {edges_}, {pilots[0].seeds} seeds" + ("" if logged else f" of {pilots[0].items:,} items")
+        said = f"the noise of {comparisons_}, {pilots[0].seeds} seeds" + (
+            "" if logged else f" of {pilots[0].items:,} items"
+        )
         if logged and arguments.items:
             problem, remedy = f"{' and '.join(study.analysis.subsets)} was logged without items", "leave --items out"
             raise ConfigError("plan", "--items", arguments.items[0], problem, remedy)
@@ -88,7 +92,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
 
 def _level_at(alone: float, looks: Sequence[int]) -> Level:
-    """Return the level of an edge that is judged at so many seeds; `alone`: of all its looks together."""
+    """Return the level of a comparison that is judged at so many seeds; `alone`: of all its looks together."""
     shares = look_weights(looks)
     last = shares[looks[-1]] if looks else 1.0  # verdicts on more seeds rest on this look
     return lambda seeds: alone * next((share for look, share in shares.items() if look >= seeds), last)
@@ -117,7 +121,7 @@ def _check(arguments: argparse.Namespace) -> None:
                 name = f"--{option.replace('_', '-')}"
                 raise ConfigError("plan", name, value, "is not a valid number", f"give {wanted}")
     if arguments.family < 1:
-        raise ConfigError("plan", "--family", arguments.family, "is not a number of edges", "give at least 1")
+        raise ConfigError("plan", "--family", arguments.family, "is not a number of comparisons", "give at least 1")
     stated = [arguments.seed_sd is not None, arguments.item_sd is not None]
     if any(stated) and not (all(stated) and arguments.items and not arguments.study and not arguments.pilot):
         remedy = "give --seed-sd, --item-sd and --items, and neither STUDY nor --pilot"
@@ -144,14 +148,14 @@ def _stated(arguments: argparse.Namespace) -> Pilot:
     return _evaluated(pilot, samples, checkpoints, None, arguments)
 
 
-def _pilot(study: Measurements, edge: Edge, averaged: int, arguments: argparse.Namespace) -> Pilot:
-    """The noise of an edge, whose values are means over so many checkpoints."""
-    if arguments.samples and edge.child not in study.samples and not study.imported:
+def _pilot(study: Measurements, comparison: Comparison, averaged: int, arguments: argparse.Namespace) -> Pilot:
+    """The noise of a comparison, whose values are means over so many checkpoints."""
+    if arguments.samples and comparison.child not in study.samples and not study.imported:
         problem = f"{study.name} does not say how many samples its items' values are the mean of"
         raise ConfigError("plan", "--samples", None, problem, "add `samples` to its analysis plan")
-    total = study.samples.get(edge.child, averaged)
+    total = study.samples.get(comparison.child, averaged)
     samples, checkpoints = (total // averaged, averaged) if total % averaged == 0 else (total, 1)
-    return _evaluated(split(edge), samples, checkpoints, of_draws(study, edge), arguments)
+    return _evaluated(split(comparison), samples, checkpoints, of_draws(study, comparison), arguments)
 
 
 def _evaluated(
@@ -182,8 +186,8 @@ def _of_results(arguments: argparse.Namespace) -> _Source:
         study, stages = read_measurements(store, arguments.study), read_seeded_stages(store, arguments.study)
         definition = store.study(arguments.study)
 
-    def cost(edges: Sequence[Edge], evaluated: Evaluated) -> Cost | None:
-        names = {name for edge in edges for name in (edge.child, edge.parent)}
+    def cost(comparisons: Sequence[Comparison], evaluated: Evaluated) -> Cost | None:
+        names = {name for comparison in comparisons for name in (comparison.child, comparison.parent)}
         return Cost.of(stages, definition.last_stage, names, evaluated) if stages["hours"].any() else None
 
     averaged = definition.table.means_over
@@ -203,9 +207,9 @@ def _of_evaluations(paths: Sequence[Path]) -> _Source:
     return compare_sides(a, b, None, Options(), rules).measured, lambda *_: None, 1
 
 
-def _known(edges: Sequence[Edge]) -> list[Edge]:
-    """The edges from which the noise of seeds can be estimated. Raises ConfigError where none does."""
-    known = [edge for edge in edges if _tells_noise(edge)]
+def _known(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The comparisons from which the noise of seeds can be estimated. Raises ConfigError where none does."""
+    known = [comparison for comparison in comparisons if _tells_noise(comparison)]
     if not known:
         same = "the same value or difference in every seed"
         problem = f"has one seed, or none, or {same}: it tells nothing of the noise between seeds"
@@ -213,13 +217,13 @@ def _known(edges: Sequence[Edge]) -> list[Edge]:
     return known
 
 
-def _tells_noise(edge: Edge) -> bool:
-    return edge.estimate is not None and edge.noise.seeds_known
+def _tells_noise(comparison: Comparison) -> bool:
+    return comparison.estimate is not None and comparison.noise.seeds_known
 
 
 @dataclass(frozen=True)
 class Question:
-    """An effect to be found with a given power, at the levels that the analysis plan leaves to one edge."""
+    """An effect to be found with a given power, at the levels that the analysis plan leaves to one comparison."""
 
     effect: float
     power: float
@@ -291,7 +295,7 @@ def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
 
 
 def as_rows(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> list[dict[str, Any]]:
-    """A map for each size: what is found, on the edge in the middle and on the noisiest, and what it costs."""
+    """A map for each size: what is found, on the comparison in the middle and on the noisiest, and what it costs."""
     rows = []
     for evaluated in sizes.evaluated:
         items, *draws = evaluated
@@ -376,7 +380,7 @@ def _cost(sizes: Sizes, hours: float | None) -> str:
 
 
 def findable(results: Path, seeds: Mapping[str, int]) -> Iterator[str]:
-    """Yield `debias: 5 seeds find an effect of 0.02 with 80% (median of 19 edges)` for studies with two seeds or more.
+    """Yield `gad: 5 seeds find an effect of 0.02 with 80% (median of 19 comparisons)` per study of two seeds or more
 
     Raises TrackerError where the database cannot be read.
     """
@@ -385,12 +389,14 @@ def findable(results: Path, seeds: Mapping[str, int]) -> Iterator[str]:
             if (count := seeds.get(name, 0)) < 2:
                 continue
             study = read_measurements(store, name)
-            edges = judge_edges(study)
-            level = _level_at(Correction.of(study, edges).level, study.analysis.looks)(count)
-            if pilots := _by_noise([split(edge) for edge in edges if _tells_noise(edge)], level):
+            comparisons = judge_comparisons(study)
+            level = _level_at(Correction.of(study, comparisons).level, study.analysis.looks)(count)
+            if pilots := _by_noise(
+                [split(comparison) for comparison in comparisons if _tells_noise(comparison)], level
+            ):
                 middle = _middle(pilots)
                 effect = detectable(middle, count, middle.items, level, POWER)[0]
-                of = f" (median of {len(pilots)} edges)" if len(pilots) > 1 else ""
+                of = f" (median of {len(pilots)} comparisons)" if len(pilots) > 1 else ""
                 yield f"{name}: {count} seeds find an effect of {effect:.3g} with {POWER:.0%}{of}"
 
 

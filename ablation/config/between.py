@@ -48,7 +48,7 @@ class Between:
             problem = (
                 "what B changes from A, taken together, does not give B: a choice between kinds of settings differs"
             )
-            remedy = "explain an edge between variants of one kind"
+            remedy = "explain a comparison between variants of one kind"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
         return between
 
@@ -94,7 +94,7 @@ class Between:
         lines = [f"between: [{self.a}, {self.b}]", f"why: {json.dumps(variant.why, ensure_ascii=False)}"]
         lines += [f"gpu: {variant.gpu}"] if variant.gpu is not None else []
         lines += [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in variant.overrides.items()]
-        return "\n".join(["# by `ablation explain`; in no edge of the study", *lines, ""])
+        return "\n".join(["# by `ablation explain`; in no comparison of the study", *lines, ""])
 
     def _config(self, values: Mapping[str, Any]) -> Any:
         model, above = self.study.config_model, self.study.variants[self.a].declared

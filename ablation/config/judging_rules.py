@@ -24,7 +24,7 @@ RULES = (
     "2026-11-25: Runs of one value whose difference is the same in every seed are undecided: fewer words.",
     "2026-11-27: Runs of one value, equal in all seeds of a variant but for rounding, are one run: fewer words.",
     "2026-11-27: Seeds of one side of imported runs or evaluations that are equal on every item count as one run: "
-    "wider intervals. Where both sides are such, in a planned study too, the edge is undecided: fewer words.",
+    "wider intervals. Where both sides are such, in a planned study too, the comparison is undecided: fewer words.",
     "2026-11-27: Better and worse of right or wrong items rest on exact sign flips at every number of items, and ask "
     "nothing of what went unseen: more words of rare and capped items. Intervals end at 0 where p decides.",
     "2026-11-27: A pair that is not corrected for others (diff) has its own variance: wider intervals of few seeds.",

@@ -55,10 +55,10 @@ def ancestors(name: str, parents: Mapping[str, str | None]) -> list[str]:
     return list(found)
 
 
-def compared(edges: str | Sequence[tuple[str, str]], parents: Mapping[str, str | None]) -> list[tuple[str, str]]:
-    """Return the pairs (child, parent) that `analysis.edges` asks for: `parent`, `root`, or those listed."""
-    if not isinstance(edges, str):
-        return [(child, parent) for child, parent in edges if child in parents and parent in parents]
-    if edges == "root":
+def compared(comparisons: str | Sequence[tuple[str, str]], parents: Mapping[str, str | None]) -> list[tuple[str, str]]:
+    """Return the pairs (child, parent) that `analysis.comparisons` asks for: `parent`, `root`, or those listed."""
+    if not isinstance(comparisons, str):
+        return [(child, parent) for child, parent in comparisons if child in parents and parent in parents]
+    if comparisons == "root":
         return [(name, above[-1]) for name in parents if (above := ancestors(name, parents))]
     return [(name, parent) for name, parent in parents.items() if parent is not None]

@@ -187,10 +187,10 @@ def _published_path(configs: Path, written: StudyFile) -> Path:
 def check_variants(
     configs: Path, written: StudyFile, published: PublishedFile | None, file: Path, variants: Iterable[str]
 ) -> None:
-    """Refuse a figure, an edge of the analysis plan or a published number of a variant that does not exist."""
+    """Refuse a figure, a comparison of the analysis plan or a published number of a variant that does not exist."""
     named = [(file, f"figures.{figure.name}.variants", name) for figure in written.figures for name in figure.names()]
-    if isinstance(written.analysis.edges, list):
-        named += [(file, "analysis.edges", name) for pair in written.analysis.edges for name in pair]
+    if isinstance(written.analysis.comparisons, list):
+        named += [(file, "analysis.comparisons", name) for pair in written.analysis.comparisons for name in pair]
     if published is not None:
         path = _published_path(configs, written)
         named += [(path, f"rows.{name}", name) for name in published.rows]

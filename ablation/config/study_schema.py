@@ -178,7 +178,7 @@ _LATER = ("guardrails", "samples", "pass_at", "cons_at", "seeds", "claim")
 
 
 class Analysis(Strict):
-    """How edges are judged; fixed before there are results."""
+    """How comparisons are judged; fixed before there are results."""
 
     value: Text = Field(description="items.name of the primary metric.")
     protocol: Text = Field(default="test", description="items.protocol.")
@@ -188,7 +188,7 @@ class Analysis(Strict):
     direction: Literal["max", "min"] | Target
     margin: float = Field(gt=0, allow_inf_nan=False, description="Equivalence: a smaller difference does not matter.")
     alpha: float = Field(
-        default=0.05, gt=0, lt=0.5, description="Error rate over the edges, of the kind that `error` names."
+        default=0.05, gt=0, lt=0.5, description="Error rate over the comparisons, of the kind that `error` names."
     )
     error: Literal["per_study", "per_word"] = Field(
         default="per_study",
@@ -213,12 +213,12 @@ class Analysis(Strict):
     )
     correction: Literal["max-t", "holm"] = Field(
         default="max-t",
-        description="For the number of edges, per study; max-t knows that edges share parents and items.",
+        description="For the number of comparisons, per study; max-t knows that comparisons share parents and items.",
     )
     variance: Literal["moderated", "own"] = Field(
-        default="moderated", description="Of seeds: an edge's own, or moderated by the study's other variants."
+        default="moderated", description="Of seeds: a comparison's own, or moderated by the study's other variants."
     )
-    edges: Literal["parent", "root"] | list[tuple[Text, Text]] = Field(
+    comparisons: Literal["parent", "root"] | list[tuple[Text, Text]] = Field(
         default="parent",
         description="What is compared: each variant with its parent, with its root, or the pairs [child, parent].",
     )
@@ -230,7 +230,7 @@ class Analysis(Strict):
         default={}, description="Combining variant: variants with one common parent whose effects it should add up."
     )
     guardrails: list[Guardrail] = Field(
-        default=[], description="What must not get worse: a test of each on every edge."
+        default=[], description="What must not get worse: a test of each on every comparison."
     )
     samples: Annotated[int, Field(ge=1)] | Annotated[list[Text], Field(min_length=1)] | None = Field(
         default=None,
@@ -288,9 +288,9 @@ class Analysis(Strict):
             raise ValueError(f"guardrails: {twice[0]} is judged already: name each metric once")
         if any(later <= earlier for earlier, later in pairwise(self.looks)):
             raise ValueError(f"looks {self.looks} must increase")
-        pairs = self.edges if isinstance(self.edges, list) else [("child", "parent")]
+        pairs = self.comparisons if isinstance(self.comparisons, list) else [("child", "parent")]
         if not pairs or len({frozenset(pair) for pair in pairs}) < len(pairs) or any(a == b for a, b in pairs):
-            raise ValueError(f"edges {pairs} must be different pairs of two variants")
+            raise ValueError(f"comparisons {pairs} must be different pairs of two variants")
         return self
 
 

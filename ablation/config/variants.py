@@ -24,7 +24,7 @@ _RESERVED_STUDIES = ("assets",)  # results/stages/assets holds the shared models
 
 @dataclass(frozen=True)
 class VariantFile:
-    """A variant file as written. `between`: it takes values from its parent, and no edge leads to it."""
+    """A variant file as written. `between`: it takes values from its parent, and no comparison leads to it."""
 
     name: str
     path: Path

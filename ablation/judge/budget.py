@@ -1,9 +1,9 @@
-"""Chooses the edges that get more seeds: those most likely to be decided per device-hour, within a budget.
+"""Chooses the comparisons that get more seeds: those most likely to be decided per device-hour, within a budget.
 
 The chance is predictive power (Spiegelhalter, Freedman and Blackburn, 1986, Controlled Clinical Trials 7, 8-17).
 Existing seeds stay in the mean, only new ones are random. What is assumed (docs/statistics.md, "More seeds until
-decided"): normal seeds, effects of the study's edges spread normally around 0, and for edges at a target no change of
-side.
+decided"): normal seeds, effects of the study's comparisons spread normally around 0, and for comparisons at a target no
+change of side.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +15,13 @@ import pandas as pd
 from scipy import special
 
 from ablation.contract.reading import aligned, duration
+from ablation.judge.comparisons import Comparison
 from ablation.judge.correct import Correction
-from ablation.judge.edges import Edge
 from ablation.judge.measurements import Measurements
 from ablation.judge.power import variance_ratios
 from ablation.judge.significance import Noise, critical_square, half_width, look_weights, share_otherwise
 
-Chances = dict[tuple[str, str], dict[int, float]]  # by edge (child, parent) and number of seeds
+Chances = dict[tuple[str, str], dict[int, float]]  # by comparison (child, parent) and number of seeds
 
 UNKNOWN = 0.5  # with one seed, which says nothing about the seeds' noise
 _QUANTILES = 40  # of what the true variance may be
@@ -29,7 +29,7 @@ _QUANTILES = 40  # of what the true variance may be
 
 @dataclass(frozen=True)
 class Found:
-    """The estimate from an edge's seeds so far."""
+    """The estimate from a comparison's seeds so far."""
 
     centre: float
     noise: Noise  # of the mean over `seeds`
@@ -47,28 +47,28 @@ class Rule:
     interval_level: float  # of the interval that must lie inside the margin
 
 
-def predict(study: Measurements, edges: Sequence[Edge]) -> Chances:
-    """Chances of the undecided edges at the looks that they have not taken; an edge past the last look has none."""
+def predict(study: Measurements, comparisons: Sequence[Comparison]) -> Chances:
+    """Chances of the undecided comparisons at the looks that they have not taken; past the last look there are none."""
     analysis = study.analysis
     weights = look_weights(analysis.looks)
-    left = level_left(study, edges)
-    spread = effect_variance([_found(edge) for edge in edges if edge.estimate is not None])
+    left = level_left(study, comparisons)
+    spread = effect_variance([_found(comparison) for comparison in comparisons if comparison.estimate is not None])
     chances: Chances = {}
-    for edge in edges:
-        if edge.verdict == "undecided":
-            chances[edge.pair] = {
+    for comparison in comparisons:
+        if comparison.verdict == "undecided":
+            chances[comparison.pair] = {
                 look: decided_at(
-                    _found(edge),
+                    _found(comparison),
                     Rule(
                         look,
-                        left * weight if edge.estimate and edge.estimate.least_p <= left * weight else 0.0,
+                        left * weight if comparison.estimate and comparison.estimate.least_p <= left * weight else 0.0,
                         analysis.margin if share_otherwise(look, analysis.alpha) <= analysis.rare else nan,
                         2 * analysis.alpha * weight,
                     ),
                     spread,
                 )
                 for look, weight in weights.items()
-                if look > edge.seeds
+                if look > comparison.seeds
             }
     return chances
 
@@ -112,21 +112,21 @@ def predicted_mean(found: Found, seed_variance: float, seeds: int, effect_varian
 
 def effect_variance(found: Sequence[Found]) -> float:
     """Variance of the study's true effects around 0: mean of effect^2 less its noise, at least 0."""
-    known = [edge.centre**2 - edge.noise.total for edge in found if edge.noise.seeds_known]
+    known = [comparison.centre**2 - comparison.noise.total for comparison in found if comparison.noise.seeds_known]
     return max(float(np.mean(known)), 0.0) if known else 0.0
 
 
-def level_left(study: Measurements, edges: Sequence[Edge]) -> float:
-    """The level that the family leaves to an edge that is not significant yet: those that are have stepped down.
+def level_left(study: Measurements, comparisons: Sequence[Comparison]) -> float:
+    """The level that the family leaves to a comparison that is not significant yet: those that are have stepped down.
 
-    Edges before their first look join the family at it. Per word, each word found leaves as much as the next one asks.
+    Comparisons before their first look join the family at it. Per word, each word found leaves what the next one asks.
     """
     analysis = study.analysis
-    left = [edge for edge in edges if not edge.p_adjusted <= analysis.alpha]
-    tested = sum(not np.isnan(edge.p) for edge in left)
-    joining = sum(edge.detail == "undecided" and bool(np.isnan(edge.p)) for edge in left)
+    left = [comparison for comparison in comparisons if not comparison.p_adjusted <= analysis.alpha]
+    tested = sum(not np.isnan(comparison.p) for comparison in left)
+    joining = sum(comparison.detail == "undecided" and bool(np.isnan(comparison.p)) for comparison in left)
     if analysis.error == "per_word":
-        found = sum(edge.p_adjusted <= analysis.alpha for edge in edges)
+        found = sum(comparison.p_adjusted <= analysis.alpha for comparison in comparisons)
         family = found + tested + joining
         return analysis.alpha * min(found + 1, family) / max(family, 1)
     if tested == 0:
@@ -134,10 +134,10 @@ def level_left(study: Measurements, edges: Sequence[Edge]) -> float:
     return Correction.of(study, left).level * tested / (tested + joining)
 
 
-def _found(edge: Edge) -> Found:
+def _found(comparison: Comparison) -> Found:
     """The estimate from all its seeds, with the noise that a look at just these would use."""
-    assert edge.estimate is not None
-    return Found(edge.estimate.centre, edge.noise, edge.seeds, edge.estimate.counts)
+    assert comparison.estimate is not None
+    return Found(comparison.estimate.centre, comparison.noise, comparison.seeds, comparison.estimate.counts)
 
 
 def _either(mean: float, sd: float, inside: float, significant: float) -> float:
@@ -151,7 +151,7 @@ def _either(mean: float, sd: float, inside: float, significant: float) -> float:
     return float(beyond + within)
 
 
-LEAST_CHANCE = 0.01  # below it at every look, more seeds do not decide an edge
+LEAST_CHANCE = 0.01  # below it at every look, more seeds do not decide a comparison
 
 Unit = str  # a stage of a seed, of one variant or shared by several
 
@@ -195,7 +195,7 @@ class Prices:
 
 @dataclass(frozen=True)
 class Offer:
-    """More seeds for one edge: up to a look, the chance that it is decided there, and the hours still to pay."""
+    """More seeds for one comparison: up to a look, the chance that it is decided there, and the hours still to pay."""
 
     child: str
     parent: str
@@ -209,32 +209,33 @@ class Offer:
 
     @property
     def per_hour(self) -> float:
-        """Edges decided per device-hour."""
+        """Comparisons decided per device-hour."""
         return self.chance / self.hours if self.hours > 0 else (inf if self.chance > 0 else 0.0)
 
 
 def choose(
     chances: Chances, taken: Mapping[tuple[str, str], int], counts: Mapping[str, int], prices: Prices, hours: float
 ) -> list[Offer]:
-    """Offers of all edges, the chosen ones first and in the order of the choice; together they cost at most `hours`.
+    """Offers of all comparisons, the chosen ones first in the order of choice; together they cost at most `hours`.
 
-    Greedy: each time the edge and look that decide most per device-hour; stages that chosen edges already pay for are
-    free. `chances` holds the looks that an edge has not taken, `taken` its seeds, `counts` the variants' seeds.
+    Greedy: each time the comparison and look that decide most per device-hour; stages that chosen comparisons already
+    pay for are free. `chances` holds the looks that a comparison has not taken, `taken` its seeds, `counts` the
+    variants' seeds.
     """
     paid, left = prices.paid(counts), hours
     chosen: list[Offer] = []
     waiting = dict(chances)
 
-    def offers(edge: tuple[str, str]) -> list[Offer]:
-        """Offers of an edge, one for each look that is left, at what is still to pay."""
-        first = min(waiting[edge], default=0)
+    def offers(comparison: tuple[str, str]) -> list[Offer]:
+        """Offers of a comparison, one for each look that is left, at what is still to pay."""
+        first = min(waiting[comparison], default=0)
         return [
-            Offer(*edge, taken[edge], look, first, chance, prices.missing(edge, look, paid))
-            for look, chance in waiting[edge].items()
+            Offer(*comparison, taken[comparison], look, first, chance, prices.missing(comparison, look, paid))
+            for look, chance in waiting[comparison].items()
         ]
 
     while True:
-        every = [offer for edge in waiting for offer in offers(edge)]
+        every = [offer for comparison in waiting for offer in offers(comparison)]
         possible = [offer for offer in every if offer.chance >= LEAST_CHANCE and offer.hours <= left]
         if not possible:
             break
@@ -245,20 +246,20 @@ def choose(
         for unit in prices.units_of((best.child, best.parent)):
             paid[unit] = max(paid[unit], best.look)
     left_out = []
-    for edge in waiting:
-        found, seeds = offers(edge), taken[edge]
+    for comparison in waiting:
+        found, seeds = offers(comparison), taken[comparison]
         if likely := [offer for offer in found if offer.chance >= LEAST_CHANCE]:
             left_out.append(replace(max(likely, key=_worth), why_not="beyond the budget"))
         elif found:
             most = max(found, key=lambda offer: (offer.chance, -offer.look))
             left_out.append(replace(most, why_not="more seeds do not decide it"))
         else:
-            left_out.append(Offer(*edge, seeds, seeds, seeds, 0.0, 0.0, why_not="no look left"))
+            left_out.append(Offer(*comparison, seeds, seeds, seeds, 0.0, 0.0, why_not="no look left"))
     return chosen + sorted(left_out, key=_worth, reverse=True)
 
 
 def seeds_wanted(offers: Iterable[Offer], counts: Mapping[str, int]) -> dict[str, int]:
-    """Seeds per variant for the next looks of the chosen edges; later looks wait for their outcome."""
+    """Seeds per variant for the next looks of the chosen comparisons; later looks wait for their outcome."""
     wanted: dict[str, int] = {}
     for offer in offers:
         if offer.chosen:
@@ -269,8 +270,8 @@ def seeds_wanted(offers: Iterable[Offer], counts: Mapping[str, int]) -> dict[str
 
 
 def table(offers: Iterable[Offer]) -> str:
-    """One line per edge: chance, device-hours still to pay, edges per device-hour, and what happens."""
-    rows = [("edge", "seeds", "chance", "device time", "edges per hour", "")]
+    """One line per comparison: chance, device-hours still to pay, comparisons per device-hour, and what happens."""
+    rows = [("comparison", "seeds", "chance", "device time", "comparisons per hour", "")]
     for offer in offers:
         rate = "free" if offer.per_hour == inf else f"{offer.per_hour:.3g}"
         action = offer.why_not

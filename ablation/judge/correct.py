@@ -21,14 +21,18 @@ CORRECTIONS = {
 }
 
 
-def _of_look(edge: Measured, look: Look) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _of_look(comparison: Measured, look: Look) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The runs of both sides that a look has seen."""
-    return edge.runs if look.seeds == edge.seeds else (edge.runs[0][: look.seeds], edge.runs[1][: look.seeds])
+    return (
+        comparison.runs
+        if look.seeds == comparison.seeds
+        else (comparison.runs[0][: look.seeds], comparison.runs[1][: look.seeds])
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """The correction for the number of edges that were tested: their adjusted p-values, and the levels left to each."""
+    """The correction for the number of comparisons that were tested: adjusted p-values, and the level left to each."""
 
     study: Measurements
     tested: Sequence[Measured]
@@ -37,10 +41,10 @@ class Correction:
     alone: bool = False  # one comparison that is not corrected
 
     @classmethod
-    def of(cls, study: Measurements, edges: Sequence[Measured]) -> "Correction":
-        """For the edges that could be tested."""
-        tested = [edge for edge in edges if not np.isnan(edge.p)]
-        return cls(study, tested, [edge.p for edge in tested])
+    def of(cls, study: Measurements, comparisons: Sequence[Measured]) -> "Correction":
+        """For the comparisons that could be tested."""
+        tested = [comparison for comparison in comparisons if not np.isnan(comparison.p)]
+        return cls(study, tested, [comparison.p for comparison in tested])
 
     @property
     def name(self) -> str:
@@ -51,22 +55,24 @@ class Correction:
 
     @cached_property
     def covariances(self) -> tuple[Array, Array] | None:
-        """Of the tested edges' effects, by seeds and by items; None if the correction is Holm's."""
+        """Of the tested comparisons' effects, by seeds and by items; None if the correction is Holm's."""
         if self.study.analysis.correction != "max-t" or len(self.tested) < 2:
             return None
         members = [
-            Member(edge.child, edge.parent, _of_look(edge, look), look.noise, look.estimate.item_draws)
-            for edge in self.tested
-            for look in edge.looks[-1:]
+            Member(
+                comparison.child, comparison.parent, _of_look(comparison, look), look.noise, look.estimate.item_draws
+            )
+            for comparison in self.tested
+            for look in comparison.looks[-1:]
         ]
         return covariances(members, self.study.prior)
 
     @cached_property
     def family(self) -> Family | None:
-        """The tested edges, where their correlation is known."""
+        """The tested comparisons, where their correlation is known."""
         if self.covariances is None:
             return None
-        noises = [edge.looks[-1].noise for edge in self.tested]
+        noises = [comparison.looks[-1].noise for comparison in self.tested]
         return Family.of(*self.covariances, noises, look_shares(self.study.analysis), self.sides)
 
     @cached_property
@@ -76,24 +82,24 @@ class Correction:
             found = benjamini_hochberg(self.p)
         else:
             found = self.family.adjusted(self.p) if self.name == "max-t" and self.family else holm(self.p)
-        return dict(zip((edge.pair for edge in self.tested), found.tolist(), strict=True))
+        return dict(zip((comparison.pair for comparison in self.tested), found.tolist(), strict=True))
 
     @cached_property
     def flips(self) -> dict[tuple[str, str], float]:
-        """The p of the sign flips of each edge that could be paired; those with as many seeds are flipped together."""
+        """The p of the sign flips of each paired comparison; those with as many seeds are flipped together."""
         by_seeds: dict[int, dict[tuple[str, str], Sequence[float]]] = {}
-        for edge in self.tested:
-            if edge.estimate and len(edge.estimate.per_seed) > 1:
-                by_seeds.setdefault(edge.seeds, {})[edge.pair] = edge.estimate.per_seed
+        for comparison in self.tested:
+            if comparison.estimate and len(comparison.estimate.per_seed) > 1:
+                by_seeds.setdefault(comparison.seeds, {})[comparison.pair] = comparison.estimate.per_seed
         return {
             pair: p
-            for edges in by_seeds.values()
-            for pair, p in zip(edges, sign_flips(list(edges.values())).tolist(), strict=True)
+            for comparisons in by_seeds.values()
+            for pair, p in zip(comparisons, sign_flips(list(comparisons.values())).tolist(), strict=True)
         }
 
     @cached_property
     def level(self) -> float:
-        """The level at which each edge may be tested on its own; with `error: per_word`, for one further verdict."""
+        """The level at which each comparison may be tested alone; with `error: per_word`, for one further verdict."""
         alpha, count = self.study.analysis.alpha, len(self.tested)
         if self.name == "bh":
             return self._share * min(self._words + 1, count)
@@ -103,7 +109,7 @@ class Correction:
 
     @property
     def joint(self) -> float:
-        """The level of intervals for all edges at once; with `error: per_word`, for the verdicts found.
+        """The level of intervals for all comparisons at once; with `error: per_word`, for the verdicts found.
 
         Benjamini and Yekutieli (2005, JASA 100, 71-81); 0 if there are none.
         """
@@ -122,18 +128,20 @@ class Correction:
         """The level at which each path's interval may be drawn, with alpha over all paths.
 
         The family is every variant against every one of its ancestors, so that a reader may look for the best of them.
-        A path is the sum of its edges, so the edges' covariances give the covariances of paths.
+        A path is the sum of its comparisons, so the comparisons' covariances give the covariances of paths.
         """
         analysis = self.study.analysis
-        ways = [way for way in ways_up(self.study.parents, [edge.pair for edge in self.tested]).values() if way]
+        ways = [
+            way for way in ways_up(self.study.parents, [comparison.pair for comparison in self.tested]).values() if way
+        ]
         paths = sum(map(len, ways))
         if self.covariances is None or not paths or paths > _MOST_PATHS:
             return analysis.alpha / max(paths, 1)
-        # [paths, edges]: which edges each is the sum of. The paths of a variant are the beginnings of its way.
+        # [paths, comparisons]: which comparisons each sums. The paths of a variant are the beginnings of its way.
         each = np.eye(len(self.tested))
         steps = np.concatenate([each[way].cumsum(axis=0) for way in ways])
         by_seed, by_item = (steps @ part @ steps.T for part in self.covariances)
-        noises = [edge.looks[-1].noise for edge in self.tested]
+        noises = [comparison.looks[-1].noise for comparison in self.tested]
         weakest = [
             Noise(
                 float(by_seed[at, at]),

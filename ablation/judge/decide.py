@@ -1,8 +1,8 @@
-"""More seeds until decided: run the grid, judge the edges, add seeds where they decide most per device-hour.
+"""More seeds until decided: run the grid, judge the comparisons, add seeds where they decide most per device-hour.
 
 Seeds are added only at the looks that the study's analysis declares (`looks: [3, 5, 10]`), so that the p-values of
-`ablation.judge.edges` (`significance.sequential_p`) are valid however often one looked. `ablation.judge.budget`
-estimates which edges are likely to be decided, and the cost. Hours are device-hours: wall time
+`ablation.judge.comparisons` (`significance.sequential_p`) are valid however often one looked. `ablation.judge.budget`
+estimates which comparisons are likely to be decided, and the cost. Hours are device-hours: wall time
 times devices (`stages.device_hours`).
 """
 
@@ -18,7 +18,7 @@ import pandas as pd
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import device_time
 from ablation.judge.budget import Offer, Prices, choose, predict, seeds_wanted, table
-from ablation.judge.edges import DECIDED, Edge
+from ablation.judge.comparisons import DECIDED, Comparison
 from ablation.judge.verdicts import JudgedStudy, judge_study
 from ablation.plan.plan_file import save_extra_seeds
 from ablation.store.current import load_or_collect
@@ -27,7 +27,7 @@ from ablation.store.database import DATABASE, Store
 
 @dataclass(frozen=True)
 class Tally:
-    """Edges that are better, worse or equivalent, and the device-hours of the study's stages."""
+    """Comparisons that are better, worse or equivalent, and the device-hours of the study's stages."""
 
     decided: int
     hours: float
@@ -39,15 +39,15 @@ class Tally:
     def __str__(self) -> str:
         """Both, and their ratio."""
         rate = f"{self.decided / self.hours:.3g}" if self.hours > 0 else "no"
-        return f"{self.decided} edges in {device_time(self.hours)}, {rate} edges per device-hour"
+        return f"{self.decided} comparisons in {device_time(self.hours)}, {rate} comparisons per device-hour"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome: why it ended, the study's edges, and decisions and cost before and after."""
+    """The outcome: why it ended, the study's comparisons, and decisions and cost before and after."""
 
     why: str
-    edges: list[Edge]
+    comparisons: list[Comparison]
     before: Tally  # of the seeds that the plan had
     after: Tally
     rounds: int
@@ -59,7 +59,7 @@ class Outcome:
         return self.after.hours - self.before.hours
 
     def report(self) -> str:
-        """Edges decided per device-hour before, after, and by the added seeds alone."""
+        """Comparisons decided per device-hour before, after, and by the added seeds alone."""
         names = {"before": self.before, "after": self.after, "added seeds": self.after - self.before}
         return "\n".join(f"{name}: {tally}" for name, tally in names.items())
 
@@ -85,9 +85,9 @@ def decide(
     *,
     dry_run: bool = False,
 ) -> Outcome:
-    """Run rounds until every edge is decided, the last look is taken, or more seeds would exceed the budget.
+    """Run rounds until every comparison is decided, the last look is taken, or more seeds would exceed the budget.
 
-    `run_grid` runs what the plan asks for and rebuilds the database. It may fail for some runs (their edges are
+    `run_grid` runs what the plan asks for and rebuilds the database. It may fail for some runs (their comparisons are
     invalid), but must leave a database. With `dry_run` nothing is run or added: it says what the next round would be.
 
     Raises:
@@ -101,40 +101,40 @@ def decide(
                 raise TrackerError(f"no database in {results}: run the grid first, or without --dry-run")
             raise TrackerError(f"the grid left no database in {results} (exit status {status})")
         judged, looks, prices = _read(load_or_collect(results, strict=True), study)
-        edges, now = judged.edges, _tally(judged)
+        comparisons, now = judged.comparisons, _tally(judged)
         start = now if start is None else start
         spent = now.hours - start.hours
-        say(f"round {rounds}: {now.decided} of {len(edges)} edges decided, {device_time(spent)} spent")
-        measured, taken = judged.measurements, {edge.pair: edge.seeds for edge in edges}
+        say(f"round {rounds}: {now.decided} of {len(comparisons)} comparisons decided, {device_time(spent)} spent")
+        measured, taken = judged.measurements, {comparison.pair: comparison.seeds for comparison in comparisons}
         counts = {variant.name: len(measured.seeds(variant.name)) for variant in measured.variants}
-        offers = choose(predict(measured, edges), taken, counts, prices, budget_hours - spent)
+        offers = choose(predict(measured, comparisons), taken, counts, prices, budget_hours - spent)
         wanted = seeds_wanted(offers, counts)
         if offers:
             say(table(offers))
         if not wanted or dry_run:
             why = "dry run" if wanted else _why(offers, looks, budget_hours)
-            return Outcome(why, edges, start, now, rounds, offers)
+            return Outcome(why, comparisons, start, now, rounds, offers)
         say("adding seeds: " + ", ".join(f"{variant} {counts[variant]} -> {n}" for variant, n in wanted.items()))
         save_extra_seeds(results, study, wanted)
         rounds += 1
-        if rounds > len(looks) * max(len(edges), 1):
+        if rounds > len(looks) * max(len(comparisons), 1):
             raise TrackerError("the plan does not take up the seeds that were added; see results/seeds.json")
 
 
 def _tally(judged: JudgedStudy) -> Tally:
     hours = float(judged.measurements.stages.drop_duplicates("key")["hours"].sum())
-    return Tally(sum(edge.verdict in DECIDED for edge in judged.edges), hours)
+    return Tally(sum(comparison.verdict in DECIDED for comparison in judged.comparisons), hours)
 
 
 def _why(offers: Sequence[Offer], looks: Sequence[int], budget_hours: float) -> str:
     """Why no further round is run."""
     reasons = {offer.why_not for offer in offers}
     if not reasons:
-        return "every edge is decided or cannot be judged"
+        return "every comparison is decided or cannot be judged"
     if "beyond the budget" in reasons:
         return f"the budget of {budget_hours:g} device-hours is used up"
     if "more seeds do not decide it" in reasons:
-        return "more seeds are not likely to decide the edges that are left"
+        return "more seeds are not likely to decide the comparisons that are left"
     return f"the last look ({looks[-1]} seeds) is taken"
 
 

@@ -1,6 +1,6 @@
 """Which of several changes between A and B carry the effect, from the runs between them.
 
-Every number is a contrast of the runs' statistics, with its interval over seeds and items as for an edge
+Every number is a contrast of the runs' statistics, with its interval over seeds and items as for a comparison
 (docs/explain.md). Factors are numbers here; `Explanation.in_words` names them.
 """
 

@@ -41,7 +41,7 @@ def runs_of(n: int) -> int:
 
 
 def offer(study: str, parent: str, child: str, n: int, hours: float) -> str:
-    """Return how the factors of an edge can be told apart, and the cost; `hours`: of what the child does not share."""
+    """Return how to tell the factors of a comparison apart, and the cost; `hours`: of what the child does not share."""
     new = runs_of(n) - 2
     cost = f", about {device_time(new * hours)}" if hours > 0 else ""
     least = "at least" if n > FRACTION else "up to"  # some may exist

@@ -1,8 +1,8 @@
-"""The edges of one study as a family: the correlation of their errors, and the correction that it allows.
+"""The comparisons of one study as a family: the correlation of their errors, and the correction that it allows.
 
 Westfall and Young (1993, Resampling-Based Multiple Testing) and Romano and Wolf (2005, JASA 100, 94-108): step down
 through the smallest p-values, each against the distribution of the smallest p of those that are left. The distribution
-is simulated as a multivariate t: the numerators have the edges' correlation, the denominators are drawn independently,
+is simulated as a multivariate t: numerators have the comparisons' correlation, denominators are drawn independently,
 which errs on the safe side (correlated denominators make fewer false findings at once). Only the dependence is
 simulated; each p-value comes from its own test.
 """
@@ -36,7 +36,7 @@ class Member:
 def covariances(members: Sequence[Member], prior: SeedPrior | None) -> tuple[Array, Array] | None:
     """Return (of seeds, of items): covariances [members, members] of the effects; None if the seeds' are not known.
 
-    Two edges share the noise of the runs that both use: a common parent correlates them by +1/2 if all runs are
+    Two comparisons share the noise of the runs that both use: a common parent correlates them by +1/2 if all runs are
     equally noisy, parent and grandchild by -1/2. Few seeds cannot estimate these numbers, so they are computed from the
     moderated spread of each variant. Items are many, so their draws give them.
     """
@@ -45,7 +45,7 @@ def covariances(members: Sequence[Member], prior: SeedPrior | None) -> tuple[Arr
     names = sorted({name for member in members for name in (member.child, member.parent)})
     spread = np.array([prior.spread.get(name, prior.variance) for name in names])
     signs = np.array([[(n == m.child) - (n == m.parent) for n in names] for m in members], dtype=float)
-    if members[0].noise.arms:  # a variant's runs, all of them, stand in each of its edges
+    if members[0].noise.arms:  # a variant's runs, all of them, stand in each of its comparisons
         count = {name: len(of) for m in members for name, of in zip((m.child, m.parent), m.runs, strict=True)}
         by_seed = (signs * spread / np.array([count[name] for name in names])) @ signs.T
     else:
@@ -151,9 +151,9 @@ class Family:
         return float(np.exp(optimize.bisect(excess, np.log(bonferroni), np.log(alpha), xtol=1e-4)))
 
 
-def ways_up(parents: Mapping[str, str | None], edges: Sequence[tuple[str, str]]) -> dict[str, list[int]]:
-    """{variant: numbers of the edges from it up its lineage, as far as edges lead}."""
-    index = {edge: number for number, edge in enumerate(edges)}
+def ways_up(parents: Mapping[str, str | None], comparisons: Sequence[tuple[str, str]]) -> dict[str, list[int]]:
+    """{variant: numbers of the comparisons from it up its lineage, as far as comparisons lead}."""
+    index = {comparison: number for number, comparison in enumerate(comparisons)}
     ways: dict[str, list[int]] = {}
     for variant in parents:
         way, at = ways.setdefault(variant, []), variant

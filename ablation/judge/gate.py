@@ -1,8 +1,8 @@
-"""Whether a change may merge: one answer for each edge to the requirement, and the study's guardrails. docs/gate.md.
+"""Whether a change may merge: whether each comparison meets the requirement, and the study's guardrails. docs/gate.md.
 
 `better` and `equivalent` are the study's verdicts. `not worse` is a separate test (non-inferiority): one-sided, of an
-effect of -margin or less, with the same noise, looks and correction for the study's edges as the verdicts. A guardrail,
-a metric that must not get worse, is this test on the metric's values; several share the study's alpha.
+effect of -margin or less, with the same noise, looks and correction as the verdicts. A guardrail, a metric that must
+not get worse, is this test on the metric's values; several share the study's alpha.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,26 +13,26 @@ import numpy as np
 
 from ablation.config.study_schema import Analysis, Guardrail
 from ablation.contract.errors import ConfigError
+from ablation.judge.comparisons import NOT_COMPARED, Comparison, judge_comparisons, too_few
 from ablation.judge.correct import CORRECTIONS, Correction
-from ablation.judge.edges import NOT_COMPARED, Edge, judge_edges, too_few
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.remarks import other_units
 from ablation.judge.significance import enough, sequential_p, share_otherwise
 from ablation.store.database import Store
 
-# Outcome: exit status, the gravest first, which counts for several edges. 1 and 2 are left to errors.
+# Outcome: exit status, the gravest first, which counts for several comparisons. 1 and 2 are left to errors.
 STATUS = {"worse": 10, "invalid": 12, "unmet": 13, "undecided": 11, "passed": 0}
 _NAN = float("nan")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to one edge's requirement; only `passed` lets it pass."""
+    """The answer to one comparison's requirement; only `passed` lets it pass."""
 
-    edge: Edge
+    comparison: Comparison
     outcome: str  # one of STATUS
     why: str
-    p_not_worse: float = _NAN  # one-sided, corrected for the study's edges
+    p_not_worse: float = _NAN  # one-sided, corrected for the study's comparisons
 
 
 def gravest(found: Sequence[Answer]) -> str:
@@ -40,46 +40,48 @@ def gravest(found: Sequence[Answer]) -> str:
     return next(outcome for outcome in STATUS if any(answer.outcome == outcome for answer in found))
 
 
-def chosen(edges: Sequence[Edge], names: Sequence[str]) -> list[Edge]:
-    """The edges of these names (CHILD or PARENT:CHILD), or all.
+def chosen(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Comparison]:
+    """The comparisons of these names (CHILD or PARENT:CHILD), or all.
 
     Raises:
-        ConfigError: no edge has such a name, or several have.
+        ConfigError: no comparison has such a name, or several have.
     """
     for name in names:
-        having = [edge for edge in edges if name in _names(edge)]
+        having = [comparison for comparison in comparisons if name in _names(comparison)]
         if len(having) != 1:
-            known = ", ".join(f"{edge.parent}:{edge.child}" for edge in having or edges)
-            problem = "is the child of several edges" if having else "is not an edge of the study"
-            raise ConfigError("gate", "EDGE", name, problem, f"choose from {known}")
-    return [edge for edge in edges if not names or _names(edge) & {*names}]
+            known = ", ".join(f"{comparison.parent}:{comparison.child}" for comparison in having or comparisons)
+            problem = "is the child of several comparisons" if having else "is not a comparison of the study"
+            raise ConfigError("gate", "COMPARISON", name, problem, f"choose from {known}")
+    return [comparison for comparison in comparisons if not names or _names(comparison) & {*names}]
 
 
-def _names(edge: Edge) -> set[str]:
-    return {edge.child, f"{edge.parent}:{edge.child}"}
+def _names(comparison: Comparison) -> set[str]:
+    return {comparison.child, f"{comparison.parent}:{comparison.child}"}
 
 
-def answers(study: Measurements, edges: Sequence[Edge], required: str, of: Sequence[Edge]) -> list[Answer]:
-    """Answer for the edges `of`, which are among the study's judged `edges`."""
-    found, correction = not_worse(study, edges) if required == "not worse" else ({}, "")
-    return [_answer(study.analysis, edge, required, found.get(edge.pair), correction) for edge in of]
+def answers(
+    study: Measurements, comparisons: Sequence[Comparison], required: str, of: Sequence[Comparison]
+) -> list[Answer]:
+    """Answer for the comparisons `of`, which are among the study's judged `comparisons`."""
+    found, correction = not_worse(study, comparisons) if required == "not worse" else ({}, "")
+    return [_answer(study.analysis, comparison, required, found.get(comparison.pair), correction) for comparison in of]
 
 
 @dataclass(frozen=True)
 class NotWorse:
-    """The test of one edge: its p, over looks and corrected, and the seeds of the look that it rests on."""
+    """The test of one comparison: its p, over looks and corrected, and the seeds of the look that it rests on."""
 
     p: float
     seeds: int
 
 
-def not_worse(study: Measurements, edges: Sequence[Edge]) -> tuple[dict[tuple[str, str], NotWorse], str]:
-    """The test of every edge that could be tested, and the name of the correction."""
-    analysis, tested = study.analysis, [edge for edge in edges if not np.isnan(edge.p)]
+def not_worse(study: Measurements, comparisons: Sequence[Comparison]) -> tuple[dict[tuple[str, str], NotWorse], str]:
+    """The test of every comparison that could be tested, and the name of the correction."""
+    analysis, tested = study.analysis, [comparison for comparison in comparisons if not np.isnan(comparison.p)]
     p, seeds = [], []
-    for edge in tested:
+    for comparison in tested:
         # A look at too few seeds decides nothing, as with `equivalent`; if all are, the last one says so.
-        looks = [look for look in edge.looks if enough(look.seeds, analysis)] or edge.looks[-1:]
+        looks = [look for look in comparison.looks if enough(look.seeds, analysis)] or comparison.looks[-1:]
         by_look = {look.seeds: look.estimate.p_not_worse(analysis.margin, look.noise) for look in looks}
         weights = {look.seeds: look.weight for look in looks}
         p.append(sequential_p(by_look, weights))
@@ -89,42 +91,48 @@ def not_worse(study: Measurements, edges: Sequence[Edge]) -> tuple[dict[tuple[st
     return {pair: NotWorse(value, count) for (pair, value), count in found}, CORRECTIONS[correction.name]
 
 
-def _answer(analysis: Analysis, edge: Edge, required: str, test: NotWorse | None, correction: str) -> Answer:
-    word = edge.detail
-    if why := _why_invalid(edge):
-        return Answer(edge, "invalid", why)
+def _answer(
+    analysis: Analysis, comparison: Comparison, required: str, test: NotWorse | None, correction: str
+) -> Answer:
+    word = comparison.detail
+    if why := _why_invalid(comparison):
+        return Answer(comparison, "invalid", why)
     if word in ("worse", required) or (word == "better" and required == "not worse"):
-        return _unless_other_units(Answer(edge, "worse" if word == "worse" else "passed", edge.why))
+        return _unless_other_units(Answer(comparison, "worse" if word == "worse" else "passed", comparison.why))
     if test is None:
-        return Answer(edge, "undecided" if word == "undecided" else "unmet", edge.why)
+        return Answer(comparison, "undecided" if word == "undecided" else "unmet", comparison.why)
     bound = f"above -{analysis.margin:g}: one-sided p = {test.p:.2g}{correction}"
     if test.p > analysis.alpha:
-        return Answer(edge, "undecided", f"the effect is not shown to be {bound}", test.p)
+        return Answer(comparison, "undecided", f"the effect is not shown to be {bound}", test.p)
     if not enough(test.seeds, analysis):
-        return Answer(edge, "undecided", f"the effect is {bound}, but {too_few(test.seeds, analysis)}", test.p)
+        return Answer(comparison, "undecided", f"the effect is {bound}, but {too_few(test.seeds, analysis)}", test.p)
     share = share_otherwise(test.seeds, analysis.alpha)
     held = f"in at least {1 - share:.0%} of seeds, as {test.seeds} can tell"
     if analysis.claim == "checkpoints":
         held = "of these runs alone"
-    return _unless_other_units(Answer(edge, "passed", f"the effect is {bound}; {held}", test.p))
+    return _unless_other_units(Answer(comparison, "passed", f"the effect is {bound}; {held}", test.p))
 
 
 def _unless_other_units(answer: Answer) -> Answer:
     """Let nothing pass whose runs seem to be in different units."""
-    edge = answer.edge
-    why = other_units(edge.of, edge.child, edge.parent, edge.paired) if answer.outcome == "passed" else ""
-    return Answer(edge, "invalid", f"{why}; import them in one unit, or leave runs out") if why else answer
+    comparison = answer.comparison
+    why = (
+        other_units(comparison.of, comparison.child, comparison.parent, comparison.paired)
+        if answer.outcome == "passed"
+        else ""
+    )
+    return Answer(comparison, "invalid", f"{why}; import them in one unit, or leave runs out") if why else answer
 
 
-def _why_invalid(edge: Edge) -> str:
-    """Why no answer may rest on the runs of an edge, or nothing."""
-    if edge.detail in NOT_COMPARED:
-        return f"{edge.detail}: {edge.why}"
-    if runs := edge.missing:
+def _why_invalid(comparison: Comparison) -> str:
+    """Why no answer may rest on the runs of a comparison, or nothing."""
+    if comparison.detail in NOT_COMPARED:
+        return f"{comparison.detail}: {comparison.why}"
+    if runs := comparison.missing:
         why = ", ".join(f"{variant} has no seed {seed}" for variant, seed in runs)
         allowed = " ".join(f"{variant}:{seed}" for variant, seed in runs)
         return f"{why}: a run that is missing may have failed; give it, or allow it with --without {allowed}"
-    if edge.identical:
+    if comparison.identical:
         why = "all values are identical on both sides, as of one evaluation and its copy"
         return f"{why}; give the other's files, or --allow identical if the change must change nothing"
     return ""
@@ -136,19 +144,19 @@ RAIL_COLUMNS += ["margin", "p_not_worse", "why"]
 
 @dataclass(frozen=True)
 class Guarded:
-    """One guardrail of one edge; `edge` is of its values, and positive effects are improvements of them."""
+    """One guardrail of one comparison; `comparison` is of its values, and positive effects are improvements of them."""
 
     metric: str
     word: str  # holds, worse, undecided, invalid or not run
-    edge: Edge
+    comparison: Comparison
     margin: float
-    p_not_worse: float = _NAN  # one-sided, corrected for the study's edges
+    p_not_worse: float = _NAN  # one-sided, corrected for the study's comparisons
 
     @property
     def row(self) -> dict[str, object]:
         """The columns RAIL_COLUMNS."""
         own = ("metric", "word", "margin", "p_not_worse")
-        return {name: getattr(self if name in own else self.edge, name) for name in RAIL_COLUMNS}
+        return {name: getattr(self if name in own else self.comparison, name) for name in RAIL_COLUMNS}
 
 
 Pair = tuple[str, str]  # child, parent
@@ -168,30 +176,30 @@ def as_guardrail(study: Measurements, rail: Guardrail, count: int) -> Measuremen
 
 
 def guard(studies: Sequence[Measurements]) -> dict[Pair, tuple[Guarded, ...]]:
-    """Test each guardrail on every edge of the study."""
+    """Test each guardrail on every comparison of the study."""
     found: dict[Pair, tuple[Guarded, ...]] = {}
     for study in studies:
-        edges = judge_edges(study)
-        tests, _ = not_worse(study, edges)
-        for edge in edges:
-            rail = _guarded(study.analysis, edge, tests.get(edge.pair))
-            found[edge.pair] = (*found.get(edge.pair, ()), rail)
+        comparisons = judge_comparisons(study)
+        tests, _ = not_worse(study, comparisons)
+        for comparison in comparisons:
+            rail = _guarded(study.analysis, comparison, tests.get(comparison.pair))
+            found[comparison.pair] = (*found.get(comparison.pair, ()), rail)
     return found
 
 
-def _guarded(analysis: Analysis, edge: Edge, test: NotWorse | None) -> Guarded:
+def _guarded(analysis: Analysis, comparison: Comparison, test: NotWorse | None) -> Guarded:
     metric, margin = analysis.value, analysis.margin
-    if edge.detail in NOT_COMPARED:
-        return Guarded(metric, "not run" if edge.detail == "not run" else "invalid", edge, margin)
+    if comparison.detail in NOT_COMPARED:
+        return Guarded(metric, "not run" if comparison.detail == "not run" else "invalid", comparison, margin)
     if test is None:
-        return Guarded(metric, "undecided", edge, margin)
+        return Guarded(metric, "undecided", comparison, margin)
     if test.p <= analysis.alpha and enough(test.seeds, analysis):
-        return Guarded(metric, "holds", edge, margin, test.p)
-    return Guarded(metric, "worse" if edge.detail == "worse" else "undecided", edge, margin, test.p)
+        return Guarded(metric, "holds", comparison, margin, test.p)
+    return Guarded(metric, "worse" if comparison.detail == "worse" else "undecided", comparison, margin, test.p)
 
 
 def rails_in_words(guarded: Sequence[Guarded]) -> str:
-    """The guardrails' addition to an edge's verdict; empty without guardrails."""
+    """The guardrails' addition to a comparison's verdict; empty without guardrails."""
     for word, said in (("worse", "but worse in {}"), ("invalid", "{} invalid"), ("undecided", "{} undecided")):
         if names := [rail.metric for rail in guarded if rail.word == word]:
             return said.format(" and ".join(names))
@@ -202,7 +210,7 @@ def held(found: Sequence[Answer], guarded: Mapping[Pair, Sequence[Guarded]]) -> 
     """The answers, changed where a guardrail is worse, or not shown to be no worse."""
     changed = []
     for answer in found:
-        rails = guarded.get(answer.edge.pair, ()) if answer.outcome == "passed" else ()
+        rails = guarded.get(answer.comparison.pair, ()) if answer.outcome == "passed" else ()
         words = {"invalid" if rail.word == "not run" else rail.word for rail in rails}
         outcome = next((word for word in ("worse", "invalid", "undecided") if word in words), answer.outcome)
         why = "; ".join(filter(None, (answer.why, rails_in_words(rails))))

@@ -19,7 +19,7 @@ _NAN = float("nan")
 
 @dataclass(frozen=True)
 class Look:
-    """An edge with so many of its seeds, and the share of alpha that a look at them may spend."""
+    """A comparison with so many of its seeds, and the share of alpha that a look at them may spend."""
 
     seeds: int
     weight: float
@@ -43,7 +43,7 @@ class Measured:
     noise: Noise = field(default=Noise(_NAN, 0, _NAN), repr=False)  # of all its seeds; moderated as a look's
     looks: tuple[Look, ...] = field(default=(), repr=False)  # taken so far, the last one last
     seen: Look | None = field(default=None, repr=False)  # the last of them, or before it all that there is
-    low: float = _NAN  # interval at 1 - alpha for this edge alone; with looks, at the level of the last one taken
+    low: float = _NAN  # interval at 1 - alpha for this comparison alone; with looks, at the level of the last one taken
     high: float = _NAN
     p: float = _NAN  # two-sided; over all looks where the study declares looks
 

@@ -1,16 +1,16 @@
 """Seed variances that borrow from each other: with three seeds, a variance of its own has two degrees of freedom.
 
-Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3. Edges share parents, and one
-unstable parent makes all of its edges noisy; so the prior is formed from the variants' runs, which are nearly
-independent once the median over variants is subtracted from each seed. An edge's prior is the prior of two runs.
+Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3. Comparisons share parents;
+one unstable parent makes all of its comparisons noisy; so the prior is formed from the variants' runs, which are nearly
+independent once the median over variants is subtracted from each seed. A comparison's prior is the prior of two runs.
 
 Two things keep it robust (Phipson et al., 2016, Annals of Applied Statistics 10, 946-963, with the same aim for
 thousands of genes). A variant that is much more unstable or quieter than the others does not contribute to the prior,
-and edges of unstable variants keep their own variance; if many are, spreads differ throughout (or runs collapse now and
-then), so all contribute, and no variant counts as quieter than their mean (in which, from five seeds on, a variance
-counts up to the bound at which it is called unstable). And the prior's degrees of freedom are limited: with three seeds
-a variant of five times the spread looks stable in every sixth study, which no test of its
-variance could detect. Simulated errors behind these numbers: docs/statistics.md.
+and comparisons of unstable variants keep their own variance; if many are, spreads differ throughout (or runs collapse
+now and then), so all contribute, and no variant counts as quieter than their mean (in which, from five seeds on, a
+variance counts up to the bound at which it is called unstable). And the prior's degrees of freedom are limited: with
+three seeds a variant of five times the spread looks stable in every sixth study, which no test of its variance could
+detect. Simulated errors behind these numbers: docs/statistics.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,12 @@ from ablation.judge.significance import Array, Noise
 
 FEWEST_SEEDS = 3
 FEWEST_VARIANTS = 4  # needed for a prior
-# Most degrees of freedom of the prior, and edges for each of them, by seeds; with more seeds the last.
+# Most degrees of freedom of the prior, and comparisons for each of them, by seeds; with more seeds the last.
 MOST_PRIOR_DF = {3: (2.5, 4), 4: (5.0, 4), 5: (10.0, 2)}
 UNSTABLE = 0.02  # upper and lower tail beyond which a variant does not form the prior
 FEW = 0.1  # of the variants, and at least one, may be left out of the prior
 BOUNDED_DF = 4  # from five seeds on, a variance counts in the mean of all only up to the bound of its F test
-QUIET = 0.001  # an edge whose variance is so improbably small under the prior keeps it
+QUIET = 0.001  # a comparison whose variance is so improbably small under the prior keeps it
 _ANY_DF = 1e6  # the prior's variance is taken as known here
 LEAST = 1e-5  # of the median: smaller variances are not distinguished (limma's offset)
 # Variance of the median of k standard normal numbers (k = 1 to 7: David and Nagaraja, 2003); pi / 2 / k from there on.
@@ -43,7 +43,7 @@ class SeedPrior:
 
     variance: float  # of one run's gain from seed to seed
     df: float  # how much it counts, in degrees of freedom
-    unstable: frozenset[str]  # variants whose edges keep their own variance
+    unstable: frozenset[str]  # variants whose comparisons keep their own variance
     spread: Mapping[str, float]  # moderated variance of each variant's runs; its own where unstable
 
     def moderated(
@@ -51,7 +51,7 @@ class SeedPrior:
     ) -> Noise:
         """The noise of a difference of two variants, or of a contrast with this sum of squared weights, moderated.
 
-        The edge's own variance is used with fewer than three seeds, for unstable variants, and if two variants agree so
+        Its own variance is used with fewer than three seeds, for unstable variants, and if two variants agree so
         closely (equal runs, above all) that its probability under the prior is below 0.001. `hidden`: variance of one
         seed's difference that the runs' gains do not show (rounding, seeds on both sides of a target) and that was
         added to its own variance.
@@ -188,8 +188,8 @@ def seed_prior(gains: Mapping[str, Mapping[int, float]], *, paired: bool = True)
         # A very unstable variant keeps its own variance and must not widen the intervals of the others.
         bound = np.where(df >= BOUNDED_DF, scale * special.fdtri(df, df.sum() - df, 1 - UNSTABLE), np.inf)
         prior = max(prior, float(np.average(np.minimum(variances, bound), weights=df)))
-    most, edges = MOST_PRIOR_DF[min(int(np.median(df)) + 1, max(MOST_PRIOR_DF))]
-    prior_df = min(prior_df, most, (len(names) - 1) / edges)
+    most, comparisons = MOST_PRIOR_DF[min(int(np.median(df)) + 1, max(MOST_PRIOR_DF))]
+    prior_df = min(prior_df, most, (len(names) - 1) / comparisons)
     own = above < UNSTABLE
     posterior = np.where(own, variances, squeeze(variances, df, prior, prior_df))
     unstable = frozenset(name for name, alone in zip(names, own, strict=True) if alone)

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy import optimize
 
 from ablation.judge.budget import Prices
-from ablation.judge.edges import Edge
+from ablation.judge.comparisons import Comparison
 from ablation.judge.measure import Measured
 from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.moderation import FEWEST_SEEDS
@@ -30,7 +30,7 @@ Level = Callable[[int], float]  # that a number of seeds is tested at
 
 @dataclass(frozen=True)
 class Pilot:
-    """The noise of one edge's difference."""
+    """The noise of one comparison's difference."""
 
     name: str
     seeds: int
@@ -87,16 +87,16 @@ class Pilot:
         return float(np.mean([power(effect, noise, level, _ESTIMATES) for noise in noises]))
 
 
-def split(edge: Measured) -> Pilot:
-    """The noise of a judged edge of at least two seeds."""
-    assert edge.estimate is not None
-    noise, seeds = edge.estimate.for_words(edge.noise), edge.seeds
+def split(comparison: Measured) -> Pilot:
+    """The noise of a judged comparison of at least two seeds."""
+    assert comparison.estimate is not None
+    noise, seeds = comparison.estimate.for_words(comparison.noise), comparison.seeds
     variance = sum(arm.variance * arm.runs for arm in noise.arms) or noise.seed_variance * seeds
-    prior = noise.seed_df - (edge.estimate.noise.seed_df if noise.arms else seeds - 1)
+    prior = noise.seed_df - (comparison.estimate.noise.seed_df if noise.arms else seeds - 1)
     return Pilot(
-        name=f"{edge.parent} -> {edge.child}",
+        name=f"{comparison.parent} -> {comparison.child}",
         seeds=seeds,
-        items=edge.items,
+        items=comparison.items,
         variance=variance,
         sampling=min(noise.residual * seeds, variance),
         shared=noise.item_variance,
@@ -108,17 +108,17 @@ def split(edge: Measured) -> Pilot:
     )
 
 
-def of_draws(study: Measurements, edge: Edge) -> float | None:
+def of_draws(study: Measurements, comparison: Comparison) -> float | None:
     """The variance of one seed's difference that drawing an item's samples makes, if they are independent.
 
     A share v of right samples has the variance v (1 - v) / (samples - 1). None where the number of samples is not
     known, is 1 or not the same in both arms, or the values are no such shares.
     """
-    samples = study.samples.get(edge.child, 1)
-    if samples < 2 or samples != study.samples.get(edge.parent):
+    samples = study.samples.get(comparison.child, 1)
+    if samples < 2 or samples != study.samples.get(comparison.parent):
         return None
     variance = 0.0
-    for arm in comparable(study, [edge.parent, edge.child]).arms:
+    for arm in comparable(study, [comparison.parent, comparison.child]).arms:
         for values in arm.values:
             if of_shares(values.ravel(), samples, Outcome("pass", 1))[1] is not None:
                 return None

@@ -1,4 +1,4 @@
-"""Remarks on an edge that do not change its verdict: changes without effect, other environments, added seeds, imports.
+"""Remarks on a comparison that do not change its verdict: no effect, other environments, added seeds, imports.
 
 Changes without effect are known from the plan (the study's configuration says that a change cannot matter), or from the
 digests of trained weights (`weights.json` of a stage): training ended with equal weights although the configurations
@@ -20,7 +20,7 @@ _WORDS = {"device": "on different processors", "devices": "on different numbers 
 }
 
 
-def of_edge(study: Measurements, child: str, parent: str, seeds: Sequence[int]) -> tuple[str, ...]:
+def of_comparison(study: Measurements, child: str, parent: str, seeds: Sequence[int]) -> tuple[str, ...]:
     """Return one phrase per remark; `seeds`: those that were paired."""
     [variant] = [variant for variant in study.variants if variant.name == child]
     return (
@@ -76,7 +76,7 @@ def _planned(changes: Sequence[Change]) -> Iterator[str]:
     idle = [change for change in changes if change.no_effect]
     yield from (f"{change.key} can have no effect: {change.no_effect}" for change in idle)
     if idle and len(idle) == len(changes):
-        yield "nothing that this edge changes can have an effect"
+        yield "nothing that this comparison changes can have an effect"
 
 
 def _trained(

@@ -1,4 +1,4 @@
-"""Effect of one edge: estimate, interval, p-value. Formulas in docs/statistics.md.
+"""Effect of one comparison: estimate, interval, p-value. Formulas in docs/statistics.md.
 
 `values` is one array [arms, seeds, items] per subset: the same items for every arm and seed, the same seeds for every
 arm. Items are crossed with seeds, not nested in them. A *gain* is the statistic in the direction's sense: larger is
@@ -141,7 +141,7 @@ class Estimate:
 
     @cached_property
     def item_draws(self) -> Array:
-        """The draws, made when a family asks for them: one edge alone, of thousands of items, needs none."""
+        """The draws, made when a family asks for them: one comparison alone, of thousands of items, needs none."""
         return self.draw_items()
 
     def interval(self, noise: Noise, alpha: float) -> tuple[float, float]:

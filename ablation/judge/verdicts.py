@@ -6,26 +6,45 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.judge.edges import Edge, judge_edges
+from ablation.judge.comparisons import Comparison, judge_comparisons
 from ablation.judge.gate import RAIL_COLUMNS, Guarded, Pair, guard, rails_in_words, read_guardrails
 from ablation.judge.measurements import Measurements, Run, comparable, permitting, read_measurements, warnings
 from ablation.judge.statistics import contrast_arms
 from ablation.store.database import Store
 
-EDGE_COLUMNS = ["study", "parent", "child", "verdict", "detail", "in_seeds", "effect", "low", "high", "joint_low"]
-EDGE_COLUMNS += ["joint_high", "p", "p_adjusted", "p_sign_flip", "mde", "seeds", "items", "seeds_needed", "variance"]
-EDGE_COLUMNS += ["prior_df", "cost_hours", "confounded", "factors", "root", "root_effect", "root_low", "root_high"]
-EDGE_COLUMNS += ["reason"]
+COMPARISON_COLUMNS = ["study", "parent", "child", "verdict", "detail", "in_seeds", "effect", "low", "high", "joint_low"]
+COMPARISON_COLUMNS += [
+    "joint_high",
+    "p",
+    "p_adjusted",
+    "p_sign_flip",
+    "mde",
+    "seeds",
+    "items",
+    "seeds_needed",
+    "variance",
+]
+COMPARISON_COLUMNS += [
+    "prior_df",
+    "cost_hours",
+    "confounded",
+    "factors",
+    "root",
+    "root_effect",
+    "root_low",
+    "root_high",
+]
+COMPARISON_COLUMNS += ["reason"]
 INTERACTION_COLUMNS = ["study", "combination", "parts", "baseline", "effect", "low", "high", "p", "seeds", "items"]
 INTERACTION_COLUMNS += ["reason"]
 
 
 @dataclass(frozen=True)
 class JudgedStudy:
-    """A study's measurements, with the verdicts on its edges and combinations."""
+    """A study's measurements, with the verdicts on its comparisons and combinations."""
 
     measurements: Measurements
-    edges: list[Edge]
+    comparisons: list[Comparison]
     interactions: list[dict[str, Any]]
     guarded: Mapping[Pair, Sequence[Guarded]] = field(default_factory=dict)
 
@@ -49,7 +68,7 @@ def judge_study(
     """
     study = replace(permitting(read_measurements(store, name), without), may_be_identical=may_be_identical)
     rails = [permitting(rail, without) for rail in read_guardrails(store, name)]
-    return JudgedStudy(study, judge_edges(study), judge_interactions(study), guard(rails))
+    return JudgedStudy(study, judge_comparisons(study), judge_interactions(study), guard(rails))
 
 
 def judge_studies(store: Store, study: str | None = None) -> list[JudgedStudy]:
@@ -85,26 +104,26 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
         return row
     numbers = contrast_arms(arms, [1.0, *[-1.0] * len(parts), len(parts) - 1.0], 1 - study.analysis.alpha, study.design)
     row |= {name: getattr(numbers, name) for name in ("effect", "low", "high", "p", "seeds", "items")}
-    return row | {"p": float("nan")} if problem else row  # as an edge of the runs that are left has none
+    return row | {"p": float("nan")} if problem else row  # as a comparison of the runs that are left has none
 
 
-def edge_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
-    """Return one row per edge, columns EDGE_COLUMNS and `guardrails`, what these add to its verdict."""
-    found = [(study, edge) for study in judged for edge in study.edges]
-    said = [rails_in_words(study.guarded.get(edge.pair, ())) for study, edge in found]
-    return edge_rows(edge for _, edge in found).assign(guardrails=said)
+def comparison_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
+    """Return one row per comparison, columns COMPARISON_COLUMNS and `guardrails`, what these add to its verdict."""
+    found = [(study, comparison) for study in judged for comparison in study.comparisons]
+    said = [rails_in_words(study.guarded.get(comparison.pair, ())) for study, comparison in found]
+    return comparison_rows(comparison for _, comparison in found).assign(guardrails=said)
 
 
 def guardrail_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
-    """Return one row per edge and guardrail."""
+    """Return one row per comparison and guardrail."""
     rows = [rail.row for study in judged for rails in study.guarded.values() for rail in rails]
     return pd.DataFrame(rows, columns=RAIL_COLUMNS)
 
 
-def edge_rows(edges: Iterable[Edge]) -> pd.DataFrame:
-    """Return one row per edge, columns EDGE_COLUMNS."""
-    rows = [{name: getattr(edge, name) for name in EDGE_COLUMNS} for edge in edges]
-    frame = pd.DataFrame(rows, columns=EDGE_COLUMNS)
+def comparison_rows(comparisons: Iterable[Comparison]) -> pd.DataFrame:
+    """Return one row per comparison, columns COMPARISON_COLUMNS."""
+    rows = [{name: getattr(comparison, name) for name in COMPARISON_COLUMNS} for comparison in comparisons]
+    frame = pd.DataFrame(rows, columns=COMPARISON_COLUMNS)
     return frame.astype({"seeds_needed": "Int64", "seeds": "int64", "items": "int64", "confounded": bool})
 
 

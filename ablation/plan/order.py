@@ -3,7 +3,7 @@
     priorities(plan) -> {address: number}      of what can start, Snakemake takes the largest first
     turns(plan) -> {address: (seed, study)}    the places of the first run that needs a stage
 
-Within a seed the study with the most edges comes first, and within a study the stage that most work waits for. A
+Within a seed the study with the most comparisons comes first, and within a study the stage that most work waits for. A
 stage's inputs have at least its priority, so that nothing waits for a later seed.
 """
 
@@ -19,8 +19,10 @@ Turns = dict[Address, tuple[int, int]]
 def turns(plan: Plan) -> Turns:
     """Return for each stage of a run the place of the first seed, and of its first study, that needs the stage."""
     found: Turns = {}
-    edges = {study.name: sum(parent is not None for parent in study.parents.values()) for study in plan.content.studies}
-    for place, study in enumerate(sorted(plan.content.studies, key=lambda study: -edges[study.name])):
+    comparisons = {
+        study.name: sum(parent is not None for parent in study.parents.values()) for study in plan.content.studies
+    }
+    for place, study in enumerate(sorted(plan.content.studies, key=lambda study: -comparisons[study.name])):
         seeds = {seed: number for number, seed in enumerate(dict.fromkeys(run.seed for run in study.runs))}
         for run in study.runs:
             for stage, key in run.stages.items():

@@ -9,7 +9,7 @@ import pandas as pd
 from ablation.show.text import clean_records, decimals_for, is_number, number, p_value, plural, signed
 from ablation.store.database import ENDED_WELL
 
-# How edges that are neither better nor worse are counted, in this order.
+# How comparisons that are neither better nor worse are counted, in this order.
 _COUNTED = {
     "equivalent": ("makes no difference", "make no difference"),
     "undecided": ("is undecided", "are undecided"),
@@ -17,14 +17,14 @@ _COUNTED = {
     "invalid": ("cannot be compared", "cannot be compared"),
     "not run": ("still has to run", "still have to run"),
 }
-NAMED = 2  # edges of each word that are named, the largest effects first; the others are counted
+NAMED = 2  # comparisons of each word that are named, the largest effects first; the others are counted
 
 
 def answer(verdicts: pd.DataFrame, margin: float) -> str:
-    """Return a few sentences on the judged edges of one study.
+    """Return a few sentences on the judged comparisons of one study.
 
     Args:
-        verdicts: a row per edge, as `ablation.judge.verdicts.edge_table` returns them.
+        verdicts: a row per comparison, as `ablation.judge.verdicts.comparison_table` returns them.
         margin: the largest difference that the analysis plan does not count, in units of the effect.
     """
     rows = clean_records(verdicts)
@@ -52,19 +52,19 @@ def _moved(word: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> list[
 
 
 def _rails(row: Mapping[str, Any]) -> str:
-    """What the guardrails of an edge add to its verdict, unless all hold."""
+    """What the guardrails of a comparison add to its verdict, unless all hold."""
     said = row.get("guardrails") or ""
     return "" if said in ("", "guardrails hold") else f", {said}"
 
 
 def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How many of these edges made a guardrail worse."""
+    """How many of these comparisons made a guardrail worse."""
     lost = sum(_rails(row).startswith(", but worse") for row in rows)
     return f", {f'{lost} of them ' * (len(rows) > 1)}worse in a guardrail" if lost else ""
 
 
 def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What to look at next: the undecided edge that needs the fewest more seeds; empty if none has a number."""
+    """What to look at next: the undecided comparison that needs the fewest more seeds; empty if none has a number."""
     rows = [row for row in rows if row["verdict"] == "undecided"]
     priced = [row for row in rows if is_number(row.get("seeds_needed")) and row["seeds_needed"] > row["seeds"]]
     if not priced:

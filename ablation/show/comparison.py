@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from ablation.config.study_schema import ColumnDefinition, TableDefinition, Target
 from ablation.contract.atomic import write_text
 from ablation.contract.reading import aligned, one_line
-from ablation.judge.compare.comparison import Compared, Comparison, Flip
-from ablation.judge.verdicts import EDGE_COLUMNS
+from ablation.judge.compare.comparison import Compared, ComparisonResult, Flip
+from ablation.judge.verdicts import COMPARISON_COLUMNS
 from ablation.readers.sheet import short
 from ablation.store.analysis_history import StoredStudy
 from ablation.store.database import Store
@@ -26,70 +26,86 @@ from ablation.store.samples import Run, Samples
 _FEWEST_DECIMALS = 4
 
 
-def in_words(comparison: Comparison, width: int) -> str:
+def in_words(result: ComparisonResult, width: int) -> str:
     """Everything that the command prints."""
-    blocks = [_edge(comparison, found, width) for found in comparison.compared]
-    notes = [textwrap.fill(f"note: {note}", width, subsequent_indent="  ") for note in comparison.notes]
+    blocks = [_comparison(result, found, width) for found in result.compared]
+    notes = [textwrap.fill(f"note: {note}", width, subsequent_indent="  ") for note in result.notes]
     return "\n\n".join([*blocks, *(["\n".join(notes)] if notes else [])])
 
 
-def _edge(comparison: Comparison, found: Compared, width: int) -> str:
-    edge, analysis = found.edge, comparison.measured.analysis
-    lines = [f"{edge.child} against {edge.parent}: {edge.verdict}", ""]
-    lines += [f"  {label:<18} {said}" for label, said in _facts(comparison, found)]
-    lines += ["", textwrap.fill(f"{edge.reason}.", width, initial_indent="  ", subsequent_indent="  ")]
+def _comparison(result: ComparisonResult, found: Compared, width: int) -> str:
+    comparison, analysis = found.comparison, result.measured.analysis
+    lines = [f"{comparison.child} against {comparison.parent}: {comparison.verdict}", ""]
+    lines += [f"  {label:<18} {said}" for label, said in _facts(result, found)]
+    lines += ["", textwrap.fill(f"{comparison.reason}.", width, initial_indent="  ", subsequent_indent="  ")]
     if found.subsets:
-        lines += ["", *_subsets(found, analysis.alpha, _tool(comparison))]
+        lines += ["", *_subsets(found, analysis.alpha, _tool(result))]
     if found.flips.better or found.flips.worse:
         lines += ["", *_flips(found, width)]
     return "\n".join(lines)
 
 
-def _facts(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]:
-    edge, analysis = found.edge, comparison.measured.analysis
+def _facts(result: ComparisonResult, found: Compared) -> Iterator[tuple[str, str]]:
+    comparison, analysis = found.comparison, result.measured.analysis
     level = f"{100 * (1 - analysis.alpha):g}%"
-    interval = f"  [{_signed(edge.low)}, {_signed(edge.high)}] {level}" if not math.isnan(edge.low) else ""
-    yield "effect", f"{_signed(edge.effect)}{interval}"
-    yield from _noise(comparison, found)
-    if edge.of.design.paired:
-        named = f" ({', '.join(map(str, edge.paired))})" if edge.paired and edge.seeds < 11 else ""
-        yield "seeds", f"{edge.seeds}{named}"
+    interval = (
+        f"  [{_signed(comparison.low)}, {_signed(comparison.high)}] {level}" if not math.isnan(comparison.low) else ""
+    )
+    yield "effect", f"{_signed(comparison.effect)}{interval}"
+    yield from _noise(result, found)
+    if comparison.of.design.paired:
+        named = f" ({', '.join(map(str, comparison.paired))})" if comparison.paired and comparison.seeds < 11 else ""
+        yield "seeds", f"{comparison.seeds}{named}"
     else:
-        yield "runs", f"{len(edge.runs[0])} against {len(edge.runs[1])}, which share nothing"
+        yield "runs", f"{len(comparison.runs[0])} against {len(comparison.runs[1])}, which share nothing"
     tasks = f" in {len(analysis.subsets)} tasks, each counted once" if len(analysis.subsets) > 1 else ""
-    yield "items", f"{edge.items:,}{tasks}"
+    yield "items", f"{comparison.items:,}{tasks}"
     if isinstance(analysis.direction, Target):
         side = f"target {analysis.direction.target:g}"
     else:
         side = {"max": "larger is better", "min": "smaller is better"}[analysis.direction]
-    filters = f", filter {','.join(comparison.filters)}" if comparison.filters else ""
+    filters = f", filter {','.join(result.filters)}" if result.filters else ""
     yield "metric", f"{analysis.value}{filters}; {side}, margin {analysis.margin:g}"
 
 
-def _noise(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]:
+def _noise(result: ComparisonResult, found: Compared) -> Iterator[tuple[str, str]]:
     """p, smallest effect and standard error; with one seed, of the items alone."""
-    edge = found.edge
-    one_seed = edge.estimate is not None and edge.single
-    of_items = one_seed or comparison.measured.design.claim == "checkpoints"
-    if one_seed and edge.checkpoints is not None:
-        few = edge.checkpoints.items_only
-        alone = f"{_p(edge.checkpoints.p)} for these checkpoints, which know nothing of other seeds"
+    comparison = found.comparison
+    one_seed = comparison.estimate is not None and comparison.single
+    of_items = one_seed or result.measured.design.claim == "checkpoints"
+    if one_seed and comparison.checkpoints is not None:
+        few = comparison.checkpoints.items_only
+        alone = f"{_p(comparison.checkpoints.p)} for these checkpoints, which know nothing of other seeds"
         yield "p", f"none with one seed; {'the items are too few to say more' if few else alone}"
     else:
-        corrected = f", {_p(edge.p_adjusted)} corrected for all edges" if len(comparison.compared) > 1 else ""
-        flips = f"; sign flips over seeds alone {_p(edge.p_sign_flip)}" if not math.isnan(edge.p_sign_flip) else ""
-        yield "p", f"{_p(edge.p)}{corrected}{flips}{', of these checkpoints' if of_items else ''}"
-    known = not math.isnan(edge.mde)
-    yield "found with 80%", f"{_number(edge.mde)}{' or more: item noise alone' * one_seed}" if known else "not known"
+        corrected = f", {_p(comparison.p_adjusted)} corrected for all comparisons" if len(result.compared) > 1 else ""
+        flips = (
+            f"; sign flips over seeds alone {_p(comparison.p_sign_flip)}"
+            if not math.isnan(comparison.p_sign_flip)
+            else ""
+        )
+        yield "p", f"{_p(comparison.p)}{corrected}{flips}{', of these checkpoints' if of_items else ''}"
+    known = not math.isnan(comparison.mde)
+    yield (
+        "found with 80%",
+        f"{_number(comparison.mde)}{' or more: item noise alone' * one_seed}" if known else "not known",
+    )
     ours = f"{_number(found.stderr)} paired, {'items' if of_items else 'seeds and items'}"
-    theirs = f"; {_number(found.stderr_unpaired or 0.0)} from {_tool(comparison)}'s own, one run, unpaired"
+    theirs = f"; {_number(found.stderr_unpaired or 0.0)} from {_tool(result)}'s own, one run, unpaired"
     said = "not known" if math.isnan(found.stderr) else ours
     yield "standard error", f"{said}{'' if found.stderr_unpaired is None else theirs}"
 
 
 def _subsets(found: Compared, alpha: float, tool: str) -> list[str]:
     rows = [
-        ["task", "items", found.edge.parent, found.edge.child, "effect", f"[{100 * (1 - alpha):g}% of this task alone]"]
+        [
+            "task",
+            "items",
+            found.comparison.parent,
+            found.comparison.child,
+            "effect",
+            f"[{100 * (1 - alpha):g}% of this task alone]",
+        ]
     ]
     for row in found.subsets:
         before, after = (_mean(m, e) for m, e in ((row.before, row.stderr_before), (row.after, row.stderr_after)))
@@ -101,9 +117,9 @@ def _subsets(found: Compared, alpha: float, tool: str) -> list[str]:
     return lines
 
 
-def _tool(comparison: Comparison) -> str:
+def _tool(result: ComparisonResult) -> str:
     """The tool whose standard errors the files hold."""
-    tools = {sheet.facts.tool for sheet in comparison.sheets if sheet.facts.stderr is not None}
+    tools = {sheet.facts.tool for sheet in result.sheets if sheet.facts.stderr is not None}
     return " and ".join(sorted(tools)) or "the tool"
 
 
@@ -115,7 +131,7 @@ def _flips(found: Compared, width: int) -> Iterator[str]:
     total = sum(row.items for row in found.subsets)
     same = total - found.flips.better - found.flips.worse
     counts = f"{found.flips.better:,} better, {found.flips.worse:,} worse, {same:,} the same"
-    yield f"  items: {counts}{', on average over the seeds' if found.edge.seeds > 1 else ''}"
+    yield f"  items: {counts}{', on average over the seeds' if found.comparison.seeds > 1 else ''}"
     for word, flips in (("best", found.flips.best), ("worst", found.flips.worst)):
         for flip in flips:
             yield f"  {word:<5} {short(flip.item)} of {flip.subset}: {flip.before:.3g} -> {flip.after:.3g}"
@@ -123,7 +139,12 @@ def _flips(found: Compared, width: int) -> Iterator[str]:
 
 
 def _words(flip: Flip, found: Compared, width: int) -> Iterator[str]:
-    text, parent, child, several = flip.text, found.edge.parent, found.edge.child, found.edge.seeds > 1
+    text, parent, child, several = (
+        flip.text,
+        found.comparison.parent,
+        found.comparison.child,
+        found.comparison.seeds > 1,
+    )
     if text.asked:  # the end, since a long prompt starts with instructions and examples
         asked = " ".join(text.asked.split())
         room = max(width - 8, 20)
@@ -153,19 +174,19 @@ def _p(value: float) -> str:
     return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
 
 
-def as_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """One map of plain values per edge."""
-    analysis = comparison.measured.analysis
+def as_rows(result: ComparisonResult) -> list[dict[str, Any]]:
+    """One map of plain values per comparison."""
+    analysis = result.measured.analysis
     return [
-        {name: getattr(found.edge, name) for name in EDGE_COLUMNS}
+        {name: getattr(found.comparison, name) for name in COMPARISON_COLUMNS}
         | {
-            "item_p": found.edge.estimate.item_p if found.edge.estimate else None,
+            "item_p": found.comparison.estimate.item_p if found.comparison.estimate else None,
             "standard_error": found.stderr,
             "standard_error_unpaired": found.stderr_unpaired,
-            "paired_seeds": list(found.edge.paired),
-            "runs": list(map(len, found.edge.runs)),
-            "design": comparison.measured.design.seeds,
-            "claim": comparison.measured.design.claim,
+            "paired_seeds": list(found.comparison.paired),
+            "runs": list(map(len, found.comparison.runs)),
+            "design": result.measured.design.seeds,
+            "claim": result.measured.design.claim,
             "metric": analysis.value,
             "direction": analysis.model_dump()["direction"],
             "margin": analysis.margin,
@@ -176,21 +197,21 @@ def as_rows(comparison: Comparison) -> list[dict[str, Any]]:
             "best": [asdict(flip) for flip in found.flips.best],
             "worst": [asdict(flip) for flip in found.flips.worst],
         }
-        for found in comparison.compared
+        for found in result.compared
     ]
 
 
-def write_comparison(comparison: Comparison, out: Path) -> Path:
+def write_comparison(result: ComparisonResult, out: Path) -> Path:
     """Write the report page of a comparison, drawn as a grid's is, from a database made for it; return `out`."""
     from ablation.show.page.content import read_page  # late: neither is needed without a page
     from ablation.show.page.render import draw
     from ablation.show.page.samples import page_samples
     from ablation.store.evaluated import STAGE, write_evaluated
 
-    measured = comparison.measured
+    measured = result.measured
     analysis = measured.analysis
-    formats = sorted({sheet.source.suffix.lstrip(".") for sheet in comparison.sheets})
-    filters = comparison.filters
+    formats = sorted({sheet.source.suffix.lstrip(".") for sheet in result.sheets})
+    filters = result.filters
     columns = [
         ColumnDefinition(metric=f"{analysis.protocol}/{subset}/{analysis.value}", label=subset)
         for subset in analysis.subsets
@@ -215,20 +236,23 @@ def write_comparison(comparison: Comparison, out: Path) -> Path:
             for run, by_subset in measured.values.items()
         }
         write_evaluated(database, definition, measured.variants, series, measured.clusters)
-        edges = [(found.edge.parent, found.edge.child) for found in comparison.compared]
-        quoted = page_samples([(measured, edges, Samples(_write_texts(comparison, Path(folder))))])
+        comparisons = [(found.comparison.parent, found.comparison.child) for found in result.compared]
+        quoted = page_samples([(measured, comparisons, Samples(_write_texts(result, Path(folder))))])
         with Store(database) as store:
             write_text(out, draw(replace(read_page(store), samples=quoted)))
     return out
 
 
-def _write_texts(comparison: Comparison, folder: Path) -> dict[Run, tuple[Path, ...]]:
+def _write_texts(result: ComparisonResult, folder: Path) -> dict[Run, tuple[Path, ...]]:
     """Write the words of the items that changed most, a file for each run; return the files."""
     rows: dict[Run, list[dict[str, str]]] = {}
-    for found in comparison.compared:
+    for found in result.compared:
         for flip in (*found.flips.best, *found.flips.worst):
-            place = {"item": flip.item, "subset": flip.subset, "protocol": comparison.measured.analysis.protocol}
-            for variant, answer in ((found.edge.parent, flip.answer_before), (found.edge.child, flip.text.answered)):
+            place = {"item": flip.item, "subset": flip.subset, "protocol": result.measured.analysis.protocol}
+            for variant, answer in (
+                (found.comparison.parent, flip.answer_before),
+                (found.comparison.child, flip.text.answered),
+            ):
                 texts = {"prompt": flip.text.asked, "reference": flip.text.wanted, "response": answer}
                 rows.setdefault((variant, flip.seed), []).append(place | texts)
     files: dict[Run, tuple[Path, ...]] = {}

@@ -176,7 +176,7 @@ def _draw_row(panel: Axes, place: int, row: Row, index: int) -> None:
 
 
 LINE, INDENT, BOLD = 0.15, 0.26, 0.085  # of a line's height, of a generation and of a bold letter, in inches
-_TREE_NOTE = "Square: confounded, more than one factor changed, so the edge cannot say which one mattered."
+_TREE_NOTE = "Square: confounded, more than one factor changed, so the comparison cannot say which one mattered."
 
 
 def draw_tree(title: str, nodes: Sequence[Node]) -> Figure:

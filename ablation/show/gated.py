@@ -7,33 +7,33 @@ from itertools import chain
 from typing import Any
 
 from ablation.contract.reading import device_time
-from ablation.judge.edges import Edge
+from ablation.judge.comparisons import Comparison
 from ablation.judge.gate import STATUS, Answer, Guarded, Pair, gravest, rails_in_words
 from ablation.judge.measurements import Measurements
 from ablation.judge.remarks import steps_apart
-from ablation.judge.verdicts import edge_rows
+from ablation.judge.verdicts import comparison_rows
 from ablation.readers.sheet import short
 from ablation.show.page.samples import find_flips
 from ablation.show.table_files import pipe
 from ablation.show.text import clean_records, leveled, markdown
 
-FLIPPED = 3  # items shown of each edge
+FLIPPED = 3  # items shown of each comparison
 
 
 @dataclass(frozen=True)
 class Gated:
-    """The answers of one study's edges to one requirement."""
+    """The answers of one study's comparisons to one requirement."""
 
     study: Measurements
     required: str
     answers: Sequence[Answer]
     price: float | None = None  # of a device-hour
-    guarded: Mapping[Pair, Sequence[Guarded]] = field(default_factory=dict)  # by edge
+    guarded: Mapping[Pair, Sequence[Guarded]] = field(default_factory=dict)  # by comparison
     doubts: Sequence[str] = ()  # of the files
 
     @property
     def outcome(self) -> str:
-        """The outcome of all edges together."""
+        """The outcome of all comparisons together."""
         return gravest(self.answers)
 
     @property
@@ -45,55 +45,60 @@ class Gated:
     def notes(self) -> list[str]:
         """What a reader should know before believing the answer."""
         changed = "the analysis plan, its seeds or the rules of judging were changed after results existed"
-        edges = (answer.edge for answer in self.answers)
-        apart = (steps_apart(self.study, [(n, s) for n in reversed(e.pair) for s in e.paired]) for e in edges)
+        comparisons = (answer.comparison for answer in self.answers)
+        apart = (steps_apart(self.study, [(n, s) for n in reversed(e.pair) for s in e.paired]) for e in comparisons)
         history = [changed] if len(self.study.history) > 1 else []
         return [*self.doubts, *history, *dict.fromkeys(chain.from_iterable(apart))]
 
 
 def in_words(gated: Gated) -> str:
-    """A line of numbers and a reason for each edge, and the outcome of all."""
+    """A line of numbers and a reason for each comparison, and the outcome of all."""
     lines = []
     for answer in gated.answers:
-        edge = answer.edge
-        told = f"{edge.verdict}, {' '.join(_effect(edge))}, margin {gated.study.analysis.margin:g}"
-        cost = f", {shown}" if (shown := _cost(edge, gated.price)) else ""
-        lines += [f"{answer.outcome}: {edge.child} after {edge.parent} is {told}{cost}", f"    {answer.why}"]
+        comparison = answer.comparison
+        told = f"{comparison.verdict}, {' '.join(_effect(comparison))}, margin {gated.study.analysis.margin:g}"
+        cost = f", {shown}" if (shown := _cost(comparison, gated.price)) else ""
+        lines += [
+            f"{answer.outcome}: {comparison.child} after {comparison.parent} is {told}{cost}",
+            f"    {answer.why}",
+        ]
     lines += [f"note: {note}" for note in gated.notes]
     return "\n".join([*lines, f"{gated.study.name}: {gated.outcome} ({_required(gated)})"])
 
 
 def as_markdown(gated: Gated) -> str:
-    """Word, effect, interval, margin, cost of each edge, why, and the items that changed most."""
+    """Word, effect, interval, margin, cost of each comparison, why, and the items that changed most."""
     analysis = gated.study.analysis
-    heads = ["edge", "answer", "verdict", "effect", f"{1 - analysis.alpha:.0%} interval", "margin", "cost"]
+    heads = ["comparison", "answer", "verdict", "effect", f"{1 - analysis.alpha:.0%} interval", "margin", "cost"]
     rows = []
     for answer in gated.answers:
-        edge, cost = answer.edge, _cost(answer.edge, gated.price)
-        rows.append([_name(edge), answer.outcome, edge.verdict, *_effect(edge), f"{analysis.margin:g}", cost])
+        comparison, cost = answer.comparison, _cost(answer.comparison, gated.price)
+        rows.append(
+            [_name(comparison), answer.outcome, comparison.verdict, *_effect(comparison), f"{analysis.margin:g}", cost]
+        )
     columns = len(heads) if any(row[-1] for row in rows) else len(heads) - 1
     lines = [f"### {markdown(gated.study.name)}: {gated.outcome}", "", f"{markdown(_required(gated))}.", ""]
     lines += [pipe(heads[:columns]), pipe(["---"] * columns, escape=False), *(pipe(row[:columns]) for row in rows), ""]
     for answer in gated.answers:
-        lines.append(f"- **{markdown(_name(answer.edge))}**: {markdown(answer.why)}")
-        lines += [f"  - {line}" for line in _flipped(gated.study, answer.edge)]
+        lines.append(f"- **{markdown(_name(answer.comparison))}**: {markdown(answer.why)}")
+        lines += [f"  - {line}" for line in _flipped(gated.study, answer.comparison)]
     lines += [f"\n{markdown(note)}." for note in gated.notes]
     return "\n".join(lines) + "\n"
 
 
 def as_rows(gated: Gated) -> list[dict[str, Any]]:
-    """The verdict on each edge, what its guardrails add, and the answer."""
-    edges = clean_records(edge_rows(answer.edge for answer in gated.answers))
+    """The verdict on each comparison, what its guardrails add, and the answer."""
+    comparisons = clean_records(comparison_rows(answer.comparison for answer in gated.answers))
     return [
-        edge
-        | {"guardrails": rails_in_words(gated.guarded.get(answer.edge.pair, ()))}
+        comparison
+        | {"guardrails": rails_in_words(gated.guarded.get(answer.comparison.pair, ()))}
         | {"outcome": answer.outcome, "why": answer.why, "p_not_worse": answer.p_not_worse}
-        for edge, answer in zip(edges, gated.answers, strict=True)
+        for comparison, answer in zip(comparisons, gated.answers, strict=True)
     ]
 
 
-def _flipped(study: Measurements, edge: Edge) -> list[str]:
-    flips = find_flips(study, edge.parent, edge.child)
+def _flipped(study: Measurements, comparison: Comparison) -> list[str]:
+    flips = find_flips(study, comparison.parent, comparison.child)
     most = sorted([*flips.gained, *flips.lost], key=lambda flip: flip.order)[:FLIPPED]
     lines = []
     for flip in most:
@@ -104,19 +109,19 @@ def _flipped(study: Measurements, edge: Edge) -> list[str]:
 
 
 def _required(gated: Gated) -> str:
-    of = "1 edge" if len(gated.answers) == 1 else f"each of {len(gated.answers)} edges"
+    of = "1 comparison" if len(gated.answers) == 1 else f"each of {len(gated.answers)} comparisons"
     return f"required: {gated.required}, of {of}"
 
 
-def _name(edge: Edge) -> str:
-    return f"{edge.parent} -> {edge.child}"
+def _name(comparison: Comparison) -> str:
+    return f"{comparison.parent} -> {comparison.child}"
 
 
-def _effect(edge: Edge) -> tuple[str, str]:
+def _effect(comparison: Comparison) -> tuple[str, str]:
     """Effect and interval."""
-    effect, low, high = leveled((edge.effect, edge.low, edge.high), "+")
-    return effect, "-" if math.isnan(edge.low) else f"[{low}, {high}]"
+    effect, low, high = leveled((comparison.effect, comparison.low, comparison.high), "+")
+    return effect, "-" if math.isnan(comparison.low) else f"[{low}, {high}]"
 
 
-def _cost(edge: Edge, price: float | None) -> str:
-    return device_time(edge.cost_hours, price) if edge.cost_hours else ""
+def _cost(comparison: Comparison, price: float | None) -> str:
+    return device_time(comparison.cost_hours, price) if comparison.cost_hours else ""

@@ -63,7 +63,9 @@ class _Cited:
 def methods(store: Store, study: str) -> str:
     """Return the paragraph of one study, with its own numbers, and the references that it cites, as Markdown."""
     definition, cite = store.study(study), _Cited()
-    pairs = compared(definition.analysis.edges, {variant.name: variant.parent for variant in store.variants(study)})
+    pairs = compared(
+        definition.analysis.comparisons, {variant.name: variant.parent for variant in store.variants(study)}
+    )
     sentences = [
         *_design(store, definition, len(pairs)),
         *_estimate(definition.analysis, cite),
@@ -79,7 +81,7 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
     analysis, study = definition.analysis, definition.name
     variants = store.variants(study)
     against = {"parent": "each with the variant that it changes", "root": "each with the root of its lineage"}
-    how = against.get(analysis.edges, "") if isinstance(analysis.edges, str) else "as the plan lists them"
+    how = against.get(analysis.comparisons, "") if isinstance(analysis.comparisons, str) else "as the plan lists them"
     runs = store.runs(study)
     seeds = sorted({int(count) for count in runs.groupby("variant")["seed"].nunique()}) or [0]
     word = "seed" if definition.imported else "training seed"
@@ -204,7 +206,7 @@ def could_help(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Changes between two entries of a plan's history that could have been made to obtain a verdict."""
     before, after = old["analysis"], new["analysis"]
     keys = [(k, before.get(k), after.get(k)) for k in sorted({*before, *after}) if before.get(k) != after.get(k)]
-    gone = [pair for pair in old.get("edges", []) if pair not in new.get("edges", [])]
+    gone = [pair for pair in old.get("comparisons", []) if pair not in new.get("comparisons", [])]
     grown: dict[tuple[int, int], list[str]] = {}
     for name, numbers in seeds_added([old, new]).items():
         grown.setdefault(numbers, []).append(name)
@@ -226,9 +228,9 @@ def rules_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, 
 def standing_together(comparisons: Iterable[Any]) -> list[tuple[str, list[str]]]:
     """(parent, variants) of verdicts, better or worse, that rest on the runs of one parent."""
     found: dict[str, list[str]] = {}
-    for edge in comparisons:
-        if edge.verdict in ("better", "worse"):
-            found.setdefault(edge.parent, []).append(edge.child)
+    for comparison in comparisons:
+        if comparison.verdict in ("better", "worse"):
+            found.setdefault(comparison.parent, []).append(comparison.child)
     return [(parent, names) for parent, names in found.items() if len(names) > 1]
 
 
@@ -253,9 +255,9 @@ def plan_in_words(analysis: Analysis) -> str:
     looks = (
         f" Seeds may be added while a change is undecided, with looks at {', '.join(counts)} seeds." if counts else ""
     )
-    pairs = analysis.edges if isinstance(analysis.edges, list) else []
+    pairs = analysis.comparisons if isinstance(analysis.comparisons, list) else []
     listed = ", ".join(f"{child} with {parent}" for child, parent in pairs)
-    against = f"Compared are {listed}," if pairs else f"Every variant is compared with its {analysis.edges}"
+    against = f"Compared are {listed}," if pairs else f"Every variant is compared with its {analysis.comparisons}"
     named = {"max-t": "max-t correction, which knows that changes share runs and items", "holm": "Holm's correction"}
     borrowed = (
         " The noise between seeds is each change's own, moderated by that of the study's other variants."

@@ -67,7 +67,7 @@ class Node:
 
     @property
     def confounded(self) -> bool:
-        """Whether the edge to the parent changes more than one factor."""
+        """Whether the comparison to the parent changes more than one factor."""
         return self.parent is not None and len(self.factors) > 1
 
 

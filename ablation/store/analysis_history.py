@@ -1,12 +1,12 @@
 """Changes of a study's analysis plan after results existed: `results/analysis_history.json`.
 
-A study has a list of {digest, analysis, since, edges, seeds, rules}, oldest first.
+A study has a list of {digest, analysis, since, comparisons, seeds, rules}, oldest first.
 
 Entries are added when results are collected, so more than one entry means that the plan was changed after results
-existed. The compared edges belong to the plan: removing a variant shrinks the family that is corrected for. Edges that
-join the family only make its correction stricter, and are recorded in the last entry. So is the number of seeds of each
-variant: adding seeds after results without `looks` is an unplanned look. `rules` counts the rules of judging that were
-in force (`ablation.config.judging_rules`).
+existed. The comparisons belong to the plan: removing a variant shrinks the family that is corrected for. Comparisons
+that join the family only make its correction stricter, and are recorded in the last entry. So is the number of seeds of
+each variant: adding seeds after results without `looks` is an unplanned look. `rules` counts the rules of judging that
+were in force (`ablation.config.judging_rules`).
 """
 
 import json
@@ -25,13 +25,13 @@ from ablation.contract.reading import read_json
 from ablation.plan.plan_file import StudyRecord
 
 FILE = "analysis_history.json"
-_KINDS = {"digest": str, "analysis": dict, "since": str, "edges": list, "seeds": dict, "rules": int}
+_KINDS = {"digest": str, "analysis": dict, "since": str, "comparisons": list, "seeds": dict, "rules": int}
 
 
 class StoredStudy(StudyRecord):
     """A study in the database, with its analysis plans since results existed, the current one last.
 
-    `analysis_history`: {digest, analysis, since, edges, seeds, rules} of each.
+    `analysis_history`: {digest, analysis, since, comparisons, seeds, rules} of each.
 
     `imported`: a note for readers on a study whose runs other programs made; empty for a study of the plan. `kept`:
     whether final metrics of some of these runs are of a model that was kept, and not the last.
@@ -51,7 +51,7 @@ def record_analysis(
     has_results: bool,
     record: bool,
 ) -> list[dict[str, Any]]:
-    """Add the plan if it is new, or edges were removed, and results exist; return the study's history.
+    """Add the plan if it is new, or comparisons were removed, and results exist; return the study's history.
 
     `runs`: the variant of each run. Without `record` the file stays as it is, and the history is what it would be.
     """
@@ -61,11 +61,11 @@ def record_analysis(
     if not has_results:
         return history
     analysis, seeds = study.analysis.model_dump(mode="json"), Counter(runs)
-    edges = sorted(map(list, compared(study.analysis.edges, parents)))
-    noted: dict[str, Any] = {"edges": edges, "seeds": dict(seeds), "rules": len(RULES)}
+    comparisons = sorted(map(list, compared(study.analysis.comparisons, parents)))
+    noted: dict[str, Any] = {"comparisons": comparisons, "seeds": dict(seeds), "rules": len(RULES)}
     before = noted | {"rules": RECORDED} | history[-1] if history else noted
     more = not analysis.get("looks") and any(count > before["seeds"].get(name, count) for name, count in seeds.items())
-    gone = any(edge not in edges for edge in before["edges"])
+    gone = any(comparison not in comparisons for comparison in before["comparisons"])
     if not history or before["digest"] != study.analysis_digest or gone or more or before["rules"] != len(RULES):
         now = datetime.now(UTC).isoformat(timespec="seconds")
         changed = [*history, {"digest": study.analysis_digest, "analysis": analysis, "since": now, **noted}]

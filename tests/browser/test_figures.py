@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from ablation.judge.verdicts import edge_table, judge_study
+from ablation.judge.verdicts import comparison_table, judge_study
 from ablation.show.tables import build_table
 from ablation.store.database import Store
 from tests.browser.reading import ATTACK, save
@@ -26,15 +26,15 @@ def test_effects_are_saved_as_data_and_as_pictures(open_page, file, tmp_path):
     page = open_page()
     figure = tools(page, "effects")
     with Store(file.parent / "results/tracker.duckdb") as store:
-        edges = edge_table([judge_study(store, "debias")])
+        comparisons = comparison_table([judge_study(store, "debias")])
     with save(figure, "CSV", tmp_path).open() as content:
         rows = {(row["variant"], row["against"]): row for row in csv.DictReader(content)}
-    assert len(rows) == len(edges) == 14
-    for edge in edges.to_dict("records"):
-        row = rows[edge["child"], edge["parent"]]
-        assert row["verdict"] == edge["verdict"]
+    assert len(rows) == len(comparisons) == 14
+    for comparison in comparisons.to_dict("records"):
+        row = rows[comparison["child"], comparison["parent"]]
+        assert row["verdict"] == comparison["verdict"]
         for name in ("effect", "low", "high", "p_adjusted"):  # no share is further than 0.5 from the target
-            within = edge[name] if name == "p_adjusted" else float(np.clip(edge[name], -0.5, 0.5))
+            within = comparison[name] if name == "p_adjusted" else float(np.clip(comparison[name], -0.5, 0.5))
             assert float(row[name] or "nan") == pytest.approx(within, nan_ok=True)
     assert rows["v4", "v3"]["change"] == "reward directional -> balanced"
     drawing = save(figure, "SVG", tmp_path)
@@ -42,7 +42,7 @@ def test_effects_are_saved_as_data_and_as_pictures(open_page, file, tmp_path):
     assert {"v4, from v3", "Simulated study debias: effect of each change", "better \u2192", "not run"} <= set(
         texts(drawing)
     )
-    assert texts(drawing).count("invalid") == list(edges["verdict"]).count("invalid")
+    assert texts(drawing).count("invalid") == list(comparisons["verdict"]).count("invalid")
     assert any(text.startswith("<script>alert(1)</script>") for text in texts(drawing))  # as text
     assert ATTACK not in drawing.read_text()
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from ablation.judge.edges import judge_pair
+from ablation.judge.comparisons import judge_pair
 from ablation.judge.measurements import read_measurements
 from ablation.show.page.render import SCRIPTS
 from ablation.store.database import Store
@@ -85,12 +85,12 @@ def test_any_two_variants_are_compared_with_what_differs_and_their_curves(open_p
     compare.locator("select.other").select_option("v5")
     outcome, notes, rows = compared(page)
     with Store(file.parent / "results/tracker.duckdb") as store:
-        edge = judge_pair(read_measurements(store, "debias"), "v6", "v5").edge
+        comparison = judge_pair(read_measurements(store, "debias"), "v6", "v5").comparison
     assert outcome.startswith("v6 against v5: ")
     assert numbers(re.findall(r"[−+][\d.]+", outcome.replace("+", ""))) == pytest.approx(
-        [value for value in (edge.effect, edge.low, edge.high) if value < 0], abs=6e-4
+        [value for value in (comparison.effect, comparison.low, comparison.high) if value < 0], abs=6e-4
     )
-    assert outcome.endswith(edge.detail)
+    assert outcome.endswith(comparison.detail)
     assert "not corrected; 95% interval; 3 seeds" in notes
     assert "2 factors differ (grpo" not in notes  # weight, beta and gamma of grpo are one factor
     assert rows == [["grpo.beta", "0.1", "0.05"], ["grpo.gamma", "1.5", "1"]]
@@ -168,8 +168,8 @@ def test_all_pairs_are_saved_as_data(open_page, file, tmp_path):
         rows = list(csv.DictReader(content))
     assert len(rows) == 8 * 7 // 2
     with Store(file.parent / "results/tracker.duckdb") as store:
-        edge = judge_pair(read_measurements(store, "gspo"), "v7", "v3").edge
+        comparison = judge_pair(read_measurements(store, "gspo"), "v7", "v3").comparison
     [row] = [row for row in rows if (row["variant"], row["against"]) == ("v7", "v3")]
     assert [float(row[name]) for name in ("effect", "low", "high")] == pytest.approx(
-        [edge.effect, edge.low, edge.high], rel=1e-4
+        [comparison.effect, comparison.low, comparison.high], rel=1e-4
     )

@@ -1,4 +1,4 @@
-"""examples/trl: a study of TRL's GRPOTrainer, from `snakemake` to a verdict for each edge, with the real TRL."""
+"""examples/trl: a study of TRL's GRPOTrainer, from `snakemake` to a verdict for each comparison, with the real TRL."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def query(project):
         yield lambda text: database.execute(text).fetchall()
 
 
-def test_a_verdict_for_each_edge(project):
+def test_a_verdict_for_each_comparison(project):
     said = run(project, "ablation", "verdicts", "parity")
     print(said)
     rows = {words[1]: words for line in said.splitlines() if (words := line.split()) and words[0] == "grpo"}

@@ -8,8 +8,8 @@ import numpy as np
 from scipy import special
 
 from ablation.config.study_schema import Analysis
-from ablation.judge import edges
-from ablation.judge.edges import DECIDED, NOT_COMPARED, study_pairs
+from ablation.judge import comparisons
+from ablation.judge.comparisons import DECIDED, NOT_COMPARED, study_pairs
 from ablation.judge.measurements import Measurements
 from tests.simulations.worlds import FORMS, NOISY, World, forms_of, parts_of, worlds
 
@@ -21,7 +21,7 @@ class Size:
     """How many worlds are judged."""
 
     lineages: int = 200  # of each form that carries noise
-    edges: int = 400  # of each form that carries none
+    comparisons: int = 400  # of each form that carries none
     forms: tuple[str, ...] = FORMS
 
 
@@ -32,7 +32,7 @@ class Evidence:
     word: str  # better or worse, equivalent, or interval
     form: str
     promise: float  # the rate that the word must not exceed
-    trials: int  # worlds for better or worse, edges for the others
+    trials: int  # worlds for better or worse, comparisons for the others
     rate: float
     lower: float  # one-sided bound, at a confidence corrected for all bounds
     upper: float  # one-sided, at 95%
@@ -45,7 +45,7 @@ _EPSILON = 1e-9
 
 @dataclass(frozen=True)
 class Judged:
-    """One edge of a world: its true effect, the word that it got, and its interval."""
+    """One comparison of a world: its true effect, the word that it got, and its interval."""
 
     truth: float  # NaN where it is not known
     word: str
@@ -58,22 +58,34 @@ class Trial:
     """One judged world."""
 
     form: str
-    edges: tuple[Judged, ...]
+    comparisons: tuple[Judged, ...]
 
     def direction(self, *, per_word: bool) -> float:
         """The share of wrong ones among words better and worse; unless `per_word`, 1 where there is any."""
-        said = [edge for edge in self.edges if edge.word in ("better", "worse") and not isnan(edge.truth)]
-        wrong = sum(edge.truth * (1 if edge.word == "better" else -1) <= _EPSILON for edge in said)
+        said = [
+            comparison
+            for comparison in self.comparisons
+            if comparison.word in ("better", "worse") and not isnan(comparison.truth)
+        ]
+        wrong = sum(comparison.truth * (1 if comparison.word == "better" else -1) <= _EPSILON for comparison in said)
         return wrong / len(said) if wrong and per_word else float(wrong > 0)
 
     def equivalent(self, margin: float) -> list[bool]:
-        """Whether each edge whose true effect reaches the margin was called equivalent."""
-        return [edge.word == "equivalent" for edge in self.edges if abs(edge.truth) >= margin * (1 - 1e-6)]
+        """Whether each comparison whose true effect reaches the margin was called equivalent."""
+        return [
+            comparison.word == "equivalent"
+            for comparison in self.comparisons
+            if abs(comparison.truth) >= margin * (1 - 1e-6)
+        ]
 
     def interval(self) -> list[bool]:
-        """Whether the interval of each edge misses its true effect."""
-        known = [edge for edge in self.edges if not isnan(edge.truth + edge.low + edge.high)]
-        return [not edge.low - _EPSILON <= edge.truth <= edge.high + _EPSILON for edge in known]
+        """Whether the interval of each comparison misses its true effect."""
+        known = [
+            comparison
+            for comparison in self.comparisons
+            if not isnan(comparison.truth + comparison.low + comparison.high)
+        ]
+        return [not comparison.low - _EPSILON <= comparison.truth <= comparison.high + _EPSILON for comparison in known]
 
 
 def tally(trials: Sequence[Trial], analysis: Analysis) -> list[Evidence]:
@@ -154,28 +166,30 @@ def design_effect(groups: Sequence[Sequence[float]]) -> float:
 
 def evidence_of(study: Measurements, size: Size = Size()) -> list[Evidence]:
     """Judge worlds of known truth made from this study's runs; how often were words wrong, and intervals missed?"""
-    judged = edges.judge_edges(study)
-    items_only = any(edge.estimate is not None and edge.estimate.items_only for edge in judged)
+    judged = comparisons.judge_comparisons(study)
+    items_only = any(comparison.estimate is not None and comparison.estimate.items_only for comparison in judged)
     parts = parts_of(study, items_only=items_only)
-    detectable = [edge.mde for edge in judged if np.isfinite(edge.mde) and edge.mde > 0]
+    detectable = [comparison.mde for comparison in judged if np.isfinite(comparison.mde) and comparison.mde > 0]
     mde = float(np.median(detectable)) if detectable else 2 * study.analysis.margin
     trials: list[Trial] = []
     for form in forms_of(study, items_only=items_only) if parts else ():
-        rounds = size.lineages if form in NOISY else ceil(size.edges / len(study_pairs(study)))
+        rounds = size.lineages if form in NOISY else ceil(size.comparisons / len(study_pairs(study)))
         if parts and form in size.forms:
             trials += (judge(form, world) for world in worlds(study, parts, form, rounds=rounds, mde=mde, seed=SEED))
     return tally(trials, study.analysis)
 
 
 def judge(form: str, world: World) -> Trial:
-    """Judge a world at every declared look, stopping at a decision: each edge's first decided verdict."""
+    """Judge a world at every declared look, stopping at a decision: each comparison's first decided verdict."""
     study = world.study
     found: dict[tuple[str, str], Judged] = {}
     for seen in _looks(study):
-        for edge in edges.judge_edges(seen):
-            if edge.detail not in NOT_COMPARED and (edge.pair not in found or found[edge.pair].word not in DECIDED):
-                truth = world.gains[edge.child] - world.gains[edge.parent]
-                found[edge.pair] = Judged(truth, edge.detail, edge.low, edge.high)
+        for comparison in comparisons.judge_comparisons(seen):
+            if comparison.detail not in NOT_COMPARED and (
+                comparison.pair not in found or found[comparison.pair].word not in DECIDED
+            ):
+                truth = world.gains[comparison.child] - world.gains[comparison.parent]
+                found[comparison.pair] = Judged(truth, comparison.detail, comparison.low, comparison.high)
     return Trial(form, tuple(found.values()))
 
 

@@ -68,7 +68,7 @@ def assert_covered(worlds: dict[str, World], replicates: int, low: float, high: 
 
 
 def false_verdicts(world: World, replicates: int, looks: tuple[int, ...] = (), number: int = 0) -> float:
-    """Share of studies, a tree of edges with no true effect, with any Holm-adjusted p at most 0.05."""
+    """Share of studies, a tree of comparisons with no true effect, with any Holm-adjusted p at most 0.05."""
     rng = np.random.default_rng([12, number])
     weights = look_weights(looks) if looks else {}
     wrong = 0

@@ -1,9 +1,9 @@
-"""Edges decided per device-hour: seeds by predicted chance and price, against seeds to the smallest p first."""
+"""Comparisons decided per device-hour: seeds by predicted chance and price, against seeds to the smallest p first."""
 
 import numpy as np
 
 from ablation.judge.budget import Prices, choose, predict, seeds_wanted
-from ablation.judge.edges import DECIDED, judge_edges
+from ablation.judge.comparisons import DECIDED, judge_comparisons
 from tests.ablation.judge.studies import measurements
 
 LOOKS = [3, 5, 10]
@@ -26,12 +26,15 @@ def world(seed):
     return pool, hours
 
 
-def smallest_p_first(edges, counts, hours, budget):
-    """The next look of each undecided edge, in the order of p, as far as the budget goes."""
+def smallest_p_first(comparisons, counts, hours, budget):
+    """The next look of each undecided comparison, in the order of p, as far as the budget goes."""
     wanted, left = {}, budget
-    for edge in sorted((edge for edge in edges if edge.verdict == "undecided"), key=lambda edge: edge.p_adjusted):
-        look = next((look for look in LOOKS if look > edge.seeds), 0)
-        have = {name: max(counts[name], wanted.get(name, 0)) for name in (edge.child, edge.parent)}
+    for comparison in sorted(
+        (comparison for comparison in comparisons if comparison.verdict == "undecided"),
+        key=lambda comparison: comparison.p_adjusted,
+    ):
+        look = next((look for look in LOOKS if look > comparison.seeds), 0)
+        have = {name: max(counts[name], wanted.get(name, 0)) for name in (comparison.child, comparison.parent)}
         price = sum(max(look - n, 0) * hours[name] for name, n in have.items())
         if price <= left:
             wanted |= {name: look for name, n in have.items() if look > n}
@@ -40,20 +43,20 @@ def smallest_p_first(edges, counts, hours, budget):
 
 
 def spend(pool, hours, budget, by_chance):
-    """Edges decided beyond those of the first look, and the device-hours that it took."""
+    """Comparisons decided beyond those of the first look, and the device-hours that it took."""
     counts, spent, start = dict.fromkeys(PARENTS, 3), 0.0, None
     while True:
         values = {name: {"all": pool[name][:n]} for name, n in counts.items()}
         study = measurements(values, PARENTS, looks=LOOKS, margin=0.025)
-        edges = judge_edges(study)
-        decided = sum(edge.verdict in DECIDED for edge in edges)
+        comparisons = judge_comparisons(study)
+        decided = sum(comparison.verdict in DECIDED for comparison in comparisons)
         start = decided if start is None else start
         if by_chance:
-            taken = {(edge.child, edge.parent): edge.seeds for edge in edges}
-            offers = choose(predict(study, edges), taken, counts, Prices(hours, UNITS), budget - spent)
+            taken = {(comparison.child, comparison.parent): comparison.seeds for comparison in comparisons}
+            offers = choose(predict(study, comparisons), taken, counts, Prices(hours, UNITS), budget - spent)
             wanted = seeds_wanted(offers, counts)
         else:
-            wanted = smallest_p_first(edges, counts, hours, budget - spent)
+            wanted = smallest_p_first(comparisons, counts, hours, budget - spent)
         if not wanted:
             return decided - start, spent
         spent += sum((n - counts[name]) * hours[name] for name, n in wanted.items())

@@ -1,7 +1,7 @@
-"""Whole studies with known truth: is any edge falsely better or worse, and how many true effects are found?
+"""Whole studies with known truth: is any comparison falsely better or worse, and how many true effects are found?
 
 Runs have seed noise only, in a single item: the verdicts then speak about that item, and nothing but the seeds is
-random. `judge_edges` does all: variances, looks, correction, word. Bounds allow for three standard errors.
+random. `judge_comparisons` does all: variances, looks, correction, word. Bounds allow for three standard errors.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from ablation.judge.edges import judge_edges
+from ablation.judge.comparisons import judge_comparisons
 from ablation.judge.measurements import Measurements
 from tests.ablation.judge.studies import measurements
 from tests.simulations.sizes import assert_shares, error, sized
@@ -25,7 +25,7 @@ class World:
     tree: str = "binary"
     spread: str = "equal"
     shape: str = "normal"
-    effect: float = 0.0  # of every edge, up and down in turns, in standard errors of a stable one
+    effect: float = 0.0  # of every comparison, up and down in turns, in standard errors of a stable one
     every: int = 1  # or of every so many
 
     @property
@@ -71,32 +71,36 @@ class World:
 def false_words(world: World, replicates: int, number: int, **analysis) -> float:
     """Share of false words among those found, mean over studies; without any effect, that of studies with a word.
 
-    With an effect, only every third edge has one.
+    With an effect, only every third comparison has one.
     """
     rng, shares = np.random.default_rng([21, number]), []
     for _ in range(replicates):
-        edges = judge_edges(world.measure(world.draw(rng), **analysis))
+        comparisons = judge_comparisons(world.measure(world.draw(rng), **analysis))
         means = world.means()
-        true = [np.sign(means[int(edge.child[1:])] - means[int(edge.parent[1:])]) for edge in edges]
-        words = [{"better": 1, "worse": -1}.get(edge.verdict, 0) for edge in edges]
+        true = [
+            np.sign(means[int(comparison.child[1:])] - means[int(comparison.parent[1:])]) for comparison in comparisons
+        ]
+        words = [{"better": 1, "worse": -1}.get(comparison.verdict, 0) for comparison in comparisons]
         wrong = sum(bool(word) and word != sign for word, sign in zip(words, true, strict=True))
         shares.append(wrong / max(sum(map(bool, words)), 1))
     return float(np.mean(shares))
 
 
 def power(world: World, replicates: int, **analysis) -> float:
-    """Share of the edges, all of which have an effect, that get the right word."""
+    """Share of the comparisons, all of which have an effect, that get the right word."""
     rng = np.random.default_rng(22)
     found = []
     for _ in range(replicates):
-        edges = judge_edges(world.measure(world.draw(rng), **analysis))
-        found += [edge.verdict == ("better" if int(edge.child[1:]) % 2 else "worse") for edge in edges]
+        comparisons = judge_comparisons(world.measure(world.draw(rng), **analysis))
+        found += [
+            comparison.verdict == ("better" if int(comparison.child[1:]) % 2 else "worse") for comparison in comparisons
+        ]
     return float(np.mean(found))
 
 
 @pytest.mark.slow
 def test_three_seeds_find_what_their_own_variances_do_not():
-    """Fifteen edges, effects of seven standard errors."""
+    """Fifteen comparisons, effects of seven standard errors."""
     world = World(16, 3, effect=7)
     own, moderated = power(world, 25, variance="own", correction="holm"), power(world, 25)
     assert own < 0.3
@@ -135,14 +139,19 @@ def test_false_words_are_at_most_6_percent(replicates):
 
 
 @pytest.mark.slow
-def test_intervals_of_all_edges_and_all_paths_hold_at_once():
+def test_intervals_of_all_comparisons_and_all_paths_hold_at_once():
     """The root's distance from all others included; each may miss in 5% of the studies."""
     world, rng, replicates = World(12, 5, effect=2), np.random.default_rng(23), 120
     means, missed = world.means(), np.zeros(2)
     for _ in range(replicates):
         study = world.measure(world.draw(rng))
-        edges = judge_edges(study)
-        at = [(edge, means[int(edge.child[1:])], means[int(edge.parent[1:])]) for edge in edges]
-        missed[0] += any(not edge.joint_low <= own - above <= edge.joint_high for edge, own, above in at)
-        missed[1] += any(not edge.root_low <= own <= edge.root_high for edge, own, _ in at)
+        comparisons = judge_comparisons(study)
+        at = [
+            (comparison, means[int(comparison.child[1:])], means[int(comparison.parent[1:])])
+            for comparison in comparisons
+        ]
+        missed[0] += any(
+            not comparison.joint_low <= own - above <= comparison.joint_high for comparison, own, above in at
+        )
+        missed[1] += any(not comparison.root_low <= own <= comparison.root_high for comparison, own, _ in at)
     assert (missed / replicates <= 0.05 + error(0.05, replicates)).all()

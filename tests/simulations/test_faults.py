@@ -1,7 +1,7 @@
 """Faults that are put into the judging are found in worlds of known truth, and nothing is found without them.
 
 Run as a script (`python -m tests.simulations.test_faults [DATABASE STUDY]`) it prints what is found of each fault, and
-then in 40 studies without one. Two of the faults, max-t over all edges as one and arms taken as unpaired, do not make a
+then in 40 studies without one. Two of the faults, max-t over all comparisons as one and unpaired sides, do not make a
 verdict wrong.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ablation.judge import correct, edges, measure, measurements, significance, statistics
+from ablation.judge import comparisons, correct, measure, measurements, significance, statistics
 from ablation.judge.family import Family
 from ablation.judge.measurements import read_measurements
 from ablation.judge.statistics import Crossing
@@ -24,7 +24,7 @@ from ablation.store.database import Store
 from tests.ablation.judge.studies import normal_study
 from tests.simulations.tally import Size, evidence_of
 
-JUDGE, CONTRAST, PRIOR, OF = edges.judge_edges, measure.contrast_arms, measurements.seed_prior, Family.of
+JUDGE, CONTRAST, PRIOR, OF = comparisons.judge_comparisons, measure.contrast_arms, measurements.seed_prior, Family.of
 HALF, SQUARE = significance.half_width, significance.critical_square
 
 
@@ -44,11 +44,11 @@ def without_clusters(study):
 
 def other_way_round(study):
     turned = {"better": "worse", "worse": "better"}
-    edges = JUDGE(study)
-    for edge in edges:
-        word, look = edge._basis
-        vars(edge)["_basis"] = turned.get(word, word), look
-    return edges
+    comparisons = JUDGE(study)
+    for comparison in comparisons:
+        word, look = comparison._basis
+        vars(comparison)["_basis"] = turned.get(word, word), look
+    return comparisons
 
 
 def with_noise(change):
@@ -96,7 +96,7 @@ FAULTS: dict[str, Any] = {
         (correct, "benjamini_hochberg", as_they_are),
         (Family, "adjusted", lambda self, p: as_they_are(p)),
     ],
-    "max-t over all edges as one": [(Family, "of", as_one)],
+    "max-t over all comparisons as one": [(Family, "of", as_one)],
     "the prior taken as known": [(measurements, "seed_prior", known_prior)],
     "unpaired": [(measure, "contrast_arms", with_noise(unpaired))],
     "seed variance dropped": [
@@ -139,7 +139,7 @@ def faulty(fault):
     with pytest.MonkeyPatch.context() as patch:
         for what in FAULTS.get(fault, ()):
             if what[0] == "judge":
-                patch.setattr(edges, "judge_edges", what[1])
+                patch.setattr(comparisons, "judge_comparisons", what[1])
             else:
                 patch.setattr(*what)
         significance.p_value.cache_clear()
@@ -156,7 +156,7 @@ def found(study, fault, size=None):
     return sorted((e for e in evidence if e.lower > e.promise), key=lambda e: e.promise - e.lower)
 
 
-IN = {  # where a fault is found in a short time: study, form, number of lineages (of edges, where there is no noise)
+IN = {  # where a fault is found in a short time: study, form, number of lineages (comparisons, where there is no noise)
     "z for t": ("own variances", "signs", 60),
     "no correction": ("own variances", "signs", 120),
     "seed variance dropped": ("plain", "signs", 30),
@@ -175,7 +175,7 @@ LONG = ("item variance dropped", "clusters ignored", "looks ignored", "20% too n
 
 
 def size_of(form, number):
-    return Size(lineages=number, edges=number, forms=(form,))
+    return Size(lineages=number, comparisons=number, forms=(form,))
 
 
 @pytest.mark.parametrize("fault", [pytest.param(of, marks=[pytest.mark.long] * (of in LONG)) for of in IN])
@@ -188,7 +188,7 @@ def test_a_fault_is_found(fault):
     "study", ["own variances", "quiet", "few items", pytest.param("looks", marks=pytest.mark.long)]
 )
 def test_the_pipeline_passes_without_a_fault(study):
-    assert not found(STUDIES[study](), "none", Size(lineages=60, edges=200))
+    assert not found(STUDIES[study](), "none", Size(lineages=60, comparisons=200))
 
 
 def show(name, study, fault):

@@ -5,7 +5,7 @@ from math import sqrt
 import numpy as np
 from scipy import stats
 
-from ablation.judge.edges import judge_edges
+from ablation.judge.comparisons import judge_comparisons
 from ablation.judge.gate import answers
 from tests.ablation.judge.studies import lineage, measurements
 from tests.simulations.sizes import assert_shares, sized
@@ -16,7 +16,7 @@ MARGIN = 0.05
 
 
 def of_items(rng, *, variants=2, seeds=5, items=500, effect=0.0, rate=0.6, **analysis):
-    """Items of 0 and 1 of different ease, a little seed noise, and a fan of edges that all have one effect."""
+    """Items of 0 and 1 of different ease, a little seed noise, and a fan of comparisons that all have one effect."""
     ease, values = rng.normal(0, EASE, items), {}
     for name, parent in lineage(variants).items():
         level = stats.norm.ppf(rate + (effect if parent else 0.0))
@@ -33,7 +33,7 @@ def of_lost_items(rng, *, items, share):
 
 
 def of_seeds(rng, *, world, effect, **analysis):
-    """Runs of one item: seed noise only. Margin and effect in standard errors of a stable edge."""
+    """Runs of one item: seed noise only. Margin and effect in standard errors of a stable comparison."""
     unit = sqrt(2 / world.seeds)
     gains = world.draw(rng)
     gains[1:] += effect * unit
@@ -42,21 +42,21 @@ def of_seeds(rng, *, world, effect, **analysis):
 
 
 def passed(make, replicates, *, every=False, **world):
-    """Share of studies of which any edge passes, or share of the edges that do."""
+    """Share of studies of which any comparison passes, or share of the comparisons that do."""
     rng, shares = np.random.default_rng(31), []
     for _ in range(replicates):
         study = make(rng, **world)
-        edges = judge_edges(study)
-        found = [answer.outcome == "passed" for answer in answers(study, edges, "not worse", edges)]
+        comparisons = judge_comparisons(study)
+        found = [answer.outcome == "passed" for answer in answers(study, comparisons, "not worse", comparisons)]
         shares.append(np.mean(found) if every else any(found))
     return float(np.mean(shares))
 
 
 STAR = World(8, 5, "star")
 SCENARIOS = {
-    "one edge": (of_items, {"effect": -MARGIN}),
+    "one comparison": (of_items, {"effect": -MARGIN}),
     "three seeds": (of_items, {"effect": -MARGIN, "seeds": 3, "rare": 0.65}),
-    "six edges": (of_items, {"effect": -MARGIN, "variants": 7}),
+    "six comparisons": (of_items, {"effect": -MARGIN, "variants": 7}),
     "few items": (of_items, {"effect": -MARGIN, "items": 25}),
     "at a target": (of_items, {"effect": MARGIN, "rate": 0.5, "direction": {"target": 0.5}}),
     "away from it": (of_items, {"effect": MARGIN, "direction": {"target": 0.5}}),

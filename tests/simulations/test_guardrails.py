@@ -16,18 +16,18 @@ def studies(make, rng, rails, world):
 
 
 def held(make, replicates, *, every=False, rails=2, **world):
-    """Share of studies of which any guardrail holds on any edge, or share of the edges and guardrails that do."""
+    """Share of studies of which any guardrail holds on any comparison, or share of the guardrails that do."""
     rng, shares = np.random.default_rng(41), []
     for _ in range(replicates):
         guarded = guard(studies(make, rng, rails, world)).values()
-        words = [rail.word == "holds" for of_edge in guarded for rail in of_edge]
+        words = [rail.word == "holds" for of_comparison in guarded for rail in of_comparison]
         shares.append(np.mean(words) if every else any(words))
     return float(np.mean(shares))
 
 
 SCENARIOS = {
     "two guardrails": (of_items, {"effect": -MARGIN, "seeds": 8}),
-    "five edges": (of_items, {"effect": -MARGIN, "seeds": 8, "variants": 6}),
+    "five comparisons": (of_items, {"effect": -MARGIN, "seeds": 8, "variants": 6}),
     "few items": (of_items, {"effect": -MARGIN, "seeds": 8, "items": 25}),
     "one, lost items": (of_lost_items, {"share": MARGIN, "items": 100, "rails": 1}),
     "moderated": (of_seeds, {"world": STAR, "effect": -8, "rare": 0.65}),

@@ -1,4 +1,4 @@
-"""Edges whose items are few, rarely differ, are graded or come in clusters: do intervals hold what they say?"""
+"""Comparisons whose items are few, rarely differ, are graded or come in clusters: do intervals hold what they say?"""
 
 from collections import Counter
 from math import sqrt
@@ -13,7 +13,7 @@ MARGIN_SIDE = 0.05  # chance, at most, that an effect at the margin is called eq
 
 
 def false_equivalence(draw, margin, replicates, numbers=None, number=0):
-    """Share of edges, their true effect just outside of the margin, whose interval lies within it."""
+    """Share of comparisons, their true effect just outside of the margin, whose interval lies within it."""
     rng, wrong = np.random.default_rng([1, number]), 0
     clusters = None if numbers is None else [numbers]
     for _ in range(replicates):

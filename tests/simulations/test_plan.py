@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ablation.judge.comparisons import judge_comparisons
 from ablation.judge.correct import Correction
-from ablation.judge.edges import judge_edges
 from ablation.judge.planning import MOST_SEEDS, fewest_seeds, of_draws, split
 from tests.ablation.judge.studies import lineage, measurements
 from tests.simulations.sizes import assert_shares, sized
@@ -14,7 +14,7 @@ SEED_SD, ITEM_SD, SHARED_SD = 0.02, 0.2, 0.05  # of a run; of a run's item; of w
 
 
 def drawn(rng, *, seeds, items, effect, variants=2, **analysis):
-    """A fan of edges, the first of which has the effect: graded items, noise of seeds, of items and of both."""
+    """A fan of comparisons, the first of which has the effect: graded items, noise of seeds, of items and of both."""
     values, ease = {}, rng.normal(0.5, 0.1, items)
     for name in lineage(variants):
         shift = rng.normal(0, SEED_SD, (seeds, 1)) + rng.normal(0, SHARED_SD, items)
@@ -23,7 +23,7 @@ def drawn(rng, *, seeds, items, effect, variants=2, **analysis):
 
 
 def sampled(rng, *, seeds, items, effect, samples):
-    """An edge of right and wrong samples, whose mean is an item's value; what a seed changes, it changes for good."""
+    """A comparison of right and wrong samples, with means of items; what a seed changes, it changes for good."""
     values, rate = {}, rng.uniform(0.2, 0.8, items)
     for name in lineage(2):
         shift = rng.normal(0, SEED_SD, (seeds, 1)) + rng.normal(0, SHARED_SD, (seeds, items))
@@ -37,11 +37,11 @@ def deciding_with_more_samples(replicates, *, seeds, items, effect, samples, pla
     rng, found = np.random.default_rng(43), []
     for _ in range(replicates):
         pilot = sampled(rng, seeds=seeds, items=items, effect=effect, samples=samples)
-        [edge] = judge_edges(pilot)
-        told = split(edge).evaluated(samples, 1, of_draws(pilot, edge), 0.0).at(planned, 1)
+        [comparison] = judge_comparisons(pilot)
+        told = split(comparison).evaluated(samples, 1, of_draws(pilot, comparison), 0.0).at(planned, 1)
         count = fewest_seeds(told, effect, items, lambda _: 0.05, 0.8) or MOST_SEEDS
         study = sampled(rng, seeds=count, items=items, effect=effect, samples=planned)
-        found.append(judge_edges(study)[0].detail == "better")
+        found.append(judge_comparisons(study)[0].detail == "better")
     return float(np.mean(found))
 
 
@@ -50,11 +50,11 @@ def deciding(replicates, *, pilot_seeds, pilot_items, items, effect, **world):
     rng, found = np.random.default_rng(41), []
     for _ in range(replicates):
         pilot = drawn(rng, seeds=pilot_seeds, items=pilot_items, effect=effect, **world)
-        edges = judge_edges(pilot)
-        level = Correction.of(pilot, edges).level
-        planned = fewest_seeds(split(edges[0]), effect, items, lambda _, level=level: level, 0.8) or MOST_SEEDS
+        comparisons = judge_comparisons(pilot)
+        level = Correction.of(pilot, comparisons).level
+        planned = fewest_seeds(split(comparisons[0]), effect, items, lambda _, level=level: level, 0.8) or MOST_SEEDS
         study = drawn(rng, seeds=planned, items=items, effect=effect, **world)
-        found.append(judge_edges(study)[0].detail == "better")
+        found.append(judge_comparisons(study)[0].detail == "better")
     return float(np.mean(found))
 
 

@@ -1,4 +1,4 @@
-"""Simulated edges whose seeds are few and not alike: changes that act in some seeds only, and skewed seed effects.
+"""Simulated comparisons whose seeds are few and not alike: changes that act in some seeds, and skewed seed effects.
 
 What S seeds did not show cannot be excluded: the tests hold what is said of it, and that it is no more than is known.
 """
@@ -16,7 +16,7 @@ MARGIN = 0.03
 PLAN = Analysis(value="hit", protocol="edited", subsets=["all"], direction="max", margin=MARGIN)
 
 
-def edge(rng, shifts, *, items=1000, noise=0.005):
+def comparison(rng, shifts, *, items=1000, noise=0.005):
     """Estimate of a child whose rate is shifted by so much in each seed; a share of the values is flipped at random."""
     ease = rng.random(items)
     parent = np.tile(ease < 0.6, (len(shifts), 1))
@@ -34,7 +34,7 @@ def word(numbers):
 def equivalent(share, seeds, replicates, *, size=-0.3):
     """How often a change that acts in a share of the seeds only is called equivalent."""
     rng = np.random.default_rng(21)
-    words = [word(edge(rng, np.where(rng.random(seeds) < share, size, 0.0))) for _ in range(replicates)]
+    words = [word(comparison(rng, np.where(rng.random(seeds) < share, size, 0.0))) for _ in range(replicates)]
     return words.count("equivalent") / replicates
 
 
@@ -55,10 +55,10 @@ def test_what_is_said_of_the_seeds_is_wrong_in_5_percent(replicates):
 
 
 def skewed(seeds, replicates):
-    """Share of edges without an effect on average, their seeds' effects lognormal, that are called worse, or better."""
+    """Share of comparisons without a mean effect, their seeds' effects lognormal, that are called worse, or better."""
     rng, worse, better = np.random.default_rng(22), 0, 0
     for _ in range(replicates):
-        found = edge(rng, 0.05 * (rng.lognormal(0, 1, seeds) - np.exp(0.5)))
+        found = comparison(rng, 0.05 * (rng.lognormal(0, 1, seeds) - np.exp(0.5)))
         worse += found.p <= 0.05 and found.effect < 0
         better += found.p <= 0.05 and found.effect > 0
     return worse / replicates, better / replicates

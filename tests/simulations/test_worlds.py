@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ablation.judge import edges
+from ablation.judge import comparisons
 from tests.ablation.judge.studies import lineage, measurements, normal_study
 from tests.simulations.tally import (
     Judged,
@@ -90,7 +90,7 @@ def test_a_wild_null_has_no_effect_and_the_spreads_of_the_study(size):
 @pytest.mark.parametrize("direction", ["max", "min", TARGET])
 @pytest.mark.parametrize("form", ["signs", "planted", "across", "seeds", "rare"])
 def test_true_gains_are_those_that_are_measured(form, direction):
-    """Over many worlds the mean effect of each edge is what its truth says, at a target within noise of it too."""
+    """Over many worlds each comparison's mean effect is what its truth says, at a target within noise of it too."""
     if form == "across" and direction != TARGET:
         return
     study = normal_study(variants=5, seeds=6, items=300, seed_sd=0.03, rate=0.52, direction=direction)
@@ -141,7 +141,7 @@ def test_verdicts_on_these_items_alone_get_no_noise_of_items():
     rows = [np.mean([world.study.values[v, s]["all"].values for s in range(5)], axis=0) for v in ("v0", "v1")]
     assert parts_of(study, items_only=True).items[0].any() == 0
     assert rows[0].shape == (40,)
-    found = evidence_of(study, Size(lineages=2, edges=2))
+    found = evidence_of(study, Size(lineages=2, comparisons=2))
     assert {e.form for e in found} == {"signs", "planted", "seeds", "unpaired"}
 
 
@@ -163,10 +163,10 @@ def test_runs_that_did_not_end_well_are_left_out():
 def test_runs_that_cannot_be_paired_get_no_word():
     study = normal_study(variants=4, direction="min")
     for world in made(study, "unpaired", 3):
-        assert {edge.detail for edge in edges.judge_edges(world.study)} == {"invalid"}
+        assert {comparison.detail for comparison in comparisons.judge_comparisons(world.study)} == {"invalid"}
         lost = subset_means(world.study, "v1").mean() - subset_means(world.study, "v0").mean()
         assert lost == pytest.approx(LARGE * 0.02, rel=0.1)
-        assert judge("unpaired", world).edges == ()
+        assert judge("unpaired", world).comparisons == ()
 
 
 def test_a_change_acts_in_more_seeds_than_equivalent_leaves_open():
@@ -179,14 +179,14 @@ def test_a_change_acts_in_more_seeds_than_equivalent_leaves_open():
         assert 0.03 < (1 - acting_share(plain, seeds)) ** seeds < 0.05
 
 
-def judged(*edges):
-    return tuple(Judged(truth, word, truth - 1, truth + 1) for truth, word in edges)
+def judged(*comparisons):
+    return tuple(Judged(truth, word, truth - 1, truth + 1) for truth, word in comparisons)
 
 
 def test_what_counts_as_wrong():
     nan = float("nan")
-    edges = judged((0.0, "better"), (0.02, "equivalent"), (-0.03, "worse"), (nan, "worse"), (0.05, "undecided"))
-    trial = Trial("signs", (*edges, Judged(0.1, "better", 0.2, 0.3)))
+    comparisons = judged((0.0, "better"), (0.02, "equivalent"), (-0.03, "worse"), (nan, "worse"), (0.05, "undecided"))
+    trial = Trial("signs", (*comparisons, Judged(0.1, "better", 0.2, 0.3)))
     assert trial.direction(per_word=False) == 1
     assert trial.direction(per_word=True) == pytest.approx(1 / 3)
     assert trial.equivalent(0.02) == [True, False, False, False]
@@ -199,16 +199,16 @@ def test_words_stand_at_the_first_look_that_decides(monkeypatch):
         detail = {3: "undecided", 4: "equivalent", 6: "better"}[len(study.seeds("v0"))]
         return [SimpleNamespace(child="v1", parent="v0", pair=("v1", "v0"), detail=detail, low=0.0, high=0.0)]
 
-    monkeypatch.setattr(edges, "judge_edges", at)
+    monkeypatch.setattr(comparisons, "judge_comparisons", at)
     [world] = made(normal_study(variants=2, seeds=6, looks=[3, 4, 6, 8]), "signs", 1)
-    assert [edge.word for edge in judge("signs", world).edges] == ["equivalent"]
+    assert [comparison.word for comparison in judge("signs", world).comparisons] == ["equivalent"]
 
 
 def test_other_pairs_than_parent_and_child_are_judged_as_the_plan_compares_them():
     listed = [["v3", "v0"], ["v1", "v2"], ["v3", "v1"]]
     for compared, count in (("root", 3), (listed, 3)):
-        study = normal_study(variants=4, seeds=4, items=60, shape="chain", edges=compared)
-        found = evidence_of(study, Size(lineages=2, edges=3))
+        study = normal_study(variants=4, seeds=4, items=60, shape="chain", comparisons=compared)
+        found = evidence_of(study, Size(lineages=2, comparisons=3))
         assert {e.trials for e in found if e.word == "interval"} == {2 * count}
         [world] = made(study, "planted", 1)
         gains = np.array(list(world.gains.values()))

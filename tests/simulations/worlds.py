@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 
 from ablation.config.study_schema import Analysis
-from ablation.judge.edges import study_pairs
+from ablation.judge.comparisons import study_pairs
 from ablation.judge.measurements import Column, Measurements
 from ablation.judge.moderation import LEAST, fit_prior, squeeze
 from ablation.judge.resampling import Clusters, Numbers

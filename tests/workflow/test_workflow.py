@@ -231,7 +231,7 @@ def test_selection_runs_a_part(tmp_path):
     project = Project.create(tmp_path / "project")
     selected = project.would_run("--config", "variant=b", "seeds=3", "seed=2")
     parent_too = {"debias_prepare": 1, "debias_train": 2, "debias_evaluate": 2, **RENDERED}
-    assert selected == parent_too  # without it the one edge that was asked for could not be judged
+    assert selected == parent_too  # without it the one comparison that was asked for could not be judged
     assert project.would_run("tables")["debias_train"] == 3
     assert not (project.folder / "results").exists()  # a dry run writes nothing
 

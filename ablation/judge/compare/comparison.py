@@ -27,7 +27,7 @@ from ablation.judge.compare.arms import (
     unscored,
 )
 from ablation.judge.compare.weights import ALL, groups_that_disagree, pooled
-from ablation.judge.edges import Edge, judge_edges
+from ablation.judge.comparisons import Comparison, judge_comparisons
 from ablation.judge.measurements import Column, Measurements, Run, permitting
 from ablation.judge.resampling import number_clusters
 from ablation.judge.statistics import Arm as JudgedArm
@@ -155,7 +155,9 @@ class Rules:
     weight: Weight = "tasks"  # what counts equally
     flips: int = 3
     chosen: Wanted = ANY  # the caller's own choices, which need no note
-    analysis: Mapping[str, Any] = field(default_factory=dict)  # further keys of the analysis plan: alpha, edges, ...
+    analysis: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # further keys of the analysis plan: alpha, comparisons, ...
 
 
 @dataclass(frozen=True)
@@ -175,9 +177,9 @@ class SubsetRow:
 
 @dataclass(frozen=True)
 class Compared:
-    """One edge with the command's further statements about it."""
+    """One comparison with the command's further statements about it."""
 
-    edge: Edge
+    comparison: Comparison
     subsets: tuple[SubsetRow, ...]
     flips: Flips
     stderr: float  # of the effect, from seeds and items (items alone with one seed)
@@ -185,7 +187,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonResult:
     """All of it."""
 
     name: str
@@ -206,7 +208,7 @@ class Comparison:
         return sorted({sheet.filter for sheet in self.sheets} - {""})
 
 
-def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rules: Rules) -> Comparison:
+def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rules: Rules) -> ComparisonResult:
     """Check, pair and judge.
 
     Raises:
@@ -220,8 +222,8 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
         notes += more
     named = {arm.name: arm for arm in arms}
     parents = {variant: place.parent for variant, place in lineage.items()}
-    pairs = compared(rules.analysis.get("edges", "parent"), parents)
-    # Every edge of the lineage, too: a difference over several edges needs pairs throughout.
+    pairs = compared(rules.analysis.get("comparisons", "parent"), parents)
+    # Every comparison of the lineage, too: a difference over several comparisons needs pairs throughout.
     analysis_rules = dict(rules.analysis) | _declared(arms, rules.analysis)
     paired = analysis_rules.get("seeds") != "independent"
     for child, parent in dict.fromkeys([*pairs, *compared("parent", parents)]):
@@ -238,9 +240,9 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
         analysis = analysis.model_copy(update={"subsets": [ALL]})
     measured = permitting(measurements(name, arms, analysis, lineage), rules.without)
     measured = replace(measured, may_be_identical="identical" in rules.allow)
-    edges = judge_edges(measured)
-    found = tuple(_beside(edge, named, measured, rules.flips) for edge in edges)
-    return Comparison(name, named, measured, found, tuple(dict.fromkeys(notes)), tuple(doubts))
+    comparisons = judge_comparisons(measured)
+    found = tuple(_beside(comparison, named, measured, rules.flips) for comparison in comparisons)
+    return ComparisonResult(name, named, measured, found, tuple(dict.fromkeys(notes)), tuple(doubts))
 
 
 def _declared(arms: Sequence[Arm], given: Mapping[str, Any]) -> dict[str, str]:
@@ -258,7 +260,7 @@ def _declared(arms: Sequence[Arm], given: Mapping[str, Any]) -> dict[str, str]:
     return declared
 
 
-def compare_sides(a: Files, b: Files, names: Sequence[str] | None, options: Options, rules: Rules) -> Comparison:
+def compare_sides(a: Files, b: Files, names: Sequence[str] | None, options: Options, rules: Rules) -> ComparisonResult:
     """Compare the files of two sides, the second with the first. Raises as `compare`."""
     places = {path.resolve(): path for path in a.paths}
     for path in b.paths:
@@ -315,18 +317,18 @@ def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
             return
 
 
-def _beside(edge: Edge, arms: Mapping[str, Arm], measured: Measurements, count: int) -> Compared:
-    parent, child, analysis = arms[edge.parent], arms[edge.child], measured.analysis
+def _beside(comparison: Comparison, arms: Mapping[str, Arm], measured: Measurements, count: int) -> Compared:
+    parent, child, analysis = arms[comparison.parent], arms[comparison.child], measured.analysis
     sides = _sides(parent, child, paired=measured.design.paired)
     rows = tuple(_subset(subset, sides, measured) for subset in analysis.subsets)
     theirs = [(row.stderr_before, row.stderr_after) for row in rows]
     unpaired = None
     if all(None not in errors for errors in theirs):
         unpaired = float(np.sqrt(np.square(np.array(theirs, float)).sum(axis=1).sum())) / len(rows)
-    noise, estimate = edge.noise, edge.estimate
+    noise, estimate = comparison.noise, comparison.estimate
     any_noise = estimate is not None and (noise.seeds_known or not estimate.items_only)
     own = float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance]))) if any_noise else float("nan")
-    return Compared(edge, rows, most_changed(parent, child, analysis, count), own, unpaired)
+    return Compared(comparison, rows, most_changed(parent, child, analysis, count), own, unpaired)
 
 
 def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: Measurements) -> SubsetRow:

@@ -14,7 +14,7 @@ from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.arms import Options, expand, read_arm
-from ablation.judge.compare.comparison import Comparison, Lineage, Rules, Weight, compare
+from ablation.judge.compare.comparison import ComparisonResult, Lineage, Rules, Weight, compare
 from ablation.judge.measurements import Run
 from ablation.readers.sheet import Wanted
 
@@ -26,7 +26,7 @@ _KEYS = (
     "rare",
     "correction",
     "variance",
-    "edges",
+    "comparisons",
     "seeds",
     "claim",
 )  # of `analysis`
@@ -69,7 +69,7 @@ class EvaluationStudy:
 
     def compare(
         self, *, allow: Set[str], without: frozenset[Run], common_items: bool, latest: bool, flips: int
-    ) -> Comparison:
+    ) -> ComparisonResult:
         """Read all files, and judge; `allow` and `common_items` add to what the file says."""
         file = self.file
         wanted = Wanted(file.metric, file.filter, tuple(file.tasks), file.cluster, file.item)
@@ -98,19 +98,19 @@ def read_study_file(path: Path) -> EvaluationStudy:
     """Return the study of a file.
 
     Raises:
-        ConfigError: an unknown key, a value out of range, an unknown parent or edge, a cycle.
+        ConfigError: an unknown key, a value out of range, an unknown parent or comparison, a cycle.
     """
     file = validate(EvaluationStudyFile, load_yaml(path), path)
     rules = _rules(file.analysis, path)
     parents = {name: variant.extends for name, variant in file.variants.items()}
-    edges = rules["edges"] if isinstance(rules.get("edges"), list) else []
+    comparisons = rules["comparisons"] if isinstance(rules.get("comparisons"), list) else []
     named = [(f"variants.{name}.extends", parent) for name, parent in parents.items() if parent is not None]
-    for key, name in [*named, *(("analysis.edges", name) for pair in edges for name in pair)]:
+    for key, name in [*named, *(("analysis.comparisons", name) for pair in comparisons for name in pair)]:
         if name not in parents:
             raise ConfigError(path, key, name, "there is no such variant", suggest(name, parents))
-    if not edges and not named:
+    if not comparisons and not named:
         raise ConfigError(
-            path, "variants", None, "no variant extends another: nothing is compared", "give `extends`, or edges"
+            path, "variants", None, "no variant extends another: nothing is compared", "give `extends`, or comparisons"
         )
     lineage = {place.name: Lineage(place.parent, file.variants[place.name].why) for place in walk(parents)}
     if circle := [name for name in parents if name not in lineage]:

@@ -15,15 +15,15 @@ from ablation.audit.measured import measured, published_value
 from ablation.audit.table import Finding
 from ablation.config import dotted
 from ablation.contract.status import FAILED, TO_COME
-from ablation.judge.edges import judge_all_pairs
+from ablation.judge.comparisons import judge_all_pairs
 from ablation.judge.measurements import Measurements, read_measurements
-from ablation.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
+from ablation.judge.verdicts import JudgedStudy, comparison_table, interaction_table, judge_study
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.answer import answer, next_step
 from ablation.show.methods import could_help
 from ablation.show.other_tables import group_table, keys_that_group
+from ablation.show.page.comparisons import Comparison, bound_of, study_comparisons, within
 from ablation.show.page.data import MOST_VARIANTS, plan_curves, study_curves, study_pairs
-from ablation.show.page.edges import Comparison, bound_of, study_edges, within
 from ablation.show.page.published import DotPlot, dot_plots
 from ablation.show.page.samples import Quoted, page_samples
 from ablation.show.tables import build_table, means_over
@@ -48,7 +48,7 @@ class StudyPage(SimpleNamespace):
 class Page:
     """The whole report. `last` is when the last stage ended: the page tells the time of its data, never its own.
 
-    samples: items that changed along the edges of each study, in words.
+    samples: items that changed along the comparisons of each study, in words.
     """
 
     scale: str
@@ -73,7 +73,13 @@ def read_page(store: Store) -> Page:
         study.curves_of = 0 if budget.all_seeds(name) else budget.seeds
         studies.append(study)
         if (samples := study_samples(store, name)).files:  # or a study's items need not be kept
-            texts.append((judged.measurements, [(edge.parent, edge.child) for edge in judged.edges], samples))
+            texts.append(
+                (
+                    judged.measurements,
+                    [(comparison.parent, comparison.child) for comparison in judged.comparisons],
+                    samples,
+                )
+            )
         del judged  # before the next study is read
     studies.sort(key=lambda study: study.stir)  # the others stay in the order of the plan
     return Page(meta["scale"], meta.get("plan digest"), day(store.stages()["ended"]), studies, page_samples(texts))
@@ -83,8 +89,8 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy) -> St
     """Gather what the page says of one study, except for its curves."""
     name, analysis, history = definition.name, definition.analysis, definition.analysis_history
     variants, table, bound = store.variants(name), build_table(store, name), bound_of(store, name, analysis)
-    verdicts = within(edge_table([judged]), bound)
-    edges = study_edges(variants, verdicts, analysis.margin)
+    verdicts = within(comparison_table([judged]), bound)
+    comparisons = study_comparisons(variants, verdicts, analysis.margin)
     pairs = judge_all_pairs(judged.measurements) if len(variants) <= MOST_VARIANTS else ()
     plots = dot_plots(table) if definition.published else []
     findings, claims = _audited(store, definition, judged.measurements)
@@ -93,7 +99,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy) -> St
         states[variant][int(seed)] = state
     counts = Counter(state for row in states.values() for state in row.values())
     seeds = sorted(map(len, states.values())) or [0]
-    words = {word for word, _ in edges.counts}
+    words = {word for word, _ in comparisons.counts}
     return StudyPage(
         name=name,
         definition=definition,
@@ -101,15 +107,17 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy) -> St
         confidence=f"{100 * (1 - analysis.alpha):g}%",
         # The place on the page: a change is better or worse, one is judged, a run has started, nothing has.
         stir=0 if words & {"better", "worse"} else 1 if words - {"not run"} else 2 if set(counts) - {"missing"} else 3,
-        edges=edges,
-        edge_of={row.variant.name: row for row in edges.rows},
-        number_of={row.variant.name: number for number, row in enumerate(edges.rows, 1)},  # the tail of a row's id
-        highlight=_highlight(edges.comparisons),
+        comparisons=comparisons,
+        comparison_of={row.variant.name: row for row in comparisons.rows},
+        number_of={
+            row.variant.name: number for number, row in enumerate(comparisons.rows, 1)
+        },  # the tail of a row's id
+        highlight=_highlight(comparisons.judged),
         answer=answer(verdicts, analysis.margin),
         next_step=next_step(clean_records(verdicts)),
         resized=_resized(variants),
         averaged=means_over(definition, variants, analysis.protocol),
-        pairs=study_pairs(variants, edges, pairs, bound),
+        pairs=study_pairs(variants, comparisons, pairs, bound),
         interactions=clean_records(interaction_table([judged])),
         states=states,
         state_counts={state: counts[state] for state in (*ENDED_WELL, *FAILED, *TO_COME) if counts[state]},
@@ -127,7 +135,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy) -> St
         findings=findings,
         claims=claims,
         errors=sum(finding.severity == "error" for finding in findings),  # wrong or impossible, not unsupported
-        figures=_figures(definition.title, edges.comparisons, plots),
+        figures=_figures(definition.title, comparisons.judged, plots),
         plan_changed=judged.plan_changed,
         plan_causes=[cause for old, new in pairwise(history) for cause in could_help(old, new)],
         provenance=provenance(store, name),
@@ -153,10 +161,10 @@ def _resized(variants: Sequence[PlannedVariant]) -> bool:
 
 
 def _highlight(comparisons: Iterable[Comparison]) -> Comparison | None:
-    """The edge with the largest effect, decided ones first: what the curves show at first."""
-    edges = [edge for edge in comparisons if is_number(edge.evidence["effect"])]
-    decided = [edge for edge in edges if edge.verdict in ("better", "worse")]
-    return max(decided or edges, key=lambda edge: abs(edge.evidence["effect"]), default=None)
+    """The comparison with the largest effect, decided ones first: what the curves show at first."""
+    comparisons = [comparison for comparison in comparisons if is_number(comparison.evidence["effect"])]
+    decided = [comparison for comparison in comparisons if comparison.verdict in ("better", "worse")]
+    return max(decided or comparisons, key=lambda comparison: abs(comparison.evidence["effect"]), default=None)
 
 
 def _figures(title: str, comparisons: Iterable[Comparison], plots: Sequence[DotPlot]) -> dict[str, Any]:
@@ -166,9 +174,9 @@ def _figures(title: str, comparisons: Iterable[Comparison], plots: Sequence[DotP
     there is none), in the order of the lineage. published: `[{label, rows}]`, as of `DotPlot`.
     """
     rows = [
-        [edge.child, edge.parent, "; ".join(map(describe_change, edge.changes)), edge.verdict]
-        + [value if is_number(value := edge.evidence[column]) else None for column in EFFECTS]
-        for edge in comparisons
+        [comparison.child, comparison.parent, "; ".join(map(describe_change, comparison.changes)), comparison.verdict]
+        + [value if is_number(value := comparison.evidence[column]) else None for column in EFFECTS]
+        for comparison in comparisons
     ]
     effects = {"columns": ["variant", "against", "change", "verdict", *EFFECTS], "rows": rows}
     published = [{"label": plot.label, "rows": plot.rows} for plot in plots]

@@ -14,9 +14,9 @@ import pandas as pd
 
 from ablation.config import dotted
 from ablation.config.study_schema import StudyDefinition
-from ablation.judge.edges import NOT_COMPARED, Pair, factor_among
+from ablation.judge.comparisons import NOT_COMPARED, Pair, factor_among
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.page.edges import Edges
+from ablation.show.page.comparisons import Comparisons
 from ablation.show.text import describe_value, is_number
 from ablation.store.database import ENDED_WELL, Store
 
@@ -160,33 +160,40 @@ class Pairs:
 
 
 def study_pairs(
-    variants: Sequence[PlannedVariant], edges: Edges, pairs: Sequence[Pair], bound: float = math.inf
+    variants: Sequence[PlannedVariant], comparisons: Comparisons, pairs: Sequence[Pair], bound: float = math.inf
 ) -> Pairs:
     """Arrange the judged pairs of a study's variants in the order of its lineage; `pairs` may be empty.
 
     No interval reaches beyond ±`bound`.
 
-    The data: `{variants, pairs: {"i j": [effect, low, high, p, word, seeds, items, why]}, words, whys, edges, keys,
-    factors, base, own}`. A pair's numbers are those of variant i against variant j; `edges` has the study's verdicts by
-    the same names. `base` holds the values of `keys` of the first variant, and `own` what each has instead, as text;
-    null where it has no such key.
+    The data: `{variants, pairs: {"i j": [effect, low, high, p, word, seeds, items, why]}, words, whys, comparisons,
+    keys, factors, base, own}`. A pair's numbers are those of variant i against variant j; `comparisons` has the
+    verdicts by the same names. `base` holds the values of `keys` of the first variant, and `own` what each has instead,
+    as text; null where it has no such key.
     """
-    names = [row.variant.name for row in edges.rows]
+    names = [row.variant.name for row in comparisons.rows]
     place = {name: number for number, name in enumerate(names)}
     cells: list[list[tuple[str, float | None] | None]] = [[None] * len(names) for _ in names] if pairs else []
     whys: dict[str, int] = {}
     rows: dict[str, list[Any]] = {}
     for pair in pairs:
-        edge = pair.edge
-        effect = edge.effect if is_number(edge.effect) else None
-        i, j = place[edge.child], place[edge.parent]
-        cells[i][j] = edge.detail, effect
-        cells[j][i] = _TURNED.get(edge.detail, edge.detail), -effect if effect is not None else None
-        why = whys.setdefault(edge.why if edge.detail in NOT_COMPARED else "; ".join(edge.notes), len(whys))
-        numbers = [_short(value) for value in (edge.effect, max(edge.low, -bound), min(edge.high, bound), edge.p)]
-        rows[f"{i} {j}"] = [*numbers, list(GLYPHS).index(edge.detail), edge.seeds, edge.items, why]
-    judged = {f"{place[edge.child]} {place[edge.parent]}": edge.verdict for edge in edges.comparisons}
-    data = {"variants": names, "pairs": rows, "words": list(GLYPHS), "whys": list(whys), "edges": judged}
+        comparison = pair.comparison
+        effect = comparison.effect if is_number(comparison.effect) else None
+        i, j = place[comparison.child], place[comparison.parent]
+        cells[i][j] = comparison.detail, effect
+        cells[j][i] = _TURNED.get(comparison.detail, comparison.detail), -effect if effect is not None else None
+        why = whys.setdefault(
+            comparison.why if comparison.detail in NOT_COMPARED else "; ".join(comparison.notes), len(whys)
+        )
+        numbers = [
+            _short(value)
+            for value in (comparison.effect, max(comparison.low, -bound), min(comparison.high, bound), comparison.p)
+        ]
+        rows[f"{i} {j}"] = [*numbers, list(GLYPHS).index(comparison.detail), comparison.seeds, comparison.items, why]
+    judged = {
+        f"{place[comparison.child]} {place[comparison.parent]}": comparison.verdict for comparison in comparisons.judged
+    }
+    data = {"variants": names, "pairs": rows, "words": list(GLYPHS), "whys": list(whys), "comparisons": judged}
     return Pairs(names, cells, data | _configurations(variants, names))
 
 

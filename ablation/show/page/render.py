@@ -8,11 +8,11 @@ from pathlib import Path
 from jinja2 import Environment
 
 from ablation.contract.reading import duration
-from ablation.judge.edges import WORDS
+from ablation.judge.comparisons import WORDS
 from ablation.show import methods, text
+from ablation.show.page.comparisons import evidence
 from ablation.show.page.content import Page
 from ablation.show.page.data import GLYPHS, MOST_VARIANTS
-from ablation.show.page.edges import evidence
 from ablation.show.page.inline import Live, Packed, asset, content_policy, environment
 from ablation.show.page.published import finding_groups
 from ablation.show.page.samples import differing

@@ -1,8 +1,8 @@
-"""The items that changed along an edge, the most telling first, and the texts behind them, as far as there is room.
+"""The items that changed along a comparison, the most telling first, and their texts, as far as there is room.
 
 An item's change in a seed is child minus parent, turned so that a positive number is an improvement. An item that
 changed the same way in more seeds tells more than one with a larger change in fewer: seeds are what may repeat. All
-that is quoted fits into `BUDGET`: few edges are shown with many items and long texts, many edges with few.
+that is quoted fits into `BUDGET`: few comparisons are shown with many items and long texts, many comparisons with few.
 """
 
 import re
@@ -18,8 +18,8 @@ from ablation.show.text import MINUS, alike
 from ablation.store.samples import Place, Run, Said, Samples
 
 BUDGET = 2_000_000  # characters of a page that are quotes and what stands around them
-MOST_OF_EDGE = 60_000
-MOST_ITEMS = 12  # of an edge
+MOST_OF_COMPARISON = 60_000
+MOST_ITEMS = 12  # of a comparison
 MARKUP = 1_400  # characters around an item's texts
 LONGEST, SHORTEST = 2_000, 300  # characters of one text
 MOST_LINES = 60
@@ -28,7 +28,7 @@ POOL = 200  # items of a subset, in each direction, among which those with words
 # Control characters but tab and newline, halves of a character, and what no text has.
 _NOISE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
-Edge = tuple[str, str]  # parent, child
+Comparison = tuple[str, str]  # parent, child
 Words = list[tuple[str, str]]  # (name, text)
 Quote = tuple[Words, Words]  # one judged text of one side: words and numbers by their names
 
@@ -137,8 +137,8 @@ class SampleItem:
 
 
 @dataclass(frozen=True)
-class EdgeSamples:
-    """What changed along one edge: counts over all items, and some of them in words, the most telling first."""
+class ComparisonSamples:
+    """What changed along one comparison: counts over all items, and some of them in words, the most telling first."""
 
     seeds: int
     better: int
@@ -152,22 +152,30 @@ class EdgeSamples:
         return sorted({item.subset for item in self.items})
 
 
-Quoted = Mapping[str, Mapping[Edge, EdgeSamples]]  # by study
+Quoted = Mapping[str, Mapping[Comparison, ComparisonSamples]]  # by study
 
 
-def page_samples(studies: Sequence[tuple[Measurements, Sequence[Edge], Samples]]) -> dict[str, dict[Edge, EdgeSamples]]:
-    """Choose and read what the page quotes: for each study its edges, as far as there are words."""
-    edges = sum(len(edges) for study, edges, samples in studies if samples.files)
-    budget = min(BUDGET // max(edges, 1), MOST_OF_EDGE)
-    return {study.name: _study(study, edges, samples, budget) for study, edges, samples in studies if samples.files}
+def page_samples(
+    studies: Sequence[tuple[Measurements, Sequence[Comparison], Samples]],
+) -> dict[str, dict[Comparison, ComparisonSamples]]:
+    """Choose and read what the page quotes: for each study its comparisons, as far as there are words."""
+    comparisons = sum(len(comparisons) for study, comparisons, samples in studies if samples.files)
+    budget = min(BUDGET // max(comparisons, 1), MOST_OF_COMPARISON)
+    return {
+        study.name: _study(study, comparisons, samples, budget)
+        for study, comparisons, samples in studies
+        if samples.files
+    }
 
 
-def _study(study: Measurements, edges: Sequence[Edge], samples: Samples, budget: int) -> dict[Edge, EdgeSamples]:
+def _study(
+    study: Measurements, comparisons: Sequence[Comparison], samples: Samples, budget: int
+) -> dict[Comparison, ComparisonSamples]:
     longest = min(max(budget // 8, SHORTEST), LONGEST)
-    flips: dict[Edge, Flips] = {}
-    chosen: dict[Edge, list[tuple[Flip, int]]] = {}
+    flips: dict[Comparison, Flips] = {}
+    chosen: dict[Comparison, list[tuple[Flip, int]]] = {}
     wanted: dict[Run, set[Place]] = {}
-    for parent, child in edges:
+    for parent, child in comparisons:
         if not any(samples.places((parent, seed)) for seed in study.seeds(parent)):
             continue
         found = flips[parent, child] = find_flips(study, parent, child)
@@ -189,11 +197,11 @@ def _study(study: Measurements, edges: Sequence[Edge], samples: Samples, budget:
             items.append(item)
         notes = list(_notes(study, samples, (parent, child)))
         if items or notes:
-            result[parent, child] = EdgeSamples(found.seeds, found.better, found.worse, items, notes)
+            result[parent, child] = ComparisonSamples(found.seeds, found.better, found.worse, items, notes)
     return result
 
 
-def _chosen(found: Flips, samples: Samples, edge: Edge) -> list[tuple[Flip, int]]:
+def _chosen(found: Flips, samples: Samples, comparison: Comparison) -> list[tuple[Flip, int]]:
     """Return items of which both sides have words, with the seed to quote: improved and worse ones in turn.
 
     The most telling item of each subset comes before the second of any, so that the filter has something to show.
@@ -204,24 +212,24 @@ def _chosen(found: Flips, samples: Samples, edge: Edge) -> list[tuple[Flip, int]
         for flip in flips:
             few, place = by_subset.setdefault(flip.subset, []), (flip.subset, flip.item)
             if len(few) < MOST_ITEMS:
-                quoted = (s for s in flip.telling_seeds() if all(place in samples.places((v, s)) for v in edge))
+                quoted = (s for s in flip.telling_seeds() if all(place in samples.places((v, s)) for v in comparison))
                 if (seed := next(quoted, None)) is not None:
                     few.append((len(few), flip.order, flip, seed))
         turns.append(sorted((row for few in by_subset.values() for row in few), key=lambda row: row[:2]))
     return [row[2:] for both in zip_longest(*turns) for row in both if row][:MOST_ITEMS]
 
 
-def _item(flip: Flip, seed: int, edge: Edge, sides: Sequence[Sequence[Said]], protocol: str) -> SampleItem:
+def _item(flip: Flip, seed: int, comparison: Comparison, sides: Sequence[Sequence[Said]], protocol: str) -> SampleItem:
     ours = [[each for each in side if each.protocol == protocol] or list(side) for side in sides]
     quoted = [side[:MOST_RESPONSES] for side in ours]
     before, after = ([value[place] for value in flip.values] for place in (1, 2))
     means = (sum(before) / len(before), sum(after) / len(after))
     shown = alike([*means, *(value for pair in zip(before, after, strict=True) for value in pair)])
     common, rest = _common(quoted)
-    columns, both = _both(edge, quoted, rest)
+    columns, both = _both(comparison, quoted, rest)
     quotes = []
     if not both:
-        for variant, few, side in zip(edge, quoted, ours, strict=True):
+        for variant, few, side in zip(comparison, quoted, ours, strict=True):
             quotes.append((variant, [_quote(each, rest) for each in few], len(side) - len(few)))
     return SampleItem(
         subset=flip.subset,
@@ -248,7 +256,7 @@ def _common(sides: Sequence[Sequence[Said]]) -> tuple[Words, list[str]]:
 
 
 def _both(
-    edge: Edge, sides: Sequence[Sequence[Said]], names: Sequence[str]
+    comparison: Comparison, sides: Sequence[Sequence[Said]], names: Sequence[str]
 ) -> tuple[list[str], list[tuple[Words, list[str]]]]:
     """Return heads and rows of one table where both sides judged the same words; else nothing."""
     parents, children = sides
@@ -260,7 +268,9 @@ def _both(
         for name in numbers
         if all(p.numbers.get(name) == c.numbers.get(name) for p, c in zip(parents, children, strict=True))
     }
-    columns = [head for name in numbers for head in ([name] if name in equal else [f"{name}, {side}" for side in edge])]
+    columns = [
+        head for name in numbers for head in ([name] if name in equal else [f"{name}, {side}" for side in comparison])
+    ]
     rows = []
     for parent, child in zip(parents, children, strict=True):
         cells = [
@@ -294,9 +304,9 @@ def differing(text: str, other: str) -> tuple[str, str, str]:
     return (same, middle, rest) if 5 * len(middle) < 4 * len(text) else (text, "", "")
 
 
-def _notes(study: Measurements, samples: Samples, edge: Edge) -> Iterator[str]:
+def _notes(study: Measurements, samples: Samples, comparison: Comparison) -> Iterator[str]:
     """Say what cannot be quoted, and why."""
-    runs = [(variant, seed) for variant in edge for seed in sorted(study.seeds(variant))]
+    runs = [(variant, seed) for variant in comparison for seed in sorted(study.seeds(variant))]
     for word, known in (("cannot be read: ", samples.problems), ("", samples.notes)):
         told: dict[str, list[str]] = {}
         for variant, seed in runs:

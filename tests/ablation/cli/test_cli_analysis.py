@@ -11,7 +11,7 @@ from tests.repository import ROOT
 from tests.simulate import Study, simulate
 
 
-def test_verdicts_prints_every_edge_and_only_the_study_asked_for(tmp_path, capsys):
+def test_verdicts_prints_every_comparison_and_only_the_study_asked_for(tmp_path, capsys):
     simulate(tmp_path, [Study("one", seeds=2), Study("two", seeds=2)])
     collect(tmp_path)
     both = output(capsys, "verdicts", "--results", tmp_path)
@@ -23,7 +23,7 @@ def test_verdicts_prints_every_edge_and_only_the_study_asked_for(tmp_path, capsy
     assert len(output(capsys, "verdicts", "--csv", "--results", tmp_path).splitlines()) == 7
 
 
-def test_verdicts_gives_each_edge_its_reason_and_each_broken_rule_its_meaning_once(tmp_path, capsys):
+def test_verdicts_gives_each_comparison_its_reason_and_each_broken_rule_its_meaning_once(tmp_path, capsys):
     event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
     event |= {"diagnosis": "words are lost", "remedy": "lower lr"}
     simulate(tmp_path, [Study("one", seeds=2, health={("v1", 0): [event], ("v2", 1): [event]})])

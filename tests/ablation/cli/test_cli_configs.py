@@ -6,7 +6,7 @@ import yaml
 from ablation.cli.main import run_command
 from ablation.cli.parser import build_parser
 from ablation.contract.errors import ConfigError
-from ablation.judge.edges import judge_pair
+from ablation.judge.comparisons import judge_pair
 from ablation.judge.measurements import read_measurements
 from ablation.plan import build as plan
 from ablation.store.collect import collect
@@ -137,14 +137,18 @@ def test_diff_says_what_the_change_did_where_there_are_results(run, toy, tmp_pat
     with Store(tmp_path / "results/tracker.duckdb") as store:
         study = read_measurements(store, "toy")
         means = store.results("toy").query("metric == 'edited/mean/distance'").groupby("variant")["value"].mean()
-    edge = judge_pair(study, "v10", "base").edge
+    comparison = judge_pair(study, "v10", "base").comparison
     assert float(effect) == pytest.approx(means["base"] - means["v10"], rel=1e-3)  # smaller is better
-    assert [float(low), float(high), float(p)] == pytest.approx([edge.low, edge.high, edge.p], rel=0.05)
-    assert word == edge.detail == "worse"
+    assert [float(low), float(high), float(p)] == pytest.approx(
+        [comparison.low, comparison.high, comparison.p], rel=0.05
+    )
+    assert word == comparison.detail == "worse"
     assert "not corrected for other comparisons" in out
     assert "confounded: 2 factors differ" in out
-    assert "as one of the study's" not in out  # base and v10 are not an edge
-    assert "as one of the study's 2 edges, corrected for all of them: v10 after v2 is worse" in run("diff", "v10", "v2")
+    assert "as one of the study's" not in out  # base and v10 are not a comparison
+    assert "as one of the study's 2 comparisons, corrected for all of them: v10 after v2 is worse" in run(
+        "diff", "v10", "v2"
+    )
 
 
 def test_diff_of_one_seed_and_item_prints_no_interval(run, toy, tmp_path):
@@ -180,7 +184,7 @@ def test_diff_finds_variants_that_only_the_results_know(run, toy, tmp_path):
     lines = run("diff", "base", "mine").splitlines()
     assert lines[0] == "lr: 1 -> 2"
     assert lines[2].startswith("mine against base, 3 seeds, 100 items: ")
-    assert "as one of the study's 1 edge, corrected for all of them: mine after base is" in lines[-1]
+    assert "as one of the study's 1 comparison, corrected for all of them: mine after base is" in lines[-1]
     assert run("diff", "imported/base", "imported/mine").splitlines() == lines
     with pytest.raises(ConfigError, match="there is no such variant"):
         run("diff", "base", "yours")

@@ -30,7 +30,7 @@ def explained(capsys, *words):
     return json.loads(typed.output(capsys, "explain", *words, "--json"))
 
 
-def test_all_combinations_are_written_and_lead_to_no_edge(toy, capsys):
+def test_all_combinations_are_written_and_lead_to_no_comparison(toy, capsys):
     out = typed.output(capsys, "explain", "v2", "far")
     assert "8 configurations (all combinations): 6 new" in out
     assert "    reward.weight: 0.5 -> 0.2" in out

@@ -38,7 +38,7 @@ def results(tmp_path_factory):
     ("words", "status", "said"),
     [
         (["known", "v1"], 0, "passed: v1 after v0 is better"),
-        (["known", "v1", "--require", "better"], 0, "known: passed (required: better, of 1 edge)"),
+        (["known", "v1", "--require", "better"], 0, "known: passed (required: better, of 1 comparison)"),
         (["known", "v0:v3"], 0, "passed: v3 after v0 is equivalent"),
         (["known", "v3", "--require", "equivalent"], 0, "the 90% interval lies within"),
         (["known", "v3", "--require", "better"], 13, "unmet: v3"),
@@ -58,7 +58,7 @@ def test_answers(results, capsys, words, status, said):
     [
         (["waiting"], "STUDY = 'waiting': has not run; run the grid first"),
         (["knwon"], "did you mean 'known'"),
-        (["known", "v9"], "EDGE = 'v9': is not an edge of the study; choose from v0:v1, v0:v2, v0:v3"),
+        (["known", "v9"], "COMPARISON = 'v9': is not a comparison of the study; choose from v0:v1, v0:v2, v0:v3"),
         (["--require", "better"], "--require: belongs to a STUDY"),
         (["--markdown"], "--markdown: belongs to a STUDY"),
     ],

@@ -81,7 +81,7 @@ def test_the_example_of_the_page(capsys):
 def test_two_sides_of_another_tool_are_a_pilot(tmp_path, capsys):
     sides = arm(tmp_path / "base"), arm(tmp_path / "new", gain=0.1)
     said = output(capsys, "plan", "--effect", "0.1", "--seeds", "5", "--pilot", *sides)
-    assert "from the noise of 1 edge, 3 seeds of 60 items" in said
+    assert "from the noise of 1 comparison, 3 seeds of 60 items" in said
 
 
 def rows_of(capsys, *words):

@@ -1,4 +1,4 @@
-"""The study gad: what variants share, its edges, its rules against the source's table, all scales."""
+"""The study gad: what variants share, its comparisons, its rules against the source's table, all scales."""
 
 import pytest
 

@@ -181,7 +181,10 @@ STUDY_REFUSALS = {
     "base unknown": ({"base": {"sise": 1}}, "base.sise", "'size'"),
     "margin": (analysis(margin=0), "analysis.margin = 0"),
     "direction": (analysis(direction="up"), "analysis.direction"),
-    "edges": (analysis(edges=[["v2", "base"], ["v10", "v20"]]), "analysis.edges = 'v20': there is no such variant"),
+    "comparisons": (
+        analysis(comparisons=[["v2", "base"], ["v10", "v20"]]),
+        "analysis.comparisons = 'v20': there is no such variant",
+    ),
     "more samples than there are": (
         analysis(direction="max", pass_at=101, samples=["size"]),
         "analysis = 'pass@101': items of base have 100 samples",

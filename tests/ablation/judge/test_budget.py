@@ -1,4 +1,4 @@
-"""Which edges get seeds within a budget, and the chance that more seeds decide an edge: by hand, and by simulation."""
+"""Which comparisons get seeds within a budget, and the chance that more seeds decide one: by hand and by simulation."""
 
 from dataclasses import replace
 from math import inf, nan
@@ -20,8 +20,8 @@ from ablation.judge.budget import (
     seeds_wanted,
     table,
 )
+from ablation.judge.comparisons import judge_comparisons
 from ablation.judge.correct import Correction
-from ablation.judge.edges import judge_edges
 from ablation.judge.measurements import Problem
 from ablation.judge.significance import Noise, half_width, look_weights, p_value
 from tests.ablation.judge.studies import normal_study
@@ -31,8 +31,8 @@ FAN = Prices(HOURS, {name: frozenset({"warm", name}) for name in "rabc"})
 THREE = dict.fromkeys("rabc", 3)
 
 
-def edges(**chances):
-    """Edges of children of r after three seeds: child = {look: chance}."""
+def comparisons(**chances):
+    """Comparisons of children of r after three seeds: child = {look: chance}."""
     return {(child, "r"): by_look for child, by_look in chances.items()}
 
 
@@ -53,7 +53,7 @@ def test_prices_are_means_of_the_seeds_that_ran_and_shared_stages_are_one():
 
 
 def test_a_parent_and_a_shared_stage_are_paid_once():
-    chances = edges(a={5: 0.6}, b={5: 0.3}, c={5: 0.1})
+    chances = comparisons(a={5: 0.6}, b={5: 0.3}, c={5: 0.1})
     first, second, third = offers(chances, 100.0)
     # two seeds of warm, r and a; then b alone, then c alone
     assert [(o.child, o.hours, o.chosen) for o in (first, second, third)] == [
@@ -66,35 +66,35 @@ def test_a_parent_and_a_shared_stage_are_paid_once():
 
 def test_what_does_not_fit_is_left_out_and_what_still_fits_is_not():
     prices = Prices(HOURS | {"b": 3.0}, FAN.units)
-    chosen = offers(edges(a={5: 0.6}, b={5: 0.6}, c={5: 0.1}), 9.0, prices)
+    chosen = offers(comparisons(a={5: 0.6}, b={5: 0.6}, c={5: 0.1}), 9.0, prices)
     assert [(o.child, o.chosen, o.why_not) for o in chosen] == [
         ("a", True, ""),
         ("c", True, ""),
         ("b", False, "beyond the budget"),
     ]
     assert sum(o.hours for o in chosen if o.chosen) == 8.0
-    assert not any(o.chosen for o in offers(edges(a={5: 0.6}), 5.999))
+    assert not any(o.chosen for o in offers(comparisons(a={5: 0.6}), 5.999))
 
 
 def test_a_look_further_on_is_reserved_and_the_next_one_is_taken():
-    chosen = offers(edges(a={5: 0.0, 10: 0.7}), 21.0)
+    chosen = offers(comparisons(a={5: 0.0, 10: 0.7}), 21.0)
     [offer] = chosen
     assert (offer.look, offer.next_look, offer.hours) == (10, 5, 21.0)
     assert seeds_wanted(chosen, THREE) == {"a": 5, "r": 5}
     assert "by way of 5 seeds" in table(chosen)
-    [too_dear] = offers(edges(a={5: 0.0, 10: 0.7}), 20.0)
+    [too_dear] = offers(comparisons(a={5: 0.0, 10: 0.7}), 20.0)
     assert not too_dear.chosen
 
 
-def test_an_edge_whose_runs_others_pay_for_is_free():
+def test_an_comparison_whose_runs_others_pay_for_is_free():
     prices = Prices(HOURS, {**FAN.units, "b": frozenset({"warm", "a"})})  # b is a with another name
-    first, second = offers(edges(a={5: 0.4}, b={5: 0.02}), 100.0, prices)
+    first, second = offers(comparisons(a={5: 0.4}, b={5: 0.02}), 100.0, prices)
     assert (second.child, second.hours, second.chosen) == ("b", 0.0, True)
     assert "free" in table([first, second])
 
 
-def test_edges_that_more_seeds_do_not_decide_are_never_chosen():
-    found = offers(edges(a={}, b={5: 0.0, 10: LEAST_CHANCE / 2}, c={5: 0.5}), 1e9)
+def test_comparisons_that_more_seeds_do_not_decide_are_never_chosen():
+    found = offers(comparisons(a={}, b={5: 0.0, 10: LEAST_CHANCE / 2}, c={5: 0.5}), 1e9)
     assert [(o.child, o.why_not) for o in found] == [
         ("c", ""),
         ("b", "more seeds do not decide it"),
@@ -178,7 +178,7 @@ def test_without_any_difference_only_the_bound_on_what_went_unseen_counts(unseen
     assert decided_at(same, Rule(8, 0.05, 0.02, 0.05), 1e-4) == chance
 
 
-def test_an_unknown_variance_counts_against_an_edge_that_a_known_one_would_decide():
+def test_an_unknown_variance_counts_against_an_comparison_that_a_known_one_would_decide():
     clear = replace(FOUR, centre=0.04)
     rule = Rule(8, 0.05, nan, 0.05)
     chances = [decided_at(replace(clear, noise=Noise(1e-4, df, 0.0)), rule, 1e-3) for df in (2.0, 5.0, 50.0, inf)]
@@ -189,7 +189,7 @@ def test_an_unknown_variance_counts_against_an_edge_that_a_known_one_would_decid
 def test_effects_spread_by_what_their_noise_does_not_explain():
     found = [Found(effect, Noise(1e-4, 3.0, 1e-4), 4) for effect in (0.02, -0.04)]
     assert effect_variance(found) == pytest.approx((4e-4 + 16e-4) / 2 - 2e-4)
-    assert effect_variance([replace(edge, centre=0.001) for edge in found]) == 0.0
+    assert effect_variance([replace(comparison, centre=0.001) for comparison in found]) == 0.0
     assert effect_variance([]) == 0.0
 
 
@@ -211,13 +211,15 @@ def test_the_chance_is_that_of_seeds_drawn_later():
     assert happened[likely].mean() > happened[~likely].mean() + 0.15
 
 
-def test_only_undecided_edges_have_chances_and_only_at_later_looks():
+def test_only_undecided_comparisons_have_chances_and_only_at_later_looks():
     study = normal_study(seeds=5, looks=[3, 5, 8, 10], margin=0.001)
-    edges = judge_edges(study)
-    undecided = [(edge.child, edge.parent) for edge in edges if edge.verdict == "undecided"]
-    edges[0] = replace(edges[0], factors=("lr", "loss"))
-    edges[1] = replace(edges[1], problem=Problem("a run failed"))
-    chances = predict(study, edges)
+    comparisons = judge_comparisons(study)
+    undecided = [
+        (comparison.child, comparison.parent) for comparison in comparisons if comparison.verdict == "undecided"
+    ]
+    comparisons[0] = replace(comparisons[0], factors=("lr", "loss"))
+    comparisons[1] = replace(comparisons[1], problem=Problem("a run failed"))
+    chances = predict(study, comparisons)
     assert [*chances] == undecided[2:]
     assert all([*by_look] == [8, 10] for by_look in chances.values())
     assert all(0 <= chance <= 1 for by_look in chances.values() for chance in by_look.values())
@@ -225,29 +227,32 @@ def test_only_undecided_edges_have_chances_and_only_at_later_looks():
 
 def test_seeds_between_two_looks_count_with_the_variance_that_the_next_look_will_use():
     study = normal_study(seeds=4, looks=[3, 5, 8], margin=0.001)
-    edges = judge_edges(study)
-    assert any(edge.variance == "moderated" for edge in edges)
-    found = {(edge.child, edge.parent): Found(edge.estimate.centre, edge.noise, 4, counts=True) for edge in edges}
+    comparisons = judge_comparisons(study)
+    assert any(comparison.variance == "moderated" for comparison in comparisons)
+    found = {
+        (comparison.child, comparison.parent): Found(comparison.estimate.centre, comparison.noise, 4, counts=True)
+        for comparison in comparisons
+    }
     spread, share = effect_variance([*found.values()]), look_weights([3, 5, 8])[8]
-    rule = Rule(8, level_left(study, edges) * share, 0.001, 0.05 * share)
-    for edge, chances in predict(study, edges).items():
-        assert chances[8] == decided_at(found[edge], rule, spread)
+    rule = Rule(8, level_left(study, comparisons) * share, 0.001, 0.05 * share)
+    for comparison, chances in predict(study, comparisons).items():
+        assert chances[8] == decided_at(found[comparison], rule, spread)
 
 
-def test_the_level_left_steps_down_and_counts_edges_before_their_first_look():
+def test_the_level_left_steps_down_and_counts_comparisons_before_their_first_look():
     study = normal_study(seeds=5, correction="holm", looks=[5, 10])
-    edges = judge_edges(study)  # five
-    assert level_left(study, edges) == pytest.approx(0.05 / 5)
-    vars(edges[0])["p_adjusted"] = 0.001
-    assert level_left(study, edges) == pytest.approx(0.05 / 4)
+    comparisons = judge_comparisons(study)  # five
+    assert level_left(study, comparisons) == pytest.approx(0.05 / 5)
+    vars(comparisons[0])["p_adjusted"] = 0.001
+    assert level_left(study, comparisons) == pytest.approx(0.05 / 4)
     fewer = normal_study(seeds=3, correction="holm", looks=[5, 10])
-    assert level_left(fewer, judge_edges(fewer)) == pytest.approx(0.05 / 5)
-    assert Correction.of(study, edges).level == pytest.approx(0.05 / 5)
+    assert level_left(fewer, judge_comparisons(fewer)) == pytest.approx(0.05 / 5)
+    assert Correction.of(study, comparisons).level == pytest.approx(0.05 / 5)
 
 
 def test_each_word_found_leaves_more_to_the_next_where_the_error_is_per_word():
     study = normal_study(seeds=5, error="per_word", looks=[5, 10])
-    edges = judge_edges(study)
-    assert level_left(study, edges) == Correction.of(study, edges).level == pytest.approx(0.05 / 5)
-    vars(edges[0])["p_adjusted"] = 0.001
-    assert level_left(study, edges) == pytest.approx(0.05 * 2 / 5)
+    comparisons = judge_comparisons(study)
+    assert level_left(study, comparisons) == Correction.of(study, comparisons).level == pytest.approx(0.05 / 5)
+    vars(comparisons[0])["p_adjusted"] = 0.001
+    assert level_left(study, comparisons) == pytest.approx(0.05 * 2 / 5)

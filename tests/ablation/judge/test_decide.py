@@ -55,34 +55,34 @@ def finished(tmp_path_factory):
     return decide("toy", 100.0, results, grid, say=said.append), said, grid
 
 
-def test_seeds_go_to_undecided_edges_only(finished):
+def test_seeds_go_to_undecided_comparisons_only(finished):
     outcome, _, grid = finished
-    edges = {edge.child: edge for edge in outcome.edges}
-    assert edges["far"].verdict == "better"
-    assert edges["same"].verdict == "undecided"
+    comparisons = {comparison.child: comparison for comparison in outcome.comparisons}
+    assert comparisons["far"].verdict == "better"
+    assert comparisons["same"].verdict == "undecided"
     counts = load_extra_seeds(grid.results)["toy"]
     assert counts["same"] == counts["v0"] == 8
     assert counts.get("far", 3) < 8
     assert "last look (8 seeds)" in outcome.why
     assert grid.calls == outcome.rounds + 1
-    assert edges["same"].cost_hours > edges["far"].cost_hours
+    assert comparisons["same"].cost_hours > comparisons["far"].cost_hours
 
 
-def test_edges_per_device_hour_before_and_after(finished):
+def test_comparisons_per_device_hour_before_and_after(finished):
     outcome, _, _ = finished
-    # The stage that all share, three seeds of three variants, and then five more of two; one edge decided at once.
+    # The stage that all share, three seeds of three variants, then five more of two; one comparison decided at once.
     start = 12.5 / 3600 + 9 * PER_SEED
     assert (outcome.before.decided, outcome.before.hours) == (1, pytest.approx(start))
     assert (outcome.after.decided, outcome.after.hours) == (1, pytest.approx(start + 10 * PER_SEED))
     before, after, added = outcome.report().splitlines()
-    assert before == "before: 1 edges in 4 min of device time, 15.2 edges per device-hour"
-    assert after == "after: 1 edges in 8 min of device time, 7.38 edges per device-hour"
-    assert added == "added seeds: 0 edges in 4 min of device time, 0 edges per device-hour"
+    assert before == "before: 1 comparisons in 4 min of device time, 15.2 comparisons per device-hour"
+    assert after == "after: 1 comparisons in 8 min of device time, 7.38 comparisons per device-hour"
+    assert added == "added seeds: 0 comparisons in 4 min of device time, 0 comparisons per device-hour"
 
 
 def test_each_round_shows_its_table_before_it_runs(finished):
     _, said, _ = finished
-    tables = [text for text in said if text.startswith("edge")]
+    tables = [text for text in said if text.startswith("comparison")]
     assert len(tables) == 3
     assert all("v0 -> same" in text and "v0 -> far" not in text for text in tables)
     assert "chosen" in tables[0]
@@ -111,31 +111,33 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(tmp_path, capsys):
     words = ["decide", "toy", "--budget", "100", "--dry-run", "--results", str(tmp_path)]
     assert run_decide(build_parser().parse_args(words)) == 0
     shown = capsys.readouterr().out
-    assert "edges per hour" in shown
+    assert "comparisons per hour" in shown
     assert "stopped: dry run; 0 s of device time in 0 rounds" in shown
-    assert "before: 1 edges in 4 min of device time" in shown
+    assert "before: 1 comparisons in 4 min of device time" in shown
     assert run_decide(build_parser().parse_args([*words, "--json"])) == 0
     captured = capsys.readouterr()
     printed = json.loads(captured.out)  # progress goes elsewhere
     assert "round 0: 1 of " in captured.err
-    assert {row["child"]: row["verdict"] for row in printed["rows"]} == {e.child: e.verdict for e in outcome.edges}
+    assert {row["child"]: row["verdict"] for row in printed["rows"]} == {
+        e.child: e.verdict for e in outcome.comparisons
+    }
     assert [each["child"] for each in printed["offers"]] == [each.child for each in outcome.offers]
     assert (printed["stopped"], printed["rounds"], printed["spent_hours"]) == ("dry run", 0, 0)
     assert load_extra_seeds(tmp_path) == {}
 
 
-def test_edges_that_more_seeds_do_not_decide_get_none(tmp_path):
+def test_comparisons_that_more_seeds_do_not_decide_get_none(tmp_path):
     equal = {"v0": 0.3, "far": 0.0, "same": 0.3}  # and the margin is far below what the items can tell
     outcome = decide("toy", 100.0, tmp_path, Grid(tmp_path, looks=(3, 5), distances=equal), say=quiet)
-    assert (outcome.rounds, outcome.why) == (0, "more seeds are not likely to decide the edges that are left")
+    assert (outcome.rounds, outcome.why) == (0, "more seeds are not likely to decide the comparisons that are left")
     confounded = FAN | {"same": ("v0", {"beta": (1, 2), "gamma": (1, 2)})}
     grid = Grid(tmp_path / "b", lineage=confounded)
     outcome = decide("toy", 100.0, tmp_path / "b", grid, say=quiet)
-    assert {edge.child: edge.verdict for edge in outcome.edges}["same"] == "confounded"
+    assert {comparison.child: comparison.verdict for comparison in outcome.comparisons}["same"] == "confounded"
     assert (outcome.rounds, grid.calls) == (0, 1)
 
 
-def test_nothing_is_added_where_every_edge_is_decided(tmp_path):
+def test_nothing_is_added_where_every_comparison_is_decided(tmp_path):
     grid = Grid(tmp_path, states={("far", 0): "failed", ("same", 0): "failed"})
     outcome = decide("toy", 100.0, tmp_path, grid, say=quiet)
     assert "cannot be judged" in outcome.why

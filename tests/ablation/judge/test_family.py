@@ -23,20 +23,20 @@ def members(*pairs, seeds=THREE, noise=NOISE, draws=None):
     ]
 
 
-def test_edges_share_the_noise_of_their_runs():
+def test_comparisons_share_the_noise_of_their_runs():
     by_seed, by_item = covariances(members(("b", "a"), ("c", "a"), ("d", "c"), ("f", "e")), PRIOR)
     half = np.array([[2, 1, 0, 0], [1, 2, -1, 0], [0, -1, 2, 0], [0, 0, 0, 2]]) / 3
     assert by_seed == pytest.approx(half)
     assert by_item == pytest.approx(np.zeros((4, 4)))
 
 
-def test_an_unstable_parent_makes_its_edges_go_together():
+def test_an_unstable_parent_makes_its_comparisons_go_together():
     prior = SeedPrior(1.0, 4.0, frozenset("a"), {"a": 25.0, "b": 1.0, "c": 1.0})
     by_seed, _ = covariances(members(("b", "a"), ("c", "a")), prior)
     assert by_seed[0, 1] / by_seed[0, 0] == pytest.approx(25 / 26)
 
 
-def test_edges_with_other_seeds_share_what_both_saw():
+def test_comparisons_with_other_seeds_share_what_both_saw():
     one, other = members(("b", "a"))[0], Member("c", "a", (tuple(range(6)),) * 2, Noise(1 / 3, 9, 0.0), np.zeros(50))
     by_seed, _ = covariances([one, other], PRIOR)
     assert by_seed[0, 1] == pytest.approx(3 / (3 * 6))
@@ -70,7 +70,7 @@ def test_adjusted_p_is_that_of_the_largest_t(count, df):
     assert family.adjusted(p)[0] == pytest.approx(dunnett(critical, count, df if df < 1e5 else np.inf), abs=ERROR)
 
 
-def test_equal_edges_count_once_and_independent_ones_as_sidak():
+def test_equal_comparisons_count_once_and_independent_ones_as_sidak():
     same = Family(np.ones((5, 5)), np.full(5, 1e6))
     assert same.adjusted([0.04] * 5) == pytest.approx(0.04, abs=ERROR)
     apart = Family(np.eye(5), np.full(5, 5.0))
@@ -95,7 +95,7 @@ def test_never_above_holm_nor_below_the_p_itself(seed, count):
     assert (Family(family.correlation, family.df).adjusted(p) == adjusted).all()  # from a fixed seed
 
 
-def test_steps_down_through_the_edges_that_are_left():
+def test_steps_down_through_the_comparisons_that_are_left():
     """The second of two is tested alone once the first is out; NaN does not count."""
     family = Family(np.eye(3), np.full(3, 1e6))
     adjusted = family.adjusted([1e-12, 0.04, float("nan")])
@@ -110,8 +110,8 @@ def test_looks_each_spend_their_share():
     assert family.adjusted([0.03, 1.0])[0] == pytest.approx(sum(alone), abs=ERROR)
 
 
-def test_ways_up_are_the_edges_to_each_ancestor():
+def test_ways_up_are_the_comparisons_to_each_ancestor():
     parents = {"a": None, "b": "a", "c": "b", "d": "a"}
-    edges = [("b", "a"), ("c", "b"), ("d", "a")]
-    assert ways_up(parents, edges) == {"a": [], "b": [0], "c": [1, 0], "d": [2]}
-    assert ways_up(parents, edges[1:]) == {"a": [], "b": [], "c": [0], "d": [1]}
+    comparisons = [("b", "a"), ("c", "b"), ("d", "a")]
+    assert ways_up(parents, comparisons) == {"a": [], "b": [0], "c": [1, 0], "d": [2]}
+    assert ways_up(parents, comparisons[1:]) == {"a": [], "b": [], "c": [0], "d": [1]}

@@ -25,7 +25,7 @@ LENGTH = Guardrail(metric="length", direction="min", margin=5)
 
 
 def guarded(change, *, spread=3.0, seeds=6, rail=LENGTH, count=1):
-    """The words of an edge whose items change in length by `change`."""
+    """The words of a comparison whose items change in length by `change`."""
     rng = np.random.default_rng(3)
     parent = rng.normal(100, 10, (seeds, 300))
     child = parent + change + rng.normal(0, spread, (seeds, 1)) + rng.normal(0, 1, (seeds, 300))
@@ -48,11 +48,11 @@ def test_one_seed_or_too_few_for_others_hold_nothing():
     assert guarded(0.0, spread=0.01, seeds=5, count=2) == "length and length undecided"  # alpha is shared
 
 
-def test_of_an_edge_that_has_not_run_nothing_is_said():
+def test_of_an_comparison_that_has_not_run_nothing_is_said():
     study = measurements({"v0": {"all": np.ones((3, 5))}}, lineage(2), value="length")
     waiting = replace(study, states=study.states | {("v1", 0): ("missing", "")})
     [found] = guard([as_guardrail(waiting, LENGTH, 1)]).values()
-    assert found[0].edge.detail == "not run"
+    assert found[0].comparison.detail == "not run"
     assert rails_in_words(found) == ""
 
 
@@ -94,15 +94,15 @@ def test_the_commands_and_the_page_say_both(results, capsys):
     assert said["v1"] == ("better", "but worse in length")
     assert said["v2"] == ("better", "guardrails hold")
     assert {row["metric"]: row["margin"] for row in printed["guardrails"]} == {"length": 5}
-    for edge, status in (("v1", 10), ("v2", 0)):
-        assert main(["gate", "toy", edge, "--require", "better", "--results", str(results)]) == status
+    for comparison, status in (("v1", 10), ("v2", 0)):
+        assert main(["gate", "toy", comparison, "--require", "better", "--results", str(results)]) == status
     assert "passed: v2 after v0 is better" in capsys.readouterr().out
     assert {
         row["child"]: row["guardrails"]
         for row in json.loads(output(capsys, "gate", "toy", "--json", "--results", results, status=10))["rows"]
     } == {child: guardrails for child, (_, guardrails) in said.items()}
     table = output(capsys, "verdicts", "toy", "--results", results)
-    assert "toy: guardrails, corrected for all edges and guardrails" in table
+    assert "toy: guardrails, corrected for all comparisons and guardrails" in table
     assert re.search(r"v0 +v1 +better +but worse in length ", table)
     assert re.search(
         r"v1 is better than v0 by [^.]*\.\d+ \[[^]]*\], but worse in length\.",

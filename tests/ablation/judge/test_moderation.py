@@ -63,7 +63,7 @@ def test_an_unstable_variant_keeps_its_own_variance_and_forms_no_prior():
     assert prior.moderated(noise, ("v1", "v0"), 5).seed_df > 4
 
 
-def test_the_prior_is_limited_by_the_number_of_edges():
+def test_the_prior_is_limited_by_the_number_of_comparisons():
     assert [seed_prior(study([1.0] * 5, seeds)).df for seeds in (3, 5)] == [1, 2]
     assert [seed_prior(study([1.0] * 41, seeds)).df for seeds in (3, 4, 5, 8)] == [2.5, 5, 10, 10]
 
@@ -80,7 +80,7 @@ def test_where_many_spreads_differ_all_form_the_prior_and_none_is_taken_for_quie
 
 @pytest.mark.parametrize("seeds", [5, 8])
 def test_how_unstable_a_variant_is_does_not_widen_the_intervals_of_others(seeds):
-    """Seen: among many unstable variants a control of 30 times the spread gave every edge ten times the prior."""
+    """Seen: among many unstable variants a control of 30 times the spread gave every comparison ten times the prior."""
     wild, wilder = (seed_prior(study([1.0] * 10 + [12.0] * 2 + [last], seeds)) for last in (20.0, 2000.0))
     assert wilder.unstable == wild.unstable == {"v10", "v11", "v12"}
     assert wilder.variance == pytest.approx(wild.variance, rel=0.5)

@@ -33,7 +33,7 @@ def drawn():
 
 
 def judged(folder, outcome, change=lambda value: value):
-    """The study's only edge, judged from the shares of right samples, and what its report says."""
+    """The study's only comparison, judged from the shares of right samples, and what its report says."""
     plan = simulate(folder, [Study("toy", variants=2, seeds=SEEDS, items={"all": ITEMS})])
     with editing(plan) as content:
         content["studies"][0]["analysis"] = Analysis(**PLAN | outcome).model_dump()
@@ -46,20 +46,22 @@ def judged(folder, outcome, change=lambda value: value):
             pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(file)), file)
     collect(folder)
     with Store(folder / DATABASE) as store:
-        [edge] = judge_study(store, "toy").edges
-        return edge, methods(store, "toy") + draw(read_page(store))
+        [comparison] = judge_study(store, "toy").comparisons
+        return comparison, methods(store, "toy") + draw(read_page(store))
 
 
 @pytest.mark.parametrize("outcome", [{"pass_at": 3}, {"cons_at": 3}, {}])
 def test_the_verdict_is_that_of_the_samples(outcome, tmp_path):
-    edge, said = judged(tmp_path / "results", outcome | {"samples": SAMPLES})
+    comparison, said = judged(tmp_path / "results", outcome | {"samples": SAMPLES})
     samples = drawn()
     expected = ablation.judge(samples["v1"], samples["v0"], margin=0.02, direction="max", **outcome)
-    found = (edge.verdict, edge.effect, edge.low, edge.high)
+    found = (comparison.verdict, comparison.effect, comparison.low, comparison.high)
     assert found == (expected.verdict, *(pytest.approx(getattr(expected, end)) for end in ("effect", "low", "high")))
     name = {"pass_at": "pass@3 of hit", "cons_at": "cons@3 of hit"}[next(iter(outcome))] if outcome else "hit"
     assert said.count(f"{name} (protocol edited) on all; larger is better") == 2
-    assert (edge.verdict == "better") == (outcome == {"pass_at": 3})  # the mean does not show what more tries find
+    assert (comparison.verdict == "better") == (
+        outcome == {"pass_at": 3}
+    )  # the mean does not show what more tries find
 
 
 @pytest.mark.parametrize(
@@ -70,9 +72,9 @@ def test_the_verdict_is_that_of_the_samples(outcome, tmp_path):
     ],
 )
 def test_what_has_no_such_samples_is_invalid(samples, change, why, tmp_path):
-    edge, _ = judged(tmp_path / "results", {"pass_at": 2, "samples": samples}, change)
-    assert edge.verdict == "invalid"
-    assert re.search(why, edge.why)
+    comparison, _ = judged(tmp_path / "results", {"pass_at": 2, "samples": samples}, change)
+    assert comparison.verdict == "invalid"
+    assert re.search(why, comparison.why)
 
 
 @pytest.mark.parametrize(

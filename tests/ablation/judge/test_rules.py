@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from ablation.config.judging_rules import RULES
-from ablation.judge.edges import judge_edges
+from ablation.judge.comparisons import judge_comparisons
 from tests.ablation.judge.studies import measurements, normal_study
 
-# p, low, high of one edge each, under the last of so many rules.
+# p, low, high of one comparison each, under the last of so many rules.
 KNOWN = 15
 
 
@@ -29,9 +29,9 @@ STUDIES = {
 @pytest.mark.parametrize("name", STUDIES)
 def test_numbers_are_those_of_the_last_rule(name):
     made, known = STUDIES[name]
-    edge = judge_edges(made())[3]
+    comparison = judge_comparisons(made())[3]
     assert len(RULES) == KNOWN
-    assert (edge.p_adjusted, edge.low, edge.high) == pytest.approx(known, rel=1e-4)
+    assert (comparison.p_adjusted, comparison.low, comparison.high) == pytest.approx(known, rel=1e-4)
 
 
 ROUNDED = 1 + 1e-7 * np.array([[0.0], [9.0], [-1.0], [4.0], [2.0]])
@@ -57,24 +57,30 @@ VARIED = np.array([[0.31], [0.28], [0.33], [0.3], [0.29]])
 def test_runs_of_one_value_that_never_varies_decide_nothing(parent, child, said, seeds):
     """Programs that ignore their seed, up to what rounding leaves: without this, p would be next to 0."""
     values = {"a": {"loss": parent[:seeds]}, "b": {"loss": child[:seeds]}}
-    [edge] = judge_edges(measurements(values, {"a": None, "b": "a"}))
+    [comparison] = judge_comparisons(measurements(values, {"a": None, "b": "a"}))
     if said:
-        assert (edge.verdict, edge.effect) == ("undecided", pytest.approx((child - parent)[:seeds].mean()))
-        assert np.isnan([edge.p, edge.p_adjusted, edge.low, edge.joint_low, edge.mde]).all()
-        assert edge.why.startswith(f"{said}, so how runs vary is not known; do these runs use their seeds?")
+        assert (comparison.verdict, comparison.effect) == ("undecided", pytest.approx((child - parent)[:seeds].mean()))
+        assert np.isnan(
+            [comparison.p, comparison.p_adjusted, comparison.low, comparison.joint_low, comparison.mde]
+        ).all()
+        assert comparison.why.startswith(f"{said}, so how runs vary is not known; do these runs use their seeds?")
     elif said is None:
-        assert edge.verdict == ("equivalent" if seeds == 5 else "undecided")
+        assert comparison.verdict == ("equivalent" if seeds == 5 else "undecided")
     else:
-        assert np.isfinite(edge.p)
-        assert "seeds?" not in edge.why
+        assert np.isfinite(comparison.p)
+        assert "seeds?" not in comparison.why
 
 
 def test_a_variant_that_does_not_use_its_seeds_leaves_the_noise_of_the_others_alone():
     others = {name: {"loss": VARIED * scale} for name, scale in [("a", 1), ("b", 1.1), ("c", 0.9), ("d", 1.2)]}
     parents = {"a": None, "b": "a", "c": "a", "d": "a"}
-    alone = judge_edges(measurements(others, parents, error="per_word"))
-    beside = judge_edges(measurements(others | {"e": {"loss": 0.7 * ROUNDED}}, parents | {"e": "a"}, error="per_word"))
-    assert [(edge.p, edge.variance) for edge in alone] == [(edge.p, edge.variance) for edge in beside[:3]]
+    alone = judge_comparisons(measurements(others, parents, error="per_word"))
+    beside = judge_comparisons(
+        measurements(others | {"e": {"loss": 0.7 * ROUNDED}}, parents | {"e": "a"}, error="per_word")
+    )
+    assert [(comparison.p, comparison.variance) for comparison in alone] == [
+        (comparison.p, comparison.variance) for comparison in beside[:3]
+    ]
     assert alone[0].variance == "moderated"
 
 
@@ -83,6 +89,6 @@ def test_sides_whose_seeds_are_all_the_same_decide_nothing():
     rng = np.random.default_rng(0)
     one, other = ((rng.uniform(size=200) < rate).astype(float)[None].repeat(6, axis=0) for rate in (0.4, 0.7))
     values = {"a": {"all": one}, "b": {"all": other}, "c": {"all": one}, "d": {"all": np.ones_like(one)}}
-    edges = judge_edges(measurements(values, {"a": None, "b": "a", "c": "a", "d": "a"}))
-    assert [edge.verdict for edge in edges] == ["undecided", "equivalent", "better"]
-    assert "do these runs use their seeds?" in edges[0].reason
+    comparisons = judge_comparisons(measurements(values, {"a": None, "b": "a", "c": "a", "d": "a"}))
+    assert [comparison.verdict for comparison in comparisons] == ["undecided", "equivalent", "better"]
+    assert "do these runs use their seeds?" in comparisons[0].reason

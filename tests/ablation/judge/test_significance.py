@@ -120,7 +120,7 @@ def test_sequential_p_by_hand():
 
 
 def test_error_over_looks_of_t_tests_is_near_alpha_and_never_above():
-    """Cumulative t tests of the same growing sample, at 5% and at the level of the hardest of twenty edges."""
+    """Cumulative t tests of the same growing sample, at 5% and at the level of the hardest of twenty comparisons."""
     rng, looks, count = np.random.default_rng(1), [3, 5, 10], 100_000
     values, weights = rng.standard_normal((count, looks[-1])), look_weights(looks)
     smallest = np.ones(count)

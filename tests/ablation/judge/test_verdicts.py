@@ -1,4 +1,4 @@
-"""From simulated stage folders, through the database, to one word per edge."""
+"""From simulated stage folders, through the database, to one word per comparison."""
 
 import itertools
 import json
@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from ablation.cli.analysis import _reasons
-from ablation.judge.edges import judge_edges
+from ablation.judge.comparisons import judge_comparisons
 from ablation.judge.measurements import item_clusters, paired_values, read_measurements
 from ablation.judge.significance import look_weights
 from ablation.judge.statistics import contrast
-from ablation.judge.verdicts import edge_table, interaction_table, judge_interactions, judge_studies
+from ablation.judge.verdicts import comparison_table, interaction_table, judge_interactions, judge_studies
 from ablation.show.methods import could_help
 from ablation.store.collect import collect
 from ablation.store.database import Store
@@ -27,7 +27,7 @@ PAIR = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)})}
 
 
 def run(tmp_path, change=None, **arguments):
-    """Simulate one study, change plan or files, collect; return (edges by child, store path)."""
+    """Simulate one study, change plan or files, collect; return (comparisons by child, store path)."""
     results = tmp_path / "results"
     study = Study(**({"lineage": PAIR, "seeds": 4, "items": ITEMS, "rho": 0.8} | arguments))
     plan = simulate(results, [study])
@@ -35,11 +35,11 @@ def run(tmp_path, change=None, **arguments):
         change(plan)
     collect(results)
     with Store(results / "tracker.duckdb") as store:
-        return edge_table(judge_studies(store)).set_index("child"), results
+        return comparison_table(judge_studies(store)).set_index("child"), results
 
 
 def judged(tmp_path, change=None, **arguments):
-    """The edge of v1 in such a study."""
+    """The comparison of v1 in such a study."""
     return run(tmp_path, change, **arguments)[0].loc["v1"]
 
 
@@ -84,37 +84,37 @@ def test_clusters_are_read_by_item_and_shared_between_subsets(tmp_path):
     assert gender.tolist() == race.tolist() == [i // 8 for i in range(400)]
 
 
-def test_an_item_in_two_clusters_makes_edges_invalid(tmp_path):
-    edge = judged(tmp_path, add_clusters(lambda variant, seed: lambda item: f"{variant} {item[-1]}"))
-    assert edge.verdict == "invalid"
-    assert "item gender-0000 of gender is in cluster v0 0 in one run and in v1 0 in another" in edge.reason
+def test_an_item_in_two_clusters_makes_comparisons_invalid(tmp_path):
+    comparison = judged(tmp_path, add_clusters(lambda variant, seed: lambda item: f"{variant} {item[-1]}"))
+    assert comparison.verdict == "invalid"
+    assert "item gender-0000 of gender is in cluster v0 0 in one run and in v1 0 in another" in comparison.reason
 
 
 def test_a_stage_whose_items_lack_clusters_or_have_two_is_corrupt(tmp_path):
     broken = {0: lambda item: "a" if item != "race-0003" else None}
     change = add_clusters(lambda variant, seed: broken[seed], variants=["v1"], seeds=[0])
-    edge = judged(tmp_path, change)
-    assert "items.parquet: item race-0003 of race has no cluster: name one for every row" in edge.reason
+    comparison = judged(tmp_path, change)
+    assert "items.parquet: item race-0003 of race has no cluster: name one for every row" in comparison.reason
 
 
 @pytest.mark.parametrize(("distance", "word"), [(0.0, "better"), (0.3, "worse")])
 def test_a_large_effect_is_found(tmp_path, distance, word):
-    edge = judged(tmp_path, distances={"v0": 0.15, "v1": distance}, seeds=6)
-    assert (edge.verdict, edge.detail) == (word, word)
-    assert edge.low < 0.15 - distance < edge.high
-    assert edge.p_adjusted <= 0.05
-    assert edge.p_sign_flip == pytest.approx(2 / 64)
-    assert edge.in_seeds == pytest.approx(0.05 ** (1 / 6))
+    comparison = judged(tmp_path, distances={"v0": 0.15, "v1": distance}, seeds=6)
+    assert (comparison.verdict, comparison.detail) == (word, word)
+    assert comparison.low < 0.15 - distance < comparison.high
+    assert comparison.p_adjusted <= 0.05
+    assert comparison.p_sign_flip == pytest.approx(2 / 64)
+    assert comparison.in_seeds == pytest.approx(0.05 ** (1 / 6))
 
 
 def test_effect_is_the_difference_of_the_table_cells(tmp_path):
-    edges, results = run(tmp_path)
+    comparisons, results = run(tmp_path)
     with Store(results / "tracker.duckdb") as store:
         cells = store.sql(
             "SELECT variant, avg(value) v FROM results WHERE metric = 'edited/mean/distance' GROUP BY ALL"
         )
     cell = dict(zip(cells["variant"], cells["v"], strict=True))
-    assert edges.loc["v1"].effect == pytest.approx(cell["v0"] - cell["v1"])
+    assert comparisons.loc["v1"].effect == pytest.approx(cell["v0"] - cell["v1"])
 
 
 def test_a_change_that_changes_no_item_says_so(tmp_path):
@@ -134,13 +134,13 @@ def test_a_change_that_changes_no_item_says_so(tmp_path):
     ("seeds", "rare", "word"), [(4, 0.5, "undecided"), (4, 0.6, "equivalent"), (5, 0.4, "undecided")]
 )
 def test_equivalent_needs_seeds_enough(tmp_path, seeds, rare, word):
-    edge = judged(tmp_path, edit_analysis(margin=0.2, rare=rare), rho=0.95, seeds=seeds)
-    assert edge.verdict == word
-    assert edge.in_seeds == pytest.approx(0.05**0.25 if word == "equivalent" else float("nan"), nan_ok=True)
+    comparison = judged(tmp_path, edit_analysis(margin=0.2, rare=rare), rho=0.95, seeds=seeds)
+    assert comparison.verdict == word
+    assert comparison.in_seeds == pytest.approx(0.05**0.25 if word == "equivalent" else float("nan"), nan_ok=True)
     if word == "equivalent":
-        assert edge.reason.endswith("in at least 47% of seeds, as 4 can tell")
+        assert comparison.reason.endswith("in at least 47% of seeds, as 4 can tell")
     elif seeds == 4:
-        assert "leave 53% of seeds that may behave otherwise; 5 seeds would leave at most 50%" in edge.reason
+        assert "leave 53% of seeds that may behave otherwise; 5 seeds would leave at most 50%" in comparison.reason
 
 
 def test_few_clusters_speak_about_these_items_only(tmp_path):
@@ -150,9 +150,9 @@ def test_few_clusters_speak_about_these_items_only(tmp_path):
         change(plan)
         edit_analysis(margin=0.2)(plan)
 
-    edge = judged(tmp_path, both, rho=0.95, seeds=6)
-    assert edge.verdict == "equivalent"
-    assert "items of 2 clusters are too few to stand for others: this is about these items only" in edge.reason
+    comparison = judged(tmp_path, both, rho=0.95, seeds=6)
+    assert comparison.verdict == "equivalent"
+    assert "items of 2 clusters are too few to stand for others: this is about these items only" in comparison.reason
 
 
 def weigh(weights):
@@ -168,18 +168,18 @@ def weigh(weights):
 
 def test_equal_weights_after_training_are_said(tmp_path):
     same = {(variant, seed): (f"d{seed}", [1.0, 2.0]) for variant in ("v0", "v1") for seed in range(4)}
-    edge = judged(tmp_path / "equal", weigh(same))
+    comparison = judged(tmp_path / "equal", weigh(same))
     said = "train ended with equal weights in 4 of 4 seeds: the change had no effect on training"
-    assert said in edge.reason
+    assert said in comparison.reason
     one = same | {("v1", 2): ("other", [2.0, 1.0])}
-    edge = judged(tmp_path / "one", weigh(one))
-    assert "train ended with equal weights in 3 of 4 seeds" in edge.reason
+    comparison = judged(tmp_path / "one", weigh(one))
+    assert "train ended with equal weights in 3 of 4 seeds" in comparison.reason
     nearly = {run: (f"{run[0]}s{run[1]}", [1.0 + 0.001 * (run[0] == "v1"), 2.0]) for run in same}
-    edge = judged(tmp_path / "nearly", weigh(nearly))
-    assert "nearly equal weights in 4 of 4 seeds (apart by at most 0.04% of" in edge.reason
+    comparison = judged(tmp_path / "nearly", weigh(nearly))
+    assert "nearly equal weights in 4 of 4 seeds (apart by at most 0.04% of" in comparison.reason
     apart = {run: (f"{run[0]}s{run[1]}", [1.0 + (run[0] == "v1"), 2.0]) for run in same}
-    edge = judged(tmp_path / "apart", weigh(apart))
-    assert "weights" not in edge.reason
+    comparison = judged(tmp_path / "apart", weigh(apart))
+    assert "weights" not in comparison.reason
 
 
 def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
@@ -230,70 +230,73 @@ def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path):
                             status |= {"device": f"{seed + 1} x H100", "devices": seed + 1}
 
     lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v0", {"lr": (1, 3)})}
-    edges, _ = run(tmp_path, change, lineage=lineage)
-    assert edges.loc["v1", "reason"].endswith(
+    comparisons, _ = run(tmp_path, change, lineage=lineage)
+    assert comparisons.loc["v1", "reason"].endswith(
         "; train and evaluate ran on different processors in 1 of 4 seeds: EPYC\\x1b for v0, Xeon for v1; train and "
         "evaluate ran with different versions of torch in 2 of 4 seeds: 2.9.0 for v0, 2.10.0 for v1"
     )
-    assert edges.loc["v2", "reason"].endswith(
+    assert comparisons.loc["v2", "reason"].endswith(
         "; train ran on different processors in 4 of 4 seeds: EPYC\\x1b for v0, H100 for v2; train ran on different "
         "numbers of devices in 3 of 4 seeds: 1 for v0, 2 and 3 and 4 for v2"
     )
 
 
-def test_a_change_that_cannot_have_an_effect_is_said_in_its_edge(tmp_path):
+def test_a_change_that_cannot_have_an_effect_is_said_in_its_comparison(tmp_path):
     def note(plan):
         with editing(plan) as content:
             child = next(variant for variant in content["studies"][0]["variants"] if variant["name"] == "v1")
             [change] = child["changes"]
             change["no_effect"] = "both act as 3"
 
-    edge = judged(tmp_path, note)
-    assert "lr can have no effect: both act as 3; nothing that this edge changes can have an effect" in edge.reason
+    comparison = judged(tmp_path, note)
+    assert (
+        "lr can have no effect: both act as 3; nothing that this comparison changes can have an effect"
+        in comparison.reason
+    )
 
 
 def test_confounded_keeps_its_effect(tmp_path):
     lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
-    edge = judged(tmp_path, lineage=lineage, distances={"v0": 0.3, "v1": 0.0}, seeds=6)
-    assert (edge.verdict, edge.detail, edge.confounded) == ("confounded", "better", True)
-    assert edge.factors == ("beta", "lr")
-    assert edge.effect > 0.2
+    comparison = judged(tmp_path, lineage=lineage, distances={"v0": 0.3, "v1": 0.0}, seeds=6)
+    assert (comparison.verdict, comparison.detail, comparison.confounded) == ("confounded", "better", True)
+    assert comparison.factors == ("beta", "lr")
+    assert comparison.effect > 0.2
 
 
 @pytest.mark.parametrize(
     ("state", "word", "said"),
     [("failed", "invalid", "failed"), ("diverged", "invalid", "diverged"), ("missing", "not run", "not run")],
 )
-def test_a_run_that_is_not_ok_makes_its_edge_invalid_and_one_that_is_to_come_not_run(tmp_path, state, word, said):
+def test_a_run_that_is_not_ok_makes_its_comparison_invalid_and_one_that_is_to_come_not_run(tmp_path, state, word, said):
     variant = "v1" if state == "failed" else "v0"
-    edge = judged(tmp_path, states={(variant, 1): state})
-    assert edge.verdict == edge.detail == word
-    assert f"{variant} seed 1 is {said}" in edge.reason
-    assert np.isnan(edge.p_adjusted)
-    assert edge.seeds == 3
-    assert np.isfinite(edge.effect)
+    comparison = judged(tmp_path, states={(variant, 1): state})
+    assert comparison.verdict == comparison.detail == word
+    assert f"{variant} seed 1 is {said}" in comparison.reason
+    assert np.isnan(comparison.p_adjusted)
+    assert comparison.seeds == 3
+    assert np.isfinite(comparison.effect)
 
 
-def test_an_edge_is_not_run_only_where_nothing_else_is_wrong(tmp_path):
+def test_an_comparison_is_not_run_only_where_nothing_else_is_wrong(tmp_path):
     """What has failed stays wrong whatever is still to come; two factors at once can wait for runs too."""
     both = {("v0", 1): "missing", ("v1", 2): "failed"}
     assert judged(tmp_path / "a", states=both).verdict == "invalid"
     none = {(variant, seed): "missing" for variant in ("v0", "v1") for seed in range(4)}
-    edge = judged(tmp_path / "b", states=none)
-    assert (edge.verdict, edge.seeds) == ("not run", 0)
+    comparison = judged(tmp_path / "b", states=none)
+    assert (comparison.verdict, comparison.seeds) == ("not run", 0)
     apart = edit_items("v1", 0, lambda frame: frame[frame["item"] != "gender-0003"])
     assert judged(tmp_path / "c", apart, states={("v1", 2): "missing"}).verdict == "invalid"
     lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
-    edge = judged(tmp_path / "d", lineage=lineage, states={("v1", 0): "missing"})
-    assert (edge.verdict, edge.confounded) == ("not run", True)
+    comparison = judged(tmp_path / "d", lineage=lineage, states={("v1", 0): "missing"})
+    assert (comparison.verdict, comparison.confounded) == ("not run", True)
 
 
-def test_an_abort_event_makes_its_edge_invalid(tmp_path):
+def test_an_abort_event_makes_its_comparison_invalid(tmp_path):
     event = {"rule": "collapse", "metric": "lms", "severity": "abort", "first_step": 1, "last_step": 2, "value": 0.1}
     event |= {"diagnosis": "the model collapsed", "remedy": "lower lr"}
-    edge = judged(tmp_path, health={("v1", 0): [event]})
-    assert edge.verdict == "invalid"
-    assert "v1 seed 0 is unhealthy (collapse: the model collapsed)" in edge.reason
+    comparison = judged(tmp_path, health={("v1", 0): [event]})
+    assert comparison.verdict == "invalid"
+    assert "v1 seed 0 is unhealthy (collapse: the model collapsed)" in comparison.reason
 
 
 def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
@@ -308,15 +311,15 @@ def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
     assert ours.reason == f"{theirs.reason}; unhealthy (warn): lms-low: {diagnosis} (v1 seed 0, v1 seed 2)"
     assert ours.drop("reason").equals(theirs.drop("reason"))
     everyone = {(variant, seed): [event] for variant in ("v0", "v1") for seed in range(4)}
-    edge = judged(tmp_path / "c", health=everyone)
-    assert edge.reason.endswith(f"lms-low: {diagnosis} (v1 seed 0, v1 seed 1, v1 seed 2 and 5 more)")
+    comparison = judged(tmp_path / "c", health=everyone)
+    assert comparison.reason.endswith(f"lms-low: {diagnosis} (v1 seed 0, v1 seed 1, v1 seed 2 and 5 more)")
     with Store(results / "tracker.duckdb") as store:
         assert len(store.health("toy")) == 3  # the note is kept, but is not a part of a verdict
         [judged_study] = judge_studies(store)
-    [broken] = judged_study.edges[0].warnings
+    [broken] = judged_study.comparisons[0].warnings
     assert (broken.rule, broken.runs) == (("lms-low", diagnosis), ("v1 seed 0", "v1 seed 2"))
-    printed = " ".join(_reasons(judged_study.edges).split())
-    assert printed.count("lms-low") == 2  # beside the edge, and with what it means
+    printed = " ".join(_reasons(judged_study.comparisons).split())
+    assert printed.count("lms-low") == 2  # beside the comparison, and with what it means
     assert f"lms-low: {diagnosis}" in printed
 
 
@@ -331,9 +334,9 @@ def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
     ],
 )
 def test_items_must_be_the_same(tmp_path, edit, reason):
-    edge = judged(tmp_path, edit_items("v1", 2, edit))
-    assert edge.verdict == "invalid"
-    assert reason in edge.reason
+    comparison = judged(tmp_path, edit_items("v1", 2, edit))
+    assert comparison.verdict == "invalid"
+    assert reason in comparison.reason
 
 
 def test_the_order_of_items_in_the_file_does_not_matter(tmp_path):
@@ -346,27 +349,27 @@ def test_other_seeds_are_unpaired_and_more_seeds_are_not(tmp_path):
     _, results = run(tmp_path)
     study = measured(results)
     longer = replace(study, states={run: s for run, s in study.states.items() if run not in {("v1", 2), ("v1", 3)}})
-    [edge] = judge_edges(longer)
-    assert (edge.seeds, edge.verdict != "invalid") == (2, True)
+    [comparison] = judge_comparisons(longer)
+    assert (comparison.seeds, comparison.verdict != "invalid") == (2, True)
     apart = {run: s for run, s in study.states.items() if run not in {("v1", 0), ("v0", 3)}}
-    [edge] = judge_edges(replace(study, states=apart))
-    assert edge.verdict == "invalid"
-    assert "v1 has seeds [1, 2, 3]; v0 has seeds [0, 1, 2]" in edge.reason
+    [comparison] = judge_comparisons(replace(study, states=apart))
+    assert comparison.verdict == "invalid"
+    assert "v1 has seeds [1, 2, 3]; v0 has seeds [0, 1, 2]" in comparison.reason
 
 
 def test_one_seed_is_undecided_and_says_what_it_knows(tmp_path):
-    edge = judged(tmp_path, seeds=1, distances={"v0": 0.4, "v1": 0.0})
-    assert edge.verdict == "undecided"
-    assert "seed noise is unknown; v1's checkpoint is better than v0's" in edge.reason
-    assert np.isnan(edge.p)
-    assert edge.low > 0
-    assert edge.mde > 0
-    assert pd.isna(edge.seeds_needed)
+    comparison = judged(tmp_path, seeds=1, distances={"v0": 0.4, "v1": 0.0})
+    assert comparison.verdict == "undecided"
+    assert "seed noise is unknown; v1's checkpoint is better than v0's" in comparison.reason
+    assert np.isnan(comparison.p)
+    assert comparison.low > 0
+    assert comparison.mde > 0
+    assert pd.isna(comparison.seeds_needed)
 
 
-def test_holm_counts_the_edges_that_were_tested(tmp_path):
-    edges, _ = run(tmp_path, lineage=None, variants=6, distances={"v1": 0.3}, states={("v5", 0): "failed"})
-    tested = edges[edges["verdict"] != "invalid"]
+def test_holm_counts_the_comparisons_that_were_tested(tmp_path):
+    comparisons, _ = run(tmp_path, lineage=None, variants=6, distances={"v1": 0.3}, states={("v5", 0): "failed"})
+    tested = comparisons[comparisons["verdict"] != "invalid"]
     assert len(tested) == 4
     assert tested["p"].min() < 0.25
     assert tested["p_adjusted"].min() == pytest.approx(4 * tested["p"].min())
@@ -377,8 +380,8 @@ def test_cost_counts_devices(tmp_path):
         path = stage_dir(plan, "toy", "v1", 2, "train") / "status.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "NVIDIA H100", "devices": 2}))
 
-    edge = judged(tmp_path, on_two_devices)
-    assert edge.cost_hours == pytest.approx((4 * 2 + 1) * 12.5 / 3600)
+    comparison = judged(tmp_path, on_two_devices)
+    assert comparison.cost_hours == pytest.approx((4 * 2 + 1) * 12.5 / 3600)
 
 
 def test_looks_spend_alpha(tmp_path):
@@ -395,7 +398,7 @@ def test_looks_spend_alpha(tmp_path):
     shown = (looks.loc["v1"].low, looks.loc["v1"].high)  # the interval is one at the level of the look
     assert shown == pytest.approx(last.interval(last.noise, 0.05 * weights[4]))
     assert shown[1] - shown[0] > fixed.high - fixed.low
-    waiting = judge_edges(replace(study, analysis=study.analysis.model_copy(update={"looks": [6, 8]})))[0]
+    waiting = judge_comparisons(replace(study, analysis=study.analysis.model_copy(update={"looks": [6, 8]})))[0]
     assert waiting.verdict == "undecided"
     assert "before the first look, at 6 seeds" in waiting.reason
 
@@ -460,7 +463,7 @@ def test_a_combination_needs_known_parts_with_one_parent(tmp_path, parts, reason
     assert np.isnan(row["effect"])
 
 
-def test_an_edge_that_is_gone_after_results_is_a_changed_plan(tmp_path):
+def test_an_comparison_that_is_gone_after_results_is_a_changed_plan(tmp_path):
     """A variant less makes the family smaller and every other p; one more does not help anybody."""
 
     def keep(*names):
@@ -484,5 +487,5 @@ def test_an_edge_that_is_gone_after_results_is_a_changed_plan(tmp_path):
         collect(results)
         histories.append(measured(results).history)
     assert [len(history) for history in histories] == [1, 1, 2]
-    assert histories[1][0]["edges"] == [["v1", "v0"], ["v2", "v0"]]
+    assert histories[1][0]["comparisons"] == [["v1", "v0"], ["v2", "v0"]]
     assert could_help(*histories[2]) == ["v1 is no longer compared with v0"]

@@ -59,7 +59,7 @@ def test_what_so_many_seeds_can_find_falls_with_the_seeds(tmp_path, capsys):
     for seeds in (3, 12):
         assert main([str(tmp_path / "results"), f"toy={seeds}", "other=3"]) == 0
         (line,) = capsys.readouterr().out.splitlines()
-        said = re.fullmatch(rf"toy: {seeds} seeds find an effect of (\S+) with 80% \(median of 3 edges\)", line)
+        said = re.fullmatch(rf"toy: {seeds} seeds find an effect of (\S+) with 80% \(median of 3 comparisons\)", line)
         found.append(float(said[1]))
     assert 0 < found[1] < found[0] / 1.5
     assert main([str(tmp_path / "results"), "toy=1"]) == 0

@@ -147,8 +147,11 @@ def test_a_torn_tail(written, tmp_path, run):
     content = file_of(written, run).read_bytes()
     whole = points(read_all(read, file_of(written, run))[0][run])
     file = tmp_path / f"run-{run}.wandb"
-    edges = [edge + off for edge in range(0, len(content), BLOCK) for off in (-7, -1, 0, 1, 6, 7, 8)]
-    ends = [*range(0, len(content), 1499 if run == "abc1" else 7), *(end for end in edges if 0 <= end < len(content))]
+    comparisons = [comparison + off for comparison in range(0, len(content), BLOCK) for off in (-7, -1, 0, 1, 6, 7, 8)]
+    ends = [
+        *range(0, len(content), 1499 if run == "abc1" else 7),
+        *(end for end in comparisons if 0 <= end < len(content)),
+    ]
     counts = []
     for end in sorted(ends):
         file.write_bytes(content[:end])

@@ -3,68 +3,80 @@
 import pandas as pd
 import pytest
 
-from ablation.judge.verdicts import EDGE_COLUMNS
+from ablation.judge.verdicts import COMPARISON_COLUMNS
 from ablation.show.answer import answer
 
 
-def edge(child, verdict, effect=0.01, half=0.005, **words):
+def comparison(child, verdict, effect=0.01, half=0.005, **words):
     known = {"parent": "v1", "child": child, "verdict": verdict, "effect": effect, "seeds": 5} | words
     return known | {"low": effect - half, "high": effect + half}
 
 
-def said(*edges):
+def said(*comparisons):
     return answer(
-        pd.DataFrame(edges, columns=[*EDGE_COLUMNS, "guardrails"]).astype({"seeds_needed": "Int64"}), margin=0.02
+        pd.DataFrame(comparisons, columns=[*COMPARISON_COLUMNS, "guardrails"]).astype({"seeds_needed": "Int64"}),
+        margin=0.02,
     )
 
 
 def test_what_moved_is_named_with_its_interval_the_largest_first_and_the_rest_is_counted():
-    edges = [edge("a", "better", 0.01), edge("b", "better", 0.03), edge("c", "better", 0.02), edge("d", "worse", -0.04)]
-    assert said(*edges) == (
+    comparisons = [
+        comparison("a", "better", 0.01),
+        comparison("b", "better", 0.03),
+        comparison("c", "better", 0.02),
+        comparison("d", "worse", -0.04),
+    ]
+    assert said(*comparisons) == (
         "b is better than v1 by 0.0300 [0.0250, 0.0350]. c is better than v1 by 0.0200 [0.0150, 0.0250]. 1 more is "
         "better. d is worse than v1 by 0.0400 [0.0350, 0.0450]."
     )
 
 
 def test_an_interval_that_holds_0_since_an_earlier_look_decided_keeps_its_signs():
-    assert said(edge("a", "better", 0.05, 0.145)) == "a is better than v1 by 0.050 [−0.095, 0.195]."
-    assert said(edge("a", "worse", 0.03, 0.38)) == "a is worse than v1 by −0.030 [−0.410, 0.350]."
+    assert said(comparison("a", "better", 0.05, 0.145)) == "a is better than v1 by 0.050 [−0.095, 0.195]."
+    assert said(comparison("a", "worse", 0.03, 0.38)) == "a is worse than v1 by −0.030 [−0.410, 0.350]."
 
 
 def test_what_is_open_says_what_the_cheapest_needs():
-    open_ = [edge("c", "undecided", seeds_needed=40), edge("d", "undecided", seeds_needed=8), edge("e", "undecided")]
-    assert said(edge("b", "equivalent", 0.001), *open_) == (
+    open_ = [
+        comparison("c", "undecided", seeds_needed=40),
+        comparison("d", "undecided", seeds_needed=8),
+        comparison("e", "undecided"),
+    ]
+    assert said(comparison("b", "equivalent", 0.001), *open_) == (
         "1 change makes no difference. 3 changes are undecided. Look at d next: 3 more seeds would decide an effect as "
         "large as the one seen."
     )
-    assert said(edge("e", "undecided", seeds_needed=5)) == "1 change is undecided."  # it has as many
+    assert said(comparison("e", "undecided", seeds_needed=5)) == "1 change is undecided."  # it has as many
 
 
 def test_a_guardrail_that_a_change_made_worse_is_told_with_its_word():
     lost, held = {"guardrails": "but worse in length"}, {"guardrails": "guardrails hold"}
-    assert said(edge("a", "better", 0.02, **lost), edge("b", "better", 0.01, **held)) == (
+    assert said(comparison("a", "better", 0.02, **lost), comparison("b", "better", 0.01, **held)) == (
         "a is better than v1 by 0.0200 [0.0150, 0.0250], but worse in length. b is better than v1 by 0.0100 [0.0050, "
         "0.0150]."
     )
-    assert said(edge("a", "equivalent", **lost), edge("b", "equivalent", **held), edge("c", "undecided", **lost)) == (
-        "2 changes make no difference, 1 of them worse in a guardrail. 1 change is undecided, worse in a guardrail."
-    )
+    assert said(
+        comparison("a", "equivalent", **lost),
+        comparison("b", "equivalent", **held),
+        comparison("c", "undecided", **lost),
+    ) == ("2 changes make no difference, 1 of them worse in a guardrail. 1 change is undecided, worse in a guardrail.")
 
 
 @pytest.mark.parametrize(
-    ("edges", "text"),
+    ("comparisons", "text"),
     [
         ([], "Nothing has been judged yet."),
-        ([edge("v2", "invalid")], "1 change cannot be compared."),
-        ([edge("a", "not run"), edge("b", "not run")], "2 changes still have to run."),
-        ([edge("a", "confounded"), edge("b", "confounded")], "2 changes mix several factors."),
+        ([comparison("v2", "invalid")], "1 change cannot be compared."),
+        ([comparison("a", "not run"), comparison("b", "not run")], "2 changes still have to run."),
+        ([comparison("a", "confounded"), comparison("b", "confounded")], "2 changes mix several factors."),
     ],
 )
-def test_studies_without_a_verdict_say_so(edges, text):
-    assert said(*edges) == text
+def test_studies_without_a_verdict_say_so(comparisons, text):
+    assert said(*comparisons) == text
 
 
-def test_an_edge_without_an_interval_is_no_reason_to_say_nothing():
+def test_an_comparison_without_an_interval_is_no_reason_to_say_nothing():
     assert answer(pd.DataFrame({"parent": ["a"], "child": ["b"], "verdict": ["equivalent"]}), 0.5).startswith(
         "1 change"
     )

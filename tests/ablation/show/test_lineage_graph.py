@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablation.show.page.edges import forest_axis, graph_rows, picture
+from ablation.show.page.comparisons import forest_axis, graph_rows, picture
 
 
 def test_a_branch_with_children_goes_down_in_its_own_lane():

@@ -54,7 +54,7 @@ def test_settings_of_the_evaluation_that_all_variants_share_are_said(tmp_path):
         {},
         {"correction": "max-t", "looks": [3, 4]},
         {"error": "per_word"},
-        {"edges": [["v2", "v0"]], "direction": "max"},
+        {"comparisons": [["v2", "v0"]], "direction": "max"},
     ],
 )
 def test_every_reference_is_cited_and_every_citation_is_listed(tmp_path, plan):
@@ -65,5 +65,5 @@ def test_every_reference_is_cited_and_every_citation_is_listed(tmp_path, plan):
     assert list(dict.fromkeys(cited)) == numbers  # in the order in which they are cited
     assert {line.split(". ", 1)[1] for line in listed.splitlines()} <= set(REFERENCES.values())
     assert ("with looks at 3, 4 seeds" in paragraph) == ("looks" in plan)
-    assert ("as the plan lists them: 1 comparison." in paragraph) == ("edges" in plan)
-    assert ("P-values were adjusted" in paragraph) == ("edges" not in plan)
+    assert ("as the plan lists them: 1 comparison." in paragraph) == ("comparisons" in plan)
+    assert ("P-values were adjusted" in paragraph) == ("comparisons" not in plan)

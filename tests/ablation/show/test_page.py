@@ -14,11 +14,11 @@ import pytest
 from ablation.config.judging_rules import RULES
 from ablation.judge import measurements as judged
 from ablation.judge import verdicts
-from ablation.judge.edges import judge_all_pairs
+from ablation.judge.comparisons import judge_all_pairs
 from ablation.judge.measurements import read_measurements
 from ablation.show import methods
+from ablation.show.page.comparisons import bound_of, evidence, within
 from ablation.show.page.content import anchors, problems, provenance, read_page
-from ablation.show.page.edges import bound_of, evidence, within
 from ablation.show.page.render import SCRIPTS, draw
 from ablation.show.text import decimals_for, leveled, number, p_value, plural, signed
 from ablation.store import analysis_history
@@ -51,7 +51,7 @@ def text_of(html):
     return " ".join(Elements(body).text.split())
 
 
-# ---- edges of the plan
+# ---- comparisons of the plan
 
 
 @pytest.mark.parametrize("error", ["per_word", "per_study"])
@@ -71,12 +71,12 @@ def test_words_say_in_how_many_seeds_they_hold_and_which_share_a_parent(tmp_path
     assert not re.search(r"undecided in ≥", seen)
 
 
-def test_every_edge_that_the_plan_declares_is_on_the_page(tmp_path):
-    """Pairs give a variant several edges, and none with its parent; each has its row, its change and its evidence."""
+def test_every_comparison_that_the_plan_declares_is_on_the_page(tmp_path):
+    """Pairs give a variant several comparisons, none with its parent; each has its row, its change and its evidence."""
 
     def pairs(plan):
         declared = [["v2", "v1"], ["v2", "v0"], ["v3", "v0"], ["v3", "v1"]]
-        plan["studies"][0]["analysis"]["edges"] = declared
+        plan["studies"][0]["analysis"]["comparisons"] = declared
 
     lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"clip": (0.1, 0.2)})}
     lineage["v3"] = ("v2", {"lr": (2, 3)})
@@ -109,20 +109,22 @@ def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_
     html = page(database)
     data = pairs_of(html)
     with Store(database) as store:
-        edges = [pair.edge for pair in judge_all_pairs(read_measurements(store, "s"))]
+        comparisons = [pair.comparison for pair in judge_all_pairs(read_measurements(store, "s"))]
     at = data["variants"].index
-    assert len(data["pairs"]) == len(edges) == 3
-    for edge in edges:
-        effect, low, high, p, word, seeds, items, _ = data["pairs"][f"{at(edge.child)} {at(edge.parent)}"]
-        assert [effect, low, high, p] == pytest.approx([edge.effect, edge.low, edge.high, edge.p], rel=1e-4)
-        assert (data["words"][word], seeds, items) == (edge.detail, 3, 100)
+    assert len(data["pairs"]) == len(comparisons) == 3
+    for comparison in comparisons:
+        effect, low, high, p, word, seeds, items, _ = data["pairs"][f"{at(comparison.child)} {at(comparison.parent)}"]
+        assert [effect, low, high, p] == pytest.approx(
+            [comparison.effect, comparison.low, comparison.high, comparison.p], rel=1e-4
+        )
+        assert (data["words"][word], seeds, items) == (comparison.detail, 3, 100)
     values = {
         name: {key: own.get(str(i), data["base"][i]) for i, key in enumerate(data["keys"])}
         for name, own in zip(data["variants"], data["own"], strict=True)
     }
     assert [values[name]["lr"] for name in ("v0", "v1", "v2")] == ["1", "2", "4"]
     assert [values[name]["a.b"] for name in ("v0", "v1", "v2")] == ["none", "3", "none"]
-    assert data["edges"].keys() == {f"{at('v1')} {at('v0')}", f"{at('v2')} {at('v0')}"}
+    assert data["comparisons"].keys() == {f"{at('v1')} {at('v0')}", f"{at('v2')} {at('v0')}"}
     rows = re.findall(r"<tr><th scope=\"row\">\d (v\d)</th>(.*?)</tr>", html)
     cells = {name: re.findall(r"<td.*?</td>", row) for name, row in rows}
     assert ["v-worse" in cells["v2"][at("v0")], "v-better" in cells["v0"][at("v2")]] == [True, True]
@@ -328,7 +330,7 @@ def test_a_change_that_cannot_matter_is_marked_in_its_row(tmp_path):
         child["changes"][0]["no_effect"] = "both act as 3"
 
     shown = text_of(page(build(tmp_path, edit=note)))
-    assert shown.count("no effect: both act as 3") == 2  # in the row, and among the evidence of its edge
+    assert shown.count("no effect: both act as 3") == 2  # in the row, and among the evidence of its comparison
     assert shown.count(" can have no effect: both act as 3") == 1
 
 
@@ -353,7 +355,7 @@ def test_a_study_is_read_and_judged_once_for_a_page(tmp_path, monkeypatch):
     monkeypatch.setattr(judged, "_seed_prior", lambda study: (priors.append(study.name), prior_of(study))[1])
     write_report(database, tmp_path / "index.html")
     assert read == ["a", "b"]
-    assert priors == ["a", "b"]  # for edges, paths and pairs
+    assert priors == ["a", "b"]  # for comparisons, paths and pairs
 
 
 def test_a_change_of_the_plan_after_results_is_shown(tmp_path):

@@ -1,4 +1,4 @@
-"""Items that changed along an edge, in words: which are chosen, what is quoted of them, and text from anybody."""
+"""Items that changed along a comparison, in words: which are chosen, what is quoted of them, and text from anybody."""
 
 import os
 import re
@@ -114,7 +114,7 @@ def test_better_is_what_the_analysis_plan_calls_better(plan, direction, better):
     assert (found.better, found.better + found.worse) == (better, 8)
 
 
-def test_an_edge_quotes_both_sides_of_a_seed_in_which_the_item_changed(plan):
+def test_an_comparison_quotes_both_sides_of_a_seed_in_which_the_item_changed(plan):
     found = shown(plan)
     assert found.subsets == ["gender", "race"]
     assert [(item.item, item.improved) for item in found.items[:4]] == [
@@ -346,7 +346,7 @@ def test_columns_of_odd_types_are_left_out_and_nulls_are_nothing(plan):
     page_of(plan)
 
 
-def test_many_edges_share_what_one_page_may_quote(tmp_path, monkeypatch):
+def test_many_comparisons_share_what_one_page_may_quote(tmp_path, monkeypatch):
     monkeypatch.setattr(page_samples_module, "BUDGET", 150_000)
     plan = simulate(tmp_path / "results", [Study(variants=12, seeds=2, items={"gender": 40})])
     for variant in range(12):
@@ -355,12 +355,12 @@ def test_many_edges_share_what_one_page_may_quote(tmp_path, monkeypatch):
             save(run_folder(plan, f"v{variant}", seed), rows)
     with Store(collect(plan.parent).database) as store:
         study = read_measurements(store, "toy")
-        edges = [(variant.parent, variant.name) for variant in study.variants if variant.parent]
+        comparisons = [(variant.parent, variant.name) for variant in study.variants if variant.parent]
         tracemalloc.start()
-        found = page_samples([(study, edges, study_samples(store, "toy"))])["toy"]
+        found = page_samples([(study, comparisons, study_samples(store, "toy"))])["toy"]
         assert tracemalloc.get_traced_memory()[1] < 60e6
         tracemalloc.stop()
     assert len(found) == 11
-    for edge in found.values():
-        assert sum(item.length for item in edge.items) < 150_000 / 11 + page_samples_module.MARKUP
-        assert {item.improved for item in edge.items} == {True, False}
+    for comparison in found.values():
+        assert sum(item.length for item in comparison.items) < 150_000 / 11 + page_samples_module.MARKUP
+        assert {item.improved for item in comparison.items} == {True, False}

@@ -170,7 +170,7 @@ def test_what_is_no_results_folder(results, sites, tmp_path):
 
 def test_a_plan_that_was_changed_at_the_other_site_counts(results, sites):
     here, there = sites
-    entry = {"digest": "a", "analysis": {}, "since": "2026-01-01", "edges": [], "seeds": {}, "rules": 1}
+    entry = {"digest": "a", "analysis": {}, "since": "2026-01-01", "comparisons": [], "seeds": {}, "rules": 1}
     later = entry | {"digest": "b", "since": "2026-01-02"}
     (here / "analysis_history.json").write_text(json.dumps({"toy": [later]}))
     (there / "analysis_history.json").write_text(json.dumps({"toy": [entry, later | {"since": "2026-01-03"}]}))

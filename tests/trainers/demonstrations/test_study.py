@@ -1,4 +1,4 @@
-"""The study's declaration: every scale, shared stages, edges of one factor, and errors before any job."""
+"""The study's declaration: every scale, shared stages, comparisons of one factor, and errors before any job."""
 
 import itertools
 import re
@@ -61,7 +61,7 @@ def test_what_does_not_differ_is_run_once(tmp_path):
     assert len({stages["grpo"] for stages in keys.values()}) == len(keys)
 
 
-def test_every_edge_changes_one_factor():
+def test_every_comparison_changes_one_factor():
     for variant in load()[1].variants.values():
         assert variant.parent is None or len(variant.factors) == 1, variant.name
 

@@ -1,4 +1,4 @@
-"""The studies innovations and gspo: exclusions before any job, shared stages, clean edges, all scales."""
+"""The studies innovations and gspo: exclusions before any job, shared stages, clean comparisons, all scales."""
 
 import shutil
 from collections import Counter
@@ -123,7 +123,7 @@ def test_at_the_scale_paper_ppo_and_dapo_have_published_sizes():
     assert variants["dapo"].resolved.overlong_penalty.share == 4096 / 20480
 
 
-def test_single_innovations_are_edges_of_one_factor():
+def test_single_innovations_are_comparisons_of_one_factor():
     _, studies = load()
     variants = studies["innovations"].variants
     for name in ("2.1-ema", "2.2-gradient", "2.3-amic", "2.4-ptrw", "2.5-temporal", "2.6-asymmetric", "gspo"):

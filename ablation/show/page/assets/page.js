@@ -74,7 +74,7 @@
     show();
   }));
 
-  // A print shows the evidence and changes of every edge, not the long tails of lists; afterwards the page is as it was.
+  // A print shows the evidence and changes of every comparison, not the long tails of lists; afterwards the page is as it was.
   let opened = [];
   window.addEventListener("beforeprint", () => {
     opened = Array.from(document.querySelectorAll(".lineage .c-evidence > details:not([open]), .lineage details.more:not([open])"));

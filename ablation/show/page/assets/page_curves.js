@@ -128,7 +128,7 @@
       }).observe(this.find(".plot"));
     }
 
-    // The pair that was chosen above; else the edge that is marked as the first; else the first two variants.
+    // The pair that was chosen above; else the comparison that is marked as the first; else the first two variants.
     start() {
       const wanted = this.root.dataset.pair;
       if (wanted) {
@@ -407,8 +407,8 @@
       const ticks = (axis, draw) => axis._splits.map((value, i) => [value, axis._values[i]]).filter(([, text]) => text).flatMap(draw);
       const bands = this.lines.bands.map(({ series: [high, low], fill }) => {
         const [above, below] = [chart.data[high], chart.data[low]], known = xs.map((_, i) => i).filter((i) => below[i] !== null);
-        const edge = [...known.map((i) => at(above, i)), ...known.reverse().map((i) => at(below, i))];
-        return drawn("path", { d: edge.length ? `M${edge.join("L")}Z` : "", fill });
+        const outline = [...known.map((i) => at(above, i)), ...known.reverse().map((i) => at(below, i))];
+        return drawn("path", { d: outline.length ? `M${outline.join("L")}Z` : "", fill });
       });
       const lines = this.lines.series.map((line, i) => [line, chart.data[i]]).filter(([line]) => line.width)
         .map(([line, values]) => path(values, { stroke: line.stroke, "stroke-width": line.width, "stroke-dasharray": (line.dash || []).join(" ") }));

@@ -87,7 +87,7 @@
       const word = this.data.words[row[4]];
       const [effect, low, high] = there ? row : [row[0], row[2], row[1]].map((value) => (value === null ? null : -value));
       return { effect, low, high, p: row[3], word: there ? word : TURNED[word] || word, seeds: row[5], items: row[6], why: this.data.whys[row[7]],
-        edge: this.data.edges[`${i} ${j}`] };
+        comparison: this.data.comparisons[`${i} ${j}`] };
     }
 
     draw() {
@@ -109,7 +109,7 @@
           outcome.append(verdict(row.word), this.forest(row));
           notes.push(`${row.p === null ? "" : `${pValue(row.p)}, not corrected; `}${this.root.dataset.confidence} interval; ${row.seeds} ${row.seeds === 1 ? "seed" : "seeds"}, ${row.items.toLocaleString("en")} ${row.items === 1 ? "item" : "items"}.`);
         }
-        if (row.edge && row.effect !== null) notes.push(row.edge === "not run" ? "The study has no verdict on this change yet." : `The study’s own verdict on this change, corrected, is ${row.edge}.`);
+        if (row.comparison && row.effect !== null) notes.push(row.comparison === "not run" ? "The study has no verdict on this change yet." : `The study’s own verdict on this change, corrected, is ${row.comparison}.`);
         if (this.factors.length > 1 && row.effect !== null) notes.push(`${this.factors.length} factors differ (${this.factors.join(", ")}): the effect is that of all of them together.`);
         if (row.why) notes.push(`${row.why}.`);
       }

@@ -299,8 +299,8 @@ def test_other_shapes_of_the_output(arms, capsys, tmp_path):
     assert "model_args" in html  # the settings that differ are the change
     assert "Items that changed most" in html
     assert "Q: question" in html
-    edge = read(capsys, arms[0], "--with", arms[1])
-    assert f"{edge['effect']:+.3f}" in html
+    comparison = read(capsys, arms[0], "--with", arms[1])
+    assert f"{comparison['effect']:+.3f}" in html
 
 
 def test_two_times_five_seeds_of_ten_thousand_items_cost_little(tmp_path):

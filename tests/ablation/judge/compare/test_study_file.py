@@ -25,16 +25,16 @@ def test_a_study_of_three_variants(arms, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("edges", "pairs"),
+    ("comparisons", "pairs"),
     [
         ("root", {("base", "new"), ("base", "third")}),
         ("[[third, base], [new, third]]", {("base", "third"), ("third", "new")}),
     ],
 )
-def test_a_study_of_other_edges(edges, pairs, arms, tmp_path, capsys):
+def test_a_study_of_other_comparisons(comparisons, pairs, arms, tmp_path, capsys):
     arm(tmp_path / "third", gain=0.26)
     (tmp_path / "my.yaml").write_text(
-        f"analysis: {{edges: {edges}}}\nvariants:\n  base: {{files: [base]}}\n"
+        f"analysis: {{comparisons: {comparisons}}}\nvariants:\n  base: {{files: [base]}}\n"
         "  new: {extends: base, files: [new]}\n  third: {extends: new, files: [third]}\n"
     )
     rows = json.loads(told(capsys, "--study", tmp_path / "my.yaml", "--json", "--page", tmp_path / "p.html"))["rows"]
@@ -53,10 +53,10 @@ def test_a_study_of_other_edges(edges, pairs, arms, tmp_path, capsys):
         ("variants: {a: {files: [base]}, b: {extends: c, files: [new]}}", "there is no such variant"),
         ("variants: {a: {extends: b, files: [base]}, b: {extends: a, files: [new]}}", "circle"),
         ("variants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
-        ("analysis: {edges: root}\nvariants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
+        ("analysis: {comparisons: root}\nvariants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
         ("variants: {a: {files: [base]}, b: {extends: a, files: [new], file: 1}}", "b.file"),
         ("variants: {a: {files: [base]}}", "variants"),
-        (f"analysis: {{edges: []}}\n{TWO}", "must be different pairs"),
+        (f"analysis: {{comparisons: []}}\n{TWO}", "must be different pairs"),
         (f"analysis: {{margin: 0}}\n{TWO}", "my.yaml: analysis.margin = 0"),
         (f"analysis: {{protocol: x}}\n{TWO}", "my.yaml: analysis.protocol: is not known here"),
         (f"analysis: {{margins: 1}}\n{TWO}", "did you mean 'margin'?"),

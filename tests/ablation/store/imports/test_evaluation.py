@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ablation.cli.main import main
-from tests.ablation.store.imports.test_importing import asked, edges_of
+from tests.ablation.store.imports.test_importing import asked, comparisons_of
 from tests.ablation.typed import output, refused
 
 FILES = Path(__file__).parents[2] / "readers/fixtures/lm_eval.tar.gz"
@@ -31,10 +31,10 @@ def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
     assert line.endswith("or pass --map allow=prompt if that is the change")
     assert not Path("results/imported/prompts").exists()
     assert "note: the prompts of openbook differ between new/" in output(capsys, *words, "--map", "allow=prompt")
-    [edge] = edges_of("prompts")
-    assert (edge.parent.partition("-")[0], edge.child.partition("-")[0]) == ("base", "new")
-    assert edge.seeds == compared["seeds"] == 3
-    assert (edge.effect, edge.low, edge.high) == pytest.approx(
+    [comparison] = comparisons_of("prompts")
+    assert (comparison.parent.partition("-")[0], comparison.child.partition("-")[0]) == ("base", "new")
+    assert comparison.seeds == compared["seeds"] == 3
+    assert (comparison.effect, comparison.low, comparison.high) == pytest.approx(
         (compared["effect"], compared["low"], compared["high"]), rel=1e-6
     )
 
@@ -67,9 +67,9 @@ def test_a_table_of_items_joins_the_log_of_its_run(tmp_path, monkeypatch, capsys
     assert main(["import", "trainer_state", "runs", "--study", "s", "--metric", "loss", *DECIDED]) == 0
     again = ["import", "evaluation", "runs", "--study", "s", "--items", "evaluation/all/value", "--yes"]
     assert main([*again, "--map", "variant=name:^([a-z]+)/"]) == 0
-    [edge] = edges_of("s")
-    assert (edge.child, edge.seeds, edge.items) == ("new", 3, 30)
-    assert edge.effect == pytest.approx(10 / 30)
+    [comparison] = comparisons_of("s")
+    assert (comparison.child, comparison.seeds, comparison.items) == ("new", 3, 30)
+    assert comparison.effect == pytest.approx(10 / 30)
     stages = asked("SELECT stage, count(*) FROM run_stages GROUP BY ALL ORDER BY ALL")
     assert stages == [("evaluation", 6), ("outcome", 12), ("trainer_state", 6)]
 

@@ -45,10 +45,10 @@ def test_a_verdict_on_imported_runs_names_the_rule(tmp_path, capsys, monkeypatch
             (folder / "trainer_state.json").write_text(json.dumps(state))
     plan = ("--metric", "reward", "--direction", "max", "--margin", "0.01", "--yes")
     output(capsys, "import", "trainer_state", "runs", "--study", "rl", *plan, status=0)
-    [edge] = json.loads(output(capsys, "verdicts", "rl", "--json", status=0))["rows"]
+    [comparison] = json.loads(output(capsys, "verdicts", "rl", "--json", status=0))["rows"]
     said = [f"unhealthy (warn): {BROKEN[metric][1]}: ", "(new seed 0, new seed 1, new seed 2)"] if metric else []
-    assert all(part in edge["reason"] for part in said)
-    assert edge["reason"].count("unhealthy") == len(said) / 2
+    assert all(part in comparison["reason"] for part in said)
+    assert comparison["reason"].count("unhealthy") == len(said) / 2
 
 
 def test_one_run_under_two_seeds_is_refused(tmp_path, capsys, monkeypatch):

@@ -65,9 +65,9 @@ def asked(query):
         return store.rows(query)[1]
 
 
-def edges_of(study):
+def comparisons_of(study):
     with Store(Path("results/tracker.duckdb")) as store:
-        return judge_study(store, study).edges
+        return judge_study(store, study).comparisons
 
 
 def test_the_default_shows_the_lineage_and_writes_nothing(capsys):
@@ -149,16 +149,16 @@ def test_a_verdict_on_a_final_metric_is_a_paired_t_test_over_seeds(tmp_path, cap
             (place / "trainer_state.json").write_text(json.dumps(state))
     options = ["--metric", "eval_acc", "--direction", "max", "--margin", "0.01", "--yes"]
     assert run("trainer_state", tmp_path / "runs", "--study", "acc", *options) == 0
-    [edge] = edges_of("acc")
+    [comparison] = comparisons_of("acc")
     test = stats.ttest_rel(values["new"], values["base"])
     interval = test.confidence_interval(0.95)
-    assert (edge.parent, edge.child, edge.verdict, edge.items) == ("base", "new", "better", 1)
-    assert edge.effect == pytest.approx(np.mean(values["new"] - values["base"]))
-    assert edge.p == pytest.approx(test.pvalue, rel=1e-9)
-    assert (edge.low, edge.high) == pytest.approx(tuple(interval), rel=0.02)
-    assert edge.noise.item_variance == 0
-    assert "of final metrics, without items" in edge.reason
-    assert "imported runs, without code fingerprint" in edge.reason
+    assert (comparison.parent, comparison.child, comparison.verdict, comparison.items) == ("base", "new", "better", 1)
+    assert comparison.effect == pytest.approx(np.mean(values["new"] - values["base"]))
+    assert comparison.p == pytest.approx(test.pvalue, rel=1e-9)
+    assert (comparison.low, comparison.high) == pytest.approx(tuple(interval), rel=0.02)
+    assert comparison.noise.item_variance == 0
+    assert "of final metrics, without items" in comparison.reason
+    assert "imported runs, without code fingerprint" in comparison.reason
 
 
 def final_values(metric):
@@ -180,8 +180,8 @@ def test_one_step_of_all_runs(capsys):
     assert "(trainer_state at step 6, judged at 4)" in out
     assert "note: final metrics are of step 4; --at last takes the last step" in out
     assert final_values("eval_loss") == last | {("fast", 1): at_4}
-    [edge] = edges_of("lr")
-    assert "different steps" not in edge.reason
+    [comparison] = comparisons_of("lr")
+    assert "different steps" not in comparison.reason
     assert "different steps" not in typed.output(capsys, "gate", "lr")
     run(*HF, "--step", "4", "--yes")
     assert final_values("eval_loss") == last | {("fast", 1): at_4}
@@ -252,8 +252,8 @@ def test_runs_that_kept_models_of_different_steps_say_which(tmp_path, capsys):
         stopped_early(tmp_path / f"runs/{variant}/seed_{seed}", curve, settings, {})
     out = typed.output(capsys, "import", "trainer_state", tmp_path / "runs", "--study", "es", *EVAL, "--yes")
     assert "kept: a seed 0 at 200, a seed 1 at 300, b seed 0 at 300; --at last" in out
-    [edge] = edges_of("es")
-    assert "values are of the models that were kept: a at steps 200 to 300, b at steps 300 to 400" in edge.reason
+    [comparison] = comparisons_of("es")
+    assert "values are of the models that were kept: a at steps 200 to 300, b at steps 300 to 400" in comparison.reason
 
 
 def test_every_table_verdict_and_page_says_so(capsys):
@@ -334,8 +334,8 @@ def test_a_resumed_run_adds_to_what_a_truncated_log_lost(tmp_path):
     query = """SELECT DISTINCT subset FROM finals JOIN items USING (key)
                WHERE variant = 'grpo' AND seed = 0 AND protocol = 'validation' ORDER BY 1"""
     assert asked(query) == [("step 6",), ("step 8",)]
-    [edge] = edges_of("po")
-    assert edge.items == 8
+    [comparison] = comparisons_of("po")
+    assert comparison.items == 8
     unchanged = [name for name in before if name in content()]
     assert len([name for name in unchanged if name.endswith("run.json")]) == 3
 
@@ -362,16 +362,16 @@ def test_another_run_in_the_folder_of_an_earlier_one_replaces_it(tmp_path, capsy
 def test_items_with_repeats_are_paired_by_question_and_cluster():
     options = ["--items", "validation/step 6/acc", "--direction", "max", "--margin", "0.05", "--yes"]
     assert run("verl", WRITTEN / "verl/grpo", WRITTEN / "verl/gspo", "--study", "po", *options) == 0
-    [edge] = edges_of("po")
+    [comparison] = comparisons_of("po")
     assert asked("SELECT DISTINCT item FROM items WHERE protocol = 'logged' AND item <> 'final'") == []
 
     def mean(name):
         files = [WRITTEN / f"verl/{name}/seed_{seed}/validation/6.jsonl" for seed in (0, 1)]
         return np.mean([np.mean([json.loads(line)["acc"] for line in file.read_text().splitlines()]) for file in files])
 
-    assert edge.effect == pytest.approx(mean(edge.child) - mean(edge.parent))
-    assert {edge.child, edge.parent} == {"grpo", "gspo"}
-    assert (edge.items, edge.seeds) == (8, 2)
+    assert comparison.effect == pytest.approx(mean(comparison.child) - mean(comparison.parent))
+    assert {comparison.child, comparison.parent} == {"grpo", "gspo"}
+    assert (comparison.items, comparison.seeds) == (8, 2)
 
 
 def test_a_project_keeps_its_own_studies_and_the_imports_survive_a_rebuild(tmp_path, capsys):
@@ -388,7 +388,7 @@ def test_a_project_keeps_its_own_studies_and_the_imports_survive_a_rebuild(tmp_p
             "lr": "imported",
         }
         assert store.meta()["scale"] == "simulated"
-        assert [edge.verdict for edge in judge_study(store, "toy").edges] != []
+        assert [comparison.verdict for comparison in judge_study(store, "toy").comparisons] != []
     assert main(["gate", "--results", str(results)]) == 0
     assert main(["report", "--results", str(results), "--reports", str(tmp_path)]) == 0
     page = (tmp_path / "index.html").read_text()
@@ -463,22 +463,22 @@ def test_another_machines_database(tmp_path, capsys):
     simulate(away, [study, Study("other", variants=2)])
     collect(away)
     with Store(away / "tracker.duckdb") as store:
-        theirs = {edge.child: edge for edge in judge_study(store, "toy").edges}
+        theirs = {comparison.child: comparison for comparison in judge_study(store, "toy").comparisons}
     line = refused(capsys, "database", away / "tracker.duckdb", "--study", "far", "--yes")
     assert "far" in line
     assert "--map study=NAME" in line
     assert run("database", away / "tracker.duckdb", "--study", "far", "--map", "study=toy", "--yes") == 0
     with Store(Path("results/tracker.duckdb")) as store:
-        ours = {edge.child: edge for edge in judge_study(store, "far").edges}
+        ours = {comparison.child: comparison for comparison in judge_study(store, "far").comparisons}
         states = dict(store.rows("SELECT (variant || seed), state FROM runs")[1])
         changes = {variant.name: [c.key for c in variant.changes] for variant in store.variants("far")}
     assert set(ours) == set(theirs) == {"v1", "v2"}
-    for child, edge in ours.items():
-        assert (edge.parent, edge.effect, edge.low, edge.high, edge.p) == pytest.approx(
+    for child, comparison in ours.items():
+        assert (comparison.parent, comparison.effect, comparison.low, comparison.high, comparison.p) == pytest.approx(
             (theirs[child].parent, theirs[child].effect, theirs[child].low, theirs[child].high, theirs[child].p),
             nan_ok=True,
         )
-        assert edge.verdict == theirs[child].verdict
+        assert comparison.verdict == theirs[child].verdict
     assert states == {f"{v}{s}": "failed" if (v, s) == ("v2", 1) else "imported" for v in lineage for s in range(3)}
     assert changes == {"base": [], "v1": ["lr"], "v2": ["gamma"]}
     before = content()
@@ -503,8 +503,8 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
     file.write_text(STUDY_YAML)
     assert run("trainer_state", WRITTEN / "trainer", "--study", file, "--yes") == 0
     with Store(Path("results/tracker.duckdb")) as store:
-        [edge] = judge_study(store, "rates").edges
-        assert (edge.parent, edge.child, edge.factors) == ("slow", "quick", ("learning_rate",))
+        [comparison] = judge_study(store, "rates").comparisons
+        assert (comparison.parent, comparison.child, comparison.factors) == ("slow", "quick", ("learning_rate",))
         assert [variant.why for variant in store.variants("rates")] == ["the default", "four times as much"]
         assert store.study("rates").title == "Learning rates"
     file.write_text(STUDY_YAML.replace('["fast/*"]', '["quick/*"]'))

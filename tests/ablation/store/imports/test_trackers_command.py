@@ -42,7 +42,7 @@ def check_import(kind, path, here, monkeypatch, capsys):
             for seed in range(3)
             for step in range(3)
         }
-        [verdict] = judge_study(store, "lr").edges
+        [verdict] = judge_study(store, "lr").comparisons
     assert (verdict.child, verdict.parent) == (fast, base)
     assert np.isclose(verdict.effect, 0.2)
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""The edges of a study as the page shows them: place in the lineage, change, effect, verdict and evidence."""
+"""The comparisons of a study as the page shows them: place in the lineage, change, effect, verdict and evidence."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from ablation.config.lineage import walk
 from ablation.config.study import Change, differences
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.reading import duration
-from ablation.judge.edges import WORDS
+from ablation.judge.comparisons import WORDS
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.text import clean_records, decimals_for, is_number, number, p_value, signed
 from ablation.store.database import Store
@@ -96,7 +96,7 @@ def picture(rows: Sequence[GraphRow], parents: Mapping[str, str | None]) -> Pict
 
 @dataclass(frozen=True)
 class ForestAxis:
-    """A horizontal axis shared by the edges of one study, symmetric about no effect. Lengths are SVG units."""
+    """A horizontal axis shared by the comparisons of one study, symmetric about no effect. Lengths are SVG units."""
 
     limit: float
     margin: float | None
@@ -132,7 +132,7 @@ def forest_axis(bounds: Sequence[float], margin: float | None) -> ForestAxis:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One judged edge. `evidence` is its row of `edge_table`, `changes` what differs from `parent`."""
+    """One judged comparison. `evidence` is its row of `comparison_table`, `changes` what differs from `parent`."""
 
     child: str
     parent: str
@@ -142,8 +142,8 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class EdgeRow:
-    """One variant in the lineage, and its judged edges: the one with its parent, and others that the plan declares."""
+class ComparisonRow:
+    """One variant in the lineage, and its comparisons: with its parent, and others that the plan declares."""
 
     graph: GraphRow
     variant: PlannedVariant
@@ -152,24 +152,24 @@ class EdgeRow:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """Every judged edge of the variant, the one with its parent first."""
+        """Every judged comparison of the variant, the one with its parent first."""
         return [*([self.own] if self.own else []), *self.others]
 
 
 @dataclass(frozen=True)
-class Edges:
-    """All edges of a study; `comparisons` in the order of the rows, `counts` of each verdict."""
+class Comparisons:
+    """All comparisons of a study; `judged` in the order of the rows, `counts` of each verdict."""
 
-    rows: list[EdgeRow]
+    rows: list[ComparisonRow]
     axis: ForestAxis
     decimals: int
-    comparisons: list[Comparison]
+    judged: list[Comparison]
     counts: list[tuple[str, int]]
     picture: Picture
 
 
-def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, margin: float) -> Edges:
-    """Join the variants of one study with its verdicts, which have a row per judged edge."""
+def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, margin: float) -> Comparisons:
+    """Join the variants of one study with its verdicts, which have a row per judged comparison."""
     records = clean_records(verdicts)
     bounds = [abs(r[k]) for r in records for k in ("low", "high", "effect") if is_number(r[k])]
     halves = [(r["high"] - r["low"]) / 2 for r in records if is_number(r["low"]) and is_number(r["high"])]
@@ -178,14 +178,16 @@ def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, marg
     graphs, rows = graph_rows(parents), []
     for graph in graphs:
         variant = named[graph.variant]
-        edges = [_comparison(record, variant, named) for record in records if record["child"] == variant.name]
-        own = next((edge for edge in edges if edge.parent == variant.parent), None)
-        rows.append(EdgeRow(graph, variant, own, [edge for edge in edges if edge is not own]))
-    comparisons = [edge for row in rows for edge in row.comparisons]
-    found = [edge.verdict for edge in comparisons]
+        comparisons = [_comparison(record, variant, named) for record in records if record["child"] == variant.name]
+        own = next((comparison for comparison in comparisons if comparison.parent == variant.parent), None)
+        rows.append(
+            ComparisonRow(graph, variant, own, [comparison for comparison in comparisons if comparison is not own])
+        )
+    comparisons = [comparison for row in rows for comparison in row.comparisons]
+    found = [comparison.verdict for comparison in comparisons]
     counts = [(word, found.count(word)) for word in WORDS if word in found]
     decimals = decimals_for(halves or [margin])
-    return Edges(rows, forest_axis(bounds, margin), decimals, comparisons, counts, picture(graphs, parents))
+    return Comparisons(rows, forest_axis(bounds, margin), decimals, comparisons, counts, picture(graphs, parents))
 
 
 def _comparison(record: Mapping[str, Any], variant: PlannedVariant, named: Mapping[str, PlannedVariant]) -> Comparison:

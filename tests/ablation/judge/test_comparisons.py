@@ -1,4 +1,4 @@
-"""Looks, families, paths and pairs of studies in memory: which word an edge gets, and by which numbers."""
+"""Looks, families, paths and pairs of studies in memory: which word a comparison gets, and by which numbers."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ from scipy.stats import false_discovery_control
 from ablation.judge import measurements as pairing
 from ablation.judge import statistics
 from ablation.judge.budget import predict
-from ablation.judge.edges import judge_all_pairs, judge_edges, judge_pair
+from ablation.judge.comparisons import judge_all_pairs, judge_comparisons, judge_pair
 from ablation.judge.measurements import paired_values
 from tests.ablation.judge.studies import measurements, normal_study
 
@@ -30,23 +30,23 @@ def of_seeds(means, *, items=400, **analysis):
 def test_the_word_is_that_of_the_look_that_decided():
     """Three seeds agree; two more turn the mean. What the first look excluded is not a difference, and not the gain."""
     rates = [0.30, 0.31, 0.29, 0.90, 0.99]
-    [edge] = judge_edges(of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", rates)}, looks=[3, 5], alpha=0.2))
-    assert edge.effect > 0
-    assert edge.p == pytest.approx(edge.looks[0].p / edge.looks[0].weight)
-    assert edge.verdict == "worse"
-    assert "at the look at 3 seeds; in at least 58% of seeds, as 3 can tell" in edge.reason
-    assert edge.in_seeds == pytest.approx(0.2 ** (1 / 3))
+    [comparison] = judge_comparisons(of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", rates)}, looks=[3, 5], alpha=0.2))
+    assert comparison.effect > 0
+    assert comparison.p == pytest.approx(comparison.looks[0].p / comparison.looks[0].weight)
+    assert comparison.verdict == "worse"
+    assert "at the look at 3 seeds; in at least 58% of seeds, as 3 can tell" in comparison.reason
+    assert comparison.in_seeds == pytest.approx(0.2 ** (1 / 3))
 
 
 def test_equivalence_stays_decided_at_a_later_look():
     """The sixth and seventh seed are far off; the look at five had decided."""
     calm, wild = [0.5, 0.5025, 0.4975, 0.5, 0.5025], [0.7, 0.3]
     study = of_seeds({"v0": (None, [0.5] * 7), "v1": ("v0", calm + wild)}, looks=[5, 7], margin=0.08)
-    [edge] = judge_edges(study)
-    assert (edge.verdict, edge.seeds) == ("equivalent", 7)
-    assert "at the look at 5 seeds; in at least 55% of seeds, as 5 can tell" in edge.reason
-    assert edge.high > 0.08
-    [again] = judge_edges(replace(study, analysis=study.analysis.model_copy(update={"looks": []})))
+    [comparison] = judge_comparisons(study)
+    assert (comparison.verdict, comparison.seeds) == ("equivalent", 7)
+    assert "at the look at 5 seeds; in at least 55% of seeds, as 5 can tell" in comparison.reason
+    assert comparison.high > 0.08
+    [again] = judge_comparisons(replace(study, analysis=study.analysis.model_copy(update={"looks": []})))
     assert again.verdict == "undecided"
 
 
@@ -54,17 +54,19 @@ def test_a_look_of_too_few_seeds_makes_nothing_equivalent_later():
     """Three seeds agree and say too little of others; the next two, which would have told, are far off."""
     shares = [0.5, 0.5025, 0.4975, 0.62, 0.38]
     study = of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", shares)}, looks=[3, 5], margin=0.08)
-    [edge] = judge_edges(study)
-    assert edge.verdict == "undecided"
-    assert "at the look at 3 seeds, but of 3 seeds alone" in edge.reason
+    [comparison] = judge_comparisons(study)
+    assert comparison.verdict == "undecided"
+    assert "at the look at 3 seeds, but of 3 seeds alone" in comparison.reason
 
 
 def test_a_look_of_too_few_seeds_does_not_withhold_what_a_later_one_finds():
     shares = [0.5, 0.5025, 0.4975, 0.68, 0.7, 0.69, 0.71, 0.7, 0.68, 0.72]
-    [edge] = judge_edges(of_seeds({"v0": (None, [0.5] * 10), "v1": ("v0", shares)}, looks=[3, 10], margin=0.08))
-    assert edge.looks[0].estimate.within(0.08, edge.looks[0].noise, 0.05 * edge.looks[0].weight)
-    assert edge.verdict == "better"
-    assert "at the look at 10 seeds" in edge.reason
+    [comparison] = judge_comparisons(
+        of_seeds({"v0": (None, [0.5] * 10), "v1": ("v0", shares)}, looks=[3, 10], margin=0.08)
+    )
+    assert comparison.looks[0].estimate.within(0.08, comparison.looks[0].noise, 0.05 * comparison.looks[0].weight)
+    assert comparison.verdict == "better"
+    assert "at the look at 10 seeds" in comparison.reason
 
 
 def test_no_number_of_seeds_is_promised_where_the_items_are_too_few():
@@ -74,11 +76,11 @@ def test_no_number_of_seeds_is_promised_where_the_items_are_too_few():
         values = {name: {"all": np.full((seeds, items), hit)} for name, hit in (("v0", 0.0), ("v1", 1.0))}
         return measurements(values, {"v0": None, "v1": "v0"}, looks=list(looks), factors={"v1": ("v1",)})
 
-    [edge] = judge_edges(study(5, 5))
-    assert (edge.verdict, edge.p, edge.seeds_needed) == ("undecided", 2 / 32, None)
+    [comparison] = judge_comparisons(study(5, 5))
+    assert (comparison.verdict, comparison.p, comparison.seeds_needed) == ("undecided", 2 / 32, None)
     looked = study(5, 3, (3, 5, 10))
-    edges = judge_edges(looked)
-    assert predict(looked, edges)["v1", "v0"] == {5: 0.0, 10: 0.0}
+    comparisons = judge_comparisons(looked)
+    assert predict(looked, comparisons)["v1", "v0"] == {5: 0.0, 10: 0.0}
 
 
 def test_a_look_sees_the_seeds_in_the_order_in_which_they_were_added():
@@ -88,8 +90,8 @@ def test_a_look_sees_the_seeds_in_the_order_in_which_they_were_added():
     order = sorted(study.states, key=lambda run: added[run[1]])
     ordered = replace(study, states={run: study.states[run] for run in order})
     assert paired_values(ordered, ["v1", "v0"])[1] == [2, 3, 4, 0, 1]
-    [edge] = judge_edges(ordered)
-    assert edge.looks[0].estimate.per_seed == pytest.approx((0.01, 0.0, -0.01))
+    [comparison] = judge_comparisons(ordered)
+    assert comparison.looks[0].estimate.per_seed == pytest.approx((0.01, 0.0, -0.01))
 
 
 TREE = {
@@ -102,51 +104,55 @@ TREE = {
 
 
 @pytest.mark.parametrize(("seeds", "looks"), [(1, []), (2, [3, 5])])
-def test_an_edge_that_is_not_tested_has_no_interval_for_all_edges_at_once(seeds, looks):
+def test_an_comparison_that_is_not_tested_has_no_interval_for_all_comparisons_at_once(seeds, looks):
     first = {name: (parent, shares[: seeds if name == "v3" else 3]) for name, (parent, shares) in TREE.items()}
-    edges = {edge.child: edge for edge in judge_edges(of_seeds(first, looks=looks))}
-    assert np.isnan([edges["v3"].p, edges["v3"].joint_low, edges["v3"].joint_high]).all()
-    assert np.isfinite([edges["v3"].low, edges["v3"].high, edges["v2"].joint_low, edges["v2"].joint_high]).all()
+    comparisons = {comparison.child: comparison for comparison in judge_comparisons(of_seeds(first, looks=looks))}
+    assert np.isnan([comparisons["v3"].p, comparisons["v3"].joint_low, comparisons["v3"].joint_high]).all()
+    assert np.isfinite(
+        [comparisons["v3"].low, comparisons["v3"].high, comparisons["v2"].joint_low, comparisons["v2"].joint_high]
+    ).all()
 
 
-def test_edges_may_be_those_to_the_root_or_pairs():
-    to_root = judge_edges(of_seeds(TREE, edges="root"))
-    assert [(edge.child, edge.parent) for edge in to_root] == [(f"v{n}", "v0") for n in range(1, 5)]
+def test_comparisons_may_be_those_to_the_root_or_pairs():
+    to_root = judge_comparisons(of_seeds(TREE, comparisons="root"))
+    assert [(comparison.child, comparison.parent) for comparison in to_root] == [(f"v{n}", "v0") for n in range(1, 5)]
     assert to_root[3].effect == pytest.approx(np.mean([0.14, 0.14, 0.13]))
     assert to_root[3].factors == ("v1", "v2", "v4")  # all that lies between
-    pairs = judge_edges(of_seeds(TREE, edges=[["v4", "v3"], ["v1", "v0"]]))
-    assert [(edge.child, edge.parent, edge.factors) for edge in pairs] == [
+    pairs = judge_comparisons(of_seeds(TREE, comparisons=[["v4", "v3"], ["v1", "v0"]]))
+    assert [(comparison.child, comparison.parent, comparison.factors) for comparison in pairs] == [
         ("v4", "v3", ("v2", "v3", "v4")),
         ("v1", "v0", ("v1",)),
     ]
     assert pairs[0].effect == pytest.approx(np.mean([0.11, 0.14, 0.10]))
 
 
-def test_an_edge_says_whose_variance_it_used():
-    moderated, own = judge_edges(of_seeds(TREE)), judge_edges(of_seeds(TREE, variance="own"))
-    assert {(edge.variance, edge.prior_df) for edge in own} == {("own", 0.0)}
-    assert {edge.variance for edge in moderated} == {"moderated"}
-    assert 0 < moderated[0].prior_df <= 4 / 4  # a quarter of the edges
+def test_an_comparison_says_whose_variance_it_used():
+    moderated, own = judge_comparisons(of_seeds(TREE)), judge_comparisons(of_seeds(TREE, variance="own"))
+    assert {(comparison.variance, comparison.prior_df) for comparison in own} == {("own", 0.0)}
+    assert {comparison.variance for comparison in moderated} == {"moderated"}
+    assert 0 < moderated[0].prior_df <= 4 / 4  # a quarter of the comparisons
     assert moderated[0].looks[-1].noise.seed_df == pytest.approx(2 + moderated[0].prior_df)
     two = of_seeds({name: (parent, shares[:2]) for name, (parent, shares) in TREE.items()})
-    assert {edge.variance for edge in judge_edges(two)} == {"own"}
+    assert {comparison.variance for comparison in judge_comparisons(two)} == {"own"}
 
 
 @pytest.mark.parametrize("correction", ["max-t", "holm"])
 def test_all_changes_since_the_root_at_once(correction):
     study = of_seeds(TREE, correction=correction)
-    edges = judge_edges(study)
-    v1, _, _, v4 = edges
+    comparisons = judge_comparisons(study)
+    v1, _, _, v4 = comparisons
     assert (v4.root, v4.root_effect) == ("v0", pytest.approx(np.mean([0.14, 0.14, 0.13])))
-    [_, _, _, direct] = judge_edges(replace(study, analysis=study.analysis.model_copy(update={"edges": "root"})))
+    [_, _, _, direct] = judge_comparisons(
+        replace(study, analysis=study.analysis.model_copy(update={"comparisons": "root"}))
+    )
     assert v4.root_low < direct.low < v4.root_effect < direct.high < v4.root_high  # eight paths, not one
-    assert v1.root_low <= v1.joint_low <= v1.joint_high <= v1.root_high  # eight paths, not four edges
-    level = edges[0].correction.path_level
+    assert v1.root_low <= v1.joint_low <= v1.joint_high <= v1.root_high  # eight paths, not four comparisons
+    level = comparisons[0].correction.path_level
     assert level > 0.05 / 8 if correction == "max-t" else level == 0.05 / 8
 
 
 def test_the_correction_of_the_family_is_at_most_holms():
-    known, by_holm = judge_edges(of_seeds(TREE)), judge_edges(of_seeds(TREE, correction="holm"))
+    known, by_holm = judge_comparisons(of_seeds(TREE)), judge_comparisons(of_seeds(TREE, correction="holm"))
     for ours, theirs in zip(known, by_holm, strict=True):
         assert ours.p == theirs.p
         assert ours.p_adjusted <= theirs.p_adjusted
@@ -158,32 +164,32 @@ def test_the_correction_of_the_family_is_at_most_holms():
 
 
 def test_error_per_word_is_a_false_discovery_rate_with_intervals_for_the_words_found():
-    edges = judge_edges(of_seeds(TREE, error="per_word"))
-    np.testing.assert_allclose([e.p_adjusted for e in edges], false_discovery_control([e.p for e in edges]))
-    found = [edge for edge in edges if edge.p_adjusted <= 0.05]
-    assert 0 < len(found) < len(edges)
-    for edge in edges:
-        assert np.isnan(edge.joint_low) == (edge not in found)
-    for edge in found:
-        alone = edge.estimate.interval(edge.noise, 0.05 * len(found) / len(edges))
-        assert (edge.joint_low, edge.joint_high) == pytest.approx(alone)
-        assert "after Benjamini and Hochberg's correction" in edge.reason
+    comparisons = judge_comparisons(of_seeds(TREE, error="per_word"))
+    np.testing.assert_allclose([e.p_adjusted for e in comparisons], false_discovery_control([e.p for e in comparisons]))
+    found = [comparison for comparison in comparisons if comparison.p_adjusted <= 0.05]
+    assert 0 < len(found) < len(comparisons)
+    for comparison in comparisons:
+        assert np.isnan(comparison.joint_low) == (comparison not in found)
+    for comparison in found:
+        alone = comparison.estimate.interval(comparison.noise, 0.05 * len(found) / len(comparisons))
+        assert (comparison.joint_low, comparison.joint_high) == pytest.approx(alone)
+        assert "after Benjamini and Hochberg's correction" in comparison.reason
 
 
 @pytest.mark.parametrize("correction", ["max-t", "holm"])
-def test_a_single_edge_is_not_called_corrected(correction):
+def test_a_single_comparison_is_not_called_corrected(correction):
     tree = dict(list(TREE.items())[:2])
-    [edge] = judge_edges(of_seeds(tree, correction=correction))
-    assert edge.p == edge.p_adjusted
-    assert "p = " in edge.reason
-    assert "correct" not in edge.reason
+    [comparison] = judge_comparisons(of_seeds(tree, correction=correction))
+    assert comparison.p == comparison.p_adjusted
+    assert "p = " in comparison.reason
+    assert "correct" not in comparison.reason
 
 
 NUMBERS = ("effect", "low", "high", "p", "seeds", "items")
 
 
-def numbers(edge):
-    return [getattr(edge, name) for name in NUMBERS]
+def numbers(comparison):
+    return [getattr(comparison, name) for name in NUMBERS]
 
 
 def with_configs(study, configs, changes=()):
@@ -197,27 +203,27 @@ def with_configs(study, configs, changes=()):
 
 
 @pytest.mark.parametrize("direction", ["max", "min", {"target": 0.6}])
-def test_all_pairs_are_judged_and_one_that_is_an_edge_has_its_numbers_without_the_correction(direction):
+def test_all_pairs_are_judged_and_one_that_is_an_comparison_has_its_numbers_without_the_correction(direction):
     study = normal_study(variants=5, seeds=4, items=120, size=2, seed=3, direction=direction, variance="own")
-    pairs = {(pair.edge.parent, pair.edge.child): pair.edge for pair in judge_all_pairs(study)}
+    pairs = {(pair.comparison.parent, pair.comparison.child): pair.comparison for pair in judge_all_pairs(study)}
     assert list(pairs) == list(itertools.combinations([variant.name for variant in study.variants], 2))
-    for edge in judge_edges(study):
-        pair = pairs[edge.parent, edge.child]
-        assert numbers(pair) == numbers(edge)
-        assert pair.p_adjusted == pair.p <= edge.p_adjusted
+    for comparison in judge_comparisons(study):
+        pair = pairs[comparison.parent, comparison.child]
+        assert numbers(pair) == numbers(comparison)
+        assert pair.p_adjusted == pair.p <= comparison.p_adjusted
         assert "not corrected for other comparisons" in pair.why or pair.detail == "equivalent"
 
 
 def test_a_pair_that_is_not_corrected_has_its_own_variance():
     """Moderated, a child that is three times as noisy as the rest is called better or worse in 8.1% of studies."""
     study = normal_study(variants=6, seeds=3, seed=3)
-    assert {edge.variance for edge in judge_edges(study)} == {"moderated"}
-    assert {pair.edge.variance for pair in judge_all_pairs(study)} == {"own"}
+    assert {comparison.variance for comparison in judge_comparisons(study)} == {"moderated"}
+    assert {pair.comparison.variance for pair in judge_all_pairs(study)} == {"own"}
 
 
 def test_turned_round_the_effect_has_the_other_sign():
     study = normal_study(variants=4, seeds=3, seed=2)
-    one, other = judge_pair(study, "v3", "v1").edge, judge_pair(study, "v1", "v3").edge
+    one, other = judge_pair(study, "v3", "v1").comparison, judge_pair(study, "v1", "v3").comparison
     assert (other.effect, other.low, other.high) == pytest.approx((-one.effect, -one.high, -one.low))
     assert other.p == pytest.approx(one.p)
 
@@ -227,17 +233,17 @@ def test_what_differs_is_read_from_the_configurations_and_not_along_the_lineage(
     study = normal_study(variants=3, seeds=3)
     configs = {"v0": {"lr": 1, "rcs": None}, "v1": {"lr": 2, "rcs": None}, "v2": {"lr": 2, "rcs": {"a": 1, "b": 2}}}
     study = with_configs(study, configs, [("rcs", "RCS"), ("lr", "rate")])
-    found = {(pair.edge.parent, pair.edge.child): pair for pair in judge_all_pairs(study)}
+    found = {(pair.comparison.parent, pair.comparison.child): pair for pair in judge_all_pairs(study)}
     assert found["v1", "v2"].differing == {"RCS": [("rcs.a", None, 1), ("rcs.b", None, 2)]}
-    assert not found["v1", "v2"].edge.confounded
-    assert found["v0", "v2"].edge.factors == ("rate", "RCS")
-    assert found["v0", "v2"].edge.confounded
+    assert not found["v1", "v2"].comparison.confounded
+    assert found["v0", "v2"].comparison.factors == ("rate", "RCS")
+    assert found["v0", "v2"].comparison.confounded
 
 
 def test_a_failed_run_makes_its_pairs_invalid_and_no_other():
     study = normal_study(variants=3, seeds=3)
     study = replace(study, states={**study.states, ("v2", 1): ("failed", "killed")})
-    words = {(pair.edge.parent, pair.edge.child): pair.edge for pair in judge_all_pairs(study)}
+    words = {(pair.comparison.parent, pair.comparison.child): pair.comparison for pair in judge_all_pairs(study)}
     assert words["v0", "v2"].verdict == words["v1", "v2"].verdict == "invalid"
     assert "v2 seed 1 is failed (killed)" in words["v0", "v2"].why
     assert words["v0", "v1"].verdict != "invalid"

@@ -1,7 +1,7 @@
-"""One verdict per edge of a lineage (parent -> child), with its evidence. Missing numbers are NaN or None.
+"""One verdict per comparison of a lineage (parent -> child), with its evidence. Missing numbers are NaN or None.
 
-An edge is `Measured` (one comparison alone), then gets the `Correction` of its family; what follows from the two is
-worked out when it is asked for. A pair that a reader picks after seeing results is one of many that could have been
+A comparison is `Measured` (alone), then gets the `Correction` of its family; what follows from the two is worked out
+when it is asked for. A pair that a reader picks after seeing results is one of many that could have been
 picked, so it is not one of the study's verdicts.
 """
 
@@ -37,19 +37,19 @@ from ablation.judge.statistics import Estimate
 # In the order of the page: what helped, what hurt, what made no difference, what is not known.
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", "not run")
 DECIDED = WORDS[:3]
-NOT_COMPARED = ("invalid", "not run")  # edges without a comparison: something is wrong, or still to come
+NOT_COMPARED = ("invalid", "not run")  # comparisons without a comparison: something is wrong, or still to come
 _NAN = float("nan")
 
 
 @dataclass(frozen=True)
-class Edge(Measured):
+class Comparison(Measured):
     """A comparison with its verdict."""
 
     correction: Correction = field(kw_only=True, repr=False, compare=False)
 
     @cached_property
     def p_adjusted(self) -> float:
-        """Over the study's edges."""
+        """Over the study's comparisons."""
         return self.correction.adjusted.get(self.pair, _NAN)
 
     @property
@@ -62,12 +62,12 @@ class Edge(Measured):
 
     @cached_property
     def significant(self) -> bool:
-        """Whether the adjusted p is at most alpha. The family is asked only where the edge's own p is."""
+        """Whether the adjusted p is at most alpha. The family is asked only where the comparison's own p is."""
         return self.p <= self.of.analysis.alpha and self.p_adjusted <= self.of.analysis.alpha
 
     @cached_property
     def _basis(self) -> tuple[str, Look | None]:
-        """The verdict if the edge were not confounded, and the look that decided; None where none did."""
+        """The verdict if the comparison were not confounded, and the look that decided; None where none did."""
         if self.problem or self.seen is None:
             return "not run" if self.problem.waiting else "invalid", None
         if not self.noise.seeds_known:
@@ -81,7 +81,7 @@ class Edge(Measured):
 
     @property
     def detail(self) -> str:
-        """One of WORDS: the verdict if the edge were not confounded."""
+        """One of WORDS: the verdict if the comparison were not confounded."""
         return self._basis[0]
 
     @property
@@ -107,7 +107,7 @@ class Edge(Measured):
         """The first look whose interval lies inside the margin; it stays decided.
 
         A look at too few seeds to call anything equivalent decides nothing; it is the last resort here, so that the
-        reason can say so, unless a later look calls the edge better or worse.
+        reason can say so, unless a later look calls the comparison better or worse.
         """
         analysis = self.of.analysis
         within = [
@@ -185,7 +185,7 @@ class Edge(Measured):
         return f"the {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g}{at}{tail}"
 
     def _undecided(self, numbers: Estimate) -> str:
-        """The reason, with what would decide the edge if the true effect were the observed one."""
+        """The reason, with what would decide the comparison if the true effect were the observed one."""
         if _no_difference(numbers):
             return "no item differs, in any seed; a difference too rare for so few items would not have been seen"
         few = f"{numbers.clusters} clusters or items are too few for this: {{}} are needed"
@@ -216,10 +216,10 @@ class Edge(Measured):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Remarks that do not change the verdict: changes without effect, other environments, added seeds, imports."""
-        found = (*self._few_runs, *remarks.of_edge(self.of, self.child, self.parent, self.paired))
+        found = (*self._few_runs, *remarks.of_comparison(self.of, self.child, self.parent, self.paired))
         if not self.confounded or self.of.imported or not self.estimate:
             return found
-        # What would tell the factors of a confounded edge apart; imported runs are made elsewhere.
+        # What would tell the factors of a confounded comparison apart; imported runs are made elsewhere.
         return (*found, offer(self.study, self.parent, self.child, len(self.factors), self.cost_hours))
 
     @property
@@ -263,7 +263,7 @@ class Edge(Measured):
 
     @property
     def joint_low(self) -> float:
-        """The interval corrected for all edges of the study that could be tested."""
+        """The interval corrected for all comparisons of the study that could be tested."""
         return self._joint[0]
 
     @property
@@ -297,10 +297,10 @@ class Edge(Measured):
     def _whole(self) -> Measured | None:
         """The child against the first of its ancestors, compared directly.
 
-        Nothing where an edge between them was not tested.
+        Nothing where a comparison between them was not tested.
         """
         above = ancestors(self.child, self.of.parents)
-        if self.of.analysis.edges != "parent" or self.correction.alone or not above:
+        if self.of.analysis.comparisons != "parent" or self.correction.alone or not above:
             return None
         if not all(step in self.correction.adjusted for step in pairwise([self.child, *above])):
             return None
@@ -334,16 +334,16 @@ class Edge(Measured):
         return self._root_interval[1]
 
 
-def judge_edges(study: Measurements) -> list[Edge]:
-    """Verdicts of one study's edges, in the order of its variants or as the analysis plan lists them."""
+def judge_comparisons(study: Measurements) -> list[Comparison]:
+    """Verdicts of one study's comparisons, in the order of its variants or as the analysis plan lists them."""
     measured = [measure(study, child, parent) for child, parent in study_pairs(study)]
     correction = Correction.of(study, measured)
-    return [Edge(**vars(edge), correction=correction) for edge in measured]
+    return [Comparison(**vars(comparison), correction=correction) for comparison in measured]
 
 
 def study_pairs(study: Measurements) -> list[tuple[str, str]]:
     """The pairs (child, parent) that the analysis plan compares."""
-    return compared(study.analysis.edges, study.parents)
+    return compared(study.analysis.comparisons, study.parents)
 
 
 def too_few(seeds: int, analysis: Analysis) -> str:
@@ -366,9 +366,9 @@ def _these_items(numbers: Estimate, analysis: Analysis) -> str:
 
 @dataclass(frozen=True)
 class Pair:
-    """One comparison: `edge.detail` is its verdict if it were the only one; `differing` the keys, by factor."""
+    """One comparison: `comparison.detail` is its verdict if it were the only one; `differing` the keys, by factor."""
 
-    edge: Edge
+    comparison: Comparison
     differing: dict[str, list[tuple[str, Any, Any]]]  # factor: (key, the parent's value, the child's)
 
 
@@ -389,7 +389,7 @@ def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
         differing.setdefault(factor_among(key, factors), []).append((key, old, new))
     measured = replace(measure(study, child, parent, moderate=False), factors=tuple(differing))
     alone = Correction(study, [measured], [measured.p], alone=True)
-    return Pair(Edge(**vars(measured), correction=alone), differing)
+    return Pair(Comparison(**vars(measured), correction=alone), differing)
 
 
 def factor_among(key: str, factors: Mapping[str, str]) -> str:
