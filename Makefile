@@ -100,7 +100,7 @@ $(PEERS)/%/.installed: tests/peers/%.txt $(STAMP)
 	$(@D)/bin/python .ci/install.py --no-deps -r $<
 	touch $@
 
-vllm: $(VLLM)/.installed ## an environment in which vLLM samples, on CPUs (docs/vllm.md)
+vllm: $(VLLM)/.installed ## an environment in which vLLM samples, on CPUs (docs/how-to/vllm.md)
 
 test-vllm: vllm ## what is tested with vLLM
 	VLLM_TESTS=1 OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q -m vllm tests/vllm
@@ -133,7 +133,7 @@ wheelhouse: ## wheels for a machine without an index: make wheelhouse PYTHON=3.1
 	@$(MAKE) --no-print-directory venv PYTHON=python3
 	$(BIN)/python workflow/scripts/wheelhouse.py --python $(PYTHON) $(if $(HAVE),--have $(HAVE))
 
-evidence: venv ## docs/evidence.md: results that others measured, judged
+evidence: venv ## docs/explanation/evidence.md: results that others measured, judged
 	$(BIN)/python docs/make_evidence.py
 
 screens: venv ## the pictures of docs/images, from reports/index.html (needs a Chromium)

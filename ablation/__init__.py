@@ -1,7 +1,7 @@
 """Compares numbers: variants, plan, store, verdicts, tables; never imports torch, transformers, snakemake, trainers.
 
-From Python: `ablation.open(results)`, `ablation.compare(a, b)`, `ablation.judge(child, parent)` (docs/python.md). They
-are imported when they are used, so that `import ablation` costs nothing.
+From Python: `ablation.open(results)`, `ablation.compare(a, b)`, `ablation.judge(child, parent)`
+(docs/reference/python.md). They are imported when they are used, so that `import ablation` costs nothing.
 """
 
 from importlib import import_module

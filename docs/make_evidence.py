@@ -1,4 +1,4 @@
-"""Writes docs/evidence.md: what this project says about results that others measured. `make evidence` runs it."""
+"""Write docs/explanation/evidence.md, verdicts on results that others measured. `make evidence` runs it."""
 
 import contextlib
 import csv
@@ -29,7 +29,7 @@ SPLITS = 400  # of each size
 HEAD = """# Evidence
 
 What this project says about results that others measured, beside what is known of them. `make evidence` makes this page
-from [these files](../benchmarks/evidence/README.md); no number in it is typed.
+from [these files](../../benchmarks/evidence/README.md); no number in it is typed.
 """
 
 
@@ -214,7 +214,7 @@ def nightly(contest: Contest) -> Iterator[str]:
     yield markdown(head, rows)
     yield """
 A fixed threshold is right only by luck: it depends on one run and on a percentage that has nothing to do with the
-noise. [How to use it](nightly.md)."""
+noise. [How to use it](../how-to/nightly-gate.md)."""
 
 
 def page() -> str:
@@ -225,4 +225,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    (DOCS / "evidence.md").write_text(page(), encoding="utf-8")
+    (DOCS / "explanation/evidence.md").write_text(page(), encoding="utf-8")

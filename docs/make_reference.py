@@ -1,4 +1,4 @@
-"""Writes the pages made from code: docs/keys/ and formats.md. `make docs` runs it, a test compares."""
+"""Write the pages made from code: keys of studies, and formats. `make docs` runs it, a test compares."""
 
 import json
 import re
@@ -33,8 +33,9 @@ A model or data set from outside, in every study; made from the config model by 
 """
 FORMATS_HEAD = """# Formats of other programs
 
-`import` is [`ablation import`](import.md), `compare` is [`ablation compare`](compare.md), `collect` is
-[what a command leaves](any-program.md#what-it-leaves). `make docs` makes this page from `ablation/config/formats.py`.
+`import` is [`ablation import`](../how-to/import.md), `compare` is [`ablation compare`](../how-to/compare.md), and
+`collect` is [what a command leaves](../how-to/wrap-a-command.md#what-it-leaves). `make docs` makes this page from
+`ablation/config/formats.py`.
 
 To add a format, write an entry there, a module of its name in `ablation/readers/`, and a test. For `import` the module
 has `read(path, problem)` (`trackio.py` is short): it yields an `ImportedRun` (`run.py`) for each run, calls
@@ -49,13 +50,13 @@ def pages() -> dict[Path, str]:
     """Return path -> text of every page that is made from code."""
     names = sorted(path.parent.name for path in CONFIGS.glob("studies/*/_study.yaml"))
     studies = load_studies(load_settings({"studies": names}, configs=CONFIGS))
-    found = {DOCS / "keys/assets.md": asset_page(), DOCS / "formats.md": format_page()}
+    found = {DOCS / "studies/keys/assets.md": asset_page(), DOCS / "reference/formats.md": format_page()}
     models: dict[object, list[str]] = {}  # studies of one config model have one page
     for name, study in studies.items():
         models.setdefault(study.config_model, []).append(name)
     seen: dict[str, tuple[str, Any]] = {}
     for of in sorted(models.values(), key=len, reverse=True):
-        found[DOCS / "keys" / f"{of[0]}.md"] = key_page(of, study_json_schema(studies[of[0]]), seen)
+        found[DOCS / "studies/keys" / f"{of[0]}.md"] = key_page(of, study_json_schema(studies[of[0]]), seen)
     return found
 
 

@@ -22,7 +22,7 @@ from tests.test_imports import ROOMS
 
 PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("examples/**/*.md"))]
 PAGES += sorted(ROOT.glob("docs/**/*.md"))
-FOLLOWED = ("add-a-trainer.md", "add-a-task.md", "add-a-loss.md", "explain.md", "check.md", "trace.md")
+FOLLOWED = ("add-a-trainer.md", "add-a-task.md", "add-a-loss.md", "attribute-effects.md", "check.md", "trace.md")
 """By test_followed_pages.py."""
 STARTS = ("python -m ablation", "ablation")
 GENERATED = runpy.run_path(str(ROOT / "docs/make_reference.py"))["pages"]()
@@ -56,7 +56,7 @@ def test_pages_made_from_code_are_up_to_date(path):
 
 
 def test_no_page_is_left_of_a_study_that_went():
-    assert {path.name for path in ROOT.glob("docs/keys/*.md")} == {
+    assert {path.name for path in ROOT.glob("docs/studies/keys/*.md")} == {
         path.name for path in GENERATED if path.parent.name == "keys"
     }
 
@@ -137,9 +137,19 @@ def test_the_readme_shows_what_its_commands_print(capsys, monkeypatch, tmp_path)
         assert printed.strip() == textwrap.dedent(shown).strip()
 
 
-@pytest.mark.parametrize("command", ["compare", "plan", "gate", "explain", "trace", "check"])
-def test_a_question_is_answered_on_one_short_page(command):
-    text = (ROOT / f"docs/{command}.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("command", "page"),
+    [
+        ("compare", "compare"),
+        ("plan", "choose-seeds"),
+        ("gate", "gate"),
+        ("explain", "attribute-effects"),
+        ("trace", "trace"),
+        ("check", "check"),
+    ],
+)
+def test_a_question_is_answered_on_one_short_page(command, page):
+    text = (ROOT / f"docs/how-to/{page}.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 80
     assert re.search(rf"^    ablation {command} ", text, flags=re.MULTILINE)
 
@@ -157,19 +167,19 @@ def test_a_documented_metric_is_found_by_its_name():
     assert fits("edit/ss_gender", "edit/ss_<domain>")
     assert not fits("edit/ss_", "edit/ss_<domain>")
     assert not fits("edit/other", "edit/ss_<domain>")
-    assert {"ss", "train/loss", "edit/ss_<domain>"} <= documented("metrics.md")
-    assert documented("metrics-gad.md").isdisjoint({"pooling", "last_per_token"})  # the table of poolings has no metric
+    assert {"ss", "train/loss", "edit/ss_<domain>"} <= documented("debias.md")
+    assert documented("gad.md").isdisjoint({"pooling", "last_per_token"})  # the table of poolings has no metric
     assert {name for page in METRIC_PAGES for name in documented(page)} >= NOT_AT_SCALE_SMOKE.keys()
     logged = {study: set() for studies in METRIC_PAGES.values() for study in studies}
     logged["debias"] = {"edit/ss_gender", "train/invented"}
     found = differences(logged)
-    assert "metrics.md does not define train/invented" in found
-    assert "metrics.md defines train/loss, which is never logged" in found
+    assert "debias.md does not define train/invented" in found
+    assert "debias.md defines train/loss, which is never logged" in found
     assert not any("edit/ss_<domain>" in line for line in found)
 
 
 def architecture():
-    return (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    return (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
 
 
 def keys_in_architecture(heading, depth=4):
@@ -204,5 +214,5 @@ def test_every_package_is_in_the_architecture():
 
 @pytest.mark.rest
 def test_the_evidence_is_what_its_script_writes():
-    text = (ROOT / "docs/evidence.md").read_text()
+    text = (ROOT / "docs/explanation/evidence.md").read_text()
     assert text == runpy.run_path(str(ROOT / "docs/make_evidence.py"))["page"]()

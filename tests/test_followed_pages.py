@@ -28,7 +28,7 @@ class Follower:
     """Reads a page and does what it says, in `folder`."""
 
     def __init__(self, page: str, folder: Path, copied: Sequence[str] = COPIED) -> None:
-        self.folder, text = folder, (ROOT / "docs" / page).read_text(encoding="utf-8")
+        self.folder, text = folder, (ROOT / "docs/how-to" / page).read_text(encoding="utf-8")
         self.path = folder if copied else ROOT
         for name in copied:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
@@ -92,7 +92,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_study_from_nothing(tmp_path):
-    """docs/add-a-trainer.md: a study `toy` runs to the page, and no file outside its own folders is edited."""
+    """docs/how-to/add-a-trainer.md: a study `toy` runs to the page, and no file outside its own folders is edited."""
     follower = Follower("add-a-trainer.md", tmp_path)
     before = tree(tmp_path)
     assert len(follower.files) == 8
@@ -111,7 +111,9 @@ def test_a_study_from_nothing(tmp_path):
     added = {str(Path(name).relative_to(tmp_path).parent) for name in after.keys() - before.keys()}
     assert added == {"trainers/toy", "configs/studies/toy", "configs/schema"}
     # What the page says last: the two keys as one factor; no stage runs again, and the verdict is another.
-    (factors,) = re.findall(r"^    (factors: .*)$", (ROOT / "docs/add-a-trainer.md").read_text(), flags=re.MULTILINE)
+    (factors,) = re.findall(
+        r"^    (factors: .*)$", (ROOT / "docs/how-to/add-a-trainer.md").read_text(), flags=re.MULTILINE
+    )
     with (tmp_path / "configs/studies/toy/_study.yaml").open("a") as file:
         file.write(f"{factors}\n")
     again = follower.run(grid)
@@ -128,8 +130,9 @@ def test_a_study_from_nothing(tmp_path):
 
 
 def test_the_comparison_of_the_page_is_taken_apart(tmp_path):
-    """docs/explain.md: in a new project three changes of one variant, and what each of them did, as the page has it."""
-    follower, page = Follower("explain.md", tmp_path, copied=()), (ROOT / "docs/explain.md").read_text(encoding="utf-8")
+    """docs/how-to/attribute-effects.md: in a new project, what each of three changes of one variant did."""
+    follower = Follower("attribute-effects.md", tmp_path, copied=())
+    page = (ROOT / "docs/how-to/attribute-effects.md").read_text(encoding="utf-8")
     follower.run("ablation init")
     follower.write("configs/studies/example/all.yaml")
     question, grid, declare, again, answer = follower.commands
@@ -153,7 +156,7 @@ MASKED = re.compile(r"[0-9a-f]{16}|\d{4}-\d\d-\d\dT\S+|[\d.]+ (?:s|min)\b")
 
 
 def test_a_study_is_checked_a_number_traced_and_a_paper_held_to_it(tmp_path):
-    """docs/check.md and docs/trace.md: in one new project, what the pages show is printed."""
+    """docs/how-to/check.md and docs/how-to/trace.md: in one new project, what the pages show is printed."""
     checked = Follower("check.md", tmp_path, copied=())
     traced = Follower("trace.md", tmp_path, copied=())
     checked.run("ablation init")
@@ -181,7 +184,7 @@ def test_a_study_is_checked_a_number_traced_and_a_paper_held_to_it(tmp_path):
 
 
 def test_a_killed_stage_of_the_page_goes_on(tmp_path):
-    """The stage of docs/add-a-trainer.md continues from its checkpoint, without torch, to the same numbers."""
+    """The stage of docs/how-to/add-a-trainer.md continues from its checkpoint, without torch, to the same numbers."""
     follower = Follower("add-a-trainer.md", tmp_path)
     follower.write(*follower.files)
     code = """
@@ -217,7 +220,7 @@ for name, dies in (("whole", [None]), ("killed", [23, 41, None])):
 
 
 def test_a_task_from_nothing(tmp_path):
-    """docs/add-a-task.md: a task is learnt from, its data set is accepted, and no other stage gets a new key."""
+    """docs/how-to/add-a-task.md: a task is learnt from, its data set is accepted, and no other stage gets a new key."""
     follower = Follower("add-a-task.md", tmp_path)
     before = json.loads(follower.python(KEYS))
     assert {name.split("/")[0] for name in before} == {"debias", "innovations", "gspo", "gad", "demonstrations"}
@@ -240,7 +243,7 @@ def test_a_task_from_nothing(tmp_path):
 
 
 def test_a_reward(tmp_path):
-    """docs/add-a-loss.md: a function and a value; no stage of another variant gets a new key."""
+    """docs/how-to/add-a-loss.md: a function and a value; no stage of another variant gets a new key."""
     follower = Follower("add-a-loss.md", tmp_path)
     before = json.loads(follower.python(KEYS))
     follower.write(*follower.files)

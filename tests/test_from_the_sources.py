@@ -1,4 +1,4 @@
-"""docs/from-the-sources.md names only what exists: keys, variants, stages, metrics, figures, commands and files."""
+"""docs/studies/from-the-sources.md names only what exists: keys, variants, stages, metrics, commands and files."""
 
 import re
 from functools import cache
@@ -11,7 +11,7 @@ from ablation.config.validation import known_keys
 from ablation.config.variants import load_studies
 from tests.repository import ROOT
 
-PAGE = ROOT / "docs" / "from-the-sources.md"
+PAGE = ROOT / "docs/studies/from-the-sources.md"
 STUDIES = sorted(path.parent.name for path in ROOT.glob("configs/studies/*/_study.yaml"))
 SNAKEMAKE = {"--cores": 1, "--resources": 1, "--config": None}  # options that the page may use, and how many values
 
@@ -28,7 +28,7 @@ def metrics():
     After `a/b` in one cell, `c` is `a/c` and `_c` is `a/b_c`.
     """
     found = set()
-    for line in (line for page in ROOT.glob("docs/metrics*.md") for line in page.read_text().splitlines()):
+    for line in (line for page in ROOT.glob("docs/studies/metrics/*.md") for line in page.read_text().splitlines()):
         names = spans(line.split(" | ")[0])
         full = [name for name in names if "/" in name]
         found |= {*names} if line.startswith("| ") else {*full}

@@ -1,7 +1,7 @@
 """Are reported numbers possible, consistent, and larger than chance? Every finding is one sentence with its arithmetic.
 
 `published` is an `ablation.config.published_schema.PublishedFile`; `measured` are our own numbers
-(`ablation.audit.measured.measured`). Tests and assumptions: docs/statistics.md.
+(`ablation.audit.measured.measured`). Tests and assumptions: docs/explanation/statistics.md.
 Finding.kind is one of KINDS, severity is error (impossible or wrong), warn (unsupported) or note.
 """
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ablation.config.study_schema import Target
     from ablation.store.database import Store
 
-JSON_SCHEMA = 1  # raised where a key changes its meaning or goes; docs/python.md
+JSON_SCHEMA = 1  # raised where a key changes its meaning or goes; docs/reference/python.md
 
 
 def overrides_of(pairs: Iterable[str]) -> dict[str, str]:

@@ -150,7 +150,8 @@ def _results(commands: _Commands) -> None:
         "sql",
         "Query the database. It is opened read-only and can reach no other file.",
         "tables: studies, variants, runs, results, curves, items, stages, metrics, health, published; see "
-        'docs/architecture.md. Example: python -m ablation sql "select variant, avg(value) from results where '
+        "docs/explanation/architecture.md. Example: "
+        'python -m ablation sql "select variant, avg(value) from results where '
         "metric = 'edited/mean/ss_distance' group by all order by all\"",
     )
     sql.add_argument("query", metavar="QUERY", help="one SQL statement, or - to read it from stdin")
@@ -197,7 +198,7 @@ def _imports(commands: _Commands) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, leave_out=, "
-        "allow=prompt, metrics.NEW=, study=: docs/import.md",
+        "allow=prompt, metrics.NEW=, study=: docs/how-to/import.md",
     )
     add("--metric", nargs="+", metavar="NAME", help="the final metric that decides")
     add("--items", nargs="+", metavar="P/S/N", help="the items that decide: protocol/subset/name")
@@ -267,7 +268,7 @@ def _judgement(commands: _Commands) -> None:
     _requirement(merge, "what every comparison must be (default: not worse)")
     identical = "identical: imported runs of both sides may have the same values"
     merge.add_argument("--allow", nargs="+", choices=("identical",), default=[], help=identical)
-    nightly = merge.add_argument_group("one new run against the runs that there are (docs/nightly.md)")
+    nightly = merge.add_argument_group("one new run against the runs that there are (docs/how-to/nightly-gate.md)")
     nightly.add_argument("--reference", metavar="PAST", help="a folder of runs, or the CSV file that --update keeps")
     nightly.add_argument("--new", nargs="+", type=Path, metavar="RUN", help="the new run, then its reruns")
     nightly.add_argument(
@@ -371,7 +372,7 @@ def _compare(commands: _Commands) -> None:
     add("--latest", action="store_true", help="of several evaluations of one run, take the newest file")
     add("--flips", type=int, default=3, metavar="N", help="items shown at each end (default: 3)")
     add("--page", type=Path, metavar="FILE", help="write the report page as well")
-    _requirement(both, "end as `gate` does: 0 only if every pair is this (docs/gate.md)")
+    _requirement(both, "end as `gate` does: 0 only if every pair is this (docs/how-to/gate.md)")
     shape = both.add_mutually_exclusive_group()
     shape.add_argument("--csv", action="store_true", help="print every column of the verdicts, at full precision")
     _add_json(shape)
@@ -437,7 +438,7 @@ def _add_study(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_json(parser: Any) -> None:
-    parser.add_argument("--json", action="store_true", help="print all of it as JSON (docs/python.md)")
+    parser.add_argument("--json", action="store_true", help="print all of it as JSON (docs/reference/python.md)")
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:

@@ -169,12 +169,14 @@ def _evaluated(
         drawn = arguments.sample_sd**2 / (pilot.items * samples * checkpoints)
     if arguments.samples and drawn is None:
         problem = "nothing tells what drawing an item's samples adds to the noise"
-        raise ConfigError("plan", "--samples", None, problem, "state it with --sample-sd (docs/plan.md)")
+        raise ConfigError("plan", "--samples", None, problem, "state it with --sample-sd (docs/how-to/choose-seeds.md)")
     of_checkpoints = arguments.checkpoint_sd is not None
     fewer = min(arguments.checkpoints or [checkpoints]) < checkpoints
     if arguments.checkpoints and not of_checkpoints and (fewer or drawn is None):
         problem = "nothing tells what averaging over checkpoints takes from the noise"
-        raise ConfigError("plan", "--checkpoints", None, problem, "state it with --checkpoint-sd (docs/plan.md)")
+        raise ConfigError(
+            "plan", "--checkpoints", None, problem, "state it with --checkpoint-sd (docs/how-to/choose-seeds.md)"
+        )
     between = arguments.checkpoint_sd**2 / checkpoints if of_checkpoints else 0.0
     return pilot.evaluated(samples, checkpoints, drawn or 0.0, between)
 

@@ -1,7 +1,7 @@
 """The formats of other programs: what `import`, `compare` and a command's `collect` may name.
 
 A format is an entry here and a module of its name in `ablation.readers`, which is imported on demand. Help, errors and
-docs/formats.md are generated from the entries.
+docs/reference/formats.md are generated from the entries.
 """
 
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ FORMATS = {
         "a table (CSV, TSV, JSON lines, Parquet) with the columns item and value",
         "`.csv`, `.tsv`, `.jsonl`, `.parquet`, named by file or pattern",
         "`item`, `value` and optionally `seed`, `subset`, `cluster`, `prompt`, `target`, `answer`, `text`. `import` "
-        "reads tables of runs: [A table of runs](import.md#a-table-of-runs)",
+        "reads tables of runs: [A table of runs](../how-to/import.md#a-table-of-runs)",
         patterns=("*.csv", "*.tsv", "*.jsonl", "*.parquet"),
         left_out="further columns; all tables in a folder, unless named",
     ),
@@ -157,7 +157,7 @@ FORMATS = {
         "a table of attempts, kept or discarded",
         "a TSV or CSV file, as `results.tsv` of autoresearch",
         "`commit` (or `name`, `id`), a metric, `status` (`keep`, `discard`, `crash`), `description`; the answer is "
-        "printed, and nothing is imported: [A ledger](ledger.md)",
+        "printed, and nothing is imported: [A ledger](../how-to/ledger.md)",
     ),
     "database": Format(
         ("import",),

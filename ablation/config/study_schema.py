@@ -69,7 +69,7 @@ def _list_of_readers(value: Any) -> Any:
 class Collected(Strict):
     """Files of a command that become metrics and evaluation items."""
 
-    reader: Text = Field(description="The reader: see docs/any-program.md.")
+    reader: Text = Field(description="The reader: see docs/how-to/wrap-a-command.md.")
     place: Annotated[Text, AfterValidator(_inside)] = Field(
         default=".", description="File, folder or pattern (`eval/*.jsonl`) in the folder of the command's output."
     )

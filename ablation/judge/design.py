@@ -5,7 +5,7 @@
 runs changes a word. The choice is declared before there are results: choosing by the smaller p errs in 6 to 7%.
 
 A verdict is about the `recipe`, so that other seeds would show the same, or about these `checkpoints`, where only the
-items are a sample. Formulas in docs/statistics.md.
+items are a sample. Formulas in docs/explanation/statistics.md.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Which of several changes between A and B carry the effect, from the runs between them.
 
 Every number is a contrast of the runs' statistics, with its interval over seeds and items as for a comparison
-(docs/explain.md). Factors are numbers here; `Explanation.in_words` names them.
+(docs/how-to/attribute-effects.md). Factors are numbers here; `Explanation.in_words` names them.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,9 @@
-"""Whether a change may merge: whether each comparison meets the requirement, and the study's guardrails. docs/gate.md.
+"""Whether a change may merge: whether each comparison meets the requirement, and the study's guardrails.
 
 `better` and `equivalent` are the study's verdicts. `not worse` is a separate test (non-inferiority): one-sided, of an
 effect of -margin or less, with the same noise, looks and correction as the verdicts. A guardrail, a metric that must
-not get worse, is this test on the metric's values; several share the study's alpha.
+not get worse, is this test on the metric's values; several share the study's alpha. How it is used:
+docs/how-to/gate.md.
 """
 
 from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ and comparisons of unstable variants keep their own variance; if many are, sprea
 now and then), so all contribute, and no variant counts as quieter than their mean (in which, from five seeds on, a
 variance counts up to the bound at which it is called unstable). And the prior's degrees of freedom are limited: with
 three seeds a variant of five times the spread looks stable in every sixth study, which no test of its variance could
-detect. Simulated errors behind these numbers: docs/statistics.md.
+detect. Simulated errors behind these numbers: docs/explanation/statistics.md.
 """
 
 from collections.abc import Mapping, Sequence

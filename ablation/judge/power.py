@@ -1,4 +1,4 @@
-"""Power, minimal detectable effect and seeds needed. Formulas in docs/statistics.md."""
+"""Power, minimal detectable effect and seeds needed. Formulas in docs/explanation/statistics.md."""
 
 from bisect import bisect_left
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """One new run against the runs that we have: does it lie below what they predict?
 
 A new run is compared with the prediction interval of the past ones, so a false alarm has the stated probability however
-few runs there are. Hand-made thresholds do not have this property: docs/nightly.md shows how often each of them fails.
+few runs there are. Hand-made thresholds do not have this property: docs/explanation/evidence.md shows how often each of
+them fails.
 """
 
 import math

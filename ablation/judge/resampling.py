@@ -1,4 +1,4 @@
-"""Resampling of items and seeds, for the noise of a difference. Formulas in docs/statistics.md.
+"""Resampling of items and seeds, for the noise of a difference. Formulas in docs/explanation/statistics.md.
 
 Arrays are [arms, seeds, items], one per subset: items are crossed with seeds, not nested in them. Items come in
 clusters, which are what is drawn; the number of an item's cluster stands in one array [items] per subset.

@@ -1,6 +1,7 @@
-"""Intervals and p-values of an effect with two variances, over looks and over seeds. Formulas in docs/statistics.md.
+"""Intervals and p-values of an effect with two variances, over looks and over seeds.
 
-`scipy.special` has the functions behind `scipy.stats`, which takes 0.6 s longer to import.
+Formulas are in docs/explanation/statistics.md. `scipy.special` has the functions behind `scipy.stats`, which takes 0.6
+s longer to import.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -322,7 +323,7 @@ def look_weights(looks: Sequence[int]) -> dict[int, float]:
     seeds: evenly, so that a large effect is found early. Their O'Brien-Fleming form leaves a first look at 3 of 10
     seeds a 150th of alpha, which a t of two degrees of freedom never reaches. Each look is tested at what it alone
     spends, a weighted Bonferroni rule, valid under any dependence between looks. Their recursion would spend what is
-    left over, but only for independent normal increments (docs/statistics.md).
+    left over, but only for independent normal increments (docs/explanation/statistics.md).
     """
     spent = [0.0, *(log(1 + (e - 1) * (look / looks[-1])) for look in looks)]
     return {look: b - a for look, (a, b) in zip(looks, pairwise(spent), strict=True)}

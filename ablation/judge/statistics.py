@@ -1,4 +1,4 @@
-"""Effect of one comparison: estimate, interval, p-value. Formulas in docs/statistics.md.
+"""Effect of one comparison: estimate, interval, p-value. Formulas in docs/explanation/statistics.md.
 
 `values` is one array [arms, seeds, items] per subset: the same items for every arm and seed, the same seeds for every
 arm. Items are crossed with seeds, not nested in them. A *gain* is the statistic in the direction's sense: larger is

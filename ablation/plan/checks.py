@@ -14,7 +14,7 @@ from ablation.contract.reading import listed
 from ablation.plan.plan_file import Plan, PlannedStage
 from ablation.plan.retry import States, pending
 
-_USES_SEVERAL = {"RANKS", "USES_ALL_DEVICES"}  # names that an entry module binds, see docs/add-a-trainer.md
+_USES_SEVERAL = {"RANKS", "USES_ALL_DEVICES"}  # names that an entry module binds, see docs/how-to/add-a-trainer.md
 
 
 def check_pool(plan: Plan, states: States) -> None:
@@ -84,7 +84,7 @@ def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
             most[stage.id] = stage
     return [
         f"{stage.id} is given {stage.resources.gpu} devices and uses one, the others idle: set gpu: 1 in "
-        f"studies.{stage.study}.resources.{stage.stage} of the scale, not in a variant (docs/several-devices.md)"
+        f"studies.{stage.study}.resources.{stage.stage} of the scale, not in a variant (docs/how-to/several-devices.md)"
         for stage in most.values()
         if sources.find(stage.entry) and not _USES_SEVERAL.intersection(sources.read(stage.entry).bindings)
     ]

@@ -128,7 +128,7 @@ def end_within(seconds: float, scheduler: type) -> None:
     """Let SIGTERM end Snakemake: it starts no more jobs, and what still runs after so many seconds ends with it.
 
     Its own handler takes a lock that the main thread, which Python runs it in, may be holding already: then it waits
-    for itself, for good, and holds the results (docs/faults.md). A thread of its own waits for nobody but the others.
+    for itself, for good, and holds the results. A thread of its own waits for nobody but the others.
     """
     gracefully = scheduler.exit_gracefully  # type: ignore[attr-defined]
 

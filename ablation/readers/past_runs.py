@@ -97,7 +97,9 @@ def read_file(path: Path) -> list[Value]:
     try:
         rows = csv.DictReader(io.StringIO(read_text(path)), strict=True)
         if tuple(rows.fieldnames or ()) != COLUMNS:
-            raise ConfigError(path, "", None, f"its first line is not {','.join(COLUMNS)}", "see docs/nightly.md")
+            raise ConfigError(
+                path, "", None, f"its first line is not {','.join(COLUMNS)}", "see docs/how-to/nightly-gate.md"
+            )
         return [_value(path, rows.line_num, row) for row in rows]
     except (csv.Error, UnicodeDecodeError) as error:
         raise ConfigError(path, "", None, f"is not a CSV file ({error})", "restore it, for example from git") from None

@@ -38,7 +38,9 @@ _NAMED = {
     "true": True,
     "false": False,
 }
-_REMEDY = "export a run's history, a chart over Step, or runs with columns name, config and summary (docs/import.md)"
+_REMEDY = (
+    "export a run's history, a chart over Step, or runs with columns name, config and summary (docs/how-to/import.md)"
+)
 
 
 def read_csvs(root: Path, files: Sequence[Path], problem: Problem) -> Iterator[ImportedRun]:
@@ -88,7 +90,9 @@ def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedR
         yield from _table(path, header, rows, problem)
     elif {"Name", "State"} <= set(header):
         what = "does not say which columns are the configuration and which are results"
-        remedy = "begin the name of each such column with `config.` or `summary.`, or export as docs/import.md says"
+        remedy = (
+            "begin the name of each such column with `config.` or `summary.`, or export as docs/how-to/import.md says"
+        )
         raise ConfigError(path, "", None, what, remedy)
     else:
         raise ConfigError(path, "", None, "is not a CSV that W&B exports", _REMEDY)

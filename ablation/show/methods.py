@@ -1,5 +1,5 @@
 """How a study's verdicts were made: the analysis plan in words, what changed in it, and a paragraph for a paper
-(`methods.md`). Formulas are in docs/statistics.md.
+(`methods.md`). Formulas are in docs/explanation/statistics.md.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -36,7 +36,7 @@ def here(project, monkeypatch):
 
 
 def test_the_page_runs_and_names_everything():
-    page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
     blocks = [block for block in re.findall(r"^((?:    .*\n)+)", page, flags=re.MULTILINE) if "{" not in block]
     names = {}
     exec("".join(line[4:] for block in blocks for line in block.splitlines(keepends=True)), names)

@@ -205,7 +205,7 @@ def test_the_status_command_of_cluster_generic(tmp_path):
 
 
 def test_commands_of_the_page_are_those_of_the_profiles():
-    """Every path and option in docs/clusters.md that starts with workflow/ exists."""
-    page = (ROOT / "docs" / "clusters.md").read_text()
+    """Every path and option in docs/how-to/clusters.md that starts with workflow/ exists."""
+    page = (ROOT / "docs/how-to/clusters.md").read_text()
     for path in set(re.findall(r"workflow/[\w./-]+\w", page)):
         assert (ROOT / path).exists(), path

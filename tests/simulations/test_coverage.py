@@ -1,9 +1,9 @@
 """Simulated studies with known truth: coverage of the intervals, false verdicts, power at the minimal detectable
 effect.
 
-They hold the promises of docs/statistics.md; sizes.py says with how many replicates. Values are 0/1: an item's latent
-ease is shared by all runs (`item`), by a variant's runs (`variant`), the rest is new in every run; a run's rate has a
-normal shift of its own (`seed_sd`).
+They hold the promises of docs/explanation/statistics.md; sizes.py says with how many replicates. Values are 0/1: an
+item's latent ease is shared by all runs (`item`), by a variant's runs (`variant`), the rest is new in every run; a
+run's rate has a normal shift of its own (`seed_sd`).
 """
 
 from dataclasses import dataclass

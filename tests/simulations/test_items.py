@@ -90,7 +90,7 @@ def test_rare_changes_are_called_equivalent_as_seldom_as_promised(replicates):
 
 @sized(slow=150, long=600)
 def test_clusters_that_rarely_change_among_noise_are_a_limit_that_the_page_states(replicates):
-    """Their spread is all that tells of them: 10 to 12% (docs/statistics.md, Limits), and no more."""
+    """Their spread is all that tells of them: 10 to 12% (docs/explanation/statistics.md, Limits), and no more."""
     found = {}
     for number, (clusters, size, share) in enumerate([(60, 5, 0.06), (100, 5, 0.04), (40, 10, 0.1)]):
         draw, numbers = noisy(clusters, size, share, 5)

@@ -1,4 +1,6 @@
-"""Stage `evaluate` of study `debias`: SS, LMS and ICAT on the test items, per domain and per item (docs/metrics.md).
+"""Stage `evaluate` of study `debias`: SS, LMS and ICAT on the test items, per domain and per item.
+
+Metrics: docs/studies/metrics/debias.md.
 
 Protocols:
     unedited  the model as it is, from the scores that `prepare` cached.

@@ -1,7 +1,7 @@
 """Stage `evaluate` of study `demonstrations`: accuracy after 1 to S chosen demonstrations.
 
-Metrics: docs/metrics-demonstrations.md. The first k choices of a selector are its k-shot choice. What is chosen here is
-chosen on the validation split; the test split is read once, at the end.
+Metrics: docs/studies/metrics/demonstrations.md. The first k choices of a selector are its k-shot choice. What is
+chosen here is chosen on the validation split; the test split is read once, at the end.
 """
 
 from collections.abc import Iterator, Sequence

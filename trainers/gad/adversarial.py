@@ -1,7 +1,7 @@
 """Stages `warmup` and `gad`: sample, score, update the student with GSPO, update the critic (GAD, arXiv 2511.10643).
 
 Read `Trainer.step`. In both stages the critic is alone for the first `critic_warmup` steps: in `gad` none, unless a
-scale sets them. Metrics are defined in docs/metrics-gad.md.
+scale sets them. Metrics are defined in docs/studies/metrics/gad.md.
 """
 
 from dataclasses import dataclass

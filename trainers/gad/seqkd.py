@@ -1,6 +1,6 @@
 """Stage `seqkd`: supervised training on the teacher's responses (sequence-level distillation, arXiv 1606.07947).
 
-Metrics are defined in docs/metrics-gad.md.
+Metrics are defined in docs/studies/metrics/gad.md.
 """
 
 from functools import partial

@@ -15,11 +15,11 @@ from trainers.assets_config import Asset, Strict
 from trainers.tasks.settings import KnightsKnaves, QuestionAnswer, TaskSettings
 
 COLDEST = 0.01  # vLLM takes lower temperatures for this one
-VLLM_REMEDY = "run this in the environment that `make vllm` makes (docs/vllm.md), or set it to own"
+VLLM_REMEDY = "run this in the environment that `make vllm` makes (docs/how-to/vllm.md), or set it to own"
 
 
 class Vllm(Strict):
-    """Settings of vLLM as the sampler (docs/vllm.md)."""
+    """Settings of vLLM as the sampler (docs/how-to/vllm.md)."""
 
     memory_share: Annotated[float, Absent(0.4)] = Field(
         default=0.4, gt=0, lt=1, description="Share of GPU memory for vLLM."
@@ -61,7 +61,7 @@ class Lora(Strict):
 
 
 class Memory(Strict):
-    """How a training takes less memory; docs/several-devices.md says what each saves, and what it changes."""
+    """How a training takes less memory; docs/how-to/several-devices.md says what each saves, and what it changes."""
 
     lora: Annotated[Lora | None, Absent(None)] = Field(
         default=None, description="Train low-rank adapters and save the merged model; null: all weights."

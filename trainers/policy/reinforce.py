@@ -1,6 +1,6 @@
 """Stage `reinforce`: sample responses, reward them, update the policy; the loop of `innovations` and `gspo`.
 
-A step is in `grpo.py`, or with PPO's critic in `ppo.py`. Metrics are defined in docs/metrics-policy.md.
+A step is in `grpo.py`, or with PPO's critic in `ppo.py`. Metrics are defined in docs/studies/metrics/policy.md.
 """
 
 import time

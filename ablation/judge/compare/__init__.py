@@ -1,1 +1,1 @@
-"""Evaluations by other tools, paired and judged: `ablation compare`. Documented in docs/compare.md."""
+"""Evaluations by other tools, paired and judged: `ablation compare`. Documented in docs/how-to/compare.md."""

@@ -73,7 +73,7 @@ def test_a_stated_noise_is_that_of_the_power_analysis(capsys):
 
 
 def test_the_example_of_the_page(capsys):
-    page = (ROOT / "docs/plan.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/choose-seeds.md").read_text(encoding="utf-8")
     command, shown = re.search(r"has run:\n\n    ablation (.*)\n\nsays\n\n((?:    .*\n|\n)+)", page).groups()
     assert textwrap.dedent(shown).strip() == output(capsys, *shlex.split(command)).strip()
 

@@ -42,7 +42,7 @@ def test_runs_of_one_value_get_the_test_of_welch(seeds):
 
 @pytest.mark.parametrize(("more", "fewer"), [(8, 3), (8, 2), (16, 8)])
 def test_the_formulas_by_hand(more, fewer):
-    """As docs/statistics.md states them, with loops over pairs of runs."""
+    """As docs/explanation/statistics.md states them, with loops over pairs of runs."""
     child, parent = graded(more, seed=1, effect=0.2), graded(fewer, seed=2)
     found, items = difference(child, parent), child.shape[1]
     parts, v, own = [], [], []

@@ -85,7 +85,7 @@ def test_a_stage_that_uses_several_devices_is_not_warned_of(toy, train):
 def test_a_stage_that_uses_one_is_warned_of_once(toy):
     assert said(toy, RUN) == [
         "warning: toy.train is given 4 devices and uses one, the others idle: set gpu: 1 in "
-        "studies.toy.resources.train of the scale, not in a variant (docs/several-devices.md)"
+        "studies.toy.resources.train of the scale, not in a variant (docs/how-to/several-devices.md)"
     ]
     assert not said(toy, RUN, gpu=1)
 

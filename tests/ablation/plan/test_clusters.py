@@ -22,7 +22,7 @@ def test_profile_extra_and_page_ask_for_the_same_plugin(name):
     plugin, *more = project["optional-dependencies"][name]
     assert requirement == plugin
     words = " ".join([f"'{plugin}'", *more])
-    assert f"| `pip install {words}` | `workflow/profiles/{name}` |" in (ROOT / "docs/clusters.md").read_text()
+    assert f"| `pip install {words}` | `workflow/profiles/{name}` |" in (ROOT / "docs/how-to/clusters.md").read_text()
 
 
 def test_a_missing_program_is_one_line_and_a_dry_run_does_not_need_it(monkeypatch):

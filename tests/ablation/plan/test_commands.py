@@ -163,7 +163,7 @@ def test_an_asset_may_be_an_input(commands):
 
 
 def test_the_study_of_the_page_can_be_planned(commands):
-    page = (ROOT / "docs" / "any-program.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/wrap-a-command.md").read_text(encoding="utf-8")
     blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^ {4}.*\n)+", page, flags=re.MULTILINE)]
     [study] = [yaml.safe_load(block) for block in blocks if "\nstages:" in block]
     assert set(study) >= {"title", "question", "stages", "base", "table", "analysis"}

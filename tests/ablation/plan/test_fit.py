@@ -1,4 +1,4 @@
-"""Will it fit: what the plan says of memory, what is refused before any job, and the table of docs/scale.md."""
+"""What the plan says of memory, what is refused before any job, and the table of docs/how-to/fit-in-memory.md."""
 
 from functools import cache
 from pathlib import Path
@@ -193,7 +193,7 @@ def test_the_commands_exit_status_says_whether_all_fits(capsys):
 
 
 def test_the_table_of_the_documentation_is_what_the_command_says(capsys, monkeypatch):
-    page = (ROOT / "docs" / "scale.md").read_text()
+    page = (ROOT / "docs/how-to/fit-in-memory.md").read_text()
     # What other sources on this machine say of the models is not of this page.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(ROOT / "nowhere"))
     _, text = fit(capsys, "gad", "--scale", "paper")

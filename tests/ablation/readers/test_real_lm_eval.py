@@ -175,7 +175,7 @@ def test_the_verdict_is_that_of_a_paired_bootstrap_over_seeds_and_items(runs, ta
 
 def test_the_commands_of_the_pages_run(stored, capsys, monkeypatch, tmp_path):
     """Those that stand for these files; the study of the page is written as it stands there."""
-    docs = HERE.parents[2] / "docs"
+    docs = HERE.parents[2] / "docs/how-to"
     page = "".join((docs / name).read_text(encoding="utf-8") for name in ("compare.md", "compare-many.md"))
     shutil.copytree(stored, tmp_path / "runs")
     monkeypatch.chdir(tmp_path)
@@ -194,7 +194,7 @@ def test_the_commands_of_the_pages_run(stored, capsys, monkeypatch, tmp_path):
 
 
 def test_the_gate_of_its_page_answers_as_shown(stored, capsys, monkeypatch, tmp_path):
-    page = (HERE.parents[2] / "docs/gate.md").read_text(encoding="utf-8")
+    page = (HERE.parents[2] / "docs/how-to/gate.md").read_text(encoding="utf-8")
     monkeypatch.chdir(stored.parent)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     (line,) = re.findall(r"^    ablation (compare .*)$", page, flags=re.MULTILINE)
