@@ -41,10 +41,12 @@ class Formulas(Used):
 
 def parts(config: "GadConfig", stage: str) -> Used:
     """Return what `stage` uses."""
+    from trainers.gad.without_end import WithoutEnd
     from trainers.objectives.clip_surrogate import clip_surrogate
     from trainers.policy.lora import Adapters
     from trainers.policy.vllm_engine import VllmEngine
 
+    engines: dict[str, Any] = {"own": None, "own_without_end": WithoutEnd, "vllm": VllmEngine}
     task = None if config.task is None else task_of(config.task)
     if stage == "seqkd":
         return Used(task=task, adapters=None if config.seqkd.memory.lora is None else Adapters)
@@ -53,7 +55,7 @@ def parts(config: "GadConfig", stage: str) -> Used:
     return Formulas(
         task=task,
         adapters=None if config.memory.lora is None else Adapters,
-        engine=None if config.rollout.engine == "own" else VllmEngine,
+        engine=engines[config.rollout.engine],
         discriminator=formula(f"{config.discriminator.kind}_discriminator"),
         advantages=formula(f"{config.advantage}_advantages"),
         ratio=formula(f"{config.ratio}_ratio"),

@@ -3,6 +3,7 @@
 import copy
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,11 +17,13 @@ from trainers.gad.critic import build_loss, new_critic, pair_scores, score, teac
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import read_rows
 from trainers.gad.students import STUDENT
+from trainers.gad.without_end import WithoutEnd
 from trainers.objectives.discriminators import Scores
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Precision
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement, load_policy, load_tokenizer
+from trainers.policy.responses import Responder
 from trainers.policy.value_model import ValueModel
 from trainers.running.micro_batch import MicroBatch
 
@@ -174,17 +177,38 @@ def test_the_critic_is_updated_as_often_as_the_student(root):
     assert len(steps) == 6
 
 
-@pytest.mark.parametrize(("end_token", "apart"), [(True, False), (False, True)])
-def test_without_the_end_token_the_same_text_scores_differently(root, monkeypatch, end_token, apart):
+@pytest.mark.parametrize(
+    ("end_token", "engine", "apart"), [(True, "own", False), (False, "own", True), (False, "own_without_end", False)]
+)
+def test_the_same_text_scores_differently_where_one_side_alone_has_the_end_token(
+    root, monkeypatch, end_token, engine, apart
+):
     """A student that says what the teacher says."""
-    said = Rollouts.teacher
 
-    def copying(self, rows, *, group_size, **_):
-        copied = [row for row in rows for _ in range(group_size)]
-        logps = torch.zeros(said(self, copied).mask.shape)
-        return replace(said(self, copied), logps=logps), [row.teacher_response for row in copied]
+    def copying(self, prompts, *, group_size, **_):
+        rows = [row for row in run.rows if run.rollouts._prompts_of([row])[0] in prompts for _ in range(group_size)]
+        copied = run.rollouts.teacher(rows)
+        return replace(copied, logps=torch.ones(copied.mask.shape)), [row.teacher_response for row in rows]
 
-    run = trainer(root, config(critic={"head_std": 1.0, "end_token": end_token}, sampling={"length_factor": 2.0}))
-    monkeypatch.setattr(Rollouts, "sample", copying)
-    found = run.step(0)["critic/same_text_diff"]
-    assert found > 0.01 if apart else found == 0  # 0.01: the bound of the rule same-text
+    settings = {"critic": {"head_std": 1.0, "end_token": end_token}, "sampling": {"length_factor": 2.0}}
+    run = trainer(root, config(**settings, rollout={"engine": engine}))
+    monkeypatch.setattr(Responder, "__call__", copying)
+    monkeypatch.setattr(run, "_rows_of", lambda step: run.rows)
+    metrics = run.step(0)
+    assert metrics["critic/same_text_diff"] > 0.01 if apart else metrics["critic/same_text_diff"] == 0  # same-text's
+    assert metrics["rollout/policy_lag"] == 0
+
+
+def test_the_end_token_is_taken_off_a_response_but_for_one_that_is_it_alone(monkeypatch):
+    """Rows: one that ended, one that was cut, one that is the end token (1) alone."""
+    ids = torch.tensor([[8, 9, 1], [8, 9, 7], [1, 0, 0]])
+    mask = torch.tensor([[1, 1, 1], [1, 1, 1], [1, 0, 0]])
+    prompt = torch.ones(3, 2, dtype=torch.long)
+    sampled = Sequences(prompt, prompt, ids, mask, torch.full((3, 3), -1.0) * mask)
+    monkeypatch.setattr(Responder, "__call__", lambda *_, **__: (sampled, ["a", "b", ""]))
+    sampler = WithoutEnd(None, SimpleNamespace(eos_token_id=1), None, None, None, version=lambda: 4)
+    trimmed, texts = sampler([[1]])
+    assert trimmed.mask.tolist() == [[1, 1, 0], [1, 1, 1], [1, 0, 0]]
+    assert torch.equal(trimmed.logps, -trimmed.mask.float())
+    assert trimmed.ended(1).tolist() == sampled.ended(1).tolist() == [True, False, True]
+    assert (texts, sampler.seen) == (["a", "b", ""], 4)
