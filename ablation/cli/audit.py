@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ablation.audit.reproduction import Measured
 from ablation.cli.common import opened, print_json, results_folder
+from ablation.cli.options import add_json, add_results
 from ablation.config.names import suggest
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.errors import ConfigError
@@ -14,7 +15,22 @@ from ablation.contract.errors import ConfigError
 OF_A_TABLE = ("items", "target", "runs", "percent", "columns")
 
 
-def run_audit(arguments: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = "Check a study's published numbers, and compare them with ours; or check any table."
+    add_results(parser)
+    add = parser.add_argument
+    add("study", nargs="?", metavar="STUDY", help="a study, or the name of a file in configs/published")
+    add("--table", type=Path, metavar="FILE", help="instead of STUDY: a CSV file, rows named in its first column")
+    add("--items", metavar="N,N,...", help="evaluation items behind each column but the mean; one for all, or NAME=N")
+    add("--target", metavar="RATE", help="the numbers are distances of a rate from this one, such as 0.5")
+    add("--runs", type=int, metavar="N", help="number of training runs that a number is the mean of")
+    add("--percent", action="store_true", help="the numbers are percentages without their sign")
+    add_json(parser)
+    add("--columns", metavar="NAME,...", help="only these columns (default: all)")
+
+
+def run(arguments: argparse.Namespace) -> int:
     """Print one sentence per finding; 1 if any is an error."""
     if (arguments.table is None) == (arguments.study is None):
         problem = "neither a study nor a table is given" if arguments.table is None else "a study and a table are given"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ablation.cli.common import opened, results_folder
 from ablation.cli.configs import settings_of
+from ablation.cli.options import add_configs, add_results
 from ablation.contract.errors import TrackerError
 from ablation.contract.reading import duration, listed
 from ablation.contract.stage_folder import CHECKS
@@ -30,7 +31,19 @@ from ablation.store.unlogged import find_unlogged
 _SHOWN = 12  # names of metrics, or of items
 
 
-def run_check(arguments: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = (
+        "Run one variant with one seed in a folder of its own, read what it leaves, and say what does not fit. "
+        "Nothing of it counts for the grid.\n"
+        "With PAPER.tex: say which of its numbers (`tables --macros`) no longer match the results."
+    )
+    parser.add_argument("study", metavar="STUDY[/VARIANT]", help="default: the first variant; or a PAPER.tex")
+    add_configs(parser)
+    add_results(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
     """Run the stages of one run, read their output, and print what does not fit and how long the grid will take."""
     if arguments.study.endswith(".tex"):
         return _check_paper(arguments)

@@ -48,6 +48,22 @@ def reports_folder(arguments: Namespace) -> Path:
     return Path("reports") if settings is None else settings.reports
 
 
+def claimed_reports(arguments: Namespace) -> Path:
+    """Return the folder of reports. Raises ConfigError where it shows other results."""
+    from ablation.plan.collected import claim_reports
+
+    reports = reports_folder(arguments)
+    claim_reports(results_folder(arguments), reports)
+    return reports
+
+
+def print_paths(paths: Iterable[Path]) -> int:
+    """Print the files that a command wrote; return its exit status."""
+    for path in paths:
+        print(path)
+    return 0
+
+
 def price_per_hour() -> float | None:
     """Return `cost_per_device_hour` of the settings, where there are any."""
     settings = _settings()

@@ -2,10 +2,13 @@
 
 import argparse
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablation.cli.common import direction, print_json, runs_named, terminal_width
 from ablation.cli.gate import report
+from ablation.cli.options import add_json, add_requirement
+from ablation.config.formats import formats_of
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import no_formula
 from ablation.judge.compare.arms import Options, expand
@@ -22,7 +25,54 @@ _OF_FILES = ["names", "metric", "item", "filter", "cluster", "tasks"]
 _OF_FILES += ["margin", "direction", "seed_from", "seeds", "claim", "at", "weight", "pass_at", "cons_at"]
 
 
-def run_compare(arguments: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = (
+        "Compare evaluations that other tools wrote: verdict, effect, interval, p, and the items that changed most.\n"
+        "Folders are searched; patterns in quotes are expanded."
+    )
+    parser.epilog = "\n".join(["formats:", *(f"  {each.title}" for each in formats_of("compare").values())])
+    add = parser.add_argument
+    add("files", nargs="*", metavar="A", help="evaluations of the baseline, all seeds and tasks")
+    add("--with", nargs="+", dest="other", metavar="B", default=[], help="evaluations of the candidate")
+    add("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
+    add("--names", nargs=2, metavar=("A", "B"), help="names of baseline and candidate (default: from their paths)")
+    add("--metric", metavar="NAME", help="or the column of a table (default: the first, or `value`)")
+    add("--item", metavar="NAME", help="the column that names a table's items (default: `item`)")
+    add("--pass-at", type=int, metavar="K", help="compare the chance that any of K samples is right")
+    add("--cons-at", type=int, metavar="K", help="compare the chance that most of K samples are right")
+    add("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
+    add("--cluster", metavar="doc.FIELD", help="lm-eval's field that correlated items share, such as a passage")
+    add("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
+    add("--weight", choices=("tasks", "items"), help="what counts equally in the effect (default: tasks)")
+    add("--direction", metavar="D", help="max, min or target=0.5 (default: as in the files, else max)")
+    add("--margin", type=float, metavar="M", help="a smaller difference does not matter (default: 1%% of the scale)")
+    add("--at", metavar="NAME", help="only files in folders of this name: --at checkpoint-2000")
+    share = (
+        "paired: runs of one seed share something; independent: no runs do (default: paired if all files name seeds)"
+    )
+    add("--seeds", choices=("paired", "independent"), help=share)
+    about = "what the verdict is about (default: checkpoints if there is one run of each)"
+    add("--claim", choices=("recipe", "checkpoints"), help=about)
+    add("--seed-from", metavar="REGEX", help="finds the seed in a path, in one group: 'run(\\d+)'")
+    add(
+        "--allow",
+        nargs="+",
+        choices=("prompt", "target", "task", "identical"),
+        default=[],
+        help="what may differ, being the change that is compared; identical: it may change no value",
+    )
+    add("--common-items", action="store_true", help="leave out items that some run does not have")
+    add("--latest", action="store_true", help="of several evaluations of one run, take the newest file")
+    add("--flips", type=int, default=3, metavar="N", help="changed items shown at each end (default: 3)")
+    add("--page", type=Path, metavar="FILE", help="write the report page as well")
+    add_requirement(parser, "exit as `gate` does: 0 only if every comparison has this verdict (docs/how-to/gate.md)")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--csv", action="store_true", help="print every column of the verdicts, at full precision")
+    add_json(shape)
+
+
+def run(arguments: argparse.Namespace) -> int:
     """Print the verdicts; with --page write the page as well."""
     if arguments.flips < 0:
         raise ConfigError("compare", "--flips", arguments.flips, "is not a valid number of items", "give 0 or more")

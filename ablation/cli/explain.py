@@ -7,6 +7,7 @@ from typing import Any
 
 from ablation.cli.common import opened, paragraph, print_json
 from ablation.cli.configs import describe, named_pair, settings_of, study_of_pair
+from ablation.cli.options import add_configs, add_json, add_pair
 from ablation.config.between import Between
 from ablation.config.scale import load_scale
 from ablation.config.settings import Settings
@@ -24,7 +25,20 @@ from ablation.plan.retry import pending, states_of
 from ablation.show.text import is_number, leveled
 
 
-def run_explain(arguments: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = (
+        "Find which of the changes between A and B carry the effect: first what it costs, then the answer.\n"
+        "Up to four factors are tried in all combinations, up to eight in 16 of them, more in groups that are halved."
+    )
+    add_configs(parser)
+    add_pair(parser)
+    add_json(parser)
+    said = "write the variants that are missing into the study's folder"
+    parser.add_argument("--yes", action="store_true", help=said)
+
+
+def run(arguments: argparse.Namespace) -> int:
     """Print the variants between A and B and what they cost or, once they have run, what each change did."""
     only, wanted = named_pair("explain", arguments)
     settings = settings_of(arguments)

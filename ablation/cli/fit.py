@@ -7,6 +7,7 @@ from typing import Any
 
 from ablation.cli.common import print_json
 from ablation.cli.configs import settings_of
+from ablation.cli.options import add_configs, add_json, add_study
 from ablation.contract.reading import aligned, read_json
 from ablation.plan.build import build_plan
 from ablation.plan.fit import MB, Need, fullest, gib, needs_of, problem_of
@@ -16,7 +17,22 @@ _MAX_STATUS = 1 << 20
 _HEAD = ("stage", "most with", "devices", "held", "one row", "configured", "fits", "host", "declared", "measured")
 
 
-def run_fit(arguments: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = (
+        "Estimate the memory that each stage needs, per device and on the machine, next to what is declared and "
+        "measured, in GiB.\n"
+        "held: from the first step to the last; one row: the least that a stage can run in; configured: with its "
+        "batches as they are; halved: it runs, in smaller batches."
+    )
+    add_study(parser)
+    said = "memory of one device (default: as declared)"
+    parser.add_argument("--device-memory", type=float, metavar="GIB", help=said)
+    add_json(parser)
+    add_configs(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
     """Print the table; exit status 1 where a stage cannot fit."""
     settings = settings_of(arguments, studies=arguments.study, device_memory=arguments.device_memory)
     memory, plan = settings.device_memory, build_plan(settings)

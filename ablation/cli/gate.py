@@ -7,13 +7,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablation.cli.common import check_study, opened, price_per_hour, print_json, results_folder, runs_named
+from ablation.cli.options import add_json, add_requirement, add_results
 from ablation.contract.errors import ConfigError
 
 if TYPE_CHECKING:
     from ablation.show.gated import Gated
 
 
-def run_gate(arguments: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = (
+        "Decide whether a study's changes may merge. Exit status: 0 passed, 10 worse, 11 undecided, 12 invalid, "
+        "13 decided otherwise.\n"
+        "Without STUDY: list what failed, diverged, is blocked or corrupt; exit status 1 if anything is."
+    )
+    add = parser.add_argument
+    add_results(parser)
+    add_json(parser)
+    add("study", nargs="?", metavar="STUDY", help="the study whose comparisons are asked")
+    add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
+    add_requirement(parser, "the verdict that every comparison needs (default: not worse)")
+    identical = "identical: imported runs of baseline and candidate may have the same values"
+    add("--allow", nargs="+", choices=("identical",), default=[], help=identical)
+    nightly = parser.add_argument_group("one new run against past runs (docs/how-to/nightly-gate.md)")
+    add = nightly.add_argument
+    add("--reference", metavar="PAST", help="a folder of runs, or the CSV file that --update keeps")
+    add("--new", nargs="+", type=Path, metavar="RUN", help="the new run, then its reruns")
+    watched = "what is watched: NAME (larger is better), NAME:min, NAME:both"
+    add("--metric", nargs="+", metavar="NAME[:min]", help=watched)
+    add("--window", default="last", metavar="last:N", help="mean of the last N values (default: last)")
+    add("--update", action="store_true", help="append a run that passes to PAST")
+
+
+def run(arguments: argparse.Namespace) -> int:
     """Print the answers, or what failed."""
     if arguments.reference is not None:
         from ablation.cli.reference import run_reference

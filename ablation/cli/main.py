@@ -5,11 +5,10 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from importlib import import_module
 from typing import TextIO
 
 from ablation.cli.common import Shown
-from ablation.cli.parser import build_parser
+from ablation.cli.parser import SUMMARIES, build_parser
 from ablation.contract.errors import TrackerError, explained
 from ablation.contract.process import end_with_parent
 
@@ -23,7 +22,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
         try:
-            arguments = build_parser().parse_args(argv)
+            words = sys.argv[1:] if argv is None else argv
+            parser = build_parser(next((word for word in words if word in SUMMARIES), ""))
+            arguments = parser.parse_args(words)
+            if "run" not in arguments:
+                parser.print_help()
+                return 0
             with redirect_stdout(Shown(sys.stdout)), redirect_stderr(Shown(sys.stderr)):  # type: ignore[type-var]
                 return _run(arguments)
         finally:
@@ -62,6 +66,5 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    """Import the module of the command, run it, and return its exit status. Raises TrackerError and OSError."""
-    module, _, function = arguments.run.partition(":")
-    return getattr(import_module(module), function)(arguments) or 0
+    """Run the command; return its exit status. Raises TrackerError and OSError."""
+    return arguments.run(arguments) or 0

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.cli.common import check_study, opened, price_per_hour, print_json, results_folder
+from ablation.cli.options import add_json, add_results
 from ablation.config import dotted
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import aligned, device_time, duration
@@ -40,7 +41,32 @@ _Source = tuple[
 ]  # with averaged checkpoints
 
 
-def run_plan(arguments: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = "Calculate the minimum detectable effect of each number of seeds and items, and the cost."
+    add = parser.add_argument
+    add_results(parser)
+    add_json(parser)
+    add("study", nargs="?", metavar="STUDY", help="the study whose results give the noise")
+    add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
+    add("--effect", type=float, required=True, metavar="E", help="the effect to detect")
+    add("--power", type=float, default=0.8, metavar="P", help="probability of detecting it (default: 0.8)")
+    pilot = "another results folder, or evaluations of a baseline and of a candidate"
+    add("--pilot", nargs="+", type=Path, default=[], metavar="PATH", help=pilot)
+    add("--seed-sd", type=float, metavar="SD", help="stated noise: of the difference of two runs between seeds")
+    add("--item-sd", type=float, metavar="SD", help="of that difference between items, over many seeds")
+    said = "of the difference of two samples of an item (default: estimated, if samples are right or wrong)"
+    add("--sample-sd", type=float, metavar="SD", help=said)
+    add("--checkpoint-sd", type=float, metavar="SD", help="of the difference of two runs between checkpoints")
+    add("--family", type=int, default=1, metavar="N", help="number of comparisons, with stated noise (default: 1)")
+    add("--seeds", type=int, nargs="+", metavar="N", help="rows of the table (default: 3 to 20, or interim analyses)")
+    add("--items", type=int, nargs="+", metavar="N", help="rows of the table (default: as now, 2 and 4 times as many)")
+    add("--samples", type=int, nargs="+", metavar="N", help="samples of an item (default: as now)")
+    add("--checkpoints", type=int, nargs="+", metavar="N", help="checkpoints that are averaged (default: as now)")
+    add("--hours", type=float, metavar="H", help="fail if no plan detects the effect within so many device-hours")
+
+
+def run(arguments: argparse.Namespace) -> int:
     """Print the table and the smallest plans."""
     _check(arguments)
     looks: Sequence[int] = ()

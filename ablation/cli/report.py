@@ -1,32 +1,34 @@
-"""The commands `report` and `serve`: the page for readers, as a file and over localhost."""
+"""The command `report`: the page for readers, as a file."""
 
 import argparse
-import json
 import os
-import shlex
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from ablation.cli.common import opened, reports_folder, results_folder
+from ablation.cli.options import add_reports, add_results
 from ablation.contract.atomic import write_text
-from ablation.contract.errors import ConfigError
 from ablation.contract.status import TO_COME
 from ablation.plan.collected import claim_reports
 from ablation.serve.draw import NICENESS, database_now
-from ablation.serve.server import Server
 from ablation.show.page.content import read_page
 from ablation.show.page.render import draw
 from ablation.store.database import Store
 from ablation.store.progress import look, summary
 
-A_DAY = 86_400
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = "Write the report page: one HTML file that opens offline."
+    add_results(parser)
+    add_reports(parser)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="another name for the page")
+    said = "write the page from unfinished results, and only while something is still to run"
+    parser.add_argument("--so-far", action="store_true", help=said)
 
 
-def run_report(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Write the page, and print its path."""
     results, reports = results_folder(arguments), reports_folder(arguments)
     if arguments.so_far:
@@ -38,38 +40,6 @@ def run_report(arguments: argparse.Namespace) -> int:
     path = arguments.out or reports / "index.html"
     write_text(path, draw(page))
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
-    return 0
-
-
-_MARK = b'<meta name="generator" content="ablation-tracker">'
-_SPACE = """---
-title: {title}
-sdk: static
-app_file: index.html
-pinned: false
----
-
-A report page of {studies}, made by `ablation publish`.
-"""
-
-
-def run_publish(arguments: argparse.Namespace) -> int:
-    """Write the page and the front matter of a Space; a README that is there stays. Print how to upload it.
-
-    Raises ConfigError where the folder holds another page.
-    """
-    folder: Path = arguments.folder
-    page_file = folder / "index.html"
-    if page_file.exists() and _MARK not in page_file.read_bytes():
-        raise ConfigError(page_file, "", None, "is not a page of ours", "name another folder, or move the file away")
-    with opened(results_folder(arguments)) as store:
-        page = read_page(store)
-    write_text(page_file, draw(page))
-    if not (folder / "README.md").exists():
-        titles = [study.name for study in page.studies]
-        title = json.dumps(titles[0] if len(titles) == 1 else f"{len(titles)} studies")  # as YAML takes it
-        write_text(folder / "README.md", _SPACE.format(title=title, studies="; ".join(titles)))
-    print(f"{folder}: to upload it: hf upload USER/SPACE {shlex.quote(str(folder))} . --repo-type space")
     return 0
 
 
@@ -91,35 +61,3 @@ def _report_so_far(results: Path, path: Path) -> int:
 
 def _written(path: Path) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
-
-
-def run_serve(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C."""
-    if not 1 <= arguments.every <= A_DAY:
-        raise ConfigError(
-            "serve", "--every", arguments.every, "is not a valid interval", f"write seconds from 1 to {A_DAY}"
-        )
-    results = results_folder(arguments)
-    with (
-        tempfile.TemporaryDirectory(prefix="ablation-serve-") as folder,
-        Server(arguments.port, results, Path(folder)) as server,
-    ):
-        for ending in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(ending) is not signal.SIG_IGN:  # as nohup asks
-                signal.signal(ending, signal.default_int_handler)  # as Ctrl-C
-        words = [str(results), folder, str(os.getpid()), str(arguments.every)]
-        redraws = subprocess.Popen(
-            [sys.executable, "-m", "ablation.serve.draw", *words],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C goes to the server, which ends it
-        )
-        print(f"{server.url}  the results in {results}; stop with Ctrl-C", flush=True)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            print()
-        finally:
-            redraws.kill()
-            redraws.wait()
-    return 0

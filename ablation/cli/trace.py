@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ablation.cli.common import check_study, opened, print_json, results_folder
+from ablation.cli.options import add_json, add_results
 from ablation.config.names import check_name, suggest
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import listed, printable
@@ -135,7 +136,19 @@ def _changed(patch: Path) -> list[str]:
         return []
 
 
-def run_trace(arguments: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = (
+        "Trace a number of a table: its runs, keys, commit and uncommitted changes, and how to run it again."
+    )
+    add_results(parser)
+    add_json(parser)
+    parser.add_argument("table", metavar="TABLE", help="a study, or a file of its tables")
+    parser.add_argument("row", metavar="ROW", help="a variant, or the first row")
+    parser.add_argument("column", metavar="COLUMN", help="a heading, or any final metric")
+
+
+def run(arguments: argparse.Namespace) -> int:
     """Print where a cell comes from; TABLE may be a file of the reports."""
     table = Path(arguments.table)
     study = table.parent.name if table.suffix in (".md", ".csv", ".tex", ".html") else arguments.table

@@ -1,6 +1,8 @@
 """Every command says what it takes."""
 
 import argparse
+import subprocess
+import sys
 
 import pytest
 
@@ -15,4 +17,16 @@ def test_help_is_written(command, capsys):
     with pytest.raises(SystemExit) as end:
         main([command, "--help"])
     assert end.value.code == 0
-    assert capsys.readouterr().out.startswith(f"usage: python -m ablation {command} ")
+    assert capsys.readouterr().out.startswith(f"usage: ablation {command} ")
+
+
+def test_a_bare_call_lists_the_commands_and_imports_none():
+    code = """
+import sys
+from ablation.cli.main import main
+assert main([]) == 0
+assert not {"numpy", "pydantic", "yaml"} & sys.modules.keys()
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    listed = [line.split()[0] for line in shown.splitlines() if line.startswith("  ") and line[2].isalpha()]
+    assert listed == list(COMMANDS)

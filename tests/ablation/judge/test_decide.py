@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from ablation.cli.analysis import run_decide
+from ablation.cli.decide import run as run_decide
 from ablation.cli.parser import build_parser
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError, TrackerError

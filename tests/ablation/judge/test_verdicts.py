@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ablation.cli.analysis import _reasons
+from ablation.cli.verdicts import reasons
 from ablation.judge.comparisons import judge_comparisons
 from ablation.judge.measurements import item_clusters, paired_values, read_measurements
 from ablation.judge.significance import look_weights
@@ -318,7 +318,7 @@ def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
         [judged_study] = judge_studies(store)
     [broken] = judged_study.comparisons[0].warnings
     assert (broken.rule, broken.runs) == (("lms-low", diagnosis), ("v1 seed 0", "v1 seed 2"))
-    printed = " ".join(_reasons(judged_study.comparisons).split())
+    printed = " ".join(reasons(judged_study.comparisons).split())
     assert printed.count("lms-low") == 2  # beside the comparison, and with what it means
     assert f"lms-low: {diagnosis}" in printed
 

@@ -167,7 +167,7 @@ def final_values(metric):
 
 
 def test_a_long_import_says_how_far_it_is(capsys, monkeypatch):
-    monkeypatch.setattr("ablation.cli.imports._SILENT", 0.0)
+    monkeypatch.setattr("ablation.cli.import_runs._SILENT", 0.0)
     run(*HF)
     assert f"{HF[1]}: 2 runs read, base/seed_1 the last" in capsys.readouterr().err
 

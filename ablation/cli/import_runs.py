@@ -10,6 +10,8 @@ from typing import Any
 
 from ablation.cli.common import direction, results_folder
 from ablation.cli.configs import tree
+from ablation.cli.options import add_results
+from ablation.config.formats import formats_of
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import counted
@@ -26,7 +28,49 @@ _SHOWN = 6  # runs of a variant
 _SILENT = 5.0  # seconds
 
 
-def run_import(arguments: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    formats = formats_of("import") | formats_of("ledger")
+    parser.description = "Import runs that other programs logged; without --yes show what they are, and write nothing."
+    parser.epilog = "\n".join(
+        [
+            "formats:",
+            *(f"  {name:<17}{each.title}" for name, each in formats.items()),
+            "",
+            "example:",
+            "  ablation import trainer_state runs/ --study lr --metric eval_loss --direction min --margin 0.01",
+        ]
+    )
+    add = parser.add_argument
+    add_results(parser)
+    add("format", metavar="FORMAT", help="what wrote the runs")
+    add("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
+    add("--study", metavar="S", help="name of the imported study, or its study.yaml")
+    add("--sd", type=float, metavar="SD", help="of a ledger: standard deviation of one run (default: of its repeats)")
+    add(
+        "--map",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, leave_out=, "
+        "allow=prompt, metrics.NEW=, study=: docs/how-to/import.md",
+    )
+    add("--metric", nargs="+", metavar="NAME", help="the primary final metric")
+    add("--items", nargs="+", metavar="P/S/N", help="the primary items: protocol/subset/name")
+    add("--direction", metavar="D", help="max, min or target=0.5")
+    add("--margin", type=float, metavar="M", help="a smaller difference does not matter")
+    add(
+        "--at",
+        "--step",
+        metavar="STEP",
+        help="the step of final metrics: last, best, common (the last that all runs logged), or a number; default: "
+        "that of the model that was kept, if it is known, else the last",
+    )
+    add("--yes", action="store_true", help="import it")
+
+
+def run(arguments: argparse.Namespace) -> int:
     """Show what would be imported, or import it and collect."""
     if arguments.format == "ledger":
         from ablation.cli.ledger import run_ledger

@@ -1,0 +1,26 @@
+"""The command `collect`: brings the database up to date."""
+
+import argparse
+import sys
+
+from ablation.cli.common import results_folder
+from ablation.cli.options import add_results
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = "Update the database from the stage folders. It is replaced when the new one is complete."
+    add_results(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Rebuild the database; print what is in it."""
+    from ablation.store.collect import collect
+
+    collected = collect(results_folder(arguments))
+    rows = ", ".join(f"{count} {table}" for table, count in collected.rows.items())
+    states = ", ".join(f"{count} {state}" for state, count in collected.states.items())
+    for problem in collected.problems:
+        print(f"note: {problem}", file=sys.stderr)
+    print(f"{collected.database}: {rows}; stages: {states}")
+    return 0

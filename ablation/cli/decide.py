@@ -1,0 +1,63 @@
+"""The command `decide`: more seeds for comparisons that are undecided."""
+
+import argparse
+import sys
+from dataclasses import asdict
+from functools import partial
+
+from ablation.cli.common import overrides_of, print_json, results_folder
+from ablation.cli.options import add_json, add_results
+from ablation.cli.verdicts import SHOWN, as_text, reasons
+from ablation.config.settings import load_settings
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import device_time
+from ablation.judge import verdicts
+from ablation.judge.decide import decide, grid_command, run_snakemake
+from ablation.show.text import clean_records
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = "Add seeds to undecided comparisons until they are decided or the budget is used up."
+    add_results(parser)
+    add = parser.add_argument
+    add("study", metavar="STUDY")
+    add("--budget", type=float, required=True, metavar="HOURS", help="device-hours to spend at most")
+    add("--dry-run", action="store_true", help="show what the next round would be, and run nothing")
+    add("--cores", default="all", help="of snakemake (default: all)")
+    add("--gpus", type=int, help="number of accelerators (default: from configs/config.yaml)")
+    add("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of snakemake, such as scale=smoke")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run rounds of the grid; print the verdicts and what each cost."""
+    overrides = overrides_of(arguments.config)
+    results = results_folder(arguments, overrides)
+    if (results / "imported" / arguments.study / "study.json").exists():
+        remedy = "run more seeds where they were made, and import again"
+        raise ConfigError("decide", "STUDY", arguments.study, "was imported: its runs are not made here", remedy)
+    pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
+    command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
+    say, output = (_to_stderr, sys.stderr) if arguments.json else (print, None)
+    grid = partial(run_snakemake, command, output)
+    run = decide(arguments.study, arguments.budget, results, grid, say, dry_run=arguments.dry_run)
+    if arguments.json:
+        told = {"stopped": run.why, "rounds": run.rounds, "spent_hours": run.spent_hours}
+        print_json(
+            "decide",
+            clean_records(verdicts.comparison_rows(run.comparisons)),
+            **told,
+            offers=[asdict(each) for each in run.offers],
+        )
+        return 0
+    spent = device_time(run.spent_hours)
+    print(f"stopped: {run.why}; {spent} in {run.rounds} rounds of more seeds\n{run.report()}")
+    if arguments.dry_run:
+        return 0
+    print(f"{as_text(verdicts.comparison_rows(run.comparisons)[SHOWN])}\n\n{reasons(run.comparisons)}")
+    return 0
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr)

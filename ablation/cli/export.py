@@ -1,0 +1,57 @@
+"""The command `export`: a model as a Hugging Face folder, or the database as Parquet."""
+
+import argparse
+from pathlib import Path
+
+from ablation.cli.common import print_paths, results_folder
+from ablation.cli.options import add_results
+from ablation.contract.errors import TrackerError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = "Copy a model of a run as a Hugging Face folder, or write the database as Parquet."
+    parser.epilog = (
+        "examples:\n"
+        "  ablation export gad d-final --to DIR                       the final student\n"
+        "  ablation export gad d-final --part critic --step 40 --to DIR\n"
+        "  ablation export tables --to DIR\n"
+        "  ablation export --from results/stages/gspo/reinforce/KEY/checkpoint --hf-model BASE --to DIR"
+    )
+    add_results(parser)
+    add = parser.add_argument
+    add("study", metavar="STUDY", nargs="?")
+    add("variant", metavar="VARIANT", nargs="?")
+    add("--seed", type=int, help="default: the first of the plan")
+    add("--part", metavar="NAME", help="another model than the trained one, such as `critic`")
+    add("--stage", metavar="STAGE", help="default: the last stage that left the model")
+    add("--step", type=int, help="a kept step (keep_checkpoints); default: the end of the stage")
+    add("--from", dest="source", type=Path, metavar="DIR", help="a folder instead of a run")
+    add("--hf-model", type=Path, metavar="DIR", help="where config and tokenizer are, if not beside the weights")
+    add("--precision", choices=("float32", "bfloat16", "float16"), help="default: that of the weights")
+    add("--to", type=Path, required=True, metavar="DIR", help="a new or empty folder")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Copy one model, or write the tables; print where it came from."""
+    from ablation.store.current import load_or_collect
+    from ablation.store.export import export, export_tables, find_model
+
+    if (arguments.study, arguments.variant, arguments.source) == ("tables", None, None):
+        return print_paths(export_tables(load_or_collect(results_folder(arguments)), arguments.to))
+    if (arguments.source is None) == (arguments.variant is None):
+        raise TrackerError("export: name a STUDY and a VARIANT, or a folder with --from")
+    model = arguments.source or find_model(
+        results_folder(arguments),
+        arguments.study,
+        arguments.variant,
+        arguments.seed,
+        part=arguments.part,
+        stage=arguments.stage,
+        step=arguments.step,
+    )
+    options = [("--hf-model", arguments.hf_model), ("--precision", arguments.precision)]
+    status = export(model, arguments.to, *(word for name, value in options if value for word in (name, str(value))))
+    if status == 0:
+        print(f"{arguments.to}: the model of {model}")
+    return status

@@ -1,0 +1,54 @@
+"""The command `init`: a project of your own."""
+
+import argparse
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+from ablation.contract.errors import ConfigError
+
+_TEMPLATE = Path(__file__).with_name("new_project")
+_PROFILES = "profiles"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = "Create a project: configurations, one study of one command, its program, and a Snakefile."
+    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=Path(), help="a new folder (default: .)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write a project: configurations, one study of one command, the command's program, and a Snakefile."""
+    from ablation.plan.start import WORKFLOW
+
+    folder: Path = arguments.folder
+    files = {_named(path): path for path in sorted(_TEMPLATE.rglob("*")) if path.is_file() and path.suffix != ".pyc"}
+    profiles = Path(WORKFLOW) / _PROFILES
+    files |= {
+        Path("workflow") / _PROFILES / path.relative_to(profiles): path
+        for path in sorted(profiles.rglob("*"))
+        if path.is_file()
+    }
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(folder, "", None, "is not a folder", "name a new one")
+    for name in (Path("configs"), Path("workflow"), Path(_PROFILES), *files):
+        if os.path.lexists(folder / name):
+            problem = "is there already, and nothing is written over"
+            raise ConfigError(folder / name, "", None, problem, "name another folder, or move it")
+    try:
+        for name, source in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, folder / name)
+        (folder / _PROFILES).symlink_to(Path("workflow") / _PROFILES)
+    except OSError as error:
+        raise ConfigError(folder, "", None, f"cannot be written ({error.strerror})", "name another folder") from None
+    there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
+    print(f"wrote {folder}: the study example, in configs/studies/example; run it with `{there}snakemake --cores 2`")
+    return 0
+
+
+def _named(path: Path) -> Path:
+    """Return where a file of the template goes; a `.gitignore` of its own would be one of this repository."""
+    name = path.relative_to(_TEMPLATE)
+    return Path(".gitignore") if name == Path("gitignore") else name

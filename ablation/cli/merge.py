@@ -1,0 +1,29 @@
+"""The command `merge`: adds the stages of another results folder."""
+
+import argparse
+from pathlib import Path
+
+from ablation.cli.common import results_folder
+from ablation.cli.options import add_results
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = (
+        "Add the stages of another results folder, such as another site's half of the grid.\n"
+        "Stages made from the same inputs have the same key. If a key ended well in both folders with different items, "
+        "weights or metrics, that is an error, and nothing is added."
+    )
+    add_results(parser)
+    parser.add_argument("other", metavar="OTHER_RESULTS", type=Path)
+    parser.add_argument("--site", help="its name in the provenance of the stages (default: the folder's path)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Add the stages of another results folder."""
+    from ablation.store.merge import merge
+
+    merged = merge(results_folder(arguments), arguments.other, arguments.site or str(arguments.other))
+    left = f", {merged.left_out} left out: they did not end well, or are damaged" if merged.left_out else ""
+    print(f"{merged.added} stages added, {merged.in_both} in both{left}")
+    return 0

@@ -1,0 +1,69 @@
+"""The command `prune`: removes stages that nothing needs any more."""
+
+import argparse
+import fcntl
+import re
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+from ablation.cli.options import add_configs
+from ablation.contract.errors import ConfigError
+from ablation.contract.process import alone, is_locked
+from ablation.contract.stage_folder import DATABASE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = (
+        "Remove stages that nothing needs any more; without --yes only list them.\n"
+        "A stage is needed by the current configurations, by the plan that was started last, and by the database that "
+        "tables and verdicts are made from."
+    )
+    parser.add_argument("--yes", action="store_true", help="remove them")
+    add_configs(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List the stages that nothing needs, and their size; with --yes, remove them."""
+    from ablation.cli.configs import settings_of
+    from ablation.plan.build import build_plan
+    from ablation.plan.plan_file import read_plan
+    from ablation.store.database import Store
+    from ablation.store.merge import unfinished_copies
+
+    plan = build_plan(settings_of(arguments))
+    results = plan.settings.results
+    needed = {stage.key for stage in (*plan.content.stages, *read_plan(plan.file).stages)}
+    if (results / DATABASE).exists():
+        with Store(results / DATABASE) as store:
+            needed |= {key for (key,) in store.rows("SELECT key FROM stages")[1]}
+    with (results / ".lock").open("a") as lock:  # Snakemake's, while it runs
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(results, "", None, "snakemake runs here", "wait for it, and prune then") from None
+        unneeded = [folder for folder in _stage_folders(results) if folder.name not in needed and not is_locked(folder)]
+        sizes: dict[str, list[int]] = defaultdict(list)
+        for folder in unneeded:
+            size = sum(path.lstat().st_size for path in folder.rglob("*"))
+            sizes[".".join(folder.relative_to(results / "stages").parent.parts)].append(size)
+            if arguments.yes:
+                shutil.rmtree(folder)
+        with alone(results / ".collect.lock"):
+            for left in unfinished_copies(results) if arguments.yes else ():
+                shutil.rmtree(left)
+    for id, found in sizes.items():
+        print(f"{id}: {len(found)} x, {sum(found) / 1e6:,.1f} MB")
+    total = sum(map(sum, sizes.values())) / 1e6
+    done = "removed" if arguments.yes else "would be removed: pass --yes" if unneeded else "nothing to remove"
+    print(f"{len(unneeded)} stages, {total:,.1f} MB, that no plan and no database needs: {done}")
+    return 0
+
+
+def _stage_folders(results: Path) -> list[Path]:
+    """Return the folders of all stages; links and other names are left out."""
+    found = [*results.glob("stages/assets/*"), *results.glob("stages/*/*/*")]
+    return sorted(
+        path for path in found if re.fullmatch("[0-9a-f]{16}", path.name) and path.is_dir() and not path.is_symlink()
+    )
