@@ -78,7 +78,7 @@ def test_equal_comparisons_count_once_and_independent_ones_as_sidak():
     assert apart.level(0.05) == pytest.approx(1 - 0.95 ** (1 / 5), abs=ERROR / 5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 8))
 def test_never_above_holm_nor_below_the_p_itself(seed, count):
     rng = np.random.default_rng(seed)

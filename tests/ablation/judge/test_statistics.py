@@ -77,7 +77,7 @@ def test_variance_counts_the_residual_once():
     assert np.mean(totals) == pytest.approx(1 / 250, rel=0.25)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6), st.integers(2, 6), st.floats(-3, 3))
 def test_shifting_the_child_shifts_the_interval(seed, seeds, shift):
     values = crossed(seed, seeds)

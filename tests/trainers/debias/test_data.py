@@ -165,7 +165,7 @@ def test_a_folder_without_its_splits_is_told_what_it_lacks(tmp_path, remove, mes
         split_files(folder, ["gender", "race"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(1, 40), min_size=3, max_size=40), st.integers(0, 5))
 def test_every_term_goes_to_one_split_and_no_split_is_empty(counts, seed):
     named = {f"t{i}": count for i, count in enumerate(counts)}

@@ -23,7 +23,7 @@ def selector(layers=1, seed=0, d=5):
     return build_selector(Selector(hidden=8, layers=layers, heads=2), d, seed)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(1, 7), st.integers(1, 3), st.floats(0.1, 300))
 def test_no_candidate_is_ever_chosen_twice(seed, candidates, layers, scale):
     """Also with candidates that are all the same, or so far apart that one takes all the probability."""
