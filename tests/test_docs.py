@@ -134,7 +134,11 @@ def test_the_readme_shows_what_its_commands_print(capsys, monkeypatch, tmp_path)
     for command, shown in blocks:
         assert main(shlex.split(command)) == 0
         printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
-        assert printed.strip() == textwrap.dedent(shown).strip()
+        wanted = textwrap.dedent(shown).strip()
+        if wanted.endswith("\n..."):  # the first lines
+            assert f"{printed.strip()}\n".startswith(wanted.removesuffix("..."))
+        else:
+            assert printed.strip() == wanted
 
 
 @pytest.mark.parametrize(

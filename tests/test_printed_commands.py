@@ -57,6 +57,8 @@ ELSEWHERE = {  # what runs in other tests, or cannot run in one
     "plan gad --effect 0.02 --pilot results/smoke": "the smoke grid's results",
     "explain": "tests/test_followed_pages.py",
     "verdicts lr": "tests/test_docs.py runs the README's import",
+    "gate lr": "tests/test_docs.py runs the README's import",
+    "decide STUDY": "starts a grid: tests/ablation/judge/test_decide.py",
     "verdicts parity": "docs/reference/python.md: tests/ablation/test_api.py",
     "diff v4 my-variant": "a variant of the reader's",
     "show my-variant": "a variant of the reader's",

@@ -78,7 +78,7 @@ def imported(results: Path) -> None:
     runs = results.parent / "runs"
     for old, new in (("base", "new"), ("fast", "base")):
         shutil.copytree(ROOT / "examples/first/runs" / old, runs / new)
-    words = ["--study", "known", "--map", "ignore=max_steps", "--metric", "eval_loss", "--direction", "min"]
+    words = ["--study", "known", "--metric", "eval_loss", "--direction", "min"]
     words += ["--margin", "0.01", "--yes"]
     assert main(["import", "trainer_state", str(runs), *words, "--results", str(results)]) == 0
     collect(results)
