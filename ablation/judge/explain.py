@@ -16,8 +16,8 @@ from ablation.judge.factorial import FULL, Run, joint_effects, parts
 from ablation.judge.measure import moderated
 from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.power import seeds_needed
-from ablation.judge.significance import Array, holm
-from ablation.judge.statistics import contrast_arms
+from ablation.judge.significance import Array, Noise, holm
+from ablation.judge.statistics import Estimate, contrast_arms
 
 _WIDEST = 8.0  # a share further than so many times the effect from the estimate has no bound
 
@@ -122,32 +122,35 @@ class _Contrasts:
 
     def part(self, sets: Sequence[Run], weights: Array, level: float = 0.0) -> Part:
         """The weighted sum of the runs, one weight each; seeds needed at the level, where one is given."""
-        of_variant = np.array([weights[[run == name for run in self.runs]].sum() for name in self.names])
-        found = contrast_arms(self.arms, of_variant.tolist(), 1 - self.alpha, self.study.design)
-        used = [name for name, weight in zip(self.names, of_variant, strict=True) if weight]
-        squares = float(np.square(of_variant).sum())
-        noise = moderated(found, used if found.noise.arms else self.names, self.study.prior, squares)
+        found, noise = self._estimate(weights)
         p = found.p_value(noise)
         needed = seeds_needed(found.effect, noise, self.seeds, level) if 0 < level < p else None
         return Part(
             tuple(sets), found.effect, *found.interval(noise, self.alpha), p, p <= self.alpha, seeds_needed=needed
         )
 
+    def _estimate(self, weights: Array) -> tuple[Estimate, Noise]:
+        of_variant = np.array([weights[[run == name for run in self.runs]].sum() for name in self.names])
+        found = contrast_arms(self.arms, of_variant.tolist(), 1 - self.alpha, self.study.design)
+        used = [name for name, weight in zip(self.names, of_variant, strict=True) if weight]
+        squares = float(np.square(of_variant).sum())
+        return found, moderated(found, used if found.noise.arms else self.names, self.study.prior, squares)
+
     def with_share(self, part: Part, weights: Array, whole: Part, of: Array) -> Part:
         """The part with its share of the whole, and the shares that are not refuted (Fieller 1954)."""
         if not whole.shown:
             return part
         share = part.effect / whole.effect
-        return replace(
-            part,
-            share=share,
-            share_low=self._bound(share, -1.0, weights, of),
-            share_high=self._bound(share, 1.0, weights, of),
-        )
+        low, high = (self._bound(share, sign, weights, of) for sign in (-1.0, 1.0))
+        if part.shown:  # the share is not 0
+            low, high = (max(low, 0.0), high) if share > 0 else (low, min(high, 0.0))
+        return replace(part, share=share, share_low=low, share_high=high)
 
     def _bound(self, share: float, sign: float, weights: Array, of: Array) -> float:
         def holds(away: float) -> bool:
-            return not self.part((), weights - (share + sign * away) * of).shown
+            found, noise = self._estimate(weights - (share + sign * away) * of)
+            # An interval allows for what went unseen: a factor that changes none of these items may change others.
+            return replace(found, counts=False).p_value(noise) > self.alpha
 
         inside, outside = 0.0, 1 / _WIDEST
         while holds(outside):
