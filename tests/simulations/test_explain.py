@@ -110,3 +110,13 @@ def test_shares_add_up_and_an_interaction_is_shared_equally():
         found = explain(measurements(values, dict.fromkeys(values)), runs, n)
         assert [part.effect for part in found.parts] == pytest.approx([0.06, 0.06, *[0.0] * (n - 2)], abs=1e-4)
         assert sum(part.share for part in found.parts) == pytest.approx(1)
+
+
+def test_a_share_allows_for_items_that_none_of_these_is_like():
+    """A factor that changes one item of a hundred changes none of 50 in 6 of 10 studies; its share is not 0 then."""
+    rng, runs = np.random.default_rng(2), {run: "".join(map(str, sorted(run))) or "none" for run in design(2)}
+    before, noise = rng.random(50) < 0.5, lambda: rng.random((5, 50)) < 0.005
+    values = {name: {"all": np.where(np.arange(50) < 15, 1 in run, before) ^ noise()} for run, name in runs.items()}
+    rare = explain(measurements(values, dict.fromkeys(values)), runs, 2).parts[0]
+    assert rare.share == pytest.approx(0, abs=0.02)
+    assert rare.share_low < 0 < 0.01 / 0.31 < rare.share_high
