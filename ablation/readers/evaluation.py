@@ -10,7 +10,7 @@ it is named by its place. Items have the protocol `evaluation` and the task as s
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -83,10 +83,8 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
 def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
     """Return the files without logs of Inspect that a later try of their task replaced, which `problem` is told."""
     tries: dict[str, list[tuple[str, Path, str]]] = {}
-    for file in files:
-        if (file.suffix in (".eval", ".json") and _is_log(file)) and (found := inspect_ai.attempt(file)) is not None:
-            task, created, status = found
-            tries.setdefault(task, []).append((created, file, status))
+    for file, found in _tries(files).items():
+        tries.setdefault(found.task_id, []).append((found.created, file, found.status))
     replaced = set()
     for of_task in tries.values():
         last, newest, _ = max(of_task)
@@ -98,6 +96,33 @@ def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
                 problem(f"{file}: is the same log as {newest.name}, which is read")
                 replaced.add(file)
     return [file for file in files if file not in replaced]
+
+
+def without_unfinished(files: Sequence[Path], problem: Problem, doubt: Problem) -> list[Path]:
+    """Return the files without logs of Inspect that did not end, beside logs of the same task that did.
+
+    `problem` is told of each; `doubt` of those that began after all that ended: what ended may be out of date.
+    """
+    tries = _tries(files)
+    last: dict[tuple[Path, str], str] = {}  # when the newest evaluation of a task that ended began, by folder
+    for file, tried in tries.items():
+        if tried.ended:
+            place = file.parent, tried.task
+            last[place] = max(last.get(place, ""), tried.created)
+    left = {file: tried for file, tried in tries.items() if not tried.ended and (file.parent, tried.task) in last}
+    for file, tried in left.items():
+        tell = doubt if tried.created > last[file.parent, tried.task] else problem
+        tell(_left_out(file, tried))
+    return [file for file in files if file not in left]
+
+
+def _tries(files: Iterable[Path]) -> dict[Path, inspect_ai.Attempt]:
+    logs = (file for file in files if file.suffix in (".eval", ".json") and _is_log(file))
+    return {log: tried for log in logs if (tried := inspect_ai.attempt(log)) is not None}
+
+
+def _left_out(log: Path, tried: inspect_ai.Attempt) -> str:
+    return f"{log}: left out: the evaluation did not end (status {tried.status})"
 
 
 def _is_log(file: Path) -> bool:
@@ -118,7 +143,13 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             continue
         for value, sheet in _values(file, problem):
             runs.setdefault((source, sheet.seed), {})[sheet.subset, value] = sheet
-    yield from _runs_of_logs(root, without_retried(logs, problem), problem)
+    logs = without_retried(logs, problem)
+    unfinished = {log: tried for log, tried in _tries(logs).items() if not tried.ended}
+    if runs or len(unfinished) < len(logs):  # else reading the first one says what to do
+        for log, tried in unfinished.items():
+            problem(_left_out(log, tried))
+        logs = [log for log in logs if log not in unfinished]
+    yield from _runs_of_logs(root, logs, problem)
     for (source, seed), sheets in runs.items():
         name = name_below(root, source.with_suffix("") if source.is_file() else source)
         yield ImportedRun(
@@ -138,7 +169,7 @@ def _runs_of_logs(root: Path, logs: Sequence[Path], problem: Problem) -> Iterato
     """
     runs: dict[tuple[Path, str, int], tuple[str, _Sheets]] = {}
     often: Counter[tuple[Path, str, str]] = Counter()
-    begun = {log: tried[1] if (tried := inspect_ai.attempt(log)) else "" for log in logs}
+    begun = {log: tried.created if (tried := inspect_ai.attempt(log)) else "" for log in logs}
     for log in sorted(logs, key=lambda log: (begun[log], log)):
         for value, sheet in _values(log, problem):
             model = str(sheet.facts.settings.get("model", ""))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
@@ -26,6 +26,7 @@ _FREE, _LARGEST_RATIO = 1 << 30, 100  # bytes that any archive may unpack to, an
 # As inspect_ai's value_to_float reads them.
 _WORDS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _WHOLE = "is the file whole, and of this format?"
+_RETRY = "run `inspect eval-retry`, or remove the log (--latest leaves it out beside one of its task that ended)"
 _ZSTANDARD = 93
 _DAMAGE = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
@@ -49,7 +50,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         if not wanted.wants(task):
             return
         if (status := header.get("status")) != "success":
-            raise ConfigError(path, "status", status, "the evaluation did not end", "run `inspect eval-retry`")
+            raise ConfigError(path, "status", status, "the evaluation did not end", _RETRY)
         remarks: list[str] = []
         found = list(
             sample_sheets(
@@ -70,19 +71,35 @@ def _texts(path: Path, task: str, subset: str, items: Sequence[str]) -> dict[str
         return read_again(lambda: _samples(rows, task, lambda _: None), subset, items)
 
 
-def attempt(path: Path) -> tuple[str, str, str] | None:
-    """The task's id, which a retry keeps, when this try of it began, and its status; None where it has no id."""
+class Attempt(NamedTuple):
+    """One try of a task: `eval-retry` keeps the task's id, a new `eval` does not."""
+
+    task_id: str
+    created: str
+    status: str
+    task: str
+
+    @property
+    def ended(self) -> bool:
+        """Whether all samples were evaluated."""
+        return self.status == "success"
+
+
+def attempt(path: Path) -> Attempt | None:
+    """Return which try of which task a log is; None where it has no id."""
     try:
         if path.suffix == ".json":
             with path.open("rb") as handle:
                 start = handle.read(1 << 16).decode("utf-8", "replace")
-            known = dict(re.findall(r'"(status|task_id|created)"\s*:\s*"([^"]*)"', start)[::-1])  # the first of each
+            known = dict(
+                re.findall(r'"(status|task_id|created|task)"\s*:\s*"([^"]*)"', start)[::-1]
+            )  # the first of each
         else:
             with zipfile.ZipFile(path) as archive:
                 ended = "header.json" in archive.namelist()
                 header = json.loads(_unpack(archive, "header.json" if ended else "_journal/start.json"))
             known = header["eval"] | {"status": header["status"] if ended else "started"}
-        return (str(known["task_id"]), str(known["created"]), str(known["status"]))
+        return Attempt(*(str(known[name]) for name in ("task_id", "created", "status")), str(known.get("task")))
     except (*_DAMAGE, KeyError, TypeError):  # reading it says why
         return None
 
@@ -100,7 +117,7 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any
             yield json.loads(_unpack(archive, "header.json")), _members(path, archive)
     except KeyError:
         problem = "is missing: the evaluation did not end"
-        raise ConfigError(path, "header.json", None, problem, "run `inspect eval-retry`") from None
+        raise ConfigError(path, "header.json", None, problem, _RETRY) from None
     except _DAMAGE as error:
         smaller = "`inspect log convert --to eval` makes what is read sample by sample"
         remedy = smaller if "bytes long" in str(error) else _WHOLE

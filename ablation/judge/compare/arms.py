@@ -20,7 +20,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import counted, one_line
 from ablation.judge.outcomes import Outcome, of_shares
 from ablation.readers import table
-from ablation.readers.evaluation import evaluations_below, reader_of, without_retried
+from ablation.readers.evaluation import evaluations_below, reader_of, without_retried, without_unfinished
 from ablation.readers.seeds import seed_in
 from ablation.readers.sheet import ANY, REPEATED, Sheet, Wanted, date_in, newer, short, some
 
@@ -68,6 +68,7 @@ class Arm:
     runs: dict[int, dict[str, Sheet]]  # {seed: {subset: sheet}}
     seeded: bool  # whether its files tell seeds; else it is one run
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()  # why no answer may rest on it
 
     @property
     def seeds(self) -> list[int]:
@@ -122,6 +123,9 @@ def read_arm(name: str, files: Files, options: Options) -> Arm:
     elif options.at is not None:
         paths = chosen
     paths = without_retried(paths, notes.append)
+    doubts: list[str] = []
+    if options.latest:
+        paths = without_unfinished(paths, notes.append, doubts.append)
     sheets = list(_sheets(paths, options.wanted))
     if options.outcome is not None:
         sheets = [with_outcome(sheet, options.outcome) for sheet in sheets]
@@ -145,7 +149,7 @@ def read_arm(name: str, files: Files, options: Options) -> Arm:
         if missing := sorted(subsets - run.keys()):
             problem = f"seed {seed} was not evaluated on {', '.join(missing)}, other seeds were"
             raise ConfigError(name, "", None, problem, "evaluate it there, or leave the subset out of the files")
-    return Arm(name, dict(sorted(runs.items())), None not in seeds, tuple(notes))
+    return Arm(name, dict(sorted(runs.items())), None not in seeds, tuple(notes), tuple(doubts))
 
 
 def at_place(paths: Sequence[Path], place: str | None) -> list[Path]:

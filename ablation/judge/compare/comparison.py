@@ -216,10 +216,11 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     """
     notes = [note for arm in arms for note in arm.notes]
     notes += unscored(arms, common_items=rules.common_items)
-    doubts: list[str] = []
+    doubts = [doubt for arm in arms for doubt in arm.doubts]
     if rules.common_items:
-        arms, more, doubts = common_items(arms)
+        arms, more, lost = common_items(arms)
         notes += more
+        doubts += lost
     named = {arm.name: arm for arm in arms}
     parents = {variant: place.parent for variant, place in lineage.items()}
     pairs = compared(rules.analysis.get("comparisons", "parent"), parents)

@@ -9,8 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from ablation.contract.errors import ConfigError
 from ablation.readers import evaluation, inspect_ai
 from ablation.readers.sheet import Wanted
+from tests.ablation import typed
 from tests.ablation.readers.command import read, refused
 from tests.peers.environment import python_of
 
@@ -169,6 +171,39 @@ def test_of_logs_in_a_folder_both_forms_and_of_each_task_the_last_try_are_read(t
         "b/seed_0/z.eval: was tried again in again.json, which counts (status error)",
         "b/seed_1.eval: was tried again in y.eval, which counts (status started)",
     ]
+
+
+def test_of_several_tries_of_a_task_the_ones_that_ended_are_read_and_the_others_are_named(tmp_path, capsys):
+    def about(task_id, day, task="letters", **more):
+        of_try = {"task": task, "task_id": task_id, "created": f"2026-11-{day}T10:00:00+00:00"}
+        return {"eval": log()["eval"] | of_try} | more
+
+    write_log(tmp_path / "a/2026-11-10.eval", log(**about("a", 10)))
+    failed = write_log(tmp_path / "b/2026-11-10.eval", log(**about("b1", 10, status="error")))
+    write_log(tmp_path / "b/2026-11-11.json", log(CORRECT | {"c": [1, 1]}, **about("b2", 11)))
+    sides = (tmp_path / "a", "--with", tmp_path / "b")
+    assert "the evaluation did not end" in (said := refused(capsys, *sides))
+    assert "--latest" in said
+    left_out = f"{failed}: left out: the evaluation did not end (status error)"
+    found = read(capsys, *sides, "--latest")
+    assert (found["effect"], found["notes"][0]) == (pytest.approx(1 / 3), left_out)
+    typed.output(capsys, "compare", *sides, "--latest", "--require", "not worse", status=11)  # undecided, not refused
+    notes = []
+    (run,) = evaluation.read(tmp_path / "b", notes.append)
+    assert (run.items.num_rows, left_out in notes) == (3, True)
+
+    cancelled = write_log(tmp_path / "b/2026-11-12.eval", log(**about("b3", 12, status="cancelled")))
+    assert any(note.startswith(f"{cancelled}: left out") for note in read(capsys, *sides, "--latest")["notes"])
+    assert str(cancelled) in refused(capsys, *sides, "--latest", "--require", "not worse")  # what ended is out of date
+    cancelled.unlink()
+
+    write_log(tmp_path / "b/words.eval", log(**about("b4", 9, "words", status="started")))
+    assert "words.eval" in refused(capsys, *sides, "--latest")  # nothing of this task ended
+    notes = []
+    assert len(list(evaluation.read(tmp_path / "b", notes.append))) == 1
+    assert sum("left out: the evaluation did not end" in note for note in notes) == 2
+    with pytest.raises(ConfigError, match="the evaluation did not end"):
+        list(evaluation.read(failed, notes.append))
 
 
 def test_imported_logs_are_runs_of_a_folder_and_a_model_with_their_tasks(tmp_path):
