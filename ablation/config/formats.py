@@ -63,7 +63,8 @@ FORMATS = {
         "`.eval`, `.json`",
         "an item is a sample, by its id; epochs are repeats; `--metric` names a scorer, or `scorer/key`",
         patterns=("*.eval", "*.json"),
-        left_out="a log that a retry replaced; logs that did not end, beside others in `import` and `--latest`; samples without a score only with `--common-items`; other JSON",
+        left_out="a log that a retry replaced; logs that did not end, beside others in `import` and `--latest`; "
+        "samples without a score only with `--common-items`; other JSON",
         tried="inspect_ai 0.3.285",
     ),
     "lmms_eval": Format(
@@ -146,7 +147,7 @@ FORMATS = {
     "trackio": Format(
         ("import", "collect"),
         "SQLite files",
-        "a project's `.db`, or the folder of these files, `~/.cache/huggingface/trackio`",
+        "a project's `.db`, or a folder with such files at any depth, `~/.cache/huggingface/trackio`",
         "numeric metrics, configuration",
         patterns=("*.db",),
         left_out="system metrics, tables, histograms, media, traces",

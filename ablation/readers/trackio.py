@@ -6,6 +6,7 @@ and no steps; they are left out, like tables, histograms, images and traces.
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
-from ablation.readers.run import ImportedRun, Problem, as_written, metric_table, shortened
+from ablation.readers.run import ImportedRun, Problem, as_written, metric_table, name_below, shortened
 from ablation.readers.sqlite import columns, is_sqlite, open_database, rows
 from ablation.readers.walk import files_below
 
@@ -21,16 +22,19 @@ _REMEDY = "name a project's .db, or the folder of them"
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a project's file, or of every project in a folder (`TRACKIO_DIR`), by the time of their start.
+    """Yield the runs of a project's file, or of every project below a folder (`TRACKIO_DIR`), by when they started.
 
+    The name of a run begins with the subfolder that its project is in.
     A step that was logged twice, after a resume say, keeps the value that was logged last. trackio does not record
     whether a run has ended, so every run is `finished`. A resumed run has the configuration of its last start: trackio
     replaces it. Raises ConfigError if there is no trackio file.
     """
     found = False
-    for file in files_below(path, FORMATS["trackio"].patterns, problem, depth=1) if path.is_dir() else [path]:
+    for file in files_below(path, FORMATS["trackio"].patterns, problem) if path.is_dir() else [path]:
         try:
-            yield from _read_file(file, problem)
+            for run in _read_file(file, problem):
+                inner = file.parent != path and path.is_dir()
+                yield replace(run, name=f"{name_below(path, file.parent)}/{run.name}") if inner else run
             found = True
         except ConfigError as error:
             if file == path:

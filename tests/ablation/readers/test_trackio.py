@@ -99,3 +99,11 @@ def test_before_runs_had_ids(written, tmp_path):
     writer.close()
     [run] = read_all(read, file)[0].values()
     assert (run.id, run.name, run.config, len(points(run))) == ("old project/resumed", "resumed", {"seed": 5}, 7)
+
+
+def test_projects_in_subfolders(folder, tmp_path):
+    for place in ("a/seed_0", "b"):
+        (tmp_path / place).mkdir(parents=True)
+        shutil.copyfile(folder / "otherproject.db", tmp_path / place / "other.db")
+    runs = list(read(tmp_path, print))
+    assert [run.name for run in runs] == ["a/seed_0/resumed", "b/resumed"]
