@@ -18,7 +18,7 @@ writes it.
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from os import SEEK_CUR
@@ -81,7 +81,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
                 name=name_below(root, place),
                 config=_config(own) or read_settings([place / _LIGHTNING], problem),
                 started=datetime.fromtimestamp(own[0].first or 0.0, UTC).isoformat(timespec="seconds"),
-                metrics=_joined(own),
+                metrics=_joined(own, problem),
             )
 
 
@@ -208,13 +208,16 @@ class _Kept:
             self.add([column[kept] for column in columns])
 
 
-def _joined(parts: Iterable[_Part]) -> pa.Table:
+def _joined(parts: Iterable[_Part], problem: Problem) -> pa.Table:
     """Return the values of a run's files, with restarts in place of the values that they replaced."""
     known: dict[Path, _Kept] = {}  # by folder
     tags: dict[str, int] = {}
     ended: dict[str, float] = {}  # per tag, when the last file that logged it ended
+    before: dict[tuple[Path, str], _Part] = {}
     for part in parts:
         starts, folder = part.starts, part.file.parent
+        _note_two_writers(part, [before[folder, tag] for tag in starts if (folder, tag) in before], problem)
+        before |= {(folder, tag): part for tag in starts}
         again = [start for tag, start in starts.items() if tag in ended and ended[tag] <= (part.first or 0.0)]
         own = known.setdefault(folder, _Kept())
         if part.purged is not None:
@@ -230,6 +233,14 @@ def _joined(parts: Iterable[_Part]) -> pa.Table:
         return METRIC_ROWS.empty_table()
     steps, codes, values = (np.concatenate(columns) for columns in zip(*files, strict=True))
     return table_of_columns(steps, codes, values, list(tags))
+
+
+def _note_two_writers(part: _Part, others: Sequence[_Part], problem: Problem) -> None:
+    """Tell of a file that was open at the same time and logs the same tags: ranks that write to one folder, say."""
+    for other in {id(each): each for each in others if each.last > (part.first or 0.0)}.values():
+        shared = sorted(part.starts.keys() & other.starts.keys())
+        what = f"logs {shortened(shared)} while {other.file.name} does, as ranks that share a folder would"
+        problem(f"{part.file}: {what}: of one step its values count; move it away if the other one's should")
 
 
 @dataclass

@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import subprocess
+import time
 import zipfile
 from pathlib import Path
 
@@ -305,8 +306,8 @@ def test_runs_in_the_folders_that_summary_writer_names_itself_are_runs_each(tmp_
         }
 
 
-def write_events(folder, began, *logged):
-    """One file of events: the settings of `add_hparams`, or (tag, {step: value})."""
+def write_events(folder, began, *logged, pace=0):
+    """One file of events: the settings of `add_hparams`, or (tag, {step: value}); `pace`: seconds a step."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
@@ -319,7 +320,7 @@ def write_events(folder, began, *logged):
             continue
         for step, value in each[1].items():
             summary = Summary(value=[Summary.Value(tag=each[0], simple_value=value)])
-            writer.add_event(Event(wall_time=began, step=step, summary=summary))
+            writer.add_event(Event(wall_time=began + pace * step, step=step, summary=summary))
     writer.close()
 
 
@@ -460,6 +461,17 @@ def test_many_kinds_of_events_are_read_as_tensorboard_reads_them(tmp_path):
     assert course(run, "tensor") == [(step, float(np.float32(step / 7))) for step, _ in known["a/x"]]
     assert course(run, "double") == [(step, step / 11) for step, _ in known["a/x"]]
     assert run.config == {"lr": 0.5}
+
+
+def test_two_writers_of_the_same_tags_in_one_folder_are_named(tmp_path):
+    for rank in range(2):
+        values = {0: 0.5 + rank, 10: 0.3 + rank}
+        write_events(tmp_path, time.time() + rank, ("loss", values), (f"rank{rank}/time", values), pace=1)
+    runs, [problem] = read(tensorboard, tmp_path)
+    [run] = runs.values()
+    one, other = sorted(tmp_path.iterdir(), key=lambda file: b"rank1" in file.read_bytes())
+    assert problem.startswith(f"{other}: logs loss while {one.name} does")
+    assert [value for _, value in course(run, "loss")] == pytest.approx([1.5, 1.3])
 
 
 def test_folders_that_are_parts_of_a_run(tmp_path):
