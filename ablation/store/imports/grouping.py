@@ -22,6 +22,8 @@ _NAMES = ("run_name", "exp_name", "experiment_name", "hub_model_id")
 _NO_CHANGE = {*SEED_KEYS, *_PLACES, *_NAMES, "data_seed", "resume_from_checkpoint", "trackio_space_id"}
 # SummaryWriter's <date>_<host><comment>; without a comment the date is all that tells two runs apart.
 _START_IN_NAME = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_(?=[^/]*(?:_|[-.]s(?:eed)?[-=]?\d))")
+_RANK = re.compile(r"(?<![^\W\d_])(?:(?:local|global|node)[-_]?)?rank[-_=]?(\d+)(?!\d)", re.IGNORECASE)
+_RANK_KEYS = ("local_rank", "global_rank", "node_rank", "process_index")
 _LONGEST = 60
 
 
@@ -305,6 +307,23 @@ def _goes_on(one: Record, other: Record, *, known: bool) -> bool:
         return False
     earliest = first if known else (first + last) / 2
     return earliest < begins <= last + max(last - first, 1) and ends >= last
+
+
+def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
+    """Return the places of runs that other ranks of a job logged: of runs alike but for `rank-N`, rank 0 counts.
+
+    Their settings are the same, and their numbers go from 0 on without a gap. None where a rule names the variants.
+    """
+    if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
+        return []
+    jobs: dict[tuple[str, str, str], dict[int, int]] = {}
+    for place, run in enumerate(runs):
+        if said := _RANK.search(run.name):
+            settings = {k: v for k, v in _leaves(run, study).items() if k.rpartition(".")[2] not in _RANK_KEYS}
+            rest = run.name[: said.start()], run.name[said.end() :]
+            jobs.setdefault((run.format, *rest, json.dumps(settings, sort_keys=True)), {})[int(said[1])] = place
+    whole = (job for job in jobs.values() if sorted(job) == list(range(len(job))))
+    return [place for job in whole for rank, place in job.items() if rank]
 
 
 def safe_name(name: str) -> str:

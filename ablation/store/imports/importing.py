@@ -27,11 +27,11 @@ from ablation.plan.plan_file import PlannedVariant
 from ablation.readers import database
 from ablation.readers.database import Declared
 from ablation.readers.kept import kept_step
-from ablation.readers.run import EVALUATION, ImportedRun, Reader, metric_table
+from ablation.readers.run import EVALUATION, ImportedRun, Reader, metric_table, shortened
 from ablation.store.imports import stored
 from ablation.store.imports.definition import KnownRun, describe_study, known_run, plan_analysis
 from ablation.store.imports.final_step import FinalStep
-from ablation.store.imports.grouping import changed_settings, continued
+from ablation.store.imports.grouping import changed_settings, continued, other_ranks
 from ablation.store.imports.lineage import derive
 from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
 from ablation.store.imports.study_file import ImportFile
@@ -131,6 +131,10 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     read = _read(request, written, declared.study, outcome.problems)
     keys = {identity: run.key for identity, run in found.items()}
     _take_in(folder, request, read, found, outcome, written=written, final=final)
+    order = sorted(found)
+    if ranks := [found.pop(order[place]).record for place in other_ranks([found[i].record for i in order], written)]:
+        names = shortened([record.name for record in ranks])
+        outcome.problems.append(f"of runs alike but for their rank, rank 0 counts: left out {names}")
     _join(folder, request, found, outcome, known=declared.lineage, written=written, final=final)
     outcome.new = len(found.keys() - keys.keys())
     outcome.changed = sum(found[identity].key != key for identity, key in keys.items() if identity in found)

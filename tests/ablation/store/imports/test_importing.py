@@ -4,9 +4,11 @@ import hashlib
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -670,3 +672,27 @@ def test_two_runs_of_one_seed_are_refused_with_an_option_that_helps(tmp_path, ca
     option = re.search(r"--map '(leave_out=.*?)'", error)[1]
     assert run(*arguments, "--map", option) == 0
     assert asked("SELECT count(*) FROM curves WHERE metric = 'acc'") == [(10,)]
+
+
+def ranks(name, count, **more):
+    """Runs of W&B, an export each, that every rank of a job logged."""
+    rows = [{"name": f"{name}-s{s}-rank{r}", "config": {"local_rank": r, **more}} for s in range(2) for r in count]
+    return [row | {"summary": {"acc": place / 10}} for place, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "variants"),
+    [
+        ([*ranks("base", range(3), lr=1), *ranks("fast", range(3), lr=2)], {"base-rank0": 2, "fast-rank0": 2}),
+        ([*ranks("lora", (0, 8)), *ranks("lora", (16,))], {"lora-rank0": 2, "lora-rank8": 2, "lora-rank16": 2}),
+    ],
+)
+def test_of_a_run_for_each_rank_rank_0_counts(rows, variants, tmp_path, capsys):
+    path = tmp_path / "runs.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    found = ["import", "wandb", str(path), "--study", "ddp", "--metric", "acc", "--direction", "max", "--margin", 1]
+    said = typed.output(capsys, *found, "--yes")
+    judged = json.loads(Path("results/imported/ddp/study.json").read_text())["runs"]
+    assert Counter(run["variant"] for run in judged) == variants
+    assert ("left out base-s0-rank1, base-s0-rank2, base-s1-rank1" in said) == ("base-rank0" in variants)
+    assert typed.output(capsys, *found, "--yes").endswith("0 new, 0 changed\n")
