@@ -36,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     watched = "what is watched: NAME (larger is better), NAME:min, NAME:both"
     add("--metric", nargs="+", metavar="NAME[:min]", help=watched)
     add("--window", default="last", metavar="last:N", help="mean of the last N values (default: last)")
+    kept = "step of the values: last, best (of the first metric) or a number; default: of the model that was kept"
+    add("--at", metavar="STEP", help=f"{kept}, else the last")
     add("--update", action="store_true", help="append a run that passes to PAST")
 
 

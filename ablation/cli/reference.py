@@ -11,7 +11,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import aligned, counted, listed
 from ablation.judge.gate import STATUS
 from ablation.judge.reference import ALARM, CONFIRM, MIN_RUNS, RERUNS, Side, Watched, watch
-from ablation.readers.past_runs import Value, append, read_file, read_runs, values_of
+from ablation.readers.past_runs import Value, Window, append, read_file, read_runs, values_of, window_of
 from ablation.readers.run import ImportedRun, Problem
 
 _SIDES: tuple[Side, ...] = get_args(Side)
@@ -28,14 +28,17 @@ def run_reference(arguments: argparse.Namespace) -> int:
             )
     notes: list[str] = []
     watched = dict(_metric(text) for text in arguments.metric)
-    names, window, path = list(watched), arguments.window, Path(arguments.reference)
+    names, path = list(watched), Path(arguments.reference)
+    if arguments.at == "best" and watched[names[0]] == "both":
+        raise ConfigError("gate", "--at", "best", f"asks which value of {names[0]} is better", "name a step")
+    window = window_of(arguments.window, arguments.at, smaller=watched[names[0]] == "min")
     if arguments.update and path.is_dir():
         raise ConfigError("gate", "--update", str(path), "is a folder", "name a file that is to be kept, as past.csv")
     runs = [(_name(run, place), run) for place in arguments.new for run in read_runs([place], names, notes.append)]
     if len(runs) != len(arguments.new):
         problem = f"hold {len(runs)} runs, and {len(arguments.new)} were named"
         raise ConfigError("gate", "--new", listed([name for name, _ in runs]), problem, "name each run's own folder")
-    new = {name: values_of(run, name, names, window) for name, run in runs}
+    new = {name: values_of(run, name, names, window, notes.append) for name, run in runs}
     if len(new) < len(runs):
         raise ConfigError("gate", "--new", listed([*new]), "names one run twice", "name the run and then its reruns")
     sources = {run.source.resolve() for _, run in runs}
@@ -72,7 +75,13 @@ def _name(run: ImportedRun, place: Path) -> str:
 
 
 def _past(
-    path: Path, names: Sequence[str], window: str, *, new: Mapping[str, list[Value]], sources: Set[Path], note: Problem
+    path: Path,
+    names: Sequence[str],
+    window: Window,
+    *,
+    new: Mapping[str, list[Value]],
+    sources: Set[Path],
+    note: Problem,
 ) -> dict[str, list[Value]]:
     """Return {metric: a value of each past run}, without the new runs and without runs that failed."""
     values: list[Value] = []
@@ -83,9 +92,9 @@ def _past(
             elif run.state != "finished":
                 note(f"{run.name}: left out of the past runs, it is {run.state}")
             else:
-                values += values_of(run, run.name, names, window)
+                values += values_of(run, run.name, names, window, note)
     else:
-        known = [value for value in read_file(path) if value.window == window and value.metric in names]
+        known = [value for value in read_file(path) if value.window == str(window) and value.metric in names]
         values = [value for value in known if value not in new.get(value.run, ())]
         for name in sorted({value.run for value in known} - {value.run for value in values}):
             note(f"{name}: left out of the past runs, being the new run")

@@ -17,6 +17,7 @@ from ablation.config.names import suggest
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_text
+from ablation.readers.kept import kept_step
 from ablation.readers.run import ImportedRun, Problem, load_reader
 
 COLUMNS = ("run", "metric", "window", "last_step", "value")
@@ -64,32 +65,75 @@ def _runs_at(path: Path, metrics: Sequence[str], problem: Problem) -> list[Impor
     raise ConfigError("gate", "--metric", metrics[0], f"no run of {path} has logged it", suggest(metrics[0], logged))
 
 
-def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: str) -> list[Value]:
-    """Return the value of each metric over the window, `last:N` or `last`: the mean of its last N logged values.
+@dataclass(frozen=True)
+class Window:
+    """What of a run is its value: the mean of the last `count` logged values, up to a step.
 
-    Raises ConfigError where a metric is missing, or has been logged fewer than N times.
+    Attributes:
+        text: `last` or `last:N`.
+        at: the step: a number, `last`, `best` (of the first metric), or None: of the model that was kept, if the run
+            says so, else the last.
+        smaller: whether a smaller value of the first metric is better.
     """
-    count = window_length(window)
+
+    text: str
+    count: int
+    at: int | str | None = None
+    smaller: bool = False
+
+    def __str__(self) -> str:
+        return self.text if self.at is None else f"{self.text} at {self.at}"
+
+    def step(self, run: ImportedRun, name: str, metric: str, note: Problem) -> int | None:
+        """Return the step up to which values count; None: all. `note` is told where the run's settings say it."""
+        if self.at == "best":
+            rows = run.metrics.filter(pc.equal(run.metrics["name"], metric)).filter(pc.is_finite(pc.field("value")))
+            best = pc.min(rows["value"]) if self.smaller else pc.max(rows["value"])
+            return pc.min(rows.filter(pc.equal(rows["value"], best))["step"]).as_py() if len(rows) else None
+        if self.at is not None:
+            return self.at if isinstance(self.at, int) else None
+        kept, unclear = (run.kept, "") if run.kept is not None else kept_step(run.config, run.metrics)
+        if unclear:
+            what = f"settings ({unclear}) may keep another model than the last, and do not say which"
+            note(f"{name}: {what}: the last step counts; --at best or --at STEP takes another")
+        if kept is None or kept == pc.max(run.metrics["step"]).as_py():
+            return None
+        note(f"{name}: values are of the model that was kept, at step {kept}; --at last takes the last step")
+        return kept
+
+
+def values_of(run: ImportedRun, name: str, metrics: Sequence[str], window: Window, note: Problem) -> list[Value]:
+    """Return the value of each metric over the window.
+
+    Raises ConfigError where a metric is missing, or has been logged too rarely or only after the window's step.
+    """
+    until = window.step(run, name, metrics[0], note)
     values = []
     for metric in metrics:
         rows = run.metrics.filter(pc.equal(run.metrics["name"], metric))
-        if len(rows) < count:
-            has = "has not been logged" if len(rows) == 0 else f"has been logged {len(rows)} times only"
+        counted = rows
+        if isinstance(window.at, int) and len(rows) and (end := pc.max(rows["step"]).as_py()) < window.at:
+            raise ConfigError(name, metric, None, f"ends at step {end}", "name a step that all runs passed with --at")
+        if until is not None and len(rows) and (window.at is not None or pc.min(rows["step"]).as_py() <= until):
+            counted = rows.filter(pc.less_equal(rows["step"], until))  # else logged of the kept model, after training
+        if len(counted) < window.count:
+            often = f"has been logged {len(counted)} times only" + (f" up to step {until}" if len(rows) else "")
+            has = often if len(counted) else f"has not been logged{f' up to step {until}' if len(rows) else ''}"
             raise ConfigError(name, metric, None, has, f"name another metric, or a window shorter than {window}")
-        last = rows.slice(len(rows) - count)  # sorted by step
+        last = counted.slice(len(counted) - window.count)  # sorted by step
         value = float(pc.mean(last["value"]).as_py())
-        values.append(Value(name, metric, window, int(pc.max(rows["step"]).as_py()), value))
+        values.append(Value(name, metric, str(window), int(pc.max(rows["step"]).as_py()), value))
     return values
 
 
-def window_length(window: str) -> int:
-    """Return N of `last:N`, and 1 of `last`. Raises ConfigError."""
-    if window == "last":
-        return 1
-    head, _, number = window.partition(":")
-    if head != "last" or not number.isdecimal() or int(number) < 1:
-        raise ConfigError("gate", "--window", window, "is not a valid window", "write last or last:20")
-    return int(number)
+def window_of(text: str, at: str | None, *, smaller: bool) -> Window:
+    """Return the window of `--window` and `--at`. Raises ConfigError."""
+    head, _, number = text.partition(":")
+    if text != "last" and (head != "last" or not number.isdecimal() or int(number) < 1):
+        raise ConfigError("gate", "--window", text, "is not a valid window", "write last or last:20")
+    if at is not None and at not in ("last", "best") and not at.isdecimal():
+        raise ConfigError("gate", "--at", at, "is not a step", "write last, best or a number, as 1000")
+    return Window(text, int(number or 1), int(at) if at and at.isdecimal() else at, smaller)
 
 
 def read_file(path: Path) -> list[Value]:

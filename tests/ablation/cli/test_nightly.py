@@ -64,6 +64,31 @@ def test_metrics_have_sides_and_share_the_level(nights, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("options", "value"),
+    [
+        ([], 0.5),  # of the model that was kept
+        (["--at", "last"], 2.0),
+        (["--at", "200"], 1.5),
+        (["--at", "best"], 0.4),
+        (["--at", "200", "--window", "last:2"], 1.25),
+    ],
+)
+def test_the_model_that_was_kept_is_judged(options, value, tmp_path, capsys):
+    for place in (*(f"nights/{night}" for night in range(5)), "new"):
+        folder = write(tmp_path / place, 0.7)
+        state = json.loads((folder / "trainer_state.json").read_text())
+        losses = {50: 0.4, 100: 1.0, 200: 1.5, 300: 0.5, 400: 2.0}
+        rows = [{"step": step, "eval_loss": loss + int(place[-1:] == "1") / 1e3} for step, loss in losses.items()]
+        kept = {"global_step": 400, "max_steps": 400, "best_global_step": 300, "log_history": rows}
+        (folder / "trainer_state.json").write_text(json.dumps(state | kept))
+        (folder / "args.json").write_text(json.dumps({"load_best_model_at_end": True}))
+    words = ("gate", "--reference", tmp_path / "nights", "--new", tmp_path / "new", "--metric", "eval_loss:min")
+    found = json.loads(output(capsys, *words, *options, "--json", status=0))
+    assert found["rows"][0]["value"] == pytest.approx(value)
+    assert any("kept, at step 300; --at last" in note for note in found["notes"]) == (not options)
+
+
+@pytest.mark.parametrize(
     ("run", "said"),
     [({"steps": 60}, "ends at step 60, in all past runs at 100 or later"), ({"last": math.nan}, "reward is nan")],
 )
@@ -82,6 +107,9 @@ def test_a_broken_run_is_invalid(nights, tmp_path, capsys, run, said):
         (["--new", "nights/night0", "--metric", "reward", "--window", "20"], "write last or last:20"),
         (["--new", "nights/night0", "--metric", "reward", "--window", "last:200"], "has been logged 100 times only"),
         (["--new", "nights/night0", "--metric", "reward", "--update"], "--update = 'nights': is a folder"),
+        (["--new", "nights/night0", "--metric", "reward", "--at", "end"], "is not a step; write last, best or a number"),
+        (["--new", "nights/night0", "--metric", "kl:both", "--at", "best"], "asks which value of kl is better"),
+        (["--new", "nights/night0", "--metric", "reward", "--at", "101"], "ends at step 100; name a step that all runs"),
         (["--new", "nowhere", "--metric", "reward"], "nowhere: does not exist"),
     ],
 )
