@@ -11,11 +11,15 @@ readers are those that ablation.config.formats names for `collect`.
 Readers name evaluations during training as subsets `step N`. Items of the largest N of their protocol are repeated as
 the subset `last`.
 
+Of a run that kept the model of an earlier step, as its settings or `at` say, this step is logged as `kept_step`: final
+metrics are those up to it, and the subset `last` is of the last evaluation up to it.
+
 Each protocol, subset and name of items gives a metric `<protocol>/<subset>/<name>`, its mean, unless the command logged
 one of that name; of several subsets there is `<protocol>/mean/<name>` as well.
 """
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -31,6 +35,8 @@ import pyarrow.parquet as pq
 from ablation.contract.atomic import replacing
 from ablation.contract.errors import ConfigError, Mistakes, TrackerError
 from ablation.contract.reading import read_json
+from ablation.contract.rows import KEPT_STEP
+from ablation.readers.kept import MAY_KEEP, kept_step
 from ablation.readers.run import (
     A_STEP,
     ITEM_ROWS,
@@ -74,17 +80,19 @@ def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[st
     metrics: Metrics = {}
     items: list[pa.Table] = []
     old = frozenset(output / name for name in left)
-    found: list[ImportedRun] = []
+    found: list[tuple[ImportedRun, int | None]] = []
     mistakes = Mistakes()
     for entry in wanted:
         with mistakes:
-            found += _runs(output, entry, old)
+            found += [(run, _kept(run, entry)) for run in _runs(output, entry, old)]
     mistakes.refuse()
-    for run in found:
+    for run, kept in found:
         columns = (run.metrics.column(name).to_pylist() for name in METRIC_ROWS.names)
         metrics.update({(step, name): value for step, name, value in zip(*columns, strict=True)})
         if run.items is not None:
-            items.append(_with_last(run.items))
+            items.append(_with_last(run.items, kept))
+        if kept is not None:
+            metrics[pc.max(run.metrics["step"]).as_py(), KEPT_STEP] = float(kept)
     together = pa.concat_tables([ITEM_ROWS.empty_table(), *(table.select(ITEM_ROWS.names) for table in items)])
     logged = {name for _, name in metrics}
     last = max((step for step, _ in metrics), default=0)
@@ -137,12 +145,29 @@ def _files(path: Path) -> Iterator[Path]:
     return (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else iter([path])
 
 
-def _with_last(items: pa.Table) -> pa.Table:
-    """Return the items, with each protocol's last `step N` repeated as the subset `last`."""
-    steps: dict[str, int] = {}
+def _kept(run: ImportedRun, entry: Mapping[str, Any]) -> int | None:
+    """Return the step of the model that a run kept, if it is not the last; the log says so."""
+    if entry.get("at") == "last" or run.metrics.num_rows == 0:
+        return None
+    kept = entry.get("at") if run.kept is None or entry.get("at") is not None else run.kept
+    if kept is None:
+        kept, unclear = kept_step(run.config, run.metrics)
+        if unclear:
+            _say(entry["reader"], f"{run.source}: {MAY_KEEP.format(unclear)}; `at: STEP` in `collect` takes another")
+    if kept is None or kept >= pc.max(run.metrics["step"]).as_py():
+        return None
+    _say(entry["reader"], f"{run.source}: final values are of the model that was kept, at step {kept} (`at: last`)")
+    return int(kept)
+
+
+def _with_last(items: pa.Table, kept: int | None) -> pa.Table:
+    """Return the items, with each protocol's last `step N` repeated as the subset `last`; of N up to `kept`."""
+    every: dict[str, set[int]] = {}
     for row in items.group_by(["protocol", "subset"]).aggregate([]).to_pylist():
         if match := A_STEP.fullmatch(row["subset"]):
-            steps[row["protocol"]] = max(int(match[1]), steps.get(row["protocol"], 0))
+            every.setdefault(row["protocol"], set()).add(int(match[1]))
+    until = math.inf if kept is None else kept
+    steps = {protocol: max({step for step in own if step <= until} or own) for protocol, own in every.items()}
     tables = [items]
     for protocol, step in steps.items():
         chosen = pc.and_(pc.equal(items["protocol"], protocol), pc.equal(items["subset"], f"step {step}"))

@@ -55,9 +55,10 @@ def _reader_and_place(item: Any) -> Any:
         (reader, told), *_ = item.items()
         if not isinstance(told, dict):
             return {"reader": reader, "place": told}
-        columns = {key: column for key, column in told.items() if key not in ("path", "values")}
+        columns = {key: column for key, column in told.items() if key not in ("path", "values", "at")}
         place = {"place": told["path"]} if "path" in told else {}
-        return {"reader": reader, **place, "columns": columns, "values": told.get("values", [])}
+        at = {"at": told["at"]} if "at" in told else {}
+        return {"reader": reader, **place, "columns": columns, "values": told.get("values", []), **at}
     return item
 
 
@@ -75,6 +76,9 @@ class Collected(Strict):
     )
     columns: dict[str, Text] = Field(default={}, description="Of a table: what a reader looks for, and its column.")
     values: list[Text] = Field(default=[], description="Of a table: the columns that hold values; none: all numbers.")
+    at: Literal["last"] | int | None = Field(
+        default=None, description="The step of final values; absent: of the model that was kept, if the run says so."
+    )
 
 
 _COLLECTED = {

@@ -27,6 +27,9 @@ SHARDS = {"metrics": METRICS, "items": ITEMS}
 OPTIONAL: dict[str, dict[str, str]] = {"metrics": {}, "items": CLUSTER}
 """Stem of the file, and table of the database: the columns that a file may lack; the table then holds nulls."""
 
+KEPT_STEP = "kept_step"
+"""Metric of a stage whose run kept the model of an earlier step: its final metrics are those up to this step."""
+
 LOGGED, LOGGED_VALUE = "logged", "value"
 """Protocol and name of a final metric as an evaluation item, for runs without items: the only item of its subset.
 

@@ -16,6 +16,7 @@ _METRIC = ("metric_for_best_model", "save_best", "best_metric", "monitor", "earl
 _DIRECTION = ("greater_is_better", "mode", "rule")
 _MAY_KEEP = re.compile(r"early_?stopping|best_metric$|best_model_checkpoint$")
 _OFF = (None, False, "", 0, "no", "none", "None", "False", "false")
+MAY_KEEP = "settings ({}) may keep another model than the last, and do not say which: the last step counts"
 _SMALLER = re.compile(r"loss|perplexity|ppl|nll|err|wer|cer|mae|mse|rmse", re.IGNORECASE)
 
 

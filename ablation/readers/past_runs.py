@@ -17,7 +17,7 @@ from ablation.config.names import suggest
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_text
-from ablation.readers.kept import kept_step
+from ablation.readers.kept import MAY_KEEP, kept_step
 from ablation.readers.run import ImportedRun, Problem, load_reader
 
 COLUMNS = ("run", "metric", "window", "last_step", "value")
@@ -94,8 +94,7 @@ class Window:
             return self.at if isinstance(self.at, int) else None
         kept, unclear = (run.kept, "") if run.kept is not None else kept_step(run.config, run.metrics)
         if unclear:
-            what = f"settings ({unclear}) may keep another model than the last, and do not say which"
-            note(f"{name}: {what}: the last step counts; --at best or --at STEP takes another")
+            note(f"{name}: {MAY_KEEP.format(unclear)}; --at best or --at STEP takes another")
         if kept is None or kept == pc.max(run.metrics["step"]).as_py():
             return None
         note(f"{name}: values are of the model that was kept, at step {kept}; --at last takes the last step")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import duckdb
 
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.rows import LOGGED, OPTIONAL, SHARDS
+from ablation.contract.rows import KEPT_STEP, LOGGED, OPTIONAL, SHARDS
 from ablation.contract.stage_folder import DATABASE
 
 if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second that `sql` and `collect` do without
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second
 
 __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
-SCHEMA_VERSION = "7"
+SCHEMA_VERSION = "8"
 _Fetched = TypeVar("_Fetched")
 ENDED_WELL = ("ok", "imported")  # states of a stage, and of a run, whose results count
 _NO_STATEMENT = "there is no statement in this query; write one, such as `from results limit 5`"  # but `;` or a comment
@@ -69,12 +69,15 @@ FROM runs r JOIN (SELECT study, definition->>'last_stage' AS last FROM studies) 
     JOIN run_stages s USING (study, variant, seed)
 WHERE r.state IN ('ok', 'imported') AND s.stage = d.last;
 
+-- The last value of each metric; of a command's run that kept an earlier model, the last one up to its step.
 -- NaN, not NULL, for a number that is not finite: avg() must not skip it.
 CREATE VIEW results AS
-SELECT study, variant, seed, name AS metric,
-    CASE WHEN isfinite(arg_max(value, step)) THEN arg_max(value, step) ELSE 'NaN'::DOUBLE END AS value
-FROM finals JOIN metrics USING (key)
-GROUP BY study, variant, seed, name;
+SELECT study, variant, seed, name AS metric, CASE WHEN isfinite(final) THEN final ELSE 'NaN'::DOUBLE END AS value
+FROM (SELECT study, variant, seed, name,
+          coalesce(arg_max(value, step) FILTER (step <= kept), arg_max(value, step)) AS final
+      FROM finals JOIN metrics USING (key)
+          LEFT JOIN (SELECT key, max(value) AS kept FROM metrics WHERE name = '{KEPT_STEP}' GROUP BY key) USING (key)
+      GROUP BY study, variant, seed, name);
 
 -- The last stage logs results; where it is the only one, it logs the curves too.
 CREATE VIEW curves AS

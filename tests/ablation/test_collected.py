@@ -175,6 +175,20 @@ def test_the_last_evaluation_of_a_training(tmp_path):
     assert values[10, "validation/last/score"] == 1.0
     assert values[10, "validation/step 5/score"] == 0.5
     assert (10, "validation/mean/score") not in values
+    _, items = collected(tmp_path, {"reader": "verl", "at": 7})
+    assert [row[4] for row in items if row[1] == "last"] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(("at", "kept"), [({}, 300), ({"at": "last"}, None), ({"at": 100}, 100)])
+def test_the_step_of_the_model_that_was_kept_is_logged(tmp_path, capsys, at, kept):
+    losses = {100: 0.9, 300: 0.5, 400: 0.7}
+    rows = [{"step": step, "eval_loss": loss} for step, loss in losses.items()]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"best_global_step": 300, "log_history": rows}))
+    (tmp_path / "args.json").write_text(json.dumps({"load_best_model_at_end": True}))
+    values, _ = collected(tmp_path, {"reader": "trainer_state", **at})
+    logged = {(step, "eval_loss"): loss for step, loss in losses.items()}
+    assert values == logged | ({(400, "kept_step"): kept} if kept else {})
+    assert (f"of the model that was kept, at step {kept} (`at: last`)" in capsys.readouterr().err) == bool(kept)
 
 
 def test_several_runs_are_no_stage(tmp_path):

@@ -26,7 +26,7 @@ from ablation.contract.reading import listed, one_line
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers import database
 from ablation.readers.database import Declared
-from ablation.readers.kept import kept_step
+from ablation.readers.kept import MAY_KEEP, kept_step
 from ablation.readers.run import EVALUATION, ImportedRun, Reader, metric_table, shortened
 from ablation.store.imports import stored
 from ablation.store.imports.definition import KnownRun, describe_study, known_run, plan_analysis
@@ -332,8 +332,7 @@ def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: 
     if kept is None:
         kept, unclear = kept_step(run.config, metrics)
         if unclear and written.runs.at is None:
-            what = f"settings ({unclear}) may keep another model than the last, and do not say which"
-            problems.append(f"{run.source}: {what}: the last step counts; --at best or --at STEP takes another")
+            problems.append(f"{run.source}: {MAY_KEEP.format(unclear)}; --at best or --at STEP takes another")
     renamed = {theirs: ours for ours, theirs in written.runs.metrics.items()}
     names = pc.unique(metrics["name"]).to_pylist()
     own = {ours for theirs, ours in renamed.items() if {theirs, ours} <= set(names) and ours not in renamed}

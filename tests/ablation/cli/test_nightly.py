@@ -107,9 +107,15 @@ def test_a_broken_run_is_invalid(nights, tmp_path, capsys, run, said):
         (["--new", "nights/night0", "--metric", "reward", "--window", "20"], "write last or last:20"),
         (["--new", "nights/night0", "--metric", "reward", "--window", "last:200"], "has been logged 100 times only"),
         (["--new", "nights/night0", "--metric", "reward", "--update"], "--update = 'nights': is a folder"),
-        (["--new", "nights/night0", "--metric", "reward", "--at", "end"], "is not a step; write last, best or a number"),
+        (
+            ["--new", "nights/night0", "--metric", "reward", "--at", "end"],
+            "is not a step; write last, best or a number",
+        ),
         (["--new", "nights/night0", "--metric", "kl:both", "--at", "best"], "asks which value of kl is better"),
-        (["--new", "nights/night0", "--metric", "reward", "--at", "101"], "ends at step 100; name a step that all runs"),
+        (
+            ["--new", "nights/night0", "--metric", "reward", "--at", "101"],
+            "ends at step 100; name a step that all runs",
+        ),
         (["--new", "nowhere", "--metric", "reward"], "nowhere: does not exist"),
     ],
 )

@@ -85,12 +85,17 @@ def test_results_take_the_last_step_and_nothing_infinite(results):
     pd.DataFrame(rows, columns=["step", "name", "value"]).to_parquet(shard, index=False)
     other = stage_dir(plan, "toy", "v0", 1, "evaluate") / "metrics.parquet"
     pd.DataFrame([(0, "bad", 1.0)], columns=["step", "name", "value"]).to_parquet(other, index=False)
+    kept = stage_dir(plan, "toy", "v1", 0, "evaluate") / "metrics.parquet"
+    rows = [(5, "m", 2.0), (9, "m", 3.0), (9, "test", 4.0), (9, "kept_step", 7.0)]
+    pd.DataFrame(rows, columns=["step", "name", "value"]).to_parquet(kept, index=False)
     with Store(collect(results).database) as store:
         frame = store.results("toy")
         average = store.sql("SELECT avg(value) FROM results WHERE metric = 'bad'").iloc[0, 0]
         assert store.rows("SELECT count(*) FROM metrics WHERE value IS NULL")[1] == [(0,)]
     values = frame[(frame["variant"] == "v0") & (frame["seed"] == 0)].set_index("metric")["value"]
     assert values["m"] == 3.0
+    of_kept = frame[(frame["variant"] == "v1") & (frame["seed"] == 0)].set_index("metric")["value"]
+    assert (of_kept["m"], of_kept["test"]) == (2.0, 4.0)  # test: logged only after the training
     assert math.isnan(values["bad"])
     assert math.isnan(values["nan"])
     assert math.isnan(average)  # a mean over seeds does not skip it
