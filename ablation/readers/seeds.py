@@ -5,7 +5,8 @@ import re
 _NUMBER = r"(?P<seed>\d+)(?!\d|\.\d+(?:$|[-_/ ]))"  # `seed_0.5` is a setting
 _SEED = re.compile(rf"(?<![^\W\d_])(?:seed[-_=: ]?|seeds?/){_NUMBER}", re.IGNORECASE)
 _OTHER = re.compile(
-    rf"(?:^|(?<=[-_./ ]))(?:s|rs|run|rep|repeat|repetition|replica|replicate|trial)[-_= ]?(?=\d{{1,4}}(?!\d)){_NUMBER}"
+    r"(?:^|(?<=[-_./ ]))(?:(?:s|rs)[-_= ]?(?=\d{1,4}(?!\d))"
+    rf"|(?:run|rep|repeat|repetition|replica|replicate|trial)[-_= ]?(?=\d{{1,3}}(?!\d))){_NUMBER}"
     r"(?=$|[-_./ ])(?<!\d{4}(?=[-_.]\d))(?![-_.]\d{1,2}[-_.]\d{1,4}(?!\d))",
     re.IGNORECASE,
 )
@@ -17,9 +18,9 @@ def seed_in(name: str, *, only_seed: bool = False) -> re.Match[str] | None:
     A number is a seed only after a word that says so:
 
     - `seed` anywhere but inside a word: `seed3`, `seed_3`, `lr1-seed=3`, `seed/3`, `seeds/3`. It wins over the others.
-    - a part `s`, `rs`, `run`, `rep`, `repeat`, `replica`, `trial` and the like, with at most four digits: `s3`,
-      `run-3`, `rep_3`, `trial3`. Dates, times and versions are none: `run-2026-11-27`, `run_20261127`,
-      `run-27.11.2026`, `run_10-15-30`, `run-1.2.0`.
+    - a part `s` or `rs` with at most four digits, or `run`, `rep`, `repeat`, `replica`, `trial` and the like with at
+      most three: `s3`, `run-3`, `rep_3`, `trial3`. Dates, times and versions are none: `run-1127`, `run-2026-11-27`,
+      `run_20261127`, `run-27.11.2026`, `run_10-15-30`, `run-1.2.0`.
 
     All else is no seed: `checkpoint-500`, `step_500`, `epoch3`, `iter3`, `fold_3`, `version_3`, `tiny-v2`, `7b`,
     `2026-11-27`, a folder `3`. `only_seed`: the word `seed` alone counts.

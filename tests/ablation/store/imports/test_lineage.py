@@ -112,6 +112,8 @@ def test_the_date_that_summary_writer_puts_before_a_host_with_a_comment_names_no
         ("grpo/run-3", 3, "grpo"),
         ("grpo-rep2", 2, "grpo"),
         ("grpo/trial_4", 4, "grpo"),
+        ("grpo-s1337", 1337, "grpo"),
+        ("grpo/run-123", 123, "grpo"),
     ],
 )
 def test_the_seed_in_a_name(name, seed, variant):
@@ -123,7 +125,7 @@ def test_the_seed_in_a_name(name, seed, variant):
     "name",
     [
         *("checkpoint-500", "step_500", "epoch3", "iter-3", "fold_2", "version_3", "tiny-v2", "x-7b", "2026-11-27"),
-        *("run-2026-11-27", "run_20261127", "grpo-3", "lr-0.5"),
+        *("run-2026-11-27", "run_20261127", "run-1127", "trial_2026", "grpo-3", "lr-0.5"),
     ],
 )
 def test_a_number_in_a_name_is_no_seed_unless_the_name_says_so(name):
