@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         without = runs_named("gate", arguments.without)
         judged = judge_study(store, arguments.study, without, may_be_identical="identical" in arguments.allow)
     comparisons = chosen(judged.comparisons, arguments.comparisons)
-    if all(comparison.detail == "not run" for comparison in comparisons):
+    if not comparisons or all(state == "missing" for state, _ in judged.measurements.states.values()):
         problem = "has not run" if comparisons else "has no comparison to compare"
         raise ConfigError("gate", "STUDY", arguments.study, problem, "run the grid first")
     required = arguments.require or "not worse"

@@ -62,7 +62,8 @@ class FinalStep:
                 problem = f"{record.name} ({record.source}) logged {self.metrics[0]} from step {min(rows)[0]} to {last}"
                 remedy = "--at common takes the last step of all; --map leave_out=NAME leaves a run out"
                 raise ConfigError("import", "--at", self.at, problem, remedy)
-            return self.at
+            steps = [step for step, _ in rows] or metrics["step"].to_pylist()
+            return max((step for step in steps if step <= self.at), default=self.at)
         kept = record.kept if self.at in (None, "best") else None
         if kept is None and self.at == "best" and rows:
             return min(rows, key=self._distance)[0]

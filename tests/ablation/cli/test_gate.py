@@ -26,10 +26,12 @@ def results(tmp_path_factory):
     """v1 is better than v0, v2 worse and v3 equivalent; in `noisy` nothing is known."""
     folder, many = tmp_path_factory.mktemp("results"), {"gender": 1500, "race": 1500}
     known = Study("known", seeds=5, distances={"v1": 0.0, "v2": 0.3}, seed_sd=0.005, items=many)
-    simulate(
-        folder,
-        [known, Study("noisy", seeds=2), Study("broken", states=FAILED), Study("waiting", seeds=5, states=NOT_RUN)],
-    )
+    studies = [known, Study("noisy", seeds=2), Study("broken", states=FAILED)]
+    studies += [
+        Study("waiting", seeds=5, states=NOT_RUN),
+        Study("missing", variants=2, seeds=5, states={("v1", 2): "missing"}),
+    ]
+    simulate(folder, studies)
     collect(folder)
     return folder
 
@@ -47,6 +49,7 @@ def results(tmp_path_factory):
         (["known", "v2", "--require", "equivalent"], 10, "known: worse"),
         (["noisy"], 11, "undecided: v1 after v0 is undecided"),
         (["broken"], 12, "invalid: v1 after v0 is invalid"),
+        (["missing"], 12, "invalid: v1 after v0 is not run"),
     ],
 )
 def test_answers(results, capsys, words, status, said):

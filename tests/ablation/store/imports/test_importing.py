@@ -234,6 +234,7 @@ LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "grea
         ({"early_stopping_patience": 2}, {}, ["--at", "best"], 300, "final metrics are of step 300"),
         (LOADED, BEST, ["--at", "last"], 400, None),
         (LOADED, BEST, ["--at", "200"], 200, "final metrics are of step 200"),
+        (LOADED, BEST, ["--at", "250"], 200, "final metrics are of step 200"),  # the last one up to there
     ],
 )
 def test_the_model_that_was_kept_is_judged(settings, state, options, step, said, *, tmp_path, capsys):
