@@ -58,7 +58,7 @@ class Follower:
         own = {"PYTHONPATH": str(self.path), "ABLATION_LEASES": str(self.folder / "leases"), "OMP_NUM_THREADS": "1"}
         words = shlex.split(command.replace("--cores all", "--cores 2"), comments=True)
         module, *arguments = words[2:] if words[:2] == ["python", "-m"] else words
-        done = warm.run(module, arguments, cwd=self.folder, env={**os.environ, **own}, timeout=600)
+        done = warm.run(module, arguments, cwd=self.folder, env={**os.environ, **own}, timeout=900)
         assert done.returncode == status, f"{command}\n{done.stdout[-3000:]}"
         return done.stdout
 

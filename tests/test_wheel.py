@@ -38,7 +38,7 @@ def run(*words, cwd, **environment):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=500,
+        timeout=900,
         check=False,
     )
 

@@ -48,7 +48,7 @@ def run(
     *,
     cwd: Path | str,
     env: dict[str, str],
-    timeout: float = 300,
+    timeout: float = 1800,
     separate: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m module arguments` to its end; its output is in stdout, that of stderr too unless `separate`."""

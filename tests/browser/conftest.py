@@ -15,6 +15,7 @@ from ablation.store.collect import collect
 from tests.ablation.show.elements import write_report
 from tests.browser.reading import ATTACK
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
+from tests.time_limit import PATIENCE
 
 LINEAGE = {**DEBIAS, ATTACK: ("v8", {"rcs.alphas": ([0, 1, 2], ATTACK)})}
 STATES = {
@@ -70,6 +71,7 @@ def watched(browser):
     def made(own, heard=lambda: True, **options):
         context = browser.new_context(**options)
         contexts.append(context)
+        context.set_default_timeout(PATIENCE * 1000)
         page = context.new_page()
         page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}") if heard() else None)
         page.on("pageerror", lambda error: troubles.append(str(error)))

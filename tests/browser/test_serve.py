@@ -77,7 +77,7 @@ def test_a_server_that_has_gone_is_said(asking, open_page):
 def test_without_scripts_it_is_loaded_again_by_itself(asking, open_page):
     page = open_page(asking, scripts=False)
     finish(asking)
-    page.locator(f"#now[data-page='{version(asking)}']").wait_for(timeout=10_000)
+    page.locator(f"#now[data-page='{version(asking)}']").wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

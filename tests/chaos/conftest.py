@@ -66,4 +66,4 @@ def project(finished, tmp_path):
     """A copy of the finished project, which no process may outlive; the fork server takes a moment to end."""
     project = finished.copy(tmp_path / "project")
     yield project
-    wait_for(lambda: project.processes() == [], seconds=30)
+    wait_for(lambda: project.processes() == [])

@@ -54,7 +54,7 @@ def real(folder):
 def finish(project, *arguments, attempts=12):
     """Call Snakemake until it succeeds, as a user would in the morning."""
     for _ in range(attempts):
-        done = project.snakemake(*arguments, check=False, timeout=3000)
+        done = project.snakemake(*arguments, check=False)
         if done.returncode == 0:
             return
     raise AssertionError(done.stdout[-3000:])

@@ -118,7 +118,7 @@ def test_a_grid_goes_on_when_there_is_space_again(finished, tmp_path, mount):
     )
     wait_for(lambda: list(results.glob("stages/debias/train/*/progress.json")))
     fill(results)
-    output, _ = process.communicate(timeout=600)
+    output, _ = process.communicate(timeout=900)
     assert process.returncode != 0
     said = [line for line in output.splitlines() if FULL in line and line.strip().startswith("debias.train")]
     assert said, output

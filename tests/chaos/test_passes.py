@@ -32,7 +32,6 @@ from tests.simulate import Study, simulate, stage_dir
 from tests.time_limit import time_limit
 
 SHORT, LONG = 20.0, 2000  # seconds; cases
-PATIENCE = 60
 GOOD = Study("known", variants=2, seeds=5, steps=2, metrics=1, seed_sd=0.005, items={"gender": 150, "race": 150})
 GOOD = replace(GOOD, distances={"v1": 0.0})
 WORSE = replace(GOOD, distances={"v1": 0.3})
@@ -240,7 +239,7 @@ def attempt(number: int, studies: dict[Callable[[Path], None], Path], folder: Pa
             stack.enter_context(redirect_stdout(io.StringIO()))
             stack.enter_context(redirect_stderr(io.StringIO()))
             stack.enter_context(chdir(folder))
-            stack.enter_context(time_limit(PATIENCE))
+            stack.enter_context(time_limit())
             did.append(withheld(chance, stack, folder))
             status = main(words)
     except SystemExit as error:

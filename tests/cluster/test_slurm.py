@@ -193,16 +193,16 @@ def test_two_ranks_end_with_scancel_with_a_rank_and_with_their_first_process(slu
     def end(what, step):
         """End the job once it has come so far; submit the stage again."""
         nonlocal job
-        wait_for(lambda: checkpoint_of(out) >= step, 120)
+        wait_for(lambda: checkpoint_of(out) >= step)
         what()
-        wait_for(lambda: job not in jobs(), 20)
-        wait_for(lambda: not of_stage(out, "(trainers|ablation)"), 10)
+        wait_for(lambda: job not in jobs())
+        wait_for(lambda: not of_stage(out, "(trainers|ablation)"))
         assert not (out / "status.json").exists(), (out / "status.json").read_text()
         job = submit(out)
 
     end(lambda: subprocess.run(["scancel", job], check=True), 1)
     end(lambda: kill(of_stage(out, "trainers.parallel.worker")[-1]), 2)
     end(lambda: kill(of_stage(out, "ablation.runner.run")[0]), 3)
-    wait_for(lambda: job not in jobs(), 120)
+    wait_for(lambda: job not in jobs())
     assert status(out)["state"] == "ok", (out / "log.txt").read_text()
     assert status(out)["attempt"] == 4

@@ -50,7 +50,7 @@ def steps(tmp_path, monkeypatch):
 
     def run(name):
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]]
-        return subprocess.run(command, cwd=tmp_path, env=environment, check=False, timeout=300).returncode
+        return subprocess.run(command, cwd=tmp_path, env=environment, check=False, timeout=900).returncode
 
     def evaluated(base, new):
         for side, gain in (("base", base), ("new", new)):

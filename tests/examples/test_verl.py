@@ -109,7 +109,7 @@ def verl(words, folder, **options):
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     words = [python, *words] if isinstance(words[0], Path) else words
     process = subprocess.run(
-        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False, **options
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False, **options
     )
     assert process.returncode == 0, process.stderr[-3000:]
     return process.stdout
@@ -207,7 +207,7 @@ def test_a_log_that_was_opened_anew_is_whole_in_the_end(tmp_path):
         lines = [json.dumps({"step": step, "data": {"reward": value}}) for step, value in steps]
         environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LINES_TO_LOG": "\n".join([*lines, torn])}
         words = ["sh", ROOT / "examples/verl/train.sh", "3", output]
-        return subprocess.run(words, env={**environment, "STATUS": str(status)}, timeout=60, check=False).returncode
+        return subprocess.run(words, env={**environment, "STATUS": str(status)}, timeout=900, check=False).returncode
 
     assert start(137, (1, 0.1), (2, 0.2), torn='{"step": 3, "da') == 137
     assert start(143, (2, 0.25)) == 143

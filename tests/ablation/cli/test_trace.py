@@ -86,7 +86,7 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
     check = ("check", "paper.tex", "--results", "results")
     assert typed(capsys, *check) == (0, "paper.tex: 15 of 15 numbers match the results\n", "")
     if shutil.which("pdflatex"):
-        subprocess.run(["pdflatex", "-interaction=batchmode", "-halt-on-error", "paper.tex"], check=True, timeout=60)
+        subprocess.run(["pdflatex", "-interaction=batchmode", "-halt-on-error", "paper.tex"], check=True, timeout=900)
     defined = re.search(r"toy/v1/mean.endcsname\{(.*)\}", numbers.read_text())[1]
     numbers.write_text(
         numbers.read_text().replace(f"toy/v1/mean\\endcsname{{{defined}}}", "toy/v1/mean\\endcsname{0.9}")

@@ -33,17 +33,17 @@ def test_who_waited_for_a_lock_that_was_removed_holds_the_one_that_others_find(t
     def wait():
         with alone(lock):
             holds.set()
-            done.wait(20)
+            done.wait(900)
 
     second = threading.Thread(target=wait)
     with alone(lock):
         assert not is_free(lock)
         second.start()
-        assert waits.wait(20)
+        assert waits.wait(900)
         assert not holds.wait(0.05)
         lock.unlink()
         lock.parent.rmdir()
-    assert holds.wait(20)
+    assert holds.wait(900)
     assert not is_free(lock)
     done.set()
     second.join()

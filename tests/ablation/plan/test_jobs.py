@@ -101,7 +101,7 @@ def test_the_handler_of_sigterm_does_not_wait_in_the_main_thread():
 
     end_within(1e8, Scheduler)
     Scheduler().exit_gracefully(15, None)
-    assert called.wait(10)
+    assert called.wait(900)
 
 
 def test_what_is_run_after_an_error_is_a_command_of_ours(toy, monkeypatch):

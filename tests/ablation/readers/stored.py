@@ -20,7 +20,7 @@ def make(package, script, source, folder):
             archive.extractall(folder, filter="data")
     else:
         command = [python_of(package), HERE / "produce" / script, folder]
-        done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, done.stderr[-2000:]
     return folder
 

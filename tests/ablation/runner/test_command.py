@@ -255,7 +255,7 @@ def guards(command):
 def test_nothing_of_it_outlives_its_stage_and_the_folder_is_held_meanwhile(command, number):
     running = begun(command)
     running.send_signal(number)
-    assert running.wait(90) == -number
+    assert running.wait(900) == -number
     samples = []
     while not samples or alive(command):
         samples.append((is_locked(command.out), {*alive(command)} - {*guards(command)}))  # alive after it was held
@@ -271,7 +271,7 @@ def test_a_guard_that_is_killed_leaves_nothing_either(command):
     running = begun(command)
     [guard] = guards(command)
     kill(guard)
-    assert running.wait(90) == 74
+    assert running.wait(900) == 74
     assert alive(command) == []
 
 
@@ -414,8 +414,9 @@ for n in range(200):
         if n % 2 and os.fork() == 0:
             time.sleep(0.02)
         os._exit(0)
-time.sleep(0.3)
-states = [path.read_text().rpartition(")")[2].split()[:2] for path in pathlib.Path("/proc").glob("[0-9]*/stat")]
+states = []
+while states.count(["Z", str(os.getpid())]) < 200 or states.count(["Z", str(os.getppid())]):
+    states = [path.read_text().rpartition(")")[2].split()[:2] for path in pathlib.Path("/proc").glob("[0-9]*/stat")]
 print("zombies", states.count(["Z", str(os.getpid())]), "of the guard", states.count(["Z", str(os.getppid())]))
 """
     _, status = command.write(PYTHON, program).run()
@@ -449,7 +450,7 @@ while not __import__("os").path.exists("go on"):
     assert json.loads(progress.read_text())["total"] == 3
     assert read_state(command.out).state == "running"
     (command.root / "go on").touch()
-    running.wait(90)
+    running.wait(900)
 
 
 ONCE = """

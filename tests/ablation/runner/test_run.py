@@ -155,11 +155,11 @@ def test_a_second_process_waits_and_takes_over_the_result(tmp_path):
 
 
 def test_a_second_process_goes_on_where_the_first_was_killed(tmp_path):
-    out, first, second, said = two_processes(tmp_path, pause=60.0)
+    out, first, second, said = two_processes(tmp_path, pause=3000.0)
     assert "waits for" in said
     (out / "hurry").touch()
     first.kill()
-    assert second.wait(timeout=120) == 0
+    assert second.wait(timeout=900) == 0
     assert status(out)["attempt"] == 2
     assert "resumed after step" in (out / "log.txt").read_text()
     first.wait()
@@ -317,7 +317,7 @@ def test_the_wait_for_a_device_is_said_and_not_counted_as_work(tmp_path):
         process = subprocess.Popen(command(out, "--gpus", "1"), **words)
         assert process.stderr.readline() == "    toy.train  v8 seed 1   waits for 1 of the devices 0\n"
         time.sleep(1)
-    process.communicate(timeout=300)
+    process.communicate(timeout=900)
     assert process.returncode == 0
     found = status(out)
     took = [datetime.fromisoformat(found[when]).timestamp() for when in ("started", "ended")]

@@ -34,7 +34,7 @@ class Asking:
         self.thread.start()
 
     def ask(self, path="/", method="GET", body=None, **headers):
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=900)
         connection.request(method, path, body=body, headers={name.replace("_", "-"): v for name, v in headers.items()})
         answer = connection.getresponse()
         answer.body = answer.read()  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ def launch(module: str, *arguments: object, count: int, python: str | Path = sys
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"] if count > 1 else []
         command = [str(python), *launcher, "-m", module, *words]
         done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False
         )
         assert done.returncode == 0, done.stderr[-3000:]
         return

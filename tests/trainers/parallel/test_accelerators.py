@@ -17,7 +17,7 @@ SCRIPT = ROOT / "benchmarks" / "several_devices.py"
 def run(*words):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
 
 
 @pytest.mark.parallel

@@ -20,7 +20,7 @@ def test_adapters_in_the_environment_that_has_peft():
     options = ["-q", "-p", "no:cacheprovider", "--noconftest", "-p", CONFTEST]
     command = [python_of("peft"), "-m", "pytest", *options, checks]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout[-5000:]
 
 
