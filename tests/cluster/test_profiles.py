@@ -133,27 +133,16 @@ def test_cluster_generic_runs_with_a_command_that_starts_the_job_here(submits_he
     assert " --gpus 2 " in log.read_text()
 
 
-def test_short_stages_of_one_run_are_one_submission(submits_here):
-    """What variants share is submitted alone."""
-    grid, words = submits_here
-    grid.finish(grid.submit(*words, "--config", "group_minutes=30", "variant=b", profile="cluster-generic"))
-    alone, *groups = grid.read("asked").splitlines()
-    assert alone == "debias_prepare 1 500 30 0"
-    assert groups == ["GROUP 1 500 60 1"] * 2  # train and evaluate of a and b: their minutes, and the device of one
-    assert grid.attempts() == {"a": 1, "b": 1}
-    assert len(grid.statuses()) == 5
-
-
 def test_pods_with_nothing_but_the_volume_lose_nothing_when_killed(tmp_path):
     """Each Job gets an empty home and the volume, here the project's folder; the first three are killed."""
     local, grid = Grid.create(tmp_path / "local"), Grid.create(tmp_path / "grid")
-    local.snakemake("--cores", "2", "--resources", "gpu=1")
+    local.snakemake("--cores", "2", "--resources", "gpu=1", "--config", "variant=b")
     stand_in = (ROOT / "tests" / "cluster" / "kubectl.py").read_text()
     grid.write("kubectl", f"#!{sys.executable}\n{stand_in}")
     (grid.folder / "kubectl").chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", os.pathsep.join([str(grid.folder), os.environ["PATH"]]))
-        grid.finish(grid.submit(profile="kubernetes"))
+        grid.finish(grid.submit("--config", "variant=b", profile="kubernetes"))
     ends = [path.read_text() for path in sorted(grid.folder.glob("pods/*/end"))]
     assert "Failed" in ends
     assert report(grid.folder) == report(local.folder)
