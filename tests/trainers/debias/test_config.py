@@ -25,15 +25,6 @@ def test_thresholds_between_the_same_steps_of_ss_cannot_matter():
     assert unseen_changes({"thresholds": [0.015, 0.04]}, n_edits=63) == {}  # the 31 that are left can tell
 
 
-def test_alphas_of_a_band_that_no_batch_falls_into_cannot_matter():
-    assert unseen_changes({"alphas": [0.0, 1.2, 2.5]}) == {}
-    # 16 items: steps of 0.0625, so no batch lies between 0.02 and 0.05
-    assert list(unseen_changes({"alphas": [0.0, 1.2, 2.0]}, batch_size=16)) == ["rcs.alphas"]
-    assert unseen_changes({"alphas": [0.0, 1.2, 2.5], "thresholds": [0.015, 0.04]}, batch_size=16).keys() == {
-        "rcs.thresholds"
-    }
-
-
 def phase(after, high):
     return {"after": after, "thresholds": [0.02, 0.05], "alphas": [0.0, 1.0, high]}
 

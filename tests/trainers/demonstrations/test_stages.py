@@ -1,33 +1,26 @@
 """The stages of study `demonstrations` as wholes: what they leave, what they share, what they refuse."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import load_file
 from scipy.stats import rankdata
 
-from tests.repository import ROOT
 from tests.trainers.demonstrations.helpers import (
     ENTRIES,
     assert_equal_weights,
     config,
     demonstrations_stage,
     run,
-    values,
     variant,
     weights,
 )
 from trainers.demonstrations import in_context_concepts, rce
 from trainers.demonstrations.in_context import Resumable, load_in_context_model, score_pointers
-from trainers.demonstrations.learner import build as build_learner
 from trainers.demonstrations.prepared import load_prepared, read_candidates, write_candidates
 from trainers.demonstrations.selector import build_selector
-from trainers.running.stage import with_run_seed
 
 
 def with_candidates(folders, folder, change):
@@ -115,19 +108,6 @@ def test_the_first_choices_of_more_shots_are_those_of_fewer(folders, tmp_path):
     _, two = variant(tmp_path / "two", candidates, config(shots=2, selector={"kind": "nearest"}))
     for shots in ("1", "2"):
         assert two[f"selected/{shots}/accuracy"] == three[f"selected/{shots}/accuracy"]
-
-
-def test_rce_does_not_depend_on_the_advantage_and_grpo_does(folders, tmp_path):
-    a, _ = variant(tmp_path / "a", folders, config())
-    b, _ = variant(tmp_path / "b", folders, config(grpo={"advantage": "rank"}))
-    assert values("rce", config()) == values("rce", config(grpo={"advantage": "rank"}))
-    assert_equal_weights(weights(a["rce"]), weights(b["rce"]))
-    assert not torch.equal(weights(a["grpo"])["pointer.weight"], weights(b["grpo"])["pointer.weight"])
-
-
-def test_without_grpo_the_rce_policy_is_the_result(folders, tmp_path):
-    found, _ = variant(tmp_path, folders, config(grpo={"enabled": False}))
-    assert_equal_weights(weights(found["rce"]), weights(found["grpo"]))
 
 
 # With a threshold a sequence is positive that gains information, also where its answer is wrong.
@@ -223,16 +203,6 @@ def test_rce_may_begin_after_epochs_on_the_best_sequence(folders, tmp_path):
     assert not torch.equal(weights(whole)["pointer.weight"], weights(tmp_path / "rce")["pointer.weight"])
 
 
-def test_selectors_may_learn_from_shorter_sequences_than_they_choose(folders, tmp_path):
-    settings, inputs = config(train_shots=2), dict(folders)
-    inputs["candidates"], _ = run("candidates", settings, inputs, tmp_path / "candidates")
-    assert {len(p) for p in pd.read_parquet(inputs["candidates"] / "candidates.parquet").pointer} == {2}
-    _, metrics = variant(tmp_path, inputs, settings)
-    assert {f"selected/{shots}/accuracy" for shots in (1, 2, 3)} <= metrics.keys()
-    with pytest.raises(ValueError, match=r"train_shots = 7 exceeds task\.candidates = 6"):
-        config(train_shots=7)
-
-
 def test_sequences_without_any_difference_are_refused(folders, tmp_path):
     inputs = with_candidates(folders, tmp_path / "candidates", lambda table: table.assign(logp_gain=0.0))
     with pytest.raises(ValueError, match=r"reward\.mode = legacy: all 160 sequences have the same reward, 0:"):
@@ -257,17 +227,6 @@ def test_every_parameter_of_the_selector_has_moved_after_three_steps(folders, tm
         assert (after[parameter] - decayed).abs().max() > 0.1 * lr, parameter
 
 
-def test_every_parameter_of_the_learner_has_moved_after_three_steps(tmp_path):
-    settings = config(learner={"steps": 3})
-    run("learner", settings, {}, tmp_path / "learner")
-    initial = settings.learner.model_copy(update={"seed": with_run_seed(settings.learner.seed, 0)})
-    before = dict(build_learner(settings.task, initial).named_parameters())
-    after = load_file(tmp_path / "learner" / "learner" / "model.safetensors")
-    assert after.keys() == before.keys()
-    for name, start in before.items():
-        assert (after[name] - start).abs().max() > 1e-4, name
-
-
 def test_prompts_that_do_not_fit_are_answered_in_smaller_batches(folders, tmp_path, monkeypatch):
     settings, inputs = config(score_batch=16), {"learner": folders["learner"], "embed": folders["embed"]}
     whole, _ = run("candidates", settings, inputs, tmp_path / "whole")
@@ -285,11 +244,3 @@ def test_prompts_that_do_not_fit_are_answered_in_smaller_batches(folders, tmp_pa
     assert max(sizes) == 4
     tables = [pd.read_parquet(folder / "candidates.parquet") for folder in (whole, halved)]
     pd.testing.assert_frame_equal(*tables, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_training_imports_no_transformers():
-    """It would cost every job some seconds."""
-    modules = "trainers.demonstrations.rce, trainers.demonstrations.grpo"
-    code = f"import sys, {modules}; sys.exit('transformers' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -61,11 +61,6 @@ def test_what_does_not_differ_is_run_once(tmp_path):
     assert len({stages["grpo"] for stages in keys.values()}) == len(keys)
 
 
-def test_every_comparison_changes_one_factor():
-    for variant in load()[1].variants.values():
-        assert variant.parent is None or len(variant.factors) == 1, variant.name
-
-
 @pytest.mark.parametrize(
     ("text", "named"),
     [

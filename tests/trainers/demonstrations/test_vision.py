@@ -109,14 +109,6 @@ def test_a_batch_gives_what_its_prompts_give_one_at_a_time(vision_model):
     assert logps.unique().numel() == 3
 
 
-def test_the_images_reach_the_answer(vision_model):
-    (chat,) = vision_model.chats([vision_model.questions[1]], torch.tensor([[0]]))
-    other = Image.new("RGB", chat[1].image.size, (0, 255, 0))
-    changed = [chat[0], type(chat[1])(other, chat[1].question)]
-    one, two = (vision_model.model.gold_logps(vision_model.model.inputs([turns]), ["red"]) for turns in (chat, changed))
-    assert one != two
-
-
 def test_gold_logps_are_those_of_the_tokens_one_by_one(vision_model):
     model = vision_model.model
     (chat,) = vision_model.chats([vision_model.questions[1]], torch.zeros(1, 0, dtype=torch.int64))
@@ -168,17 +160,6 @@ def test_large_images_are_scaled_down(one_model, assets):
     assert (width, height) == (34, 22)
 
 
-def test_clip_embeddings_hold_image_and_question(one_model):
-    everything = one_model.embed(torch.arange(9))
-    assert everything.shape == (9, 16)
-    torch.testing.assert_close(everything[:, :8].norm(dim=1), torch.ones(9))
-    torch.testing.assert_close(everything[:, 8:].norm(dim=1), torch.ones(9))
-    torch.testing.assert_close(everything[0, :8], everything[2, :8])  # the same image
-    assert not torch.allclose(everything[0, 8:], everything[2, 8:])  # another question
-    one_by_one = torch.cat([one_model.embed(torch.tensor([number])) for number in range(9)])
-    torch.testing.assert_close(everything, one_by_one)
-
-
 def test_official_files_keep_their_order_and_the_evaluation_split_is_not_reshuffled(one_model):
     division = one_model.divide()
     names = [one_model.names[item] for item in division.queries]
@@ -191,14 +172,6 @@ def test_official_files_keep_their_order_and_the_evaluation_split_is_not_reshuff
     question = one_model.questions[one_model.names.index("103")]
     assert question.answers == ["blue"] * 6 + ["grey"] * 4
     assert question.image.name == BLUE
-
-
-def test_a_whole_evaluation_file_is_asked_for_by_its_size(assets, one_model):
-    whole = in_context_vision.VisionModel(
-        task(assets, sizes=Sizes(train=3, validation=2, test=5)), one_model.model, one_model.data, None
-    )
-    with pytest.raises(ValueError, match=r"4 questions to evaluate, task\.sizes\.test = 5: lower it"):
-        whole.divide()
 
 
 def rewritten(assets, tmp_path, name, change):

@@ -13,7 +13,7 @@ from tests.make_stage import parts_of
 from tests.trainers.gad.helpers import config, trainer
 from trainers.gad import adversarial
 from trainers.gad import measure as measuring
-from trainers.gad.critic import build_loss, new_critic, pair_scores, score, teachers_of, update_critic
+from trainers.gad.critic import build_loss, new_critic, pair_scores, score, update_critic
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import read_rows
 from trainers.gad.students import STUDENT
@@ -125,17 +125,6 @@ def responses(*rows, width):
     return Sequences(prompts, prompts, ids, (torch.arange(width) < torch.tensor([[len(row)] for row in rows])).long())
 
 
-@pytest.mark.parametrize("wider", [3, 5])
-def test_only_equal_responses_share_a_score(wider):
-    teacher = responses([7, 8, 9], [7, 8], width=3)
-    student = responses([7, 8, 9], [7, 8], [7, 8, 5], [7, 8, 9], [7, 8], [7], width=wider)
-    prompts = torch.tensor([0, 0, 0, 1, 1, 1])
-    own = Scores(torch.arange(6.0), torch.arange(6.0) + 10)
-    found = teachers_of(teacher, Scores(torch.tensor([-1.0, -2]), torch.tensor([-3.0, -4])), student, own, prompts)
-    assert found.raw.tolist() == [0, -1, -1, -2, 4, -2]
-    assert found.pooled.tolist() == [10, -3, -3, -4, 14, -4]
-
-
 def rounded():
     """Scoring in which every second call is off by a little."""
     errors = itertools.cycle([0, 1e-3])
@@ -167,14 +156,6 @@ def test_a_response_that_says_what_the_teacher_says_ties(root, monkeypatch):
     assert metrics["critic/same_text_diff"] == 0
     assert metrics["reward/mean"] == differing["reward/mean"]
     assert run.measure(read_rows(root / "data" / "dev.jsonl"))["dev/greedy_win"] == 0.5
-
-
-def test_the_critic_is_updated_as_often_as_the_student(root):
-    run = trainer(root, config(update={"epochs": 3, "minibatches": 2}))
-    steps = []
-    run.critic_learner.optimizer.register_step_post_hook(lambda *_: steps.append(1))
-    run.step(0)
-    assert len(steps) == 6
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedTokenizerFast
 
 from ablation.cli.main import main
-from ablation.contract.errors import TrackerError
 from ablation.store.export import find_model
 from tests.ablation.typed import refused
 from tests.simulate import Study, editing, simulate, stage_dir
@@ -82,21 +81,6 @@ def test_what_cannot_be_exported_is_told_in_one_line(results, tmp_path, capsys):
     again = f"study=gad variant=broken scale=simulated results={results} reports={tmp_path / 'reports'}`"
     assert said.endswith(f"run `snakemake --cores all --config {again}")  # not into the results of another grid
     assert not (tmp_path / "x").exists()
-
-
-def test_a_model_of_a_stage_that_has_not_ended_is_not_exported(results):
-    model = find_model(results, "gad", "full", 0)
-    (model.parent / "status.json").unlink()
-    with pytest.raises(TrackerError, match="evaluate missing"):
-        find_model(results, "gad", "full", 0)
-
-
-def test_a_folder_with_something_in_it_is_left_alone(results, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("do not lose")
-    with pytest.raises(ValueError, match="not an empty folder"):
-        export(find_model(results, "gad", "full"), tmp_path / "mine")
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
 def test_incomplete_weights_are_refused(tmp_path, tokenizer):

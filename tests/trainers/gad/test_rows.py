@@ -9,8 +9,7 @@ import pytest
 from tests.trainers.gad.helpers import gad_stage
 from trainers.gad import data
 from trainers.gad.config import GadConfig
-from trainers.gad.data import length_statistics, number_of_steps, response_limit, rows_of_step
-from trainers.gad.measure import chrf
+from trainers.gad.data import length_statistics, response_limit
 from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
 from trainers.policy.text import message_tokens, word_tokenizer
 from trainers.tasks.settings import TemplatedLists
@@ -108,17 +107,6 @@ def test_the_limit_is_the_teachers_99th_percentile_rounded_up():
     assert response_limit(GadConfig(sampling={"max_response_length": 7, "length_factor": 3.0}), lengths) == 21
 
 
-def test_every_pass_uses_every_row_once():
-    chosen = [i for step in range(15) for i in rows_of_step(10, 4, step, purpose="x", seed=0)]
-    assert sorted(chosen[:10]) == sorted(chosen[10:20]) == list(range(10))
-    assert chosen[:10] != chosen[10:20]
-    assert rows_of_step(10, 4, 7, purpose="x", seed=0) == chosen[28:32]
-    assert rows_of_step(10, 4, 7, purpose="x", seed=1) != chosen[28:32]
-    assert len(rows_of_step(3, 8, 0, purpose="x", seed=0)) == 8
-    assert number_of_steps(1000, 256, 4, None) == 16
-    assert number_of_steps(1000, 256, 4, 5) == 5
-
-
 def test_chats_without_a_template_are_joined_and_with_one_use_it():
     tokenizer = word_tokenizer(["be", "brief", "hello", "user", "assistant"])
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
@@ -127,12 +115,6 @@ def test_chats_without_a_template_are_joined_and_with_one_use_it():
     tokenizer.chat_template = each + "{% if add_generation_prompt %}assistant{% endif %}"
     ids = message_tokens(tokenizer, [messages[1]])
     assert tokenizer.decode(ids) == "user hello assistant"
-
-
-def test_chrf_is_sacrebleus_and_one_for_equal_texts():
-    same, other, empty = chrf(["the sorted fruit", "abc", ""], ["the sorted fruit", "xyz", "xyz"])
-    assert same == pytest.approx(1)
-    assert other == empty == 0
 
 
 # --- the generated task ---------------------------------------------------------------------------------------------
@@ -161,16 +143,6 @@ def test_the_expected_response_is_perfect_and_every_word_is_known(lists):
         assert task.correct(problem, problem.answer)
         words = f"{problem.prompt} {problem.answer} {problem.demonstration or ''}".split()
         assert set(words) <= set(WORDS)
-
-
-def test_worked_responses_have_independent_flaws(lists):
-    task, splits = lists
-    parts = [task.parts(p, p.demonstration) for p in splits["warm"]]
-    for name in ("opening", "total", "closing"):
-        share = np.mean([part[name] for part in parts])
-        assert abs(share - 0.45) < 3 * np.sqrt(0.25 / len(parts)), name
-    together = np.mean([part["opening"] * part["closing"] for part in parts])
-    assert abs(together - 0.45**2) < 3 * np.sqrt(0.16 / len(parts))
 
 
 def test_each_part_counts_a_quarter(lists):

@@ -153,21 +153,6 @@ def test_a_warmup_that_is_too_short_for_its_critic_is_warned_of(root, caplog):
     assert series(fine, "critic/missing_warmup_steps").tolist() == [0]
 
 
-def test_seeds_differ_and_the_same_seed_repeats(root):
-    settings = config(warmup={"max_steps": 2})
-    first = run_stage(root, "warmup", settings, out=root / "a")
-    again = run_stage(root, "warmup", settings, out=root / "b")
-    other = run_stage(root, "warmup", settings, out=root / "c", seed=1)
-    pd.testing.assert_frame_equal(first, again, check_exact=True)
-    assert series(first, "response_length/mean").tolist() != series(other, "response_length/mean").tolist()
-
-
-def test_a_switched_off_stage_is_not_a_trainer(root, monkeypatch):
-    monkeypatch.setattr(adversarial, "Trainer", None)  # it would be called
-    run_stage(root, "gad", config(gad={"enabled": False}))
-    assert not list((root / "gad").glob("[!m]*"))
-
-
 @pytest.mark.parametrize(
     ("values", "problem"),
     [

@@ -30,32 +30,6 @@ def test_edit_loss_by_hand():
     assert loss.item() == pytest.approx(0.5 * (math.log(0.5) + 1) + 0.25 * (math.log(0.25) + 2))
 
 
-def test_edit_loss_is_the_peakedness_of_each_sentence_and_a_product_of_differences():
-    """The identity of docs/studies/debias.md: only the second part looks at both sentences of a pair."""
-    token_p = torch.tensor(
-        [[[0.9, 0.02, 0.3], [0.7, 0.1, 0.4]], [[0.2, 0.2, 0.2], [0.5, 0.5, 0.5]]], dtype=torch.float64
-    )
-    (anti_p, stereo_p), (anti, stereo) = token_p.mean(-1).T, token_p.log().mean(-1).T
-    peaked = stereo_p * (stereo_p.log() - stereo) + anti_p * (anti_p.log() - anti)
-    balance = (stereo_p - anti_p) * (stereo - anti)
-    assert peaked[1].item() == pytest.approx(0, abs=1e-12)  # all tokens of a sentence are equally likely
-    assert balance[1].item() == pytest.approx(0.3 * math.log(2.5))
-    assert edit_loss(anti_p, anti, stereo_p, stereo).item() == pytest.approx((peaked + balance).mean().item())
-
-
-def test_edit_loss_is_the_mean_over_items_and_differentiable_in_both_scores():
-    p = torch.tensor([0.25, 0.5], requires_grad=True)
-    logp = torch.tensor([-1.0, -2.0], requires_grad=True)
-    loss = edit_loss(p, logp, p.detach() / 2, logp.detach() - 1)
-    single = [edit_loss(p[i : i + 1], logp[i : i + 1], p[i : i + 1] / 2, logp[i : i + 1] - 1) for i in (0, 1)]
-    assert loss.item() == pytest.approx((single[0].item() + single[1].item()) / 2)
-    loss.backward()
-    # d/dp_anti of p_anti (ln p_anti - lp_stereo) / 2 is (ln p_anti + 1 - lp_stereo) / 2; d/dlp_anti is -p_stereo / 2
-    expected = [(math.log(0.25) + 1 + 2) / 2, (math.log(0.5) + 1 + 3) / 2]
-    torch.testing.assert_close(p.grad, torch.tensor(expected))
-    torch.testing.assert_close(logp.grad, torch.tensor([-0.125 / 2, -0.25 / 2]))
-
-
 def test_retention_loss_by_hand_and_without_gradient_to_the_reference():
     reference = torch.tensor([0.2, 0.4], dtype=torch.float64, requires_grad=True)
     edited = torch.tensor([-1.5, -1.0], dtype=torch.float64, requires_grad=True)

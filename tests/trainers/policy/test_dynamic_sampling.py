@@ -34,10 +34,3 @@ def test_dynamic_sampling_stops_at_its_limit():
     none = informative_groups(lambda: rollout([1, 1, 0, 0]), group_size=2, max_rounds=2, padding=PAD)
     assert none.correct.tolist() == [1, 1, 0, 0]
     assert none.metrics["sampling/kept_groups"] == 0
-
-
-def test_a_step_is_filled_up_to_the_responses_that_were_asked_for():
-    rounds = iter([rollout([1, 1, 0, 1, 0, 0]), rollout([0, 0, 1, 1, 0, 1])])
-    found = informative_groups(lambda: next(rounds), group_size=2, max_rounds=2, padding=PAD)
-    assert found.correct.tolist() == [0, 1, 0, 1, 0, 0]  # an informative group of each round, and one that is not
-    assert found.metrics["sampling/kept_groups"] == 2

@@ -8,8 +8,6 @@ import torch
 
 from tests.trainers.policy.helpers import objective_of, random_batch
 from trainers.objectives.asymmetric_clip_surrogate import asymmetric_clip_surrogate
-from trainers.objectives.ema_smoothing import ema_smoothing
-from trainers.objectives.ptrw_surrogate import ptrw_surrogate
 from trainers.objectives.temporal_decay import temporal_decay_weights
 from trainers.policy.config import PolicyConfig
 
@@ -128,26 +126,6 @@ def test_the_sources_form(batch, name):
 # --- 2.1: what smoothing does to the variance ---------------------------------------------------------------------
 
 
-def smoothed_variance(beta, length):
-    """Var w'_t / Var w of independent ratios, mean over t: v_1 = 1, v_t = beta^2 + (1 - beta)^2 v_{t-1}."""
-    variances = [1.0]
-    for _ in range(length - 1):
-        variances.append(beta**2 + (1 - beta) ** 2 * variances[-1])
-    return sum(variances) / length
-
-
-@pytest.mark.parametrize("beta", [0.5, 0.7, 0.9, 0.99])
-def test_the_variance_of_independent_ratios_falls_to_beta_over_two_minus_beta(beta):
-    """At the source's 0.9 by 18%: beta weighs the present token. Reversed it would be 95%."""
-    ratios = (0.1 * torch.randn(4000, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).exp()
-    _, diagnostics = ema_smoothing(ratios, torch.ones_like(ratios), beta=beta)
-    reduction = diagnostics["ema/variance_reduction_ratio"].value().item()
-    assert reduction == pytest.approx(1 - smoothed_variance(beta, 64), abs=0.005)
-    assert reduction == pytest.approx(1 - beta / (2 - beta), abs=0.02)
-    if beta == 0.9:
-        assert reduction == pytest.approx(0.18, abs=0.005)
-
-
 def test_beta_of_one_changes_no_bit(batch):
     assert all(
         torch.equal(smoothed, plain)
@@ -222,23 +200,3 @@ def test_a_ratio_without_advantage_is_not_clipped(pessimistic):
     ratio, advantages = torch.tensor([[5.0, 5.0]]), torch.tensor([[0.0, 1.0]])
     found = asymmetric_clip_surrogate(ratio, advantages, torch.ones(1, 2), pos=0.3, neg=0.1, pessimistic=pessimistic)[1]
     assert found["policy/clip_fraction"].value() == 0.5
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_widths_have_the_precision_of_the_ratios(dtype):
-    ratio, advantages = torch.tensor([[2.0, 0.1]], dtype=dtype), torch.tensor([[1.0, -1.0]], dtype=dtype)
-    mask = torch.ones(1, 2)
-    loss, _ = asymmetric_clip_surrogate(ratio, advantages, mask, pos=0.3, neg=0.1)
-    assert loss.tolist() == [[torch.tensor(-1.3, dtype=dtype).item(), torch.tensor(0.9, dtype=dtype).item()]]
-    loss, _ = ptrw_surrogate(ratio, advantages, mask, sigma=0.2)
-    expected = [-math.exp(-(1.0**2) / 0.08) * 2.0, math.exp(-(0.9**2) / 0.08) * 0.1]
-    assert loss[0].tolist() == pytest.approx(expected, rel=1e-5 if dtype == torch.float32 else 1e-13)
-
-
-def test_the_clip_of_the_sources_default_is_not_asymmetric(batch):
-    """The equality above would hold for settings that do nothing."""
-    assert not torch.equal(ours(batch, surrogate={"kind": "asymmetric_clip"})[1], ours(batch)[1])
-    assert not torch.equal(
-        ours(batch, surrogate={"kind": "asymmetric_clip", "pessimistic": False})[1],
-        ours(batch, surrogate={"kind": "asymmetric_clip"})[1],
-    )

@@ -46,13 +46,6 @@ def test_values_are_means_over_the_last_policies(prepared, tmp_path):
         items(tmp_path / "lost", config, inputs)
 
 
-def test_a_training_is_the_same_whatever_is_kept_of_it(prepared, tmp_path):
-    kept = PolicyConfig(**(SMALL | {"steps": 2, "evaluate": Evaluate(samples=2, checkpoints=2)}))
-    plain = PolicyConfig(**(SMALL | {"steps": 2}))
-    pd.testing.assert_frame_equal(train(tmp_path / "a", prepared, kept)[0], train(tmp_path / "b", prepared, plain)[0])
-    assert not (tmp_path / "b" / "steps").exists()
-
-
 def test_a_killed_run_keeps_the_same_policies(prepared, tmp_path, monkeypatch):
     """Killed after a step whose policy was kept, with a checkpoint before it: the step is taken and kept again."""
     config = PolicyConfig(**(SMALL | {"steps": 4, "evaluate": Evaluate(samples=2, checkpoints=3)}))

@@ -23,8 +23,8 @@ from trainers.policy.config import (
 )
 from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.responses import Responder
-from trainers.policy.rewards import RewardModel, pair_texts, score
-from trainers.policy.text import decode, prompt_tokens, word_tokenizer
+from trainers.policy.rewards import RewardModel, score
+from trainers.policy.text import prompt_tokens, word_tokenizer
 from trainers.policy.value_model import ValueModel
 from trainers.tasks import knights_knaves
 from trainers.tasks.settings import KnightsKnaves, QuestionAnswer
@@ -60,17 +60,6 @@ def test_a_chat_templates_special_tokens_are_added_once(assets, tmp_path, templa
     begin = "<s>" if "bos" in template else ""
     assert tokenizer.decode(seen[1]) == begin + "[user]Why?[assistant]So."
     assert tokenizer.decode(prompt_tokens(tokenizer, "Why?", None)) == begin + "[user]Why?[assistant]"
-
-
-def test_special_tokens_are_part_of_an_answer_but_not_of_what_a_reward_model_reads(assets):
-    tokenizer = word_tokenizer(knights_knaves.WORDS)
-    ids = torch.tensor([tokenizer("A <pad> knight <eos>")["input_ids"], tokenizer("A knight <unk> A")["input_ids"]])
-    texts = decode(tokenizer, ids, torch.ones_like(ids))
-    assert texts == ["A <pad> knight", "A knight <unk> A"]
-    assert [text.split() for text in pair_texts(tokenizer, ["B", "B"], texts)] == [
-        ["B", "A", "knight"],
-        [*"BA", "knight", "A"],
-    ]
 
 
 @pytest.mark.parametrize(("compute", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
@@ -139,13 +128,6 @@ def test_rewards_add_up_with_their_weights(assets):
 def test_a_classifier_with_two_outputs_is_no_reward_model(tmp_path):
     with pytest.raises(ValueError, match="one output, this one has 2"):
         RewardModel(other_judge(tmp_path, outputs=2), Placement.of(["cpu"], Precision()))
-
-
-def test_prompts_go_through_the_chat_template(assets):
-    tokenizer = load_tokenizer(assets / "model" / "files")
-    ids = prompt_tokens(tokenizer, "Why?", "Be brief.")
-    assert tokenizer.decode(ids) == "[system]Be brief.[user]Why?[assistant]"
-    assert tokenizer.decode(prompt_tokens(tokenizer, "Why?", None)) == "[user]Why?[assistant]"
 
 
 @pytest.mark.slow

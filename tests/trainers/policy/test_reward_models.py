@@ -100,11 +100,6 @@ def test_a_reward_model_learns_the_rule(judged):
     assert "reward_model/error" in set(table["name"])
 
 
-def test_without_a_wish_for_one_there_is_no_reward_model(prepared, tmp_path):
-    reward_model.run(stage(tmp_path / "reward_model", PolicyConfig(**SMALL), prepared))
-    assert not (tmp_path / "reward_model" / "reward_model").exists()
-
-
 @pytest.mark.parametrize("level", ["sequence", "token"])
 def test_the_policy_is_trained_on_the_learnt_reward_and_measured_by_both(prepared, judged, tmp_path, level):
     config = PolicyConfig(**{**LEARNT, "steps": 1, "reward": Reward(rule=0.0, model=1.0, level=level)})
@@ -146,28 +141,6 @@ def test_a_function_is_called_as_trl_does_and_its_rewards_are_added(prepared, tm
         rewards = replace(run.rewards, function=lambda returned=returned, **_: returned)
         with pytest.raises(ValueError, match=rf"reward\.function returned {said}"):
             grpo.sample_groups(replace(run, rewards=rewards))
-
-
-def test_rewards_of_tokens_add_up_to_the_reward_model_on_the_text(prepared, judged, tmp_path, monkeypatch):
-    """The same classifier through its two doors: token ids of the policy, and text."""
-    config = PolicyConfig(**{**LEARNT, "reward": Reward(rule=0.5, model=2.0, level="token")})
-    run = build(stage(tmp_path / "rl", config, {**prepared, "trained_reward_model": judged}, 0))
-    problems = read_problems(prepared["task_data"] / "train.jsonl")[:4]
-    monkeypatch.setattr(grpo, "next_problems", lambda _: problems)
-    found = grpo.sample_groups(run)
-    torch.testing.assert_close(found.token_rewards.sum(1), found.rewards)
-    policy = prepared["warm_start"] / "policy"
-    ids = [row[keep.bool()] for row, keep in zip(found.sequences.response_ids, found.sequences.mask, strict=True)]
-    texts = run.sampler.tokenizer.batch_decode(ids, skip_special_tokens=True)
-    asked = [problem.prompt for problem in problems for _ in range(config.rollout.group_size)]
-    of_tokens = TokenRewardModel(judged / "reward_model", CPU, policy)(
-        found.sequences, asked, run.sampler.tokenizer.eos_token_id
-    )
-    whole = RewardModel(judged / "reward_model", CPU)(asked, texts)
-    torch.testing.assert_close(of_tokens.sum(1), whole, rtol=0, atol=1e-4)
-    ended = (found.sequences.response_ids == run.sampler.tokenizer.eos_token_id) & found.sequences.mask.bool()
-    assert ended.any()
-    assert (of_tokens[ended] == 0).all()  # texts do not have the end token: nothing rewards it
 
 
 CHATML = (

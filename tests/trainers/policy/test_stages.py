@@ -11,8 +11,8 @@ from trainers.objectives.gae import terminal_rewards
 from trainers.policy import evaluate, task_data
 from trainers.policy.batch import Sequences
 from trainers.policy.build import build
-from trainers.policy.config import Gae, Kl, Memory, PolicyConfig, Precision, Rollout, Update
-from trainers.policy.grpo import Actor, draw, in_passes, step
+from trainers.policy.config import Gae, Kl, Memory, PolicyConfig, Precision, Update
+from trainers.policy.grpo import draw, in_passes, step
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.tasks.interface import read_problems
@@ -69,16 +69,6 @@ def test_each_kl_steers_its_coefficient(prepared, tmp_path, kl):
         length = metrics[1]["response/length"]
         assert metrics[1]["kl/response"] == pytest.approx(length * metrics[1]["kl/divergence"], rel=0.5)
     assert "policy/kl_loss" in metrics[1]
-
-
-def test_every_step_of_ppo_updates_on_the_responses_asked_for(prepared, tmp_path, monkeypatch):
-    """With 24 problems and 48 responses of one prompt each."""
-    seen = []
-    original = Actor.batch
-    monkeypatch.setattr(Actor, "batch", lambda self, *args: seen.append(len(args[0])) or original(self, *args))
-    values = {"steps": 1, "advantage": {"kind": "gae"}, "rollout": Rollout(responses=48, group_size=1)}
-    train(tmp_path / "ppo", prepared, PolicyConfig(**{**SMALL, **values}))
-    assert seen == [48]
 
 
 def test_activation_checkpointing_covers_the_critic(prepared, model, prompts):

@@ -106,23 +106,6 @@ def test_stages_are_shared_by_all_variants_of_a_seed_that_read_the_same():
         assert different(judged | measured) < different()
 
 
-def test_a_model_asset_is_an_input_only_where_there_is_one():
-    settings, _ = load(scale="demo")
-    demo = {name for stage in build_plan(settings).stages.values() for name in stage.inputs}
-    assert not demo & {"model", "reward_model", "data_source"}
-    settings, _ = load(scale="paper")
-    paper = {name for stage in build_plan(settings).stages.values() for name in stage.inputs}
-    assert "model" in paper
-    assert not paper & {"reward_model", "data_source"}
-
-
-def test_at_the_scale_paper_ppo_and_dapo_have_published_sizes():
-    _, studies = load(scale="paper")
-    variants = studies["gspo"].variants
-    assert variants["ppo"].resolved.advantage.critic.lr == 1e-5  # verl's default critic.optim.lr
-    assert variants["dapo"].resolved.overlong_penalty.share == 4096 / 20480
-
-
 def test_single_innovations_are_comparisons_of_one_factor():
     _, studies = load()
     variants = studies["innovations"].variants

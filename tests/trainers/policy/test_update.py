@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import TINY, actor, sampled_batch
-from trainers.policy.batch import Sequences, per_token_logps
+from trainers.policy.batch import Sequences
 from trainers.policy.config import Precision, Update
 from trainers.policy.models import Placement, build_policy, frozen_copy, load_policy
 
@@ -78,14 +78,6 @@ def test_what_adds_nothing_to_the_loss_has_no_backward_pass(tokenizer, model, pr
     assert alone.needed.nonzero()[:, 0].tolist() == [4, 5, 6]
     for reference, update in ((model, Update()), (None, Update(entropy_coef=0.01))):
         assert actor(model, update, lr=0.0, reference=reference).batch(sequences, advantages).needed is None
-
-
-@pytest.mark.parametrize("wanted", [False, True])
-def test_only_an_entropy_bonus_keeps_the_entropys_graph(model, prompts, wanted):
-    sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
-    logps, entropy = per_token_logps(model.requires_grad_(True), sequences, entropy_gradient=wanted)
-    assert logps.requires_grad
-    assert entropy.requires_grad == wanted
 
 
 def test_selecting_rows_cuts_padding_on_both_sides():

@@ -143,14 +143,6 @@ def test_a_build_for_other_devices_is_refused(policy, tokenizer, tmp_path, vllm)
         start(policy, tokenizer, tmp_path)
 
 
-def test_how_far_behind_its_weights_are_is_known(policy, tokenizer, tmp_path):
-    updates = iter(range(3, 10))
-    engine = start(policy, tokenizer, tmp_path, version=lambda: next(updates))
-    assert engine.seen == 0
-    engine.hand_over()
-    assert engine.seen == 3
-
-
 def test_only_variants_that_use_it_depend_on_its_code():
     own, other = PolicyConfig(), PolicyConfig(rollout=Rollout(engine="vllm"))
     assert part_names(other, "reinforce").keys() - part_names(own, "reinforce").keys() == {"engine"}

@@ -52,11 +52,6 @@ def test_it_ends_at_the_first_measurement_that_suffices(prepared, never, tmp_pat
     assert answered(tmp_path / "run", prepared, 30) == pytest.approx(goal)
 
 
-def test_the_last_step_is_measured_even_between_two_measurements(prepared, tmp_path):
-    series, _ = train(tmp_path, prepared, Until(accuracy=1.0, problems=5, every=70))
-    assert list(series["warm_start/accuracy"]) == [70, 80]
-
-
 def answered(folder, prepared, count):
     """The share of right greedy responses to the first training problems, with transformers' own sampler."""
     model = load_policy(folder / "policy", torch.device("cpu"))

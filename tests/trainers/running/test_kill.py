@@ -121,17 +121,13 @@ def choosing(name, settings, *earlier):
 KILLS = {
     "ppo": (reinforce(**PPO), [(1, 1)]),
     "dapo": (reinforce(**DAPO), [(1, 1)]),
-    "debias": (edit(), [(1, 0), (5, 1)]),
     "debias, every four batches": (edit(checkpoint_every=4), [(1, 1)]),
-    **{name: (adversarial(name, gad.config()), [(1, 1)]) for name in ("seqkd", "warmup", "gad")},
+    **{name: (adversarial(name, gad.config()), [(1, 1)]) for name in ("seqkd", "gad")},
     "learner": (choosing("learner", demonstrations.config(learner={"steps": 25})), [(2, 0)]),
-    # In the first selector, between two of them, and in the second.
-    "rce": (choosing("rce", MODES), [(1, 0), (4, 0), (5, 0)]),
-    "selectors": (choosing("grpo", MODES, "rce"), [(4, 0), (5, 0)]),
+    # Between two selectors, and in the second.
+    "rce": (choosing("rce", MODES), [(4, 0), (5, 0)]),
     # Passes of the in-context model, which take days with a large one.
-    "embed": (choosing("embed", BATCHES), [(1, 0), (5, 0)]),
     "candidates": (choosing("candidates", BATCHES), [(2, 0)]),
-    "evaluate": (choosing("evaluate", BATCHES, "rce", "grpo"), [(2, 0)]),
 }
 
 

@@ -12,7 +12,7 @@ import torch
 
 from ablation.contract import samples as limits
 from ablation.contract.fingerprint import code_of, of_entry
-from ablation.contract.samples import FILE, NOTE, Cut, cut
+from ablation.contract.samples import FILE, NOTE
 from tests.make_stage import make_stage
 from tests.repository import ROOT
 from trainers.policy.batch import Sequences
@@ -61,17 +61,6 @@ def test_rows_that_make_no_sense_are_refused_and_leave_no_file(tmp_path, rows, p
     with pytest.raises(ValueError, match=problem):
         saved(tmp_path, rows)
     assert not (tmp_path / FILE).exists()
-
-
-def test_a_long_text_keeps_its_beginning_and_its_end():
-    text = "a" * 700 + "b" * 600 + "c" * 300
-    assert cut(text, 1600) == text
-    assert cut(text, 900) == "a" * 600 + " [… 700 characters left out …] " + "c" * 300
-    again = Cut(text).to(900).to(300)
-    assert (again.head, again.missing, again.tail) == ("a" * 200, 1300, "c" * 100)
-    assert len(again) == 300
-    assert Cut(text).to(300) == again  # at once, or in two steps
-    assert cut(cut(text, 900), 300) == cut(text, 300)  # as a page does with what a file holds
 
 
 def test_too_much_text_is_cut_shorter_and_then_items_are_left_out(tmp_path, monkeypatch):

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import torch
 
-from ablation.contract.reading import duration
 from ablation.runner.stage import load_config
 from tests.make_stage import make_stage
 from tests.trainers.toy_stage import write_stage
@@ -84,11 +83,6 @@ def test_metrics_come_back_as_they_were_logged(tmp_path):
     assert frame.value.isna().tolist() == [False, False, True]
 
 
-def test_no_metrics_is_an_empty_table(tmp_path):
-    toy(tmp_path).metrics.close()
-    assert list(pd.read_parquet(tmp_path / "metrics.parquet").columns) == ["step", "name", "value"]
-
-
 def test_a_checkpoint_restores_metrics_dashboards_and_the_state_of_rules(tmp_path):
     rule = {"metric": "m", "range": {"max": 1}, "window": 3, "severity": "abort"}
     first = toy(tmp_path, rules=[rule])
@@ -103,10 +97,6 @@ def test_a_checkpoint_restores_metrics_dashboards_and_the_state_of_rules(tmp_pat
     with pytest.raises(Diverged, match="steps 0-2"):
         second.log_metrics(2, {"m": 5.0})
     assert second.metrics.rows == [(0, "m", 5.0), (1, "m", 5.0), (2, "m", 5.0)]
-
-
-def test_without_a_checkpoint_nothing_is_restored(tmp_path):
-    assert toy(tmp_path).load_checkpoint() is None
 
 
 def test_items_from_rows_and_from_a_frame_are_the_same(tmp_path):
@@ -156,11 +146,3 @@ def test_progress_estimates_from_what_this_attempt_did(tmp_path, monkeypatch):
         "started": 1000.0,
         "updated": 1020.0,
     }
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (0.4, "0.4 s"), (0.97, "1 s"), (99, "99 s"), (240, "4 min"), (9e3, "2.5 h"), (float("inf"), "?")],
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text

@@ -45,12 +45,6 @@ def test_distance_of_sketches_is_the_distance_of_the_ways(tmp_path):
     assert float((one - other).norm() / one.norm()) == pytest.approx(0.01, rel=0.3)
 
 
-def test_half_precision_is_digested(tmp_path):
-    trained = {"a": torch.randn(4, 4).bfloat16()}
-    assert len(written(tmp_path, trained, trained)[0]) == 64
-    assert float(written(tmp_path, trained, trained)[1].norm()) == 0
-
-
 def measured(folder, *models, samples=4, data="d1", tokenizer="{}"):
     files = {"config.json": "{}", "tokenizer.json": tokenizer, "README.md": folder.name}
     (folder / "model").mkdir(parents=True)

@@ -7,8 +7,7 @@ import re
 import pytest
 
 from trainers.tasks import arithmetic, interface, knights_knaves, question_answer
-from trainers.tasks.interface import read_problems, tagged_answer, write_problems
-from trainers.tasks.knights_knaves import Atom, Statement, solutions
+from trainers.tasks.interface import tagged_answer
 from trainers.tasks.settings import Arithmetic, KnightsKnaves, QuestionAnswer
 
 SIZES = {"warm": 60, "train": 60, "dev": 20, "test": 40}
@@ -65,12 +64,6 @@ def test_no_puzzle_stands_twice_and_none_has_a_cluster():
     assert {problem.cluster for problem in problems} == {None}
 
 
-def test_the_same_seed_gives_the_same_puzzles():
-    task = knights_knaves.create(KnightsKnaves())
-    assert task.splits(SIZES, 3) == task.splits(SIZES, 3)
-    assert task.splits(SIZES, 3)["test"] != task.splits(SIZES, 4)["test"]
-
-
 def test_too_many_puzzles_is_an_error_that_says_so(monkeypatch):
     monkeypatch.setattr(interface, "_PATIENCE", 500)
     monkeypatch.setattr(knights_knaves, "LETTERS", ("A", "B"))
@@ -91,12 +84,6 @@ def test_careful_demonstrations_are_right_and_sloppy_ones_often_are_not():
     compact = knights_knaves.create(KnightsKnaves())
     for problem in compact.splits(SIZES, 0)["warm"]:
         assert set(problem.prompt.split()) | set(problem.demonstration.split()) <= words
-
-
-def test_a_statement_by_hand():
-    """A: "A is a knave and B is a knight": no knight can say so, so A lies and B is a knave too; B: "A is a knight"."""
-    structure = (Statement("and", Atom(0, False), Atom(1, True)), Statement(None, Atom(0, True)))
-    assert solutions(structure) == [(False, False)]
 
 
 PROBLEM_ANSWER = "A knight B knave"
@@ -205,9 +192,3 @@ def test_question_answer_errors_name_file_and_remedy(tmp_path):
         task.splits(SIZES, 0)
     with pytest.raises(ValueError, match="too few questions"):
         question_answer.create(QuestionAnswer(), tmp_path).splits({**SIZES, "test": 500}, 0)
-
-
-def test_problems_survive_the_disk(tmp_path):
-    problems = knights_knaves.create(KnightsKnaves(form="textual")).splits(SIZES, 0)["warm"]
-    write_problems(tmp_path / "p.jsonl", problems)
-    assert read_problems(tmp_path / "p.jsonl") == problems
