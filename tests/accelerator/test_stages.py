@@ -37,10 +37,8 @@ WAITS = {
         "reward_model gspo-learnt-reward": 210,
         "evaluate_warm gspo": 104,
         "evaluate_warm gspo-token-reward": 153,
-        "reinforce dapo": 533,
         "reinforce ppo": 625,
         "reinforce gspo-token-reward": 444,
-        "evaluate dapo": 104,
         "evaluate ppo": 104,
         "evaluate gspo-token-reward": 153,
     },
@@ -64,7 +62,7 @@ WAITS = {
 VARIANTS = {
     "debias": ["v10"],
     "innovations": ["all-innovations"],
-    "gspo": ["ppo", "dapo", "gspo-token-reward"],
+    "gspo": ["ppo", "gspo-token-reward"],
     "gad": ["d-final"],
     "demonstrations": ["separated"],
 }

@@ -11,7 +11,7 @@ import pytest
 from tests.chaos import database
 from tests.chaos.light import TRAIN, finish, fresh, light, real
 from tests.workflow.project import kill, wait_for
-from tests.workflow.smoke import chosen_variants, one_argument
+from tests.workflow.smoke import first_two, one_argument
 
 
 def kill_at_random(project, arguments, *, kills, seed, longest, victims):
@@ -59,8 +59,7 @@ def test_trainers_killed_at_random_moments_of_the_smoke_grid(tmp_path, long):
         pytest.skip(
             "`make chaos` runs it; here tests/trainers kill each trainer, and the next test what Snakemake runs"
         )
-    some = {study: names[:2] for study, names in chosen_variants().items()}  # each trainer, from its root on
-    arguments = ["--resources", "gpu=2", "--config", "scale=smoke", one_argument(some)]
+    arguments = ["--resources", "gpu=2", "--config", "scale=smoke", one_argument(first_two())]
     undisturbed, disturbed = real(tmp_path / "undisturbed"), real(tmp_path / "disturbed")
     finish(undisturbed, *arguments)
     assert kill_at_random(disturbed, arguments, kills=50, seed=7, longest=6.0, victims=trainers) == 50

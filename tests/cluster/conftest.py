@@ -17,10 +17,10 @@ def slurm(tmp_path_factory):
     """A running Slurm: a node with two fake GPUs. Where it does not start, the tests fail; they are never skipped."""
     folder = tmp_path_factory.mktemp("slurm")
     started = subprocess.run(
-        [HERE / "start_slurm.sh", folder], capture_output=True, text=True, timeout=300, check=False
+        [HERE / "start_slurm.sh", folder], capture_output=True, text=True, timeout=900, check=False
     )
     try:
         assert started.returncode == 0, f"Slurm does not start here:\n{started.stderr}"
         yield folder
     finally:
-        subprocess.run([HERE / "stop_slurm.sh", folder], check=True, timeout=60)
+        subprocess.run([HERE / "stop_slurm.sh", folder], check=True, timeout=900)

@@ -1,22 +1,16 @@
-"""Which variants of the smoke grid the tests run: of each study as few as use every part, or make every choice.
+"""Which variants of the smoke grid the tests run: of each study as few as make every choice, or the first two of them.
 
 A variant that only combines others, or sets another number where one of them does, is left to `make smoke`.
 """
 
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
-from ablation.contract.parts import names_of
 from tests.repository import ROOT
 
 CONFIGS = ROOT / "configs"
 
 
-def parts(study, variant):
-    """The functions and classes of `trainers` that only some variants use."""
-    return {(stage, part) for stage in study.stages for part in names_of(study.parts, variant.resolved, stage).values()}
-
-
-def choices(study, variant):
+def choices(variant):
     """What a variant chooses again: a word, a switch, something that was off; a number in place of another is none."""
     if variant.parent is None:
         return {("root", None)}
@@ -27,11 +21,11 @@ def choices(study, variant):
     }
 
 
-def chosen_variants(things=choices):
-    """Of each study as few variants as have all of these things, with their parents, which run with them."""
+def chosen_variants():
+    """Of each study as few variants as make every choice, with their parents, which run with them."""
     chosen = {}
     for name, study in load_studies(load_settings({"scale": "smoke"}, configs=CONFIGS)).items():
-        made = {variant.name: things(study, variant) for variant in study.variants.values()}
+        made = {variant.name: choices(variant) for variant in study.variants.values()}
         parents = {variant.name: {variant.parent} - {None} for variant in study.variants.values()}
 
         def made_by(variants, made=made, parents=parents):
@@ -46,6 +40,11 @@ def chosen_variants(things=choices):
         run = made_by(needed)[1]
         chosen[name] = [variant for variant in made if variant in run]
     return chosen
+
+
+def first_two():
+    """Of each study a root and a variant: each trainer once."""
+    return {study: names[:2] for study, names in chosen_variants().items()}
 
 
 def one_argument(chosen):

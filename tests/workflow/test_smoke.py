@@ -10,7 +10,7 @@ import pytest
 from ablation.store.database import Store
 from tests.documented_metrics import differences
 from tests.repository import ROOT
-from tests.workflow.smoke import choices, chosen_variants, one_argument, parts
+from tests.workflow.smoke import chosen_variants, first_two, one_argument
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +34,9 @@ class Grid:
         return Store(self.folder / "results" / "tracker.duckdb")
 
 
-@pytest.fixture(scope="module", params=[parts, pytest.param(choices, marks=pytest.mark.rest)])
+@pytest.fixture(scope="module", params=[first_two, pytest.param(chosen_variants, marks=pytest.mark.rest)])
 def grid(request, tmp_path_factory):
-    grid = Grid(tmp_path_factory.mktemp("smoke"), chosen_variants(request.param))
+    grid = Grid(tmp_path_factory.mktemp("smoke"), request.param())
     done = grid.snakemake()
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return grid
@@ -69,7 +69,7 @@ def test_final_metrics_are_those_of_the_items(grid, study):
     assert (stated["of_items"] - stated["stated"]).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize("grid", [pytest.param(choices, marks=pytest.mark.rest)], indirect=True)
+@pytest.mark.parametrize("grid", [pytest.param(chosen_variants, marks=pytest.mark.rest)], indirect=True)
 def test_the_pages_define_what_is_logged_and_nothing_else(grid):
     query = "SELECT DISTINCT study, name FROM metrics JOIN stages USING (key) WHERE study <> 'assets'"
     logged = {study: set() for study in STUDIES}
@@ -82,9 +82,3 @@ def test_the_pages_define_what_is_logged_and_nothing_else(grid):
 def test_the_page_shows_every_study(grid):
     page = (grid.folder / "reports" / "index.html").read_text(encoding="utf-8")
     assert all(variant in page for names in grid.chosen.values() for variant in names)
-
-
-def test_a_second_run_starts_no_job(grid):
-    again = grid.snakemake()
-    assert again.returncode == 0
-    assert "Nothing to be done" in again.stdout + again.stderr

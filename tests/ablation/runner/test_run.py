@@ -19,7 +19,7 @@ import pytest
 
 from ablation.contract.fingerprint import code_of
 from ablation.contract.status import read_state
-from ablation.runner.job import hold_code, read_job
+from ablation.runner.job import hold_code
 from ablation.runner.run import _used
 from tests.simulate import editing
 from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
@@ -114,13 +114,6 @@ def test_an_input_that_is_not_ok_blocks(tmp_path, content):
     assert not (out / "metrics.parquet").exists()
 
 
-def test_an_input_without_a_name_is_refused_before_anything_is_made(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        read_job(["--config", "config.json", "--out", str(tmp_path / "out"), "--input", "prepare"])
-    assert "argument --input: must be NAME=DIR" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_second_process_is_refused_and_changes_nothing(tmp_path):
     out = write_stage(tmp_path)
     descriptor = os.open(out / ".lock", os.O_RDWR | os.O_CREAT)
@@ -157,12 +150,12 @@ def test_a_second_process_waits_and_takes_over_the_result(tmp_path):
 def test_a_second_process_goes_on_where_the_first_was_killed(tmp_path):
     out, first, second, said = two_processes(tmp_path, pause=3000.0)
     assert "waits for" in said
-    (out / "hurry").touch()
     first.kill()
+    first.wait()
+    (out / "hurry").touch()
     assert second.wait(timeout=900) == 0
     assert status(out)["attempt"] == 2
     assert "resumed after step" in (out / "log.txt").read_text()
-    first.wait()
 
 
 def test_a_younger_result_is_taken_over_although_its_status_was_deleted(tmp_path):
@@ -197,14 +190,6 @@ def test_no_other_result_is_taken_over(tmp_path, why):
 def test_it_does_not_start_under_a_parent_that_is_gone(tmp_path):
     out = write_stage(tmp_path)
     assert run_stage(out, "--parent", "1", cold=True).returncode == -signal.SIGKILL
-    assert not (out / "status.json").exists()
-
-
-def test_more_devices_than_there_are_is_no_result(tmp_path):
-    out = write_stage(tmp_path)
-    done = run_stage(out, "--gpus", "3", ABLATION_FAKE_GPUS="2")
-    assert done.returncode == 74
-    assert "3 devices wanted, 2 visible" in done.stderr
     assert not (out / "status.json").exists()
 
 

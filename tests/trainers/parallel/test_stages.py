@@ -61,13 +61,6 @@ def run(stage):
         stage.progress(step + 1, config.steps)
         if step == 2 and config.mode == "raise" and ranks.rank == 1:
             raise RuntimeError("the second rank only")
-        if step == 2 and config.mode == "die":
-            out = ranks.same(stage.out)
-            if ranks.rank == 0:
-                raise RuntimeError("Connection closed by peer")  # as torch has it, which often comes too late here
-            while not (out / "ranks.json").exists():
-                pass
-            os.kill(os.getpid(), 9)
         if step == 2 and config.mode == "hang" and ranks.rank == 1:
             asleep()
         if step == 2 and config.mode == "slow":
@@ -150,7 +143,7 @@ def test_two_processes_end_as_one_does(tmp_path, alone):
     ("settings", "state", "reason"),
     [
         ({"mode": "raise"}, "failed", "rank 1: RuntimeError: the second rank only"),
-        ({"mode": "diverge"}, "diverged", "collapsed"),
+        LONG({"mode": "diverge"}, "diverged", "collapsed"),
     ],
 )
 def test_the_rank_that_fails_says_why(tmp_path, settings, state, reason):
@@ -188,14 +181,6 @@ def test_a_killed_rank_or_launcher_leaves_no_status_and_the_stage_goes_on(tmp_pa
     assert status(out)["state"] == "ok"
     assert metrics(out) == pytest.approx(alone, abs=1e-5)
     assert "resumed after step" in (out / "log.txt").read_text()
-
-
-def test_a_rank_that_waits_for_a_killed_one_does_not_say_that_the_stage_failed(tmp_path):
-    out = write(tmp_path, mode="die")
-    done = run(out)
-    assert done.returncode == 74, done.stderr
-    assert "rank 1 ended with exit status -9" in done.stderr
-    assert not (out / "status.json").exists()
 
 
 def test_a_killed_stage_takes_its_ranks_along_and_goes_on_with_another_number_of_devices(tmp_path, alone):

@@ -19,6 +19,7 @@ from ablation.plan.keys import config_modules
 from tests import warm
 from tests.make_stage import make_stage, part_names
 from tests.repository import ROOT
+from tests.time_limit import PATIENCE
 from tests.trainers.debias import helpers as debias
 from tests.trainers.demonstrations import helpers as demonstrations
 from tests.trainers.gad import helpers as gad
@@ -30,7 +31,6 @@ from trainers.running.stage import Stage
 pytestmark = pytest.mark.slow
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-PATIENCE = 600  # seconds; a loaded machine is slow
 ITS_OWN = {
     f"{name}.json" for name in ("attempt", "config", "health", "progress", "provenance", "status", "status.kept")
 } | {"metrics.parquet"}
