@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ablation.cli.collected import collect, main
-from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.errors import ConfigError
 
 
 def collected(output, *wanted):
@@ -89,27 +89,6 @@ def test_files_as_spreadsheets_and_pandas_write_them(tmp_path, name, text, expec
 PREDICTIONS = "id,label,prediction,right,task\n7,1,2,0,a\n8,1,1,1,b\n"
 
 
-def test_a_table_that_calls_its_columns_otherwise(tmp_path, capsys):
-    (tmp_path / "predictions.csv").write_text(PREDICTIONS)
-    (tmp_path / "metrics.csv").write_text("iteration,loss,lr\n3,0.5,1\n")
-    entry = {"reader": "items", "place": "predictions.csv", "columns": {"item": "id", "subset": "task"}}
-    expected = [("7", "a", "test", "right", 0.0, None), ("8", "b", "test", "right", 1.0, None)]
-    assert collected(tmp_path, entry)[1] == collected(tmp_path, {**entry, "values": ["right"]})[1] == expected
-    assert "label, prediction may number classes, and are not read" in capsys.readouterr().err
-    labels = [row[4] for row in collected(tmp_path, {**entry, "values": ["label"]})[1]]
-    assert labels == [1.0, 1.0]
-    log = {"reader": "metrics", "place": "metrics.csv", "columns": {"step": "iteration"}, "values": ["loss"]}
-    assert collected(tmp_path, log)[0] == {(3, "loss"): 0.5}
-    for wrong, problem in (
-        ({"place": "predictions.csv"}, "or its column: `{items: {path: predictions.csv, item: id}}`"),
-        ({**entry, "columns": {"item": "idd"}}, "'idd': there is no such column; did you mean 'id'"),
-        ({"place": "."}, "or name what is there: `{items: predictions.csv}`"),
-        ({"place": "prediction.csv"}, "did you mean 'predictions.csv'"),
-    ):
-        with pytest.raises(ConfigError, match=problem):
-            collected(tmp_path, {"reader": "items", **wrong})
-
-
 def test_everything_that_does_not_fit_is_said_at_once(tmp_path, capsys):
     output, place = tmp_path / "output", tmp_path / "place"
     for folder in (output, place):
@@ -157,11 +136,6 @@ def test_what_a_command_logged_is_not_replaced_by_a_mean(tmp_path):
 def test_final_metrics_need_no_step(tmp_path, text):
     (tmp_path / "metrics.csv").write_text(text)
     assert collected(tmp_path, {"reader": "metrics"})[0] == {(0, "test/all/value"): 0.9, (0, "test/all/f1"): 0.8}
-
-
-def test_final_metrics_that_are_named_need_no_step_either(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"epoch": 2.98, "eval_loss": 0.5}\n')
-    assert collected(tmp_path, {"reader": "metrics", "values": ["eval_loss"]})[0] == {(0, "eval_loss"): 0.5}
 
 
 def test_the_last_evaluation_of_a_training(tmp_path):
@@ -249,24 +223,6 @@ def test_one_place_and_one_format(tmp_path):
         (tmp_path / f"items.{suffix}").touch()
     with pytest.raises(ConfigError, match="is there more than once"):
         collected(tmp_path, {"reader": "items"})
-
-
-def test_what_no_table_can_show_of_a_name_is_its_code(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "\\ud800": 1}\n')
-    items = '{"item": "\\udfff", "\\ud800": 1}\n{"item": "Why\\n\\tred\\u001b[31m?\\u200e", "\\ud800": 1}\n'
-    (tmp_path / "items.jsonl").write_text(items)
-    values, items = collected(tmp_path, {"reader": "metrics"}, {"reader": "items"})
-    assert values[1, r"\ud800"] == 1
-    assert [row[0] for row in items] == [r"\udfff", r"Why\n\tred\x1b[31m?\u200e"]
-
-
-def test_a_step_of_which_a_sample_is_damaged_fails_the_stage(tmp_path):
-    write(tmp_path / "log.jsonl", [{"step": 5, "data": {"reward": 1}}])
-    write(tmp_path / "val" / "5.jsonl", [{"input": q, "gts": "y", "score": 1.0} for q in "ab"])
-    with (tmp_path / "val" / "5.jsonl").open("a") as file:
-        file.write('{"input": "c", "gts": "y", "sco\n')
-    with pytest.raises(TrackerError, match=r"5\.jsonl:3: cut off or damaged .* the samples of this step are left out"):
-        collected(tmp_path, {"reader": "verl"})
 
 
 def test_a_line_of_two_gigabytes_is_refused_by_its_beginning(tmp_path):

@@ -181,22 +181,6 @@ def test_all_tokens_but_the_first_are_replays_of_one_graph(draw, model, prompts,
     assert not any(func.overloadpacket in PUT for func, *_ in device.graphs[0].calls)  # these sort their places
 
 
-def test_a_graph_goes_on_when_other_prompts_take_the_place_of_those_that_ended(model, prompts):
-    device, expected = Pretended(), drawn(model, prompts, 40, eos=7)
-    assert on_device(device, drawn, model, prompts, 40, eos=7, batch_size=5) == expected
-    assert len(device.graphs) == 1
-
-
-def test_where_no_graph_can_be_captured_the_tokens_are_the_same(model, prompts, chosen, caplog):
-    device, expected = Pretended(captures=False), drawn(model, prompts, 20, eos=7)
-    for _ in range(2):
-        assert on_device(device, drawn, model, prompts, 20, eos=7) == expected
-    assert not device.graphs
-    assert len(caplog.messages) == 1  # tried once
-    assert "without a CUDA graph (CUDA error: operation failed" in caplog.messages[0]
-    assert chosen["sampling"].startswith("without a CUDA graph (CUDA error: operation failed")
-
-
 @pytest.mark.parametrize(
     ("line", "fault"),
     [

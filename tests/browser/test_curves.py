@@ -37,23 +37,6 @@ def test_a_failed_run_stays_out_of_the_mean_and_is_named(open_page):
     assert rows == {"v4": "3", "v7": "2, 1 not ended well (dotted)"}
 
 
-BY_HAND = """root => {
-  const { data, parts } = root.curves, index = data.variants.indexOf('v1'), step = 7;
-  const part = parts.find((p) => p.name === 'v1');
-  const seeds = data.metrics[0].series.filter((s) => s[0] === index).map((s) => s[4][step]);
-  return [part.mean[step], part.low[step], part.high[step], seeds];
-}"""
-
-
-def test_means_and_bands_are_those_of_the_seeds(open_page):
-    curves = drawn(open_page())
-    curves.get_by_label("Show").select_option(label="v1 and its parent baseline")
-    mean, low, high, by_hand = curves.evaluate(BY_HAND)
-    assert len(by_hand) == 3
-    assert mean == pytest.approx(sum(by_hand) / 3, rel=1e-6)
-    assert (low, high) == (min(by_hand), max(by_hand))
-
-
 def test_smoothing_keeps_the_raw_line_and_the_numbers(open_page):
     curves = drawn(open_page())
     numbers_before, plain = readout(curves), ink(curves)
@@ -138,9 +121,3 @@ def test_lines_stand_over_the_time_that_they_took(open_page, tmp_path):
         last = [row for row in csv.DictReader(file) if row["variant"] == "v1"][-1]
     assert float(last["seconds"]) == pytest.approx(2.5 * float(last["step"]))
     assert ">seconds<" in save(curves, "SVG", tmp_path).read_text()
-
-
-def test_a_stage_that_logs_no_time_says_so(open_page):
-    curves = drawn(open_page())
-    assert curves.get_by_label("Horizontal axis").is_disabled()
-    assert curves.locator("label:has(.over)").get_attribute("title") == "this stage logs no time"

@@ -47,14 +47,6 @@ def test_effects_are_saved_as_data_and_as_pictures(open_page, file, tmp_path):
     assert ATTACK not in drawing.read_text()
 
 
-def test_a_picture_is_the_same_in_dark_mode(open_page, tmp_path):
-    for scheme in ("light", "dark"):
-        (tmp_path / scheme).mkdir()
-        save(tools(open_page(scheme=scheme), "effects"), "SVG", tmp_path / scheme)
-    name = "study-debias-effects.svg"
-    assert (tmp_path / "light" / name).read_bytes() == (tmp_path / "dark" / name).read_bytes()
-
-
 def test_published_numbers_are_saved_beside_ours(open_page, file, tmp_path):
     page = open_page()
     figure = tools(page, "published")

@@ -130,20 +130,6 @@ def test_the_table_by_the_value_of_a_key_is_chosen(open_page):
     assert page.locator(".groups .group:visible").count() == 1
 
 
-def test_a_failed_variant_is_compared_by_configuration_alone(open_page):
-    page = open_page()
-    compare = page.locator(".compare").first
-    compare.locator("select.one").select_option("v9")
-    compare.locator("select.other").select_option(ATTACK)
-    outcome, notes, rows = compared(page)
-    assert " ".join(outcome.split()) == f"v9 against {ATTACK}: invalid"
-    assert "v9 seed 0 is failed" in notes
-    assert "own verdict" not in notes
-    assert ["rcs.alphas", ATTACK, "[0, 1, 2]"] in rows
-    compare.locator("select.other").select_option("v9")
-    assert compared(page)[0] == "The same variant twice."
-
-
 def test_a_cell_of_all_pairs_chooses_them(open_page):
     page = open_page()
     page.locator(".all-pairs > summary").first.click()

@@ -76,9 +76,3 @@ def test_a_filter_shows_the_items_of_one_subset(open_page):
     assert samples.locator("output").inner_text() == f"{shown.count()} of {count} items"
     samples.get_by_label("Subset").select_option("")
     assert samples.locator("> ul > li:visible").count() == count
-
-
-def test_no_text_makes_the_page_wider_than_the_screen(open_page):
-    page = open_page(320)
-    opened(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 320

@@ -10,13 +10,11 @@ import torch
 
 from ablation.cli.main import main
 from ablation.contract.reading import sha256
-from ablation.contract.status import read_state
 from ablation.store.collect import collect
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 from tests.ablation.show.elements import unfolded
 from tests.chaos import database
-from tests.chaos.light import finish
 from tests.simulate import Study, simulate
 from trainers.running import checkpoint
 
@@ -106,18 +104,6 @@ def test_each_damage_costs_its_run_and_the_next_call_repairs_it(project, finishe
     assert "Nothing to be done" in project.snakemake().stdout
 
 
-def test_files_of_the_plan_are_written_again(project, finished):
-    status = next(path for path in project.statuses() if "train" in path.parts)
-    status.unlink()
-    results = project.folder / "results"
-    whole = {path: path.read_bytes() for path in (results / "plan.json", status.with_name("config.json"))}
-    for path, harm in zip((*whole, results / "collected.json"), (truncate, garbage, truncate), strict=True):
-        harm(path)
-    finish(project, attempts=1)
-    assert {path: path.read_bytes() for path in whole} == whole
-    database.assert_equal(results / "tracker.duckdb", finished.folder / "results/tracker.duckdb")
-
-
 def middle(path):
     """Bytes in the middle: the file opens, and only reading the rows shows it."""
     content = bytearray(path.read_bytes())
@@ -168,18 +154,3 @@ def test_a_pickled_checkpoint_is_refused(tmp_path):
 def _torch_file(path, value):
     torch.save(value, path)
     return path.read_bytes()
-
-
-def test_a_folder_that_is_a_link_is_corrupt(tmp_path):
-    plan = simulate(tmp_path / "results")
-    stage = json.loads(plan.read_text())["stages"][-1]
-    folder = tmp_path / "results" / "stages" / stage["study"] / stage["stage"] / stage["key"]
-    (tmp_path / "elsewhere").mkdir()
-    folder.rename(tmp_path / "elsewhere" / "stage")
-    folder.symlink_to(tmp_path / "elsewhere" / "stage")
-    state = read_state(folder, stage["key"])
-    assert state.state == "corrupt"
-    assert "a link to" in state.reason
-    collect(tmp_path / "results")
-    with Store(tmp_path / "results/tracker.duckdb") as store:
-        assert store.sql("SELECT state FROM stages WHERE key = ?", [stage["key"]])["state"].tolist() == ["corrupt"]

@@ -89,20 +89,6 @@ def test_the_database(tmp_path, capsys, size):
     assert listing(results) == before
 
 
-@pytest.mark.parametrize("command", ["tables", "figures", "report"])
-def test_what_is_rendered(tmp_path, disk, capsys, command):
-    results = tmp_path / "results"
-    simulate(results, [Study(seeds=2, variants=2, items={"a": 5})])
-    arguments = [command, "--results", str(results), "--reports", str(disk / "reports")]
-    assert main(arguments) == 0
-    capsys.readouterr()
-    fill(disk)
-    before = listing(disk)
-    assert main(arguments) == 2
-    assert_untouched(capsys, f"{disk}/reports/", FULL)
-    assert listing(disk) == before
-
-
 def test_a_grid_goes_on_when_there_is_space_again(finished, tmp_path, mount):
     project = fresh(finished, tmp_path / "project")
     results = project.folder / "results"

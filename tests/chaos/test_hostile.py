@@ -12,13 +12,11 @@ import pytest
 
 from ablation.cli.main import main
 from ablation.config.settings import load_settings
-from ablation.contract.atomic import LONG_AGO, date
 from ablation.contract.errors import ConfigError, explained
 from ablation.contract.process import alone
 from ablation.contract.stage_folder import read_progress
 from ablation.contract.status import read_state
 from ablation.plan.collected import states_now
-from ablation.runner import run
 from ablation.runner.lifetime import lock_folder
 from ablation.runner.runlog import Progress
 from ablation.show.table_files import to_csv
@@ -37,12 +35,6 @@ def test_a_name_that_is_none_is_one_line(key, name):
     with pytest.raises(ConfigError) as caught:
         load_settings({key: name}, configs=CONFIGS)
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_a_folder_with_spaces_and_quotes_works(project):
-    project.snakemake("--config", "results=my results' ü", "reports=my reports", "variant=a", "seed=0")
-    assert (project.folder / "my reports/index.html").exists()
-    assert (project.folder / "my results' ü/logs/collect.txt").exists()
 
 
 @pytest.mark.parametrize(
@@ -154,22 +146,6 @@ def test_cells_that_look_like_formulas_are_text_and_numbers_stay_numbers(tmp_pat
 # --- clocks -----------------------------------------------------------------------------------------------------
 
 
-def test_a_clock_that_is_set_back_makes_no_negative_time(tmp_path, monkeypatch):
-    now = iter(range(10**9, 0, -3600))
-    monkeypatch.setattr(time, "time", lambda: float(next(now)))
-    plan = {"stage": "toy.train", "key": "0" * 16, "seed": 0}
-    job = run.Job(plan, run.Code((), (), {}, "", {}), {}, tmp_path, 0, 1, "v0 seed 0")
-    start = run._Start(job, 1, io.StringIO())
-    start.finish("ok", "", device="cpu")
-    status = json.loads((tmp_path / "status.json").read_text())
-    assert status["wall_s"] >= 0
-    assert status["ended"] >= status["started"]
-    meter = Progress(tmp_path / "progress.json", "title", io.StringIO())
-    for done in range(3):
-        meter.update(done, 2, "steps")
-    assert json.loads((tmp_path / "progress.json").read_text())["done"] == 2
-
-
 @pytest.mark.parametrize("set_by", [-86400.0, 86400.0])
 def test_the_time_left_is_as_before_when_the_clock_is_set(tmp_path, monkeypatch, set_by):
     now = {"time": 1e9, "monotonic": 100.0}
@@ -182,21 +158,6 @@ def test_the_time_left_is_as_before_when_the_clock_is_set(tmp_path, monkeypatch,
     progress = read_progress(tmp_path)
     assert progress.seconds_left(progress.updated) == pytest.approx(6 * 60)
     assert progress.updated - progress.started == pytest.approx(4 * 60)
-
-
-def test_times_that_go_backwards_in_a_status_render(tmp_path):
-    results = tmp_path / "results"
-    plan = simulate(results)
-    for seed, wall in enumerate((-3600.0, 1e12)):
-        path = stage_dir(plan, "toy", "v1", seed, "train") / "status.json"
-        times = {"started": "2031-01-01T00:00:00+00:00", "ended": "1970-01-01T00:00:00+00:00", "wall_s": wall}
-        path.write_text(json.dumps(json.loads(path.read_text()) | times))
-    for command in ("collect", "tables", "figures", "report", "gate"):
-        folder = [] if command in ("collect", "gate") else ["--reports", str(tmp_path / "reports")]
-        assert main([command, "--results", str(results), *folder]) == 0
-    with Store(results / "tracker.duckdb") as store:
-        assert set(store.runs("toy")["state"]) == {"ok"}
-    assert main(["status", "--results", str(results)]) == 0
 
 
 def test_a_stage_that_ended_under_a_clock_that_was_set_back_is_collected(project):
@@ -265,14 +226,6 @@ def leave_a_stage():
     with alone(Path(".collect.lock")):
         Path("tracker.duckdb").write_text("a database")
     Path("status.json").write_text('{"state": "ok", "stage": "toy.train", "key": "0"}')
-
-
-def test_who_may_write_a_folder_may_take_over_what_another_left(shared):
-    assert not as_user(1501, 0o002, leave_a_stage)
-    assert not as_user(1502, 0o002, leave_a_stage)
-    assert not as_user(1501, 0o002, lambda: date([Path("tracker.duckdb")], 1))
-    assert not as_user(1502, 0o002, lambda: date([Path("tracker.duckdb")], LONG_AGO + 1))
-    assert (Path("tracker.duckdb").read_text(), os.stat("tracker.duckdb").st_mtime) == ("a database", 2)
 
 
 def test_results_that_another_keeps_to_himself_are_not_damaged(shared):

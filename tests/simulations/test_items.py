@@ -136,10 +136,6 @@ def test_intervals_of_clustered_items_cover(replicates):
     assert_shares(uneven, replicates, 0.93)  # few uneven clusters have hardly any degrees of freedom
 
 
-def test_intervals_that_do_not_know_of_the_clusters_are_too_short():
-    assert clustered_coverage(20, 10, 5, 200, known=False) < 0.85
-
-
 def mixture_found(replicates, *, known):
     """Items each drawn by itself from 132 kinds with an effect each: coverage of the kinds' mean, and mean width."""
     rng, inside, width = np.random.default_rng(11), 0, 0.0

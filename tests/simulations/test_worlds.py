@@ -1,26 +1,19 @@
 """Worlds of known truth: what a study's runs are made of, true effects, and the bounds of rates."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from ablation.judge import comparisons
 from tests.ablation.judge.studies import lineage, measurements, normal_study
 from tests.simulations.tally import (
     Judged,
-    Size,
     Trial,
     design_effect,
-    effective_trials,
-    evidence_of,
-    judge,
     lower_bound,
-    tally,
     upper_bound,
 )
-from tests.simulations.worlds import LARGE, MORE, PLAIN, acting_share, parts_of, worlds
+from tests.simulations.worlds import MORE, PLAIN, acting_share, parts_of, worlds
 
 TARGET = {"target": 0.5}
 CHAIN = {"v0": None, "v1": "v0", "v2": "v1", "v3": "v1", "v4": "v2"}
@@ -44,19 +37,6 @@ def test_trials_in_groups_count_less_where_groups_differ():
     ones, zeros = [1.0] * 10, [0.0] * 10
     assert design_effect([ones, zeros] * 2) == pytest.approx(40 * 0.25 / 3 / 0.25)  # 3 degrees of freedom
     assert design_effect([[0.0, 1.0]] * 3) == design_effect([zeros, zeros]) == design_effect([[1.0], [0.0]]) == 1
-
-
-def test_few_groups_count_less_by_students_t():
-    """Rates of groups vary by a beta distribution: the upper bound misses in 14% of cases without the ratio."""
-    rng, analysis, missed = np.random.default_rng(1), normal_study().analysis, 0
-    for _ in range(600):
-        words = np.where(rng.random((5, 20)) < rng.beta(0.47, 1.87, (5, 1)), "equivalent", "undecided")
-        trials = [Trial("rare", judged(*((1.0, word) for word in group))) for group in words]
-        missed += tally(trials, analysis)[0].upper < 0.47 / (0.47 + 1.87)
-    assert missed / 600 <= 0.085
-    assert effective_trials([[1.0], [0.0], [1.0]], 0.95) == pytest.approx(3)
-    t = 1.66039 / 2.13185  # of 99 and 4 degrees of freedom
-    assert effective_trials([[1.0] * 20, *[[0.0] * 20] * 4], 0.95) == pytest.approx(5 * 0.8 * t**2, rel=1e-4)
 
 
 @pytest.mark.parametrize("size", [1, 5])
@@ -117,58 +97,6 @@ def test_true_gains_are_those_that_are_measured(form, direction):
     assert all(min(abs(size - of) for of in wanted) < 1e-6 for size in np.ravel(sizes))
 
 
-def test_worlds_draw_whole_clusters_alike_in_every_subset():
-    rng = np.random.default_rng(0)
-    values = {f"v{i}": {"a": rng.random((3, 40)), "b": rng.random((3, 20))} for i in range(3)}
-    named = {"a": {f"i{k:04d}": f"c{k // 4}" for k in range(40)}, "b": {f"i{k:04d}": f"c{k // 2}" for k in range(20)}}
-    study = measurements(values, lineage(3), clusters=named)
-    parts = parts_of(study, items_only=False)
-    nothing = {name: [0 * of for of in getattr(parts, name)] for name in ("base", "shared", "own", "shifts")}
-    plain = replace(parts, **nothing, items=[np.ones_like(of) for of in parts.items])
-    drawn = []
-    for world in worlds(study, plain, "signs", rounds=5, mde=0.1, seed=0):
-        for of in world.study.values.values():
-            a, b = of["a"].values.reshape(10, 4), of["b"].values.reshape(10, 2)
-            assert (a == b[:, :1]).all()
-            drawn.append(a[:, 0])
-    assert set(np.ravel(drawn)) == {-1.0, 1.0}
-    assert abs(np.mean(drawn)) < 0.4
-
-
-def test_verdicts_on_these_items_alone_get_no_noise_of_items():
-    study = normal_study(variants=4, items=40, size=20)
-    [world] = made(study, "signs", 1, items_only=True)
-    rows = [np.mean([world.study.values[v, s]["all"].values for s in range(5)], axis=0) for v in ("v0", "v1")]
-    assert parts_of(study, items_only=True).items[0].any() == 0
-    assert rows[0].shape == (40,)
-    found = evidence_of(study, Size(lineages=2, comparisons=2))
-    assert {e.form for e in found} == {"signs", "planted", "seeds", "unpaired"}
-
-
-def test_runs_that_did_not_end_well_are_left_out():
-    study = normal_study(variants=3)
-    broken = replace(
-        study,
-        states=study.states | {("v1", 2): ("failed", "x")},
-        aborted={("v2", 0): "NaN"},
-        duplicates={("v2", 1)},
-        no_shares={("v0", 3): "an item whose samples are not right or wrong"},
-    )
-    assert parts_of(broken, items_only=False).runs == {"v0": [0, 1, 2, 4], "v1": [0, 1, 3, 4], "v2": [2, 3, 4]}
-    [world] = made(broken, "signs", 1)
-    assert set(world.study.values) == set(broken.values) - {("v0", 3), ("v1", 2), ("v2", 0), ("v2", 1)}
-    assert parts_of(normal_study(seeds=1), items_only=False) is None
-
-
-def test_runs_that_cannot_be_paired_get_no_word():
-    study = normal_study(variants=4, direction="min")
-    for world in made(study, "unpaired", 3):
-        assert {comparison.detail for comparison in comparisons.judge_comparisons(world.study)} == {"invalid"}
-        lost = subset_means(world.study, "v1").mean() - subset_means(world.study, "v0").mean()
-        assert lost == pytest.approx(LARGE * 0.02, rel=0.1)
-        assert judge("unpaired", world).comparisons == ()
-
-
 def test_a_change_acts_in_more_seeds_than_equivalent_leaves_open():
     plain, looked = normal_study().analysis, normal_study(looks=[3, 4, 6, 8]).analysis
     assert acting_share(plain, 5) == pytest.approx(1 - 0.05 ** (1 / 5) + MORE)  # 46%
@@ -192,24 +120,3 @@ def test_what_counts_as_wrong():
     assert trial.equivalent(0.02) == [True, False, False, False]
     assert trial.interval() == [False, False, False, False, True]
     assert Trial("signs", judged((0.01, "better"), (-0.01, "worse"), (nan, "better"))).direction(per_word=True) == 0
-
-
-def test_words_stand_at_the_first_look_that_decides(monkeypatch):
-    def at(study, **_):
-        detail = {3: "undecided", 4: "equivalent", 6: "better"}[len(study.seeds("v0"))]
-        return [SimpleNamespace(child="v1", parent="v0", pair=("v1", "v0"), detail=detail, low=0.0, high=0.0)]
-
-    monkeypatch.setattr(comparisons, "judge_comparisons", at)
-    [world] = made(normal_study(variants=2, seeds=6, looks=[3, 4, 6, 8]), "signs", 1)
-    assert [comparison.word for comparison in judge("signs", world).comparisons] == ["equivalent"]
-
-
-def test_other_pairs_than_parent_and_child_are_judged_as_the_plan_compares_them():
-    listed = [["v3", "v0"], ["v1", "v2"], ["v3", "v1"]]
-    for compared, count in (("root", 3), (listed, 3)):
-        study = normal_study(variants=4, seeds=4, items=60, shape="chain", comparisons=compared)
-        found = evidence_of(study, Size(lineages=2, comparisons=3))
-        assert {e.trials for e in found if e.word == "interval"} == {2 * count}
-        [world] = made(study, "planted", 1)
-        gains = np.array(list(world.gains.values()))
-        assert np.ptp(gains) > 0.01

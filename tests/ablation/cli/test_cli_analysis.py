@@ -1,8 +1,6 @@
 """The commands verdicts and audit, through the command line."""
 
 import re
-import subprocess
-import sys
 
 from ablation.cli.main import main
 from ablation.store.collect import collect
@@ -63,15 +61,6 @@ def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkey
     ):
         line = refused(capsys, *wrong)
         assert said in line
-
-
-def test_a_table_is_audited_without_the_database(tmp_path):
-    file = tmp_path / "t.csv"
-    file.write_text("row,a\nv,0.70\n")
-    code = "import sys; from ablation.cli.main import main; main(sys.argv[1:]); print(*sorted(sys.modules))"
-    command = [sys.executable, "-c", code, "audit", "--table", str(file), "--items", "10"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert not {"duckdb", "pandas", "pyarrow", "scipy.stats", "torch"} & set(done.stdout.split())
 
 
 def test_a_published_file_that_is_wrong_is_one_line(tmp_path, capsys, monkeypatch):

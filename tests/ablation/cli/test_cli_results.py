@@ -21,23 +21,9 @@ from tests.repository import ROOT
 from tests.simulate import Study, simulate, stage_dir
 
 
-def test_collect_says_what_it_collected(results, capsys):
-    simulate(results)
-    assert "stages: 18 ok" in output(capsys, "collect", "--results", results)
-    assert (results / DATABASE).exists()
-
-
 def test_without_a_plan_every_command_says_so_in_one_line(results, capsys):
     for words in (["collect"], ["status"], ["tables"], ["gate"], ["sql", "select 1"], ["tensorboard"], ["report"]):
         assert refused(capsys, *words, "--results", results)
-
-
-def test_tables_and_figures_list_what_they_wrote(results, tmp_path, capsys):
-    simulate(results, [Study(seeds=1, variants=2)])
-    for command, files in (("tables", 8), ("figures", 3)):
-        out = output(capsys, command, "--results", results, "--reports", tmp_path / "reports")
-        assert len(out.splitlines()) == files
-        assert all((tmp_path / "reports") in path.parents for path in map(type(tmp_path), out.splitlines()))
 
 
 def test_the_gate_fails_only_for_failures(results, capsys):

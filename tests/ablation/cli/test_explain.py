@@ -91,19 +91,7 @@ def test_a_combination_that_cannot_be_is_refused_by_name(toy, capsys):
     assert not list(toy.folder.glob("v2.*.yaml"))
 
 
-def test_a_file_in_the_way_is_not_taken_for_another(toy, capsys):
-    toy.variant("v2.lr", {"extends": "v2", "why": "another", "lr": 0.02})
-    assert "v2.lr.yaml: is not v2 with lr of far" in typed.refused(capsys, "explain", "v2", "far", "--yes")
-
-
 @pytest.mark.parametrize("between", ["v2", ["v2"], ["v2", 3], ["v2", "far", "base"]])
 def test_between_names_two_variants(toy, between):
     toy.variant("mid", {"between": between, "why": "half", "lr": 0.01})
     refused(toy, "mid.yaml: between", "does not name two variants")
-
-
-def test_between_takes_the_place_of_extends(toy):
-    toy.variant("mid", {"between": ["v2", "far"], "extends": "v2", "why": "half", "lr": 0.01})
-    refused(toy, "no `extends`")
-    toy.variant("mid", {"between": ["v9", "far"], "why": "half", "lr": 0.01})
-    refused(toy, "there is no such variant")

@@ -1,7 +1,6 @@
 """The command gate: each answer has an exit status of its own, and none but `passed` is 0."""
 
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -156,22 +155,6 @@ def test_the_plain_gate_needs_a_stage_that_ran(tmp_path, capsys):
     assert "no stage of a plan has run" in refused(capsys, "gate", "--results", tmp_path)
 
 
-@pytest.mark.parametrize("words", [["known"], ["known", "v1"], ["known", "v2", "--markdown"], []])
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_an_answer_that_nobody_could_read_is_none(results, tmp_path, words, unbuffered):
-    """A pipe that is closed: 141, as the shell says of other programs; the step's summary is written all the same."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered, "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
-    command = [sys.executable, "-m", "ablation", "gate", *words, "--results", str(results)]
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run(
-        command, stdout=writing, stderr=writing if not words else subprocess.PIPE, env=environment, check=False
-    )
-    os.close(writing)
-    assert (done.returncode, done.stderr or b"") == (141, b"")
-    assert (tmp_path / "summary.md").exists() == ("--markdown" in words)
-
-
 @pytest.mark.parametrize(("place", "status"), [("/dev/full", 2), (None, 10)])
 def test_an_answer_that_cannot_be_written(results, place, status):
     """A full disk is an error; without a standard output at all the exit status answers."""
@@ -180,14 +163,3 @@ def test_an_answer_that_cannot_be_written(results, place, status):
     assert done.returncode == status
     assert done.stderr.split(":")[0] == ("error" if place else "")
     assert done.stderr.count("\n") == (place is not None)
-
-
-def test_a_folder_that_the_locale_cannot_decode_is_one_line(results, tmp_path):
-    """No JSON and no database can name it."""
-    folder = tmp_path / os.fsdecode(b"pr\xff")
-    shutil.copytree(results, folder)
-    done = subprocess.run(
-        [sys.executable, "-m", "ablation", "gate", "known", "--results", folder], capture_output=True, check=False
-    )
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
-    assert b"its path cannot be decoded" in done.stderr

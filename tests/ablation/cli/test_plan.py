@@ -5,13 +5,12 @@ import re
 import shlex
 import textwrap
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pytest
 
 from ablation.cli.main import main
-from ablation.judge.planning import Pilot, detectable, fewest_seeds
+from ablation.judge.planning import Pilot
 from ablation.judge.power import minimal_detectable_effect
 from ablation.store.collect import collect
 from tests.ablation.readers.samples import arm
@@ -51,18 +50,6 @@ def test_every_comparison_is_answered_at_the_same_items(results, capsys):
     each = printed["notes"]
     assert sorted(note.partition(":")[0] for note in each) == ["v0 -> v1", "v0 -> v2"]
     assert all(re.search(r"\d+ seeds of 400 items find .* \(likely [\d.]+ to [\d.]+\)", note) for note in each)
-
-
-def test_more_items_of_a_study_whose_runs_are_one_stage_have_no_price(tmp_path, capsys):
-    simulate(tmp_path, [Study("one", seeds=5, variants=2, seed_sd=0.02, items={"a": 400})])
-    collect(tmp_path)
-    with duckdb.connect(tmp_path / "tracker.duckdb") as database:
-        database.execute("DELETE FROM run_stages WHERE stage <> 'evaluate'")
-    words = ["one", "--effect", "0.04", "--seeds", "5", "--items", "400", "800", "--results", str(tmp_path)]
-    own, more = json.loads(output(capsys, "plan", *words, "--json"))["rows"]
-    assert own["hours"] > 0
-    assert more["hours"] is None
-    assert "-" in output(capsys, "plan", *words).splitlines()[4].split()
 
 
 def test_a_stated_noise_is_that_of_the_power_analysis(capsys):
@@ -143,15 +130,6 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
     assert "--checkpoints: nothing tells what averaging over checkpoints takes" in refused(
         capsys, "plan", *words, "--checkpoints", "2"
     )
-
-
-def test_a_plan_pays_for_not_knowing_the_noise():
-    sure, guessed = (Pilot("", 5, 200, 1e-3, 4e-4, 1e-5, df=df) for df in (float("inf"), 4))
-    assert detectable(guessed, 8, 200, 0.05, 0.8)[0] > detectable(sure, 8, 200, 0.05, 0.8)[0]
-    few, many = (fewest_seeds(pilot, 0.03, 200, lambda _: 0.05, 0.8) for pilot in (sure, guessed))
-    assert few < many
-    assert sure.power(0.03, few, 200, 0.05) >= 0.8 > sure.power(0.03, few - 1, 200, 0.05)
-    assert sure.noise(5, 400).seed_variance == pytest.approx((1e-3 - 2e-4) / 5)
 
 
 @pytest.mark.parametrize(

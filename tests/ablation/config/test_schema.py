@@ -4,7 +4,7 @@ import json
 import jsonschema
 import pytest
 
-from ablation.config.schema import schemas, study_json_schema, write_schemas
+from ablation.config.schema import schemas, study_json_schema
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
 from ablation.config.yaml_io import load_yaml
@@ -59,14 +59,3 @@ def test_the_schema_refuses_what_the_loader_refuses(tmp_path, content):
     jsonschema.validate({"why": "x", "extends": "base", "reward": {"weight": 0.5}, "data": {"kind": "model"}}, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(content, schema)
-
-
-def test_writing_again_writes_nothing(tmp_path):
-    toy = Toy(tmp_path)
-    studies = load_studies(load_settings(configs=toy.configs)).values()
-    assert {path.name for path in write_schemas(studies, tmp_path / "schema")} == {
-        "_study.json",
-        "_scale.json",
-        "toy.variant.json",
-    }
-    assert write_schemas(studies, tmp_path / "schema") == []

@@ -3,7 +3,6 @@
 import errno
 import os
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -44,14 +43,6 @@ def test_an_error_of_the_block_leaves_the_file_and_is_passed_on(tmp_path):
     assert file.read_text() == "before"
 
 
-def test_an_error_of_a_file_written_within_the_block_is_told_once(tmp_path):
-    (tmp_path / "file").write_text("no folder")
-    with pytest.raises(WriteError) as caught, replacing(tmp_path / "outer.txt"):
-        write_text(tmp_path / "file" / "inner.txt", "x")
-    assert str(caught.value).count("cannot be written") == 1
-    assert "inner.txt" in str(caught.value)
-
-
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     with replacing(tmp_path / "a.txt") as aside:
         aside.write_text("a")
@@ -78,8 +69,3 @@ def test_a_device_is_not_replaced(tmp_path, name):
         write_text(tmp_path / name, "text")
     assert stat.S_ISCHR(device.stat().st_mode)
     assert (tmp_path / "link").is_symlink()
-
-
-def test_a_path_without_a_name_is_one_line():
-    with pytest.raises(TrackerError, match="/: is not a regular file"):
-        write_text(Path("/"), "text")

@@ -56,14 +56,6 @@ def test_python_counts_by_its_syntax_tree_and_all_else_by_its_bytes(root):
     assert changed_files(code, root) == ["src/a.py", "src/deep/b c.yaml", "src/new.py", "train.py"]
 
 
-def test_python_that_is_none_counts_by_its_bytes(root):
-    (root / "train.py").write_text("x = {{ template }\n")
-    code = code_files(["train.py"], root)
-    assert changed_files(code, root) == []
-    (root / "train.py").write_text("x = {{ template }  # more\n")
-    assert changed_files(code, root) == ["train.py"]
-
-
 @pytest.mark.parametrize("pattern", ["gone.py", "sorc/", "src/*.txt"])
 def test_a_pattern_that_names_nothing_is_refused(root, pattern):
     with pytest.raises(ConfigError, match="names no file in"):

@@ -106,10 +106,6 @@ def test_values_in_hydras_grammar(value, text):
     assert hydra_value(value) == text
 
 
-def test_an_empty_map_is_a_leaf():
-    assert hydra_overrides({"a": {"b": {}, "c": {"d": 1}}}) == ["a.b={}", "a.c.d=1"]
-
-
 ASK_HYDRA = """
 import json, sys
 from hydra._internal.config_loader_impl import ConfigLoaderImpl

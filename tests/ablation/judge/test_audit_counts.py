@@ -52,27 +52,6 @@ def test_the_fewest_runs_by_enumeration(items, batch, target, text):
         assert evaluation.can_be_of_mean(number, runs) is expected
 
 
-def test_the_share_of_attainable_values():
-    assert Evaluation(77, (), HALF).share(Printed.of("0.0040")) == (39, 5001)
-    assert Evaluation(10, (), None).share(Printed.of("0.70")) == (11, 101)
-    assert Evaluation(1000, (), None).share(Printed.of("0.70"))[0] >= 101
-    [note] = of_kind(audit(published({"v": ["0.70"]}, target=None, items={"a": 1000}, columns=["a"])), "share")
-    assert note.sentence.endswith("1 of 1 printed values are attainable, which most values would be.")
-
-
-def test_pigs_of_scrutiny_and_examples_of_rsprite():
-    """Published examples: pigs5 of the R package scrutiny with its expected answers, rsprite2's tests."""
-    means = ["7.22", "4.74", "5.23", "2.57", "6.77", "2.68", "7.01", "7.38", "3.14", "6.89", "5.00", "0.24"]
-    spreads = ["5.30", "6.55", "2.55", "2.57", "2.18", "2.59", "6.68", "3.65", "5.32", "4.18", "2.18", "6.43"]
-    sizes = (38, 31, 35, 30, 33, 34, 35, 32, 33, 37, 31, 34)
-    expected = [False, True, False, True, False, True, False, True, False, True, True, True]
-    cases = zip(means, spreads, sizes, strict=True)
-    assert [is_possible(Printed.of(m), Printed.of(s), n, Step()) for m, s, n in cases] == expected
-    assert is_possible(Printed.of("5.21"), Printed.of("1.6"), 28, Step())
-    assert not is_possible(Printed.of("3.44"), Printed.of("2.47"), 18, Step())
-    assert not is_possible(Printed.of("7.3"), Printed.of("2.51"), 12, Step())
-
-
 @pytest.mark.parametrize("target", [None, "0.5"])
 @pytest.mark.parametrize("items", [6, 7])
 def test_grimmer_accepts_every_real_set_of_runs(items, target):

@@ -81,25 +81,6 @@ def test_our_course_beside_a_stated_figure(stated, severity, said):
     assert finding.sentence.endswith("; not comparable, ours is at scale demo.")
 
 
-def test_an_absolute_value_and_a_stage():
-    loss = reading("healthy", {"|a|": [0.5, None]})
-    both = ours([0.0], stage="warmup") | ours([-0.6, 0.7])
-    [finding] = findings(loss, curves=ours([-0.6, 0.7]))
-    assert "0.6 to 0.7, median 0.65, 100% inside" in finding.sentence
-    [finding] = findings(loss | {"stage": "train"}, curves=both)
-    assert "warmup" not in finding.sentence
-    [finding] = findings(loss, curves=both)  # the source does not say which stage: all of them, and one may agree
-    assert "in warmup 0 to 0, median 0, 0% inside (1 step of 1 run) and in train 0.6 to" in finding.sentence
-    assert finding.severity == "note"
-
-
-def test_a_figure_that_is_not_measured_is_named_where_the_variant_ran():
-    stated = reading("seen", {"b": 1.0})
-    [finding] = findings(stated, curves=ours([1.0]))
-    assert finding.sentence == "v1, b: seen at 1 (a run); not measured here."
-    assert findings(stated, curves=ours([1.0], variant="v2")) == []
-
-
 def test_our_curves_come_from_the_runs_that_ended_well(tmp_path):
     simulate(tmp_path, [Study("toy", seeds=2, steps=30, states={("v2", 1): "failed"})])
     published = stating(reading("seen", {"train/m00": 1.0, "|train/m01|": 1.0}))

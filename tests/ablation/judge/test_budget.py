@@ -164,33 +164,12 @@ def test_equivalence_by_hand():
     assert both == pytest.approx(0.79609 + 0.06961, abs=3e-5)
 
 
-def test_items_that_stay_the_same_repeat_the_effect():
-    noise = Noise(1e-4, inf, 3e-4)
-    # Items alone shrink it no less: 3e-4 / 4e-4. What is significant is now beyond 1.96 sqrt(.25e-4 + 3e-4) = .035335.
-    # Phi((.01625 - .035335) / .0078062) = Phi(-2.4449) = .00725
-    assert decided_at(replace(FOUR, noise=noise), Rule(16, 0.05, nan, 0.05), 0.0) == pytest.approx(0.00725, abs=2e-5)
-
-
-@pytest.mark.parametrize(("unseen", "chance"), [(0.001, 1.0), (0.01, 0.0)])
-def test_without_any_difference_only_the_bound_on_what_went_unseen_counts(unseen, chance):
-    # half width: -ln(.025) = 3.69 clusters, .0037 or .037, and the margin is .02
-    same = Found(0.0, Noise(0.0, 3.0, 0.0, inf, unseen), 4)
-    assert decided_at(same, Rule(8, 0.05, 0.02, 0.05), 1e-4) == chance
-
-
 def test_an_unknown_variance_counts_against_an_comparison_that_a_known_one_would_decide():
     clear = replace(FOUR, centre=0.04)
     rule = Rule(8, 0.05, nan, 0.05)
     chances = [decided_at(replace(clear, noise=Noise(1e-4, df, 0.0)), rule, 1e-3) for df in (2.0, 5.0, 50.0, inf)]
     assert chances == sorted(chances)
     assert chances[2] == pytest.approx(chances[3], abs=0.02)
-
-
-def test_effects_spread_by_what_their_noise_does_not_explain():
-    found = [Found(effect, Noise(1e-4, 3.0, 1e-4), 4) for effect in (0.02, -0.04)]
-    assert effect_variance(found) == pytest.approx((4e-4 + 16e-4) / 2 - 2e-4)
-    assert effect_variance([replace(comparison, centre=0.001) for comparison in found]) == 0.0
-    assert effect_variance([]) == 0.0
 
 
 def test_the_chance_is_that_of_seeds_drawn_later():

@@ -11,7 +11,7 @@ from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.judge.decide import decide
 from ablation.plan.build import build_plan
-from ablation.plan.plan_file import extended, load_extra_seeds, save_extra_seeds
+from ablation.plan.plan_file import load_extra_seeds, save_extra_seeds
 from ablation.store.collect import collect
 from tests.ablation import toy_study
 from tests.simulate import Study, editing, simulate
@@ -80,16 +80,6 @@ def test_comparisons_per_device_hour_before_and_after(finished):
     assert added == "added seeds: 0 comparisons in 4 min of device time, 0 comparisons per device-hour"
 
 
-def test_each_round_shows_its_table_before_it_runs(finished):
-    _, said, _ = finished
-    tables = [text for text in said if text.startswith("comparison")]
-    assert len(tables) == 3
-    assert all("v0 -> same" in text and "v0 -> far" not in text for text in tables)
-    assert "chosen" in tables[0]
-    assert "no look left" in tables[-1]
-    assert said.index(tables[0]) < next(i for i, text in enumerate(said) if text.startswith("adding seeds"))
-
-
 def test_the_budget_is_kept(tmp_path):
     outcome = decide("toy", 10.5 * PER_SEED, tmp_path, Grid(tmp_path), say=quiet)
     assert outcome.spent_hours == pytest.approx(10 * PER_SEED)
@@ -137,14 +127,6 @@ def test_comparisons_that_more_seeds_do_not_decide_get_none(tmp_path):
     assert (outcome.rounds, grid.calls) == (0, 1)
 
 
-def test_nothing_is_added_where_every_comparison_is_decided(tmp_path):
-    grid = Grid(tmp_path, states={("far", 0): "failed", ("same", 0): "failed"})
-    outcome = decide("toy", 100.0, tmp_path, grid, say=quiet)
-    assert "cannot be judged" in outcome.why
-    assert grid.calls == 1
-    assert load_extra_seeds(tmp_path) == {}
-
-
 def test_looks_must_be_declared_and_the_study_known(tmp_path):
     with pytest.raises(ConfigError, match=r"analysis\.looks.*declare them before"):
         decide("toy", 1.0, tmp_path, Grid(tmp_path, looks=()), say=quiet)
@@ -182,12 +164,6 @@ def test_a_broken_file_of_seeds_is_an_error_that_names_the_place(tmp_path, text,
     (tmp_path / "seeds.json").write_text(text)
     with pytest.raises(ConfigError, match=re.escape(f"seeds.json{where}expected a number of seeds")):
         load_extra_seeds(tmp_path)
-
-
-def test_extended_keeps_the_seeds_and_adds_the_next():
-    assert extended((0, 1), 4) == (0, 1, 2, 3)
-    assert extended((0, 7), 4) == (0, 7, 1, 2)
-    assert extended((0, 1, 2), 2) == (0, 1, 2)
 
 
 def test_the_plan_takes_up_the_extra_seeds(tmp_path):

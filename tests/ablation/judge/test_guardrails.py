@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -46,14 +45,6 @@ def test_one_seed_or_too_few_for_others_hold_nothing():
     assert guarded(0.0, seeds=1) == guarded(0.0, seeds=3) == "length undecided"
     assert guarded(0.0, spread=0.01, seeds=5) == "guardrails hold"
     assert guarded(0.0, spread=0.01, seeds=5, count=2) == "length and length undecided"  # alpha is shared
-
-
-def test_of_an_comparison_that_has_not_run_nothing_is_said():
-    study = measurements({"v0": {"all": np.ones((3, 5))}}, lineage(2), value="length")
-    waiting = replace(study, states=study.states | {("v1", 0): ("missing", "")})
-    [found] = guard([as_guardrail(waiting, LENGTH, 1)]).values()
-    assert found[0].comparison.detail == "not run"
-    assert rails_in_words(found) == ""
 
 
 @pytest.mark.parametrize("metrics", [["length", "length"], ["hit"]])

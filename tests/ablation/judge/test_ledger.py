@@ -26,15 +26,6 @@ def test_repeats_tell_the_noise():
     assert np.isnan(pooled_sd([Attempt("a", 1.0, True)]))
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_the_sign_and_the_scale_do_not_matter(sign):
-    attempts, *_ = ledger(np.random.default_rng(2), np.random.default_rng(3).normal(-1, 1, 30))
-    scaled = [Attempt(each.name, -sign * 1000 * each.value, each.kept) for each in attempts]
-    one, other = settle(attempts, 1.0, -1), settle(scaled, 1000.0, sign)
-    assert [keep.likely for keep in other.keeps] == pytest.approx([1000 * keep.likely for keep in one.keeps], rel=1e-3)
-    assert other.reruns == one.reruns
-
-
 def test_crashes_and_broken_attempts_change_nothing():
     attempts, *_ = ledger(np.random.default_rng(2), np.random.default_rng(3).normal(-1, 1, 30))
     more = [*attempts, Attempt("x", None, False), Attempt("broken", 400.0, False)]

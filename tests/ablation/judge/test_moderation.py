@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy import special
 
-from ablation.judge.moderation import _MEDIAN, SeedPrior, fit_prior, seed_prior, spreads, squeeze, trigamma_inverse
+from ablation.judge.moderation import _MEDIAN, SeedPrior, fit_prior, seed_prior, spreads, squeeze
 from ablation.judge.significance import Noise
 
 
@@ -14,19 +13,6 @@ def test_prior_and_posterior_are_limmas():
     prior, prior_df = fit_prior(variances, df)
     assert (prior, prior_df) == pytest.approx((1.676927, 2.830777), abs=1e-6)
     assert squeeze(variances, df, prior, prior_df) == pytest.approx([1.071385, 1.482994, 4.827317], abs=1e-6)
-
-
-def test_trigamma_inverse_is_limmas():
-    assert trigamma_inverse(5.0) == pytest.approx(0.4961687, abs=1e-7)
-    assert trigamma_inverse(1e8) == pytest.approx(1e-4)
-    for value in (1e-7, 1e-3, 0.3, 2.0, 40.0):
-        assert special.polygamma(1, trigamma_inverse(value)) == pytest.approx(value, rel=1e-4)
-
-
-def test_variance_of_the_median():
-    draws = np.random.default_rng(0).standard_normal((200_000, 7))
-    for count, expected in _MEDIAN.items():
-        assert np.median(draws[:, :count], axis=1).var() == pytest.approx(expected, rel=0.02)
 
 
 def test_what_a_seed_does_to_all_is_no_noise_of_a_difference():

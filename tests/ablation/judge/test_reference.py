@@ -37,11 +37,6 @@ def test_steps_of_an_answer(side, new, outcome):
     assert watch("reward", side, PAST, new).outcome == outcome
 
 
-def test_several_metrics_share_the_level():
-    assert watch("reward", "max", PAST, [-0.0]).outcome == "undecided"
-    assert watch("reward", "max", PAST, [-0.0], metrics=3).outcome == "passed"
-
-
 @pytest.mark.parametrize(
     ("past", "new", "outcome", "said"),
     [

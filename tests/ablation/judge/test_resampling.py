@@ -5,25 +5,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ablation.judge import resampling
 from ablation.judge.resampling import (
-    cluster_counts,
     correlation_within,
-    draw_sums,
     draw_together,
     item_degrees,
     number_clusters,
     unfolding,
 )
 from ablation.judge.statistics import contrast
-
-
-def test_clusters_are_drawn_with_replacement():
-    counts = cluster_counts(5, 300, 4)
-    assert counts.shape == (300, 5)
-    assert (counts.sum(axis=1) == 0).all()
-    assert counts.min() == -1
-    assert counts.var() == pytest.approx(0.8, abs=0.1)  # n p (1 - p) with p = 1/5
 
 
 def slow_cr2(values, clusters):
@@ -100,15 +89,6 @@ def test_unfolding_tells_residual_noise_from_spread():
     assert np.ptp(together) == 0
 
 
-def test_many_clusters_are_drawn_in_parts_and_alike(monkeypatch):
-    values = np.random.default_rng(1).normal(size=(50, 2))
-    whole = draw_sums(values, 300, 4)
-    assert np.array_equal(whole, np.tensordot(cluster_counts(50, 300, 4), values, 1))
-    monkeypatch.setattr(resampling, "_MOST_COUNTS", 8 * 50 * 7)  # 7 replicates at a time
-    np.testing.assert_allclose(draw_sums(values, 300, 4), whole, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(draw_sums(values[:, 0], 300, 4), whole[:, 0], rtol=1e-12, atol=1e-12)
-
-
 def agreeing(*sizes, seeds=2):
     """The same 0/1 values in both arms, one array [2, seeds, items] per size."""
     generator = np.random.default_rng(5)
@@ -155,9 +135,3 @@ def test_items_that_have_all_changed_hide_nothing():
     some = values.copy()
     some[0, :, :5] = 1 - some[0, :, :5]
     assert contrast([some], (1, -1), "max").noise.unseen == pytest.approx(0.9 / 50)
-
-
-def test_clusters_that_agree_leave_more_room():
-    [values] = agreeing(60)
-    numbers = contrast([values], (1, -1), "max", clusters=[np.arange(60) // 6])
-    assert numbers.high == pytest.approx(-np.log(0.025) / 10)

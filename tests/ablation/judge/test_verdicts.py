@@ -90,13 +90,6 @@ def test_an_item_in_two_clusters_makes_comparisons_invalid(tmp_path):
     assert "item gender-0000 of gender is in cluster v0 0 in one run and in v1 0 in another" in comparison.reason
 
 
-def test_a_stage_whose_items_lack_clusters_or_have_two_is_corrupt(tmp_path):
-    broken = {0: lambda item: "a" if item != "race-0003" else None}
-    change = add_clusters(lambda variant, seed: broken[seed], variants=["v1"], seeds=[0])
-    comparison = judged(tmp_path, change)
-    assert "items.parquet: item race-0003 of race has no cluster: name one for every row" in comparison.reason
-
-
 @pytest.mark.parametrize(("distance", "word"), [(0.0, "better"), (0.3, "worse")])
 def test_a_large_effect_is_found(tmp_path, distance, word):
     comparison = judged(tmp_path, distances={"v0": 0.15, "v1": distance}, seeds=6)
@@ -255,14 +248,6 @@ def test_a_change_that_cannot_have_an_effect_is_said_in_its_comparison(tmp_path)
     )
 
 
-def test_confounded_keeps_its_effect(tmp_path):
-    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
-    comparison = judged(tmp_path, lineage=lineage, distances={"v0": 0.3, "v1": 0.0}, seeds=6)
-    assert (comparison.verdict, comparison.detail, comparison.confounded) == ("confounded", "better", True)
-    assert comparison.factors == ("beta", "lr")
-    assert comparison.effect > 0.2
-
-
 @pytest.mark.parametrize(
     ("state", "word", "said"),
     [("failed", "invalid", "failed"), ("diverged", "invalid", "diverged"), ("missing", "not run", "not run")],
@@ -289,14 +274,6 @@ def test_an_comparison_is_not_run_only_where_nothing_else_is_wrong(tmp_path):
     lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
     comparison = judged(tmp_path / "d", lineage=lineage, states={("v1", 0): "missing"})
     assert (comparison.verdict, comparison.confounded) == ("not run", True)
-
-
-def test_an_abort_event_makes_its_comparison_invalid(tmp_path):
-    event = {"rule": "collapse", "metric": "lms", "severity": "abort", "first_step": 1, "last_step": 2, "value": 0.1}
-    event |= {"diagnosis": "the model collapsed", "remedy": "lower lr"}
-    comparison = judged(tmp_path, health={("v1", 0): [event]})
-    assert comparison.verdict == "invalid"
-    assert "v1 seed 0 is unhealthy (collapse: the model collapsed)" in comparison.reason
 
 
 def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
@@ -337,12 +314,6 @@ def test_items_must_be_the_same(tmp_path, edit, reason):
     comparison = judged(tmp_path, edit_items("v1", 2, edit))
     assert comparison.verdict == "invalid"
     assert reason in comparison.reason
-
-
-def test_the_order_of_items_in_the_file_does_not_matter(tmp_path):
-    plain, _ = run(tmp_path / "a")
-    shuffled, _ = run(tmp_path / "b", edit_items("v1", 2, lambda frame: frame.sample(frac=1, random_state=0)))
-    pd.testing.assert_frame_equal(plain, shuffled)
 
 
 def test_other_seeds_are_unpaired_and_more_seeds_are_not(tmp_path):
@@ -401,16 +372,6 @@ def test_looks_spend_alpha(tmp_path):
     waiting = judge_comparisons(replace(study, analysis=study.analysis.model_copy(update={"looks": [6, 8]})))[0]
     assert waiting.verdict == "undecided"
     assert "before the first look, at 6 seeds" in waiting.reason
-
-
-def test_seeds_are_read_in_the_order_of_the_plan(tmp_path):
-    def last_first(plan):
-        with editing(plan) as content:
-            content["studies"][0]["runs"].sort(key=lambda run: (run["variant"], (run["seed"] + 2) % 4))
-
-    _, results = run(tmp_path, last_first)
-    study = measured(results)
-    assert paired_values(study, ["v1", "v0"])[1] == [2, 3, 0, 1]
 
 
 def test_interaction_is_the_combination_minus_the_sum_of_its_parts(tmp_path):

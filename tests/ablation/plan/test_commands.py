@@ -1,18 +1,14 @@
 """A study of commands: its keys and types, what counts for the keys, and what is refused before any job."""
 
 import json
-import re
 import shutil
-import textwrap
 
 import pytest
-import yaml
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import CHECKS
 from ablation.plan.retry import pending, release, reread, states_of, waits_of
 from tests.ablation.plan.commands import BASE, STAGES, build, changed, finish
-from tests.repository import ROOT
 
 
 def keys(toy):
@@ -71,16 +67,6 @@ def test_what_runs_again(commands, change, reruns):
     change(commands)
     after = keys(commands)["base"]
     assert [stage for stage in before if before[stage] != after[stage]] == reruns.split()
-
-
-def test_the_whole_project_may_be_the_code(commands):
-    commands.declare(changed("evaluate", code=["."]))
-    before = keys(commands)["base"]
-    for name in ("results/stages/toy/log.txt", "reports/index.html"):
-        commands.code(name, "")
-    assert keys(commands)["base"] == before
-    commands.code("readme.txt", "")
-    assert keys(commands)["base"]["evaluate"] != before["evaluate"]
 
 
 @pytest.mark.parametrize(
@@ -160,21 +146,6 @@ def test_an_asset_may_be_an_input(commands):
     refused(commands, "_study.yaml: base.data.kind = 'nothing'")
     commands.declare(stages)
     refused(commands, "base.data", "is an asset of `inputs`")
-
-
-def test_the_study_of_the_page_can_be_planned(commands):
-    page = (ROOT / "docs/how-to/wrap-a-command.md").read_text(encoding="utf-8")
-    blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^ {4}.*\n)+", page, flags=re.MULTILINE)]
-    [study] = [yaml.safe_load(block) for block in blocks if "\nstages:" in block]
-    assert set(study) >= {"title", "question", "stages", "base", "table", "analysis"}
-    study["base"]["lr"] = 1e-5  # PyYAML alone reads 1e-5 as text
-    for name in ("train.py", "src/model.py", "evaluate.py"):
-        commands.code(name, "1\n")
-    commands.study(**study, source=None, factors={}, exclusions=[], health=[], published=None, curves=[])
-    for name in ("v2", "v3", "v4"):
-        (commands.folder / f"{name}.yaml").unlink()
-    commands.variant("v2", {"extends": "base", "why": "another reward", "reward": {"weight": 2}})
-    assert {stage.id for stage in build(commands, seeds=1).stages.values()} == {"toy.train", "toy.evaluate"}
 
 
 def test_another_way_to_read_the_files_runs_no_command_again(commands):

@@ -70,18 +70,6 @@ def test_changed_new_and_removed_files_are_dirty_ignored_ones_are_not(toy):
     assert dirty_files(toy.root / "new folder") == ["new folder/ä.py"]
 
 
-def test_results_and_reports_of_the_project_are_not_dirt(toy):
-    toy.code("results/stages/x/status.json", "{}")
-    toy.code("reports/index.html", "")
-    toy.code("results2/x", "")
-    outside = [toy.root / "results", toy.root / "reports", toy.root.parent / "elsewhere"]
-    assert dirty_files(toy.root, outside) == ["results2/x"]
-    plan = plan_with(toy, "refuse", reports="out")
-    plan.write()
-    toy.code("out/index.html", "")
-    assert check(plan, toy.root) == []
-
-
 def test_by_default_a_dirty_tree_is_a_warning_per_study(toy):
     plan = plan_with(toy, None)
     assert check(plan, toy.root) == []
@@ -127,11 +115,3 @@ def test_a_stage_that_runs_again_since_its_files_are_damaged_counts(toy):
     (toy.root / "results" / COLLECTED).write_text(json.dumps({"corrupt": {last.key: "torn"}}))
     with pytest.raises(ConfigError, match="its 1 stage;"):
         prepare(plan, states_of(plan), toy.root)
-
-
-def test_without_git_there_is_no_commit_to_name(toy):
-    plan = plan_with(toy, "refuse")
-    (toy.root / ".git").rename(toy.root.parent / "gone")
-    assert dirty_files(toy.root) is None
-    with pytest.raises(ConfigError, match=r"is not in a git repository, so .*; put it into one, or set"):
-        check(plan, toy.root)

@@ -2,14 +2,13 @@
 
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from ablation.cli.main import main
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
-from ablation.contract.footprint import GIB, Footprint
+from ablation.contract.footprint import GIB
 from ablation.plan.build import build_plan
 from ablation.plan.fit import USABLE, check_fit, fullest, needs_of, problem_of
 from ablation.plan.retry import states_of
@@ -55,14 +54,6 @@ def test_what_does_not_fit_is_refused_before_any_job_and_nothing_is_written(tmp_
     assert "\n" not in text
 
 
-def test_a_refused_retry_sets_no_failure_aside(tmp_path):
-    plan = plan_of("gad", tmp_path, retry="failed", gpus=8, device_memory=48)
-    end(plan, "seqkd", "failed")
-    with pytest.raises(ConfigError, match=r"needs 70\.2 GiB"):
-        prepare(plan, states_of(plan))
-    assert "failed" in {state.state for state in states_of(plan).values()}
-
-
 def held(need):
     return sum(need.footprint.held.values())
 
@@ -92,16 +83,6 @@ def test_student_critic_and_reference_are_as_by_hand():
     # The student of an evaluation is whole on each, its critic is divided.
     other = needs(planned("gad"))["evaluate"]
     assert held(other.on(8)) == 2 * student + -(-4 * critic // 8)
-
-
-@pytest.mark.parametrize(("reserved", "usable", "fits"), [(0.0, 0.97, True), (0.4, 0.57, False)])
-def test_what_something_else_takes_of_a_device_is_not_usable(reserved, usable, fits, monkeypatch):
-    held = Footprint({"weights": 50 * GIB}, reserved=reserved)
-    monkeypatch.setattr("ablation.plan.fit._module", lambda *_: SimpleNamespace(footprint=lambda *_: held))
-    plan = planned("gspo")
-    need = needs_of(plan, plan.content.stages, device_memory=80)[0]
-    assert need.memory == int(usable * 80 * GIB)
-    assert need.fits_device is fits
 
 
 def test_what_has_ended_or_is_not_selected_is_not_refused(tmp_path):
@@ -138,24 +119,6 @@ def test_remedies_are_those_that_exist_and_were_tried():
     whole = planned("debias")
     need = needs(whole, 1.0)["prepare"]
     assert "dtype: bfloat16 makes it" in problem_of(need).remedy
-
-
-def test_the_memory_of_the_machine_counts_as_well():
-    plan = planned("gspo")
-    stage = next(stage for stage in plan.content.stages if stage.stage == "reinforce" and "ppo" in stage.variants)
-    small = stage.model_copy(update={"resources": stage.resources.model_copy(update={"mem_mb": 1500})})
-    (need,) = needs_of(plan, [small], device_memory=80)
-    problem = problem_of(need)
-    assert not need.fits_host
-    assert "models while they are loaded or saved 1.8 GiB" in problem.problem
-    assert "studies.gspo.resources.reinforce.mem_mb" in problem.remedy
-
-
-def test_a_module_that_is_not_there_is_one_line(tmp_path, toy):
-    toy.study(footprint="trainers.toy.nothing")
-    plan = build_plan(load_settings(configs=toy.configs), root=toy.root)
-    with pytest.raises(ConfigError, match=r"_study.yaml: footprint = 'trainers.toy.nothing': cannot be used"):
-        needs_of(plan, plan.content.stages, device_memory=None)
 
 
 def fit(capsys, *words):

@@ -72,12 +72,6 @@ def test_a_scheduler_is_asked_in_its_own_words_for_a_group_as_a_whole(toy):
     assert jobs_of(toy).group_of("toy.train")(wildcards) is None
 
 
-def test_jobs_fork_on_this_machine_only(toy):
-    for main, start in ((True, "fork_client.py"), (False, "-m ablation.runner.run")):
-        jobs = jobs_of(toy, main=main)
-        assert jobs.start_of("toy.train")(first(jobs, "toy.train"), None).endswith(start)
-
-
 def test_one_snakemake_holds_the_results_and_a_refused_start_leaves_no_trace(tmp_path):
     with _holding(tmp_path):
         os.utime(tmp_path / ".lock", (5, 5))

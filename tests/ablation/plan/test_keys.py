@@ -1,6 +1,5 @@
 """What a key depends on, and what it does not, in a toy study; `test_every_module.py` edits the real modules."""
 
-import hashlib
 from typing import Annotated
 
 import pytest
@@ -73,12 +72,6 @@ def test_texts_order_and_layout_change_nothing(toy):
     assert changed(before, build(toy)) == set()
 
 
-def test_stating_a_default_in_the_base_changes_nothing(toy):
-    before = build(toy)
-    toy.study(base={"lr": 0.001, "reward": {"kind": "a"}})
-    assert changed(before, build(toy)) == set()
-
-
 def with_field(toy, monkeypatch, name, annotation, default):
     """Give the toy's config model one more field, which train reads."""
     wider = type("ToyConfig", (toy_study.ToyConfig,), {"__annotations__": {name: annotation}, name: default})
@@ -121,12 +114,6 @@ def test_a_new_field_inside_a_new_field(toy, monkeypatch):
     assert changed(before, after) == names(BELOW, ALL)
 
 
-def test_false_is_not_zero(toy, monkeypatch):
-    before = build(toy)
-    assert changed(before, with_field(toy, monkeypatch, "extra", Annotated[int | bool, Absent(0)], False)) != set()
-    assert changed(before, with_field(toy, monkeypatch, "extra", Annotated[int | bool, Absent(0)], 0)) == set()
-
-
 def test_a_changed_default_takes_no_results_of_another_value(toy, monkeypatch):
     """The default 0.001 ran in a variant; then 0.02 is the default and the root states nothing: not its results."""
     toy.study(base={"lr": 0.02})
@@ -160,14 +147,6 @@ def build_with_rule(toy, rule):
     return build(toy)
 
 
-def test_an_objective_rekeys_the_variants_that_use_it(toy):
-    before = build(toy)
-    toy.code("trainers/objectives/b.py", "def loss(x):\n    # only a comment\n    return 2 * x\n")
-    assert changed(before, build(toy)) == set()
-    toy.code("trainers/objectives/b.py", "def loss(x):\n    return 3 * x\n")
-    assert changed(before, build(toy)) == names(BELOW, ("v10",))
-
-
 def test_a_path_asset_counts_by_content(toy, monkeypatch):
     data = toy.root / "missing.jsonl"
     absent = build(toy)
@@ -185,9 +164,3 @@ def test_a_path_asset_counts_by_content(toy, monkeypatch):
     assert changed(present, folder) == names(("prepare", *BELOW), ALL)
     (data / "x").rename(data / "y")
     assert changed(folder, build(toy)) == names(("prepare", *BELOW), ALL)
-
-
-def test_the_stage_of_a_path_is_told_the_digests_that_are_in_its_key(toy):
-    (toy.root / "missing.jsonl").write_text("1\n")
-    [config] = [config for (id, _), config in build(toy).configs.items() if id == "assets"]
-    assert list(config["digests"].values()) == [{"missing.jsonl": hashlib.sha256(b"1\n").hexdigest()}]

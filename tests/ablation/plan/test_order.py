@@ -5,15 +5,12 @@ from graphlib import TopologicalSorter
 
 import pytest
 
-from ablation.config.settings import load_settings
 from ablation.plan import start
-from ablation.plan.build import build_plan
 from ablation.plan.order import groups_of, priorities, request_of
 from ablation.plan.retry import states_of
 from ablation.plan.start import follow, parts
 from tests.ablation.plan.commands import build
 from tests.ablation.toy_study import STUDY
-from tests.repository import ROOT
 
 
 def plan_of(toy, **overrides):
@@ -36,13 +33,6 @@ def test_seeds_come_one_after_the_other_and_long_lines_first(toy):
         assert all(number[each] > number[address] for each in above)
     kinds = [stage.stage for stage in order if stage.seed == 1]
     assert kinds == sorted(kinds, key=["train", "evaluate"].index)  # nothing waits for an evaluation
-
-
-@pytest.mark.parametrize("scale", ["demo", "laptop"])
-def test_no_stage_of_a_small_scale_asks_for_two_cores_of_two(scale):
-    """It would wait until a core is idle beside another, which on two cores is the end of the last seed."""
-    plan = build_plan(load_settings({"scale": scale, "seeds": 1}, configs=ROOT / "configs"), root=ROOT)
-    assert {stage.resources.threads for stage in plan.stages.values()} == {1}
 
 
 def test_a_page_after_each_seed_but_the_last_and_first_of_all_after_the_largest_study(toy):
@@ -115,16 +105,6 @@ def test_short_stages_of_one_run_are_one_group_that_asks_for_all_minutes_and_the
             assert (needs.threads, needs.mem_mb, needs.runtime, needs.gpu) == (4, 1000, 10 + 11 + 12 + 13, 1)
     alone = request_of(plan, {}, ("toy.second", plan.content.studies[0].runs[0].stages["second"]))
     assert (alone.threads, alone.mem_mb, alone.runtime, alone.gpu) == (2, 999, 11, 1)
-
-
-def test_a_long_stage_ends_a_group(chain):
-    write(chain, third=99)
-    plan = build(chain, group_minutes=20)
-    groups = groups_of(plan)
-    run = plan.content.studies[0].runs[0].stages
-    assert groups["toy.first", run["first"]].members[-1] == ("toy.second", run["second"])
-    assert ("toy.third", run["third"]) not in groups
-    assert ("toy.fourth", run["fourth"]) not in groups  # alone
 
 
 @pytest.mark.parametrize("minutes", [11, 13, 1000])

@@ -6,7 +6,6 @@ import pytest
 from ablation.contract.errors import ConfigError
 from ablation.plan.start import selection_note
 from tests.ablation.plan.commands import build
-from tests.ablation.toy_study import VARIANTS
 
 
 def test_shared_work_is_planned_once_and_folders_follow_keys(toy):
@@ -35,16 +34,6 @@ def test_shared_work_is_planned_once_and_folders_follow_keys(toy):
         plan.stage("toy.train", "0" * 16)
 
 
-def test_labels(toy):
-    for number in range(4, 8):
-        toy.variant(f"v{number}", {"extends": "base", "why": "x", "size": number})
-    labels = {stage.label for stage in build(toy).stages.values()}
-    assert "base seed 0" in labels
-    assert "base, v2 and 2 more" in labels
-    assert "v4" in labels
-    assert "v4 seed 1" in labels  # their inputs differ, so no two of them share a training
-
-
 def test_a_missing_entry_is_named(toy):
     (toy.root / "trainers/toy/train.py").unlink()
     with pytest.raises(ConfigError, match=r"_study\.yaml: stages\.train\.entry = 'trainers\.toy\.train'"):
@@ -55,14 +44,6 @@ def test_a_file_that_is_not_python_is_named(toy):
     toy.code("trainers/toy/helper.py", "def (\n")
     with pytest.raises(ConfigError, match=r"helper\.py: is not valid Python \(invalid syntax \(helper\.py, line 1\)\)"):
         build(toy)
-
-
-def test_gpu_of_a_variant_reaches_its_stages(toy):
-    toy.variant("v10", {**VARIANTS["v10"], "gpu": 2})
-    gpus = {(s.label, s.id): s.resources.gpu for s in build(toy).stages.values()}
-    assert gpus["v10 seed 0", "toy.train"] == 2
-    assert gpus["v2 seed 0", "toy.train"] == 1
-    assert gpus["v10 seed 0", "toy.evaluate"] == 0  # needs none, and gets none
 
 
 # Selection
@@ -149,20 +130,6 @@ def test_config_file_follows_the_contract(toy):
     folders = sorted(path.parent.name for path in toy.root.glob("results/stages/**/config.json"))
     assert folders == sorted(stage.key for stage in plan.selected())
     assert not list(toy.root.glob("results/**/.*"))  # no temporary file is left
-
-
-def test_writing_twice_touches_nothing(toy):
-    plan = build(toy)
-    plan.write()
-    files = [plan.file, *toy.root.glob("results/stages/**/config.json")]
-    before = {file: file.stat().st_mtime_ns for file in files}
-    build(toy).write()
-    assert {file: file.stat().st_mtime_ns for file in files} == before
-    files[1].write_text("")  # as after a power cut
-    build(toy).write()
-    assert json.loads(files[1].read_text())["key"] == files[1].parent.name
-    build(toy, seeds=1).write()
-    assert plan.file.stat().st_mtime_ns != before[plan.file]
 
 
 # Size

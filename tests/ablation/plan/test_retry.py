@@ -76,13 +76,6 @@ def test_a_stage_is_blocked_no_longer_than_something_blocks_it(toy):
     assert states == states_of(plan)
 
 
-def test_what_was_blocked_by_a_blocked_stage_runs_again_with_it(toy):
-    plan = build(toy, variant="base", seed=0)
-    for stage in plan.selected():
-        finish(stage, "ok" if stage.id in ("assets", "toy.prepare") else "blocked")
-    assert [stage.id for stage in release(plan, states_of(plan), {})] == ["toy.train", "toy.evaluate"]
-
-
 # What Snakemake is told of: those to run; all, where it has to find out whether the database is current
 
 
@@ -113,13 +106,6 @@ def told(plan):
 
 def test_nothing_to_do_where_all_has_ended_and_is_collected_also_for_a_part(plan, toy):
     assert told(plan) == told(build(toy, variant="v2", seed=1)) == []
-
-
-def test_what_is_missing_and_nothing_else(plan):
-    gone = list(plan.stages.values())[4:6]
-    for stage in gone:
-        stage.status.unlink()
-    assert told(plan) == gone
 
 
 def test_what_is_damaged_once_it_is_set_aside(plan):

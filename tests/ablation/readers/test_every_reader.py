@@ -1,6 +1,5 @@
 """What holds for every reader: paths that are not its own, places with odd names, databases that are cut off."""
 
-import math
 import random
 import shutil
 import sqlite3
@@ -84,17 +83,6 @@ def test_what_is_not_of_the_format_is_refused_by_its_name(name, tmp_path):
                 list(load_reader(name)(tmp_path / place, print))
 
 
-@pytest.mark.parametrize("name", PLACES)
-def test_places_with_odd_names(name, stored, tmp_path):
-    folder = tmp_path / "a b'c\"d #1 ?x=%41 [x] *?"
-    folder.mkdir()
-    for place in PLACES[name]:
-        source = stored[name] / place
-        (shutil.copytree if source.is_dir() else shutil.copyfile)(source, folder / place)
-    there = {run.id for place in PLACES[name] for run in load_reader(name)(stored[name] / place, lambda _: None)}
-    assert {run.id for run in load_reader(name)(folder, lambda _: None)} == there
-
-
 @pytest.mark.parametrize(("name", "file"), [("mlflow", "mlflow.db"), ("trackio", "grid.db"), ("trackio", "live.db")])
 def test_of_a_database_without_its_end_nothing_is_read(name, file, stored, tmp_path):
     """What SQLite would read is partly made up of zeros."""
@@ -138,12 +126,3 @@ def test_logged_numbers_as_a_table_against_a_dictionary(count):
     values = {(step, name): value for step, name, value in rows}
     assert table.schema == METRIC_ROWS
     assert [tuple(row.values()) for row in table.to_pylist()] == [(*key, values[key]) for key in sorted(values)]
-
-
-def test_extremes_of_logged_numbers():
-    rows = [(2**63 - 1, "a", math.nan), (-(2**63), "a", -math.inf), (0, "a", True), (0, "a", 7)]
-    table = metric_table(rows)
-    assert table["step"].to_pylist() == [-(2**63), 0, 2**63 - 1]
-    assert table["value"].to_pylist()[:2] == [-math.inf, 7.0]
-    assert math.isnan(table["value"].to_pylist()[2])
-    assert table["value"].null_count == 0

@@ -119,21 +119,6 @@ def test_a_log_that_is_wrong(content, words, tmp_path, capsys):
     assert words in refused(capsys, good, "--with", bad)
 
 
-@pytest.mark.parametrize("option", ["--cluster", "--filter"])
-def test_an_option_that_samples_do_not_have_is_refused(option, tmp_path, capsys):
-    one, other = (write_log(tmp_path / name, log()) for name in ("one.eval", "other.eval"))
-    assert f"leave {option} out" in refused(capsys, one, "--with", other, option, "x")
-
-
-def test_damaged_logs(tmp_path, capsys):
-    good, bad = write_log(tmp_path / "good.eval", log()), tmp_path / "bad.eval"
-    bad.write_bytes(good.read_bytes()[:300])
-    assert "cannot be read" in refused(capsys, good, "--with", bad)
-    with zipfile.ZipFile(bad, "w") as archive:
-        archive.writestr("_journal/start.json", "{}")
-    assert "the evaluation did not end" in refused(capsys, good, "--with", bad)
-
-
 @pytest.mark.parametrize("scores", [None, {"match": {"value": float("nan")}}])
 def test_a_sample_that_ended_with_an_error_is_named_and_left_out_of_both_sides_when_asked(scores, tmp_path, capsys):
     content = log(CORRECT | {"c": [1, 1]})

@@ -83,16 +83,6 @@ def test_a_folder_with_both_an_experiment_and_a_run(written):
     assert alone[child.id].name.endswith(" / child")
 
 
-def test_copies_of_runs_in_a_folder_are_left_out_and_named(written, tmp_path):
-    source = next(path for path in (written / "mlruns").rglob("metrics/loss")).parents[1]
-    for name in (source.name, f"{source.name}.bak", ".old"):
-        shutil.copytree(source, tmp_path / "mlruns/1" / name)
-    runs, problems = read_all(read, tmp_path)
-    assert list(runs) == [source.name]
-    aside = f"2 left out (hidden, or temporary or backup copies): 1/.old, 1/{source.name}.bak"
-    assert f"{tmp_path / 'mlruns'}: {aside}" in problems
-
-
 @pytest.mark.parametrize("end", range(0, 60))
 def test_a_metric_that_is_cut_off(written, tmp_path, end):
     source = next(path for path in (written / "mlruns").rglob("metrics/loss") if path.stat().st_size > 60)
@@ -108,20 +98,6 @@ def test_a_metric_that_is_cut_off(written, tmp_path, end):
     }
     assert sorted(step for step, name in points(runs["run"]) if name == "loss") == list(range(lines))
     assert bool(problems) == (not content[:end].endswith(b"\n") and end > 0)
-
-
-def test_a_run_whose_description_is_cut_off_is_read(written, tmp_path):
-    run = tmp_path / "mlruns/1/run"
-    shutil.copytree(next((written / "mlruns").rglob("metrics/once")).parents[1], run)
-    (run.parent / "meta.yaml").write_text("experiment_id: '1'\n")
-    content = (run / "meta.yaml").read_bytes()
-    for end in range(0, len(content), 7):
-        (run / "meta.yaml").write_bytes(content[:end])
-        runs, _ = read_all(read, tmp_path / "mlruns")
-        assert len(points(runs["run"])) == 16
-    (run / "meta.yaml").write_bytes(b"{")
-    _, problems = read_all(read, tmp_path / "mlruns")
-    assert str(run / "meta.yaml") in problems[0]
 
 
 def test_a_damaged_page_is_named(written, tmp_path):

@@ -102,29 +102,6 @@ def test_a_table_that_is_wrong(text, words, tmp_path, capsys):
     assert "bad.csv" in said
 
 
-def test_values_of_an_unknown_scale_need_a_margin(tmp_path, capsys):
-    for name, shift in (("a", 0), ("b", 3)):
-        frame = pd.DataFrame({"item": range(40), "value": np.random.default_rng(0).normal(500, 9, 40) + shift})
-        frame.to_csv(tmp_path / f"{name}.csv", index=False)
-    sides = tmp_path / "a.csv", "--with", tmp_path / "b.csv"
-    assert "--margin" in refused(capsys, *sides)
-    assert read(capsys, *sides, "--margin", "5")["effect"] == pytest.approx(3)
-
-
-@pytest.mark.parametrize(
-    ("name", "end", "words"),
-    [
-        ("a.csv", "i9", "line 182: does not have 3 cells"),
-        ("a.tsv", "i9", "line 182: does not"),
-        ("a.csv", '"i9', "end of"),
-    ],
-)
-def test_a_table_whose_last_row_is_cut_off_says_so(name, end, words, tmp_path, capsys):
-    whole, cut = table(tmp_path / f"whole{name}"), table(tmp_path / name)
-    cut.write_text(cut.read_text() + end)
-    assert words in refused(capsys, whole, "--with", cut)
-
-
 def test_what_unpacks_to_more_than_memory_is_refused_before_it_does(tmp_path, capsys, monkeypatch):
     rows = {"item": pa.DictionaryArray.from_arrays([0] * 300, ["x" * 10_000]).cast(pa.string()), "value": [1.0] * 300}
     pq.write_table(pa.table(rows), tmp_path / "items.parquet")

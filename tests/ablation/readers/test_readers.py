@@ -68,14 +68,6 @@ def test_rows_of_training_and_evaluation_interleave(written):
     assert (run.config["learning_rate"], run.config["seed"], run.state) == (0.05, 0, "finished")
 
 
-def test_a_run_that_a_callback_stopped_has_ended_and_one_on_its_way_has_not(written, tmp_path):
-    runs, _ = read(trainer_state, written / "trainer/fast")
-    assert runs["fast/seed_1"].state == "finished"  # of 8 steps it took 6
-    shutil.copytree(written / "trainer/fast/seed_1/checkpoint-2", tmp_path / "run/checkpoint-2")
-    runs, _ = read(trainer_state, tmp_path)
-    assert (runs["run"].state, runs["run"].metrics["step"].to_pylist()[-1]) == ("running", 2)
-
-
 def test_of_checkpoints_the_furthest_counts_and_a_damaged_one_is_named(written, tmp_path):
     shutil.copytree(written / "trainer/base/seed_0", tmp_path / "run")
     whole = (tmp_path / "run/trainer_state.json").read_text()
@@ -89,20 +81,6 @@ def test_of_checkpoints_the_furthest_counts_and_a_damaged_one_is_named(written, 
     runs, problems = read(trainer_state, tmp_path)
     assert [step for step, _ in course(runs["run"], "loss")] == [1, 2, 3]
     assert "4 rows of its log_history can be read" in problems[0]
-
-
-def test_of_histories_that_are_no_parts_of_each_other_the_newer_file_counts(tmp_path):
-    """A folder that was used again: an old checkpoint-1000 beside the state of the new run at step 500."""
-    states = {"checkpoint-1000": (1000, 0.5), "checkpoint-400": (400, 0.1), ".": (500, 0.1)}
-    for age, (folder, (reached, loss)) in enumerate(states.items()):
-        history = [{"step": step, "loss": loss} for step in range(100, reached + 1, 100)]
-        path = tmp_path / "run" / folder / "trainer_state.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"global_step": reached, "max_steps": 1000, "log_history": history}))
-        os.utime(path, (1e9 + age, 1e9 + age))
-    runs, [problem] = read(trainer_state, tmp_path)
-    assert course(runs["run"], "loss") == [(step, 0.1) for step in range(100, 501, 100)]
-    assert "checkpoint-400/trainer_state.json: does not continue an older" in problem
 
 
 def test_completions_are_items_of_their_step_with_a_value_per_reward(written, tmp_path):
@@ -339,19 +317,6 @@ def test_hparams_of_several_trials_in_one_folder_are_runs_each_and_of_a_restart_
         assert found == {"study/1795660970.1": (0, [(0, 0.5)]), "study/1795660970.2": (1, [(0, 1.5)])}
 
 
-def test_a_log_with_curves_is_one_run_whatever_its_hparams(tmp_path):
-    """A run that was resumed with more epochs, as SummaryWriter leaves it."""
-    for at, epochs in enumerate((5, 10)):
-        began = 1795660970 + 10 * at
-        write_events(tmp_path / "run", began, ("loss", {step: 0.5 for step in range(5 * at, 5 * at + 5)}))
-        write_events(tmp_path / f"run/{began}.5", began + 5, {"epochs": epochs}, ("best", {0: at + 0.5}))
-    runs, problems = read(tensorboard, tmp_path)
-    [run] = runs.values()
-    assert "has curves, so its 2 add_hparams are one run" in problems[0]
-    assert [step for step, _ in course(run, "loss")] == list(range(10))
-    assert (run.config, course(run, "best")) == ({"epochs": 10}, [(0, 1.5)])
-
-
 def test_a_restart_of_the_trainer_is_one_run_though_its_settings_name_its_folder(tmp_path):
     shutil.copytree(WRITTEN / "trainer/base/seed_0/runs", tmp_path / "run/runs")
     [first] = (tmp_path / "run/runs").iterdir()
@@ -360,26 +325,6 @@ def test_a_restart_of_the_trainer_is_one_run_though_its_settings_name_its_folder
         write_events(folder / f"179535235{at}.5", 1795352350 + at, {"seed": 0, "logging_dir": folder.name})
     runs, problems = read(tensorboard, tmp_path)
     assert (sorted(runs), problems) == (["run"], [])
-    assert len(course(runs["run"], "train/loss")) == 4
-
-
-def test_two_files_of_one_call_of_add_hparams_are_one_run(tmp_path):
-    for at in (0, 1, 2):
-        write_events(tmp_path / f"study/1795660970.{at // 2}", at, {"seed": at // 2}, (f"loss{at}", {0: 0.5}))
-    runs, _ = read(tensorboard, tmp_path)
-    assert {name: set(run.metrics["name"].to_pylist()) for name, run in runs.items()} == {
-        "study/1795660970.0": {"loss0", "loss1"},
-        "study/1795660970.1": {"loss2"},
-    }
-    assert len(list(tensorboard.read(tmp_path, print))) == 2
-
-
-def test_an_evaluation_of_the_trainer_that_logs_no_settings_belongs_to_its_run(tmp_path):
-    shutil.copytree(WRITTEN / "trainer/base/seed_0/runs", tmp_path / "run/runs")
-    write_events(tmp_path / "run/runs/Nov22_13-59-15_vm", 1795355955, ("eval/loss", {9: 0.5}))
-    runs, problems = read(tensorboard, tmp_path)
-    assert (sorted(runs), problems) == (["run"], [])
-    assert course(runs["run"], "eval/loss")[-1] == (9, 0.5)
     assert len(course(runs["run"], "train/loss")) == 4
 
 

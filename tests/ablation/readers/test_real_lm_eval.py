@@ -21,7 +21,6 @@ from ablation.cli.main import main
 from ablation.readers import lm_eval
 from ablation.readers.sheet import Wanted
 from tests.ablation.readers.command import read
-from tests.ablation.readers.samples import row
 from tests.ablation.typed import output, refused
 from tests.peers.environment import python_of
 
@@ -114,15 +113,6 @@ def test_the_answer_shown_is_the_one_that_the_metric_counts(runs, metric):
         (sheet,) = lm_eval.sheets(path, Wanted(metric))
         for item, text in sheet.texts(list(sheet.items)).items():
             assert (text.wanted == text.answered) == (sheet.values[sheet.items.get_loc(item)] == 1.0)
-
-
-def test_rows_for_faults_have_the_columns_of_real_ones(runs):
-    real = json.loads(files(runs, "letters")[0].read_text().splitlines()[0])
-    made = row(0, 1.0, metric="exact_match")
-    assert made.keys() == real.keys()
-    for key in real:
-        assert type(made[key]) is type(real[key]), key
-    assert [len(made[k]) for k in lm_eval._HASHES] == [len(real[k]) for k in lm_eval._HASHES]
 
 
 def test_two_prompts_are_refused_unless_they_are_what_is_compared(runs, capsys):

@@ -49,11 +49,6 @@ def test_a_row_for_each_run_and_settings_of_a_variant(tmp_path):
     assert next(found.imported()).config == {"variant": "base", "lr": "0.1"}
 
 
-def test_columns_may_be_named(tmp_path):
-    found = table(tmp_path, "a,b,c\nx,7,1.0\nx,8,2.0\n", variant="a", seed="b")
-    assert ([run.seed for run in found.imported()], found.metrics) == ([7, 8], ["c"])
-
-
 @pytest.mark.parametrize(
     ("text", "named", "said"),
     [

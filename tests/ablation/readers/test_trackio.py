@@ -34,12 +34,6 @@ def test_trackio_says_the_same(folder, told):
         assert (run.name, run.started) == (described[key]["name"], described[key]["logs"][0]["timestamp"])
 
 
-def test_two_runs_of_one_name_and_what_holds_no_numbers(folder):
-    runs, problems = read_all(read, folder / "grid.db")
-    assert [(run.name, run.config["seed"]) for run in runs.values()] == [("base", 3), ("base", 4)]
-    assert problems == [f"{folder / 'grid.db'}: run base: no numbers, and so left out: hist, nested, text"]
-
-
 def test_a_resumed_run_keeps_what_was_logged_last(folder):
     [run] = read_all(read, folder / "otherproject.db")[0].values()
     assert points(run) == {(step, "loss"): float(step) if step < 4 else 10.0 + step for step in range(7)}

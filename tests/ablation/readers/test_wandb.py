@@ -9,7 +9,7 @@ import pytest
 
 from ablation.readers import wandb_log
 from ablation.readers.wandb import read
-from tests.ablation.readers.stored import comparable, points, read_all
+from tests.ablation.readers.stored import points, read_all
 from tests.peers.environment import python_of
 
 PACKAGE, SCRIPT = "wandb", "wandb_runs.py"
@@ -19,31 +19,6 @@ BLOCK = 1 << 15
 def file_of(folder, run, place=0):
     files = sorted(path for path in folder.glob(f"wandb/offline-run-*/run-{run}.wandb"))
     return files[place]
-
-
-def placed(rows):
-    """Return {(step, name): value} of [(W&B's step, {name: value})], by the step metrics of the run abc1."""
-    found = {}
-    for step, values in rows:
-        for name, value in values.items():
-            where = values["eval/step"] if name.startswith("eval/") else step
-            found[where, name] = comparable(value)
-    return found
-
-
-def flat(values, above=""):
-    found = {}
-    for name, value in values.items():
-        found |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
-    return found
-
-
-def test_what_was_logged(folder, told):
-    runs, _ = read_all(read, folder / "wandb")
-    assert list(runs) == ["abc1", "bad3", "res2", "hf5", "cut4"]  # by their start
-    expected = placed([(row["step"], flat(row["values"])) for row in told["abc1"]["rows"]])
-    assert points(runs["abc1"]) == expected | {(200, "test/acc"): 0.875}
-    assert points(runs["bad3"]) == placed([(row["step"], row["values"]) for row in told["bad3"]["rows"]])
 
 
 def test_configuration_name_and_state(folder, told):
@@ -171,15 +146,6 @@ def test_a_torn_tail(written, tmp_path, run):
     assert counts[-1] >= len(whole) - 2
 
 
-def test_where_it_is_torn_is_named(written, tmp_path):
-    content = file_of(written, "bad3").read_bytes()
-    file = tmp_path / "run-bad3.wandb"
-    file.write_bytes(content[:-3])
-    _, [line] = read_all(read, file)
-    assert line.startswith(f"{file}: cut off or damaged in 1 place, first at byte ")
-    assert line.endswith(f" of {len(content) - 3}")
-
-
 def test_the_file_of_a_killed_writer(folder):
     """It ends where a block does: mostly in the middle of a record, sometimes just after one."""
     file = file_of(folder, "cut4")
@@ -229,13 +195,6 @@ def test_no_damage_raises(written, tmp_path):
         assert len(read_all(read, file)[0]) == 1
 
 
-def test_a_row_without_a_step_follows_the_one_before(tmp_path):
-    file = tmp_path / "run-x.wandb"
-    item = b"\x0a\x0c\x12\x04loss\x82\x01\x030.5"
-    file.write_bytes(as_file([b"\x12\x12" + item + b"\x12\x02\x08\x03", b"\x12\x0e" + item, b"\x12\x0e" + item]))
-    assert points(read_all(read, file)[0]["x"]) == {(step, "loss"): 0.5 for step in (3, 4, 5)}
-
-
 @pytest.mark.peers
 def test_the_numbers_of_fields_are_wandbs():
     names = {"RunRecord": "Run", "RunExitRecord": "Exit", "HistoryStep": "Step", "ConfigRecord": "Updates"}
@@ -250,14 +209,6 @@ print(json.dumps({{name: {{f.name: f.number for f in getattr(found, name).DESCRI
     found = json.loads(done.stdout)
     for message, fields in messages.items():
         assert {name: number for name, (number, _) in fields.items()}.items() <= found[message].items()
-
-
-def test_one_bad_file_costs_no_other(written, tmp_path):
-    (tmp_path / "text.wandb").write_text("some words")
-    shutil.copy(file_of(written, "bad3"), tmp_path)
-    runs, problems = read_all(read, tmp_path)
-    assert list(runs) == ["bad3"]
-    assert any(line.startswith(f"{tmp_path / 'text.wandb'}: cannot be read") for line in problems)
 
 
 def test_runs_in_the_folders_that_hydra_makes(written, tmp_path):

@@ -31,13 +31,6 @@ def test_a_history(tmp_path):
     assert problems == [f"{tmp_path / 'my run.csv'}: cells that are not numbers are left out, in the columns text"]
 
 
-def test_steps_that_are_missing(tmp_path):
-    (tmp_path / "h.csv").write_text("_step,loss\n,1\n0.5,2\n3,NaN\nx,4\n5.0,6\n")
-    runs, problems = read_all(read, tmp_path / "h.csv")
-    assert points(runs["h"]) == {(3, "loss"): "NaN", (5, "loss"): 6.0}
-    assert problems == [f"{tmp_path / 'h.csv'}: rows without a whole number in the column _step are left out: 3"]
-
-
 def test_a_chart_of_several_runs(tmp_path):
     names = ["base - s1 - train/loss", "new - train/loss"]
     header = ["Step", *(f"{name}{end}" for name in names for end in ("", "__MIN", "__MAX")), "new - _step"]
@@ -141,26 +134,3 @@ def test_what_is_no_export(tmp_path, text, what):
     (tmp_path / "bad.csv").write_text(text)
     with pytest.raises(ConfigError, match=f"bad.csv: {what}"):
         list(read(tmp_path / "bad.csv", print))
-
-
-def test_a_file_that_is_cut_off(tmp_path):
-    rows = [{"_step": i, "loss": i / 2, "text": 'a, "b"\nc'} for i in range(30)]
-    pandas.DataFrame(rows).to_csv(tmp_path / "whole.csv", index=False)
-    content = (tmp_path / "whole.csv").read_bytes()
-    whole = points(read_all(read, tmp_path / "whole.csv")[0]["whole"])
-    for end in range(len("_step,loss,text"), len(content)):
-        (tmp_path / "cut.csv").write_bytes(content[:end])
-        runs, problems = read_all(read, tmp_path / "cut.csv")
-        assert points(runs["cut"]).items() <= whole.items()
-        if content[:end].endswith(b","):
-            continue
-        lines = [line for line in problems if "more or fewer cells" in line]
-        assert len(lines) <= 1
-
-
-def test_cells_that_are_no_maps_are_named(tmp_path):
-    (tmp_path / "runs.csv").write_text("name,config,summary\na,\"{'lr': 1\",\"{'acc': 0.5}\"\nb,\"{'lr': open}\",7\n")
-    runs, problems = read_all(read, tmp_path / "runs.csv")
-    assert points(runs["a"]) == {(0, "acc"): 0.5}
-    assert runs["b"].config == {"lr": "open"}
-    assert sum("is not a map" in line for line in problems) == 2

@@ -57,13 +57,6 @@ def test_no_path_names_a_file(asking):
     assert asking.ask("/now?x=../plan.json").body == asking.ask("/now").body
 
 
-def test_head_tells_what_get_would_and_sends_nothing(asking):
-    get, head = asking.ask(), asking.ask(method="HEAD")
-    assert (head.status, head.body) == (200, b"")
-    for name in ("Content-Length", "Content-Type"):
-        assert head.getheader(name) == get.getheader(name), name
-
-
 def test_what_is_answered_may_not_be_framed_guessed_at_or_kept(asking):
     for path in ("/", "/now"):
         answer = asking.ask(path)

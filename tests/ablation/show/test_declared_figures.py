@@ -3,7 +3,6 @@
 import matplotlib as mpl
 import pytest
 
-from ablation.show import figure_kinds as kinds
 from ablation.show import figures as render
 from ablation.show.figure_style import RC, look
 from ablation.store.collect import collect
@@ -144,11 +143,6 @@ def test_subsets_lie_along_the_axis_with_a_line_for_each_chosen_variant(store, d
         assert line == pytest.approx(expected)
     assert hits.get_xlabel() == "group"
     assert said(nothing) == ["no data"]
-
-
-def test_subsets_that_are_numbers_stand_at_them():
-    assert kinds._places(["10", "2", "1"], []) == {"1": 1.0, "2": 2.0, "10": 10.0}
-    assert kinds._places(["b", "c", "a"], ["c", "b"]) == {"c": 0.0, "b": 1.0, "a": 2.0}
 
 
 def test_distributions_show_quantiles_and_shares_of_each_subset(store, drawn):

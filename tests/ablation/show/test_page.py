@@ -3,29 +3,24 @@
 import base64
 import hashlib
 import json
-import math
 import re
 import time
 
 import duckdb
-import pandas as pd
 import pytest
 
 from ablation.config.judging_rules import RULES
-from ablation.judge import measurements as judged
-from ablation.judge import verdicts
 from ablation.judge.comparisons import judge_all_pairs
 from ablation.judge.measurements import read_measurements
 from ablation.show import methods
-from ablation.show.page.comparisons import bound_of, evidence, within
-from ablation.show.page.content import anchors, problems, provenance, read_page
+from ablation.show.page.content import anchors, problems, read_page
 from ablation.show.page.render import SCRIPTS, draw
 from ablation.show.text import decimals_for, leveled, number, p_value, plural, signed
 from ablation.store import analysis_history
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests.ablation.show.elements import Elements, packed, unfolded, write_report
-from tests.simulate import DEBIAS, Study, editing, simulate, stage_dir
+from tests.simulate import DEBIAS, Study, editing, simulate
 
 ATTACK = "<script>alert(1)</script>"
 TREE = {"v1": (None, {}), ATTACK: ("v1", {"a<b": ("</script>", "<!--")}), "v2": ("v1", {"lr": (1, 2)})}
@@ -131,12 +126,6 @@ def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_
     assert Elements(cells["v0"][at("v0")]).text == ""
 
 
-def test_pairs_of_very_many_variants_are_not_computed(tmp_path):
-    html = page(build(tmp_path, [Study("s", variants=41, seeds=1, items={"all": 5}, steps=1, metrics=1)]))
-    assert pairs_of(html)["pairs"] == {}
-    assert "With more than 40 variants, the effects of all pairs are not computed in advance" in text_of(html)
-
-
 # ---- words
 
 
@@ -188,23 +177,6 @@ def test_what_fails_alike_stands_once_and_what_only_waits_not_at_all(tmp_path):
         ("train", "diverged", ["v3 seed 1"], 1),
         ("train", "missing", ["v3 seed 0"], 0),
     ]
-
-
-def test_variants_may_have_different_numbers_of_seeds(tmp_path):
-    def drop(plan):
-        plan["studies"][0]["runs"] = [r for r in plan["studies"][0]["runs"] if (r["variant"], r["seed"]) != ("v1", 1)]
-
-    assert "; 7 of 7 runs ended well" in (shown := text_of(page(build(tmp_path, edit=drop))))
-    assert "1 to 2 seeds per variant" in shown
-
-
-def test_provenance_counts_stages_by_value(tmp_path):
-    path = simulate(tmp_path / "results", [Study(variants=1, seeds=2)])
-    changed = stage_dir(path, "toy", "v0", 1, "train") / "provenance.json"
-    changed.write_text(json.dumps({"git": {"commit": "beef", "dirty": True}, "argv": ["secret"]}))
-    with Store(collect(tmp_path / "results").database) as store:
-        facts = {fact["key"]: fact["values"] for fact in provenance(store, "toy")}
-    assert facts == {"git.commit": [("c0ffee", 4), ("beef", 1)], "git.dirty": [("no", 4), ("yes", 1)]}
 
 
 # ---- the page
@@ -324,16 +296,6 @@ def test_stated_figures_of_the_training_stand_beside_our_curves(tmp_path):
     assert "Published: a log, unknown model." in shown
 
 
-def test_a_change_that_cannot_matter_is_marked_in_its_row(tmp_path):
-    def note(plan):
-        child = next(variant for variant in plan["studies"][0]["variants"] if variant["parent"])
-        child["changes"][0]["no_effect"] = "both act as 3"
-
-    shown = text_of(page(build(tmp_path, edit=note)))
-    assert shown.count("no effect: both act as 3") == 2  # in the row, and among the evidence of its comparison
-    assert shown.count(" can have no effect: both act as 3") == 1
-
-
 def test_the_page_says_what_the_verdicts_say(tmp_path):
     study = Study(
         seeds=5, distances={"v1": 0.4}, distance=0.02, rho=0.9, states={("v2", 0): "failed"}, items={"a": 400, "b": 400}
@@ -344,18 +306,6 @@ def test_the_page_says_what_the_verdicts_say(tmp_path):
     assert "RuntimeError: simulated failure" in shown
     assert "19 of 20 runs ended well" in shown
     assert re.search(r"v1 is worse than v0 by 0\.\d+", shown)
-
-
-def test_a_study_is_read_and_judged_once_for_a_page(tmp_path, monkeypatch):
-    database = build(tmp_path, [Study("a", published={"v1": {"mean": 0.1}}), Study("b")])
-    read = []
-    whole = verdicts.read_measurements
-    monkeypatch.setattr(verdicts, "read_measurements", lambda store, name: (read.append(name), whole(store, name))[1])
-    priors, prior_of = [], judged._seed_prior
-    monkeypatch.setattr(judged, "_seed_prior", lambda study: (priors.append(study.name), prior_of(study))[1])
-    write_report(database, tmp_path / "index.html")
-    assert read == ["a", "b"]
-    assert priors == ["a", "b"]  # for comparisons, paths and pairs
 
 
 def test_a_change_of_the_plan_after_results_is_shown(tmp_path):
@@ -392,18 +342,6 @@ def test_a_new_rule_of_judging_alone_is_no_alarm(tmp_path, monkeypatch):
     assert 'class="alert"' not in html
 
 
-def test_no_interval_leaves_the_scale_and_no_effect_beyond_it_can_be_detected(tmp_path):
-    database = build(tmp_path, [Study("s", variants=2)])
-    with Store(database) as store:
-        analysis = store.study("s").analysis.model_copy(update={"direction": "max"})
-        assert bound_of(store, "s", analysis) == 1
-        assert bound_of(store, "s", analysis.model_copy(update={"value": "none"})) == math.inf
-    wide = pd.DataFrame({"low": [-0.82], "high": [1.72], "joint_high": [2.0], "mde": [1.4], "effect": [0.4]})
-    cut = within(wide, 1.0).iloc[0]
-    assert (cut["low"], cut["high"], cut["joint_high"]) == (-0.82, 1, 1)
-    assert ("smallest effect found with 80% power", "none") in evidence(dict(cut), 2)
-
-
 def test_one_study_says_what_to_look_at_next_and_that_values_were_resized_only_where_some_were(tmp_path):
     def resize(plan):
         for variant in plan["studies"][0]["variants"]:
@@ -434,14 +372,6 @@ def test_the_same_results_give_the_same_bytes_even_collected_again(tmp_path):
     collect(tmp_path / "results")
     assert write_report(database, tmp_path / "second.html").read_bytes() == first
     assert sorted(path.name for path in tmp_path.glob("*.html")) == ["first.html", "second.html"]
-
-
-def test_a_large_report_is_quick_and_small(tmp_path):
-    database = build(tmp_path, [Study(variants=15, seeds=4, steps=200, metrics=10)])
-    start = time.process_time()
-    path = write_report(database, tmp_path / "index.html")
-    assert time.process_time() - start < 6  # 1.8 s, and half a megabyte
-    assert path.stat().st_size < 1e6
 
 
 def test_the_rows_of_many_variants_are_packed_and_say_the_same(tmp_path, monkeypatch):

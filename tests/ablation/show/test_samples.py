@@ -5,7 +5,6 @@ import re
 import shutil
 import tracemalloc
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -103,17 +102,6 @@ def test_items_that_changed_in_most_seeds_come_first(plan):
     assert found.lost[1].telling_seeds()[0] == 2
 
 
-@pytest.mark.parametrize(("direction", "better"), [("min", 2), ({"target": 0.0}, 2), ({"target": 1.0}, 6)])
-def test_better_is_what_the_analysis_plan_calls_better(plan, direction, better):
-    with Store(collect(plan.parent).database) as store:
-        study = read_measurements(store, "toy")
-        study.__dict__["analysis"] = study.analysis.model_validate(
-            study.analysis.model_dump() | {"direction": direction}
-        )
-        found = find_flips(study, "v0", "v1")
-    assert (found.better, found.better + found.worse) == (better, 8)
-
-
 def test_an_comparison_quotes_both_sides_of_a_seed_in_which_the_item_changed(plan):
     found = shown(plan)
     assert found.subsets == ["gender", "race"]
@@ -134,12 +122,6 @@ def test_an_comparison_quotes_both_sides_of_a_seed_in_which_the_item_changed(pla
     assert len(found.items) == 8
 
 
-def test_the_page_says_what_the_numbers_of_an_item_are(plan):
-    text = " ".join(Elements(page_of(plan)).text.split())
-    assert "The numbers of an item are its hit, v0 → v1." in text
-    assert "improved: gender-0000 of subset gender, 0 → 1, in 3 of 3 seeds" in text
-
-
 def test_words_in_which_a_bit_flipped_are_not_quoted(plan):
     folder, rows = run_folder(plan, "v0", 2), [words("v0", 2, f"gender-{item:04d}", "gender") for item in VALUES]
     path = folder / FILE
@@ -156,15 +138,6 @@ def test_words_in_which_a_bit_flipped_are_not_quoted(plan):
     with Store(plan.parent / "tracker.duckdb") as store:
         true = str(study_samples(store, "toy").read(("v0", 2), {("gender", "gender-0004")}, 100))
     assert set(said) <= {true, "{}"}
-
-
-def test_an_item_is_quoted_in_a_seed_of_which_both_sides_have_words(plan):
-    (run_folder(plan, "v0", 2) / FILE).unlink()
-    items = {item.item: item for item in shown(plan).items}
-    assert items["gender-0004"].seed == 0
-    for seed in (0, 1):
-        (run_folder(plan, "v1", seed) / FILE).unlink()
-    assert shown(plan) is None  # no seed in which both were quoted
 
 
 def test_sentences_that_both_judged_stand_in_one_table_with_the_numbers_of_each(plan):
@@ -331,19 +304,6 @@ def test_a_damaged_file_costs_its_words_and_is_told(plan, damage, problem):
     assert problem in note
     assert found.items[0].seed == 1
     assert "cannot be read" in Elements(page_of(plan)).text
-
-
-def test_columns_of_odd_types_are_left_out_and_nulls_are_nothing(plan):
-    odd = {"flag": True, "when": pd.Timestamp(0), "parts": [1, 2], "score": np.nan}
-
-    def rows(variant, seed):
-        without = [words(variant, seed, None, "gender"), words(variant, seed, "gender-0001", None, response=None)]
-        return [words(variant, seed, "gender-0000", "gender", **odd), *without]
-
-    save_in_all(plan, rows)
-    [item] = shown(plan).items
-    assert [numbers for _, quotes, _ in item.sides for _, numbers in quotes] == [[("flag", "1")], [("flag", "1")]]
-    page_of(plan)
 
 
 def test_many_comparisons_share_what_one_page_may_quote(tmp_path, monkeypatch):

@@ -8,12 +8,11 @@ from PIL import Image, ImageStat
 
 from ablation.config.study import Change
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.figure_kinds import draw_curves, families, primary_column
+from ablation.show.figure_kinds import families
 from ablation.show.figures import render_figures
-from ablation.show.tables import build_table
 from ablation.show.text import describe_change, describe_value, lineage
 from ablation.store.collect import collect
-from ablation.store.database import DATABASE, Store
+from ablation.store.database import DATABASE
 from tests.simulate import DEBIAS, Study, default_lineage, simulate
 
 
@@ -63,15 +62,6 @@ def test_every_variant_meets_its_parent_in_exactly_one_family(tree, most):
             assert parent in meeting[0][: meeting[0].index(name)]
 
 
-def test_the_primary_metric_is_the_mean_under_the_analysed_protocol(tmp_path):
-    simulate(tmp_path / "results")
-    collect(tmp_path / "results")
-    with Store(tmp_path / "results" / DATABASE) as store:
-        table, analysis = build_table(store, "toy"), store.study("toy").analysis
-    assert table.columns[primary_column(table, analysis)].metric == "edited/mean/distance"
-    assert primary_column(table, analysis.model_copy(update={"protocol": "transfer"})) == 0
-
-
 def test_all_figures_are_drawn_and_not_blank(tmp_path):
     study = Study(
         lineage=DEBIAS, steps=30, states={("v5", 0): "failed", ("v5", 1): "failed"}, published={"v1": {"mean": 0.1}}
@@ -101,22 +91,6 @@ def test_figures_are_the_same_bytes_with_the_folders_gone(tmp_path):
     (tmp_path / "results" / "plan.json").unlink()
     again = render_figures(tmp_path / "results" / DATABASE, tmp_path / "two")
     assert [path.read_bytes() for path in again] == first
-
-
-def test_nothing_run_yet_still_gives_the_declared_figures(tmp_path):
-    states = {(f"v{i}", s): "missing" for i in range(4) for s in (0, 1)}
-    paths = rendered(tmp_path, Study(states=states))
-    assert {path.stem for path in paths} == {"curves", "lineage", "metric"}
-    assert all(path.stat().st_size for path in paths)
-
-
-def test_one_line_and_one_band_per_variant_and_panel(tmp_path):
-    simulate(tmp_path / "results", [Study(lineage=DEBIAS, metrics=1)])
-    with Store(collect(tmp_path / "results").database) as store:
-        nodes = lineage(store.variants("toy"))
-        figure = draw_curves("t", store.study("toy").curves, nodes, store.curves("toy", ["train/m00"]))
-    assert [(len(panel.lines), len(panel.collections)) for panel in figure.axes] == [(5, 5), (5, 5), (5, 5), (2, 2)]
-    assert {tuple(panel.get_ylim()) for panel in figure.axes} == {tuple(figure.axes[0].get_ylim())}
 
 
 def test_other_formats_are_drawn_when_they_are_asked_for(tmp_path):

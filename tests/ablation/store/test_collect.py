@@ -48,16 +48,6 @@ def content(results):
         return {t: c.execute(f"SELECT * FROM {t} ORDER BY {order}").fetchall() for t, order in tables.items()}
 
 
-def test_rows_are_the_same_however_many_are_inserted_at_once(results, monkeypatch):
-    simulate(results, [Study(steps=50)])
-    collect(results)
-    whole = content(results)
-    (results / DATABASE).unlink()
-    monkeypatch.setattr(shards, "_ROWS", 100)
-    collect(results)
-    assert content(results) == whole
-
-
 def test_only_stages_whose_files_changed_are_read_again(results, monkeypatch):
     plan = simulate(results, [Study(states={("v3", 1): "missing"}), Study("other", seeds=1)])
     read, again = [], shards.read_shard
@@ -124,15 +114,6 @@ def test_a_plan_of_which_nothing_ran_gives_an_empty_database(results, capsys):
     assert "missing" in capsys.readouterr().out
     with Store(results / DATABASE) as store:
         assert (store.runs("toy")["state"] == "missing").all()
-
-
-def test_a_stage_that_logged_nothing_is_still_ok(results):
-    plan = simulate(results)
-    path = stage_dir(plan, "toy", "v1", 1, "train") / "metrics.parquet"
-    pd.read_parquet(path).head(0).to_parquet(path, index=False)
-    assert collect(results).states == {"ok": 18}
-    path.write_bytes(b"")  # no Parquet at all
-    assert collect(results).states == {"corrupt": 1, "ok": 17}
 
 
 def test_a_failing_collect_keeps_the_old_database_and_leaves_nothing_aside(results, monkeypatch):

@@ -1,17 +1,15 @@
 """The reader cannot write or look elsewhere, and its views say what the shards say."""
 
-import json
 import math
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pytest
 
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.store.collect import collect
-from ablation.store.database import DATABASE, SCHEMA, Store
-from tests.simulate import Study, editing, simulate, stage_dir, write_status
+from ablation.store.database import DATABASE, Store
+from tests.simulate import Study, simulate, stage_dir
 
 
 def opened(results, *studies):
@@ -62,21 +60,6 @@ def test_figures_of_a_run_that_is_not_ok_are_no_results(results):
     assert ("v1", 0) not in set(zip(frame["variant"], frame["seed"], strict=True))
 
 
-@pytest.mark.parametrize("unseeded", [["evaluate"], ["prepare", "train", "evaluate"]])
-def test_a_last_stage_without_a_seed_says_how_its_runs_ended(results, unseeded):
-    path = simulate(results)
-    with editing(path) as plan:
-        for stage in plan["stages"]:
-            stage["seed"] = None if stage["stage"] in unseeded else stage["seed"]
-    folder = stage_dir(path, "toy", "v1", 1, "evaluate")
-    write_status(folder, {"id": "toy.evaluate", "seed": None, "key": folder.name}, "failed", "broken")
-    with Store(collect(results).database) as store:
-        runs = store.runs("toy").set_index(["variant", "seed"])
-        ok = store.results("toy")[["variant", "seed"]].drop_duplicates()
-    assert tuple(runs.loc[("v1", 1), ["state", "reason"]]) == ("failed", "broken")
-    assert len(ok) == (runs["state"] == "ok").sum() == len(runs) - 1 > 0
-
-
 def test_results_take_the_last_step_and_nothing_infinite(results):
     plan = simulate(results)
     shard = stage_dir(plan, "toy", "v0", 0, "evaluate") / "metrics.parquet"
@@ -114,18 +97,6 @@ def test_curves_are_mean_and_extremes_over_seeds(results):
     np.testing.assert_array_equal(curve["low"], expected.min(axis=0))
     np.testing.assert_array_equal(curve["high"], expected.max(axis=0))
     assert (curve["seeds"] == 3).all()
-
-
-@pytest.mark.parametrize(("stages", "expected"), [(["train"], ["train"]), (["train", "evaluate"], ["train"])])
-def test_the_last_stage_has_curves_where_it_is_the_only_one(stages, expected):
-    with duckdb.connect() as database:
-        database.execute(SCHEMA)
-        definition = json.dumps({"last_stage": stages[-1]})
-        database.execute("INSERT INTO studies VALUES ('toy', '', '', '', ?)", [definition])
-        for position, stage in enumerate(stages):
-            database.execute("INSERT INTO run_stages VALUES ('toy', 'a', 0, ?, ?, ?)", [stage, position, stage])
-            database.execute("INSERT INTO metrics VALUES (?, 1, 'loss', 0.5)", [stage])
-        assert [stage for (stage,) in database.execute("SELECT stage FROM curves").fetchall()] == expected
 
 
 def test_long_curves_are_binned_by_neighbouring_steps(results):

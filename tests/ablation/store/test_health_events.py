@@ -1,6 +1,5 @@
 """The plan's rules on the collected metrics: which series are judged, and that rules may change afterwards."""
 
-import numpy as np
 import pandas as pd
 
 from ablation.contract.health import evaluate, parse_rules
@@ -45,16 +44,6 @@ def test_a_rule_trips_on_the_run_that_broke_it_only(results):
     assert found.loc[0, ["stage", "diagnosis", "remedy"]].tolist() == ["train", "too high", "lower lr"]
 
 
-def test_a_rule_is_about_its_stage(results):
-    plan = simulate(results)
-    log(plan, ("v1", 0), {"x/a": [(1, 2.0)]}, stage="evaluate")
-    rule = {"id": "high", "metric": "x/a", "range": {"max": 1.0}} | WORDS
-    declare(results, rule | {"stage": "train"})
-    assert events(results).empty
-    declare(results, rule | {"stage": "evaluate"})
-    assert rows(events(results)) == [("v1", 0, "high", "x/a", "warn", 1, 1, 2.0)]
-
-
 def test_a_changed_rule_needs_no_new_run(results):
     plan = simulate(results)
     log(plan, ("v1", 0), {"x/a": [(1, 0.5), (2, 1.5)]})
@@ -67,22 +56,6 @@ def test_a_changed_rule_needs_no_new_run(results):
     assert found.loc[0, "diagnosis"] == "other words"
 
 
-def test_a_missing_value_counts_as_not_finite(results):
-    plan = simulate(results)
-    declare(results, {"id": "nan", "stage": "train", "metric": "loss"} | WORDS)
-    log(plan, ("v1", 0), {"loss": [(1, 0.5), (2, np.nan)]})  # pandas writes NaN as null
-    [(*_, first, last, value)] = rows(events(results))
-    assert (first, last) == (2, 2)
-    assert np.isnan(value)
-
-
-def test_series_are_judged_in_the_order_of_their_steps(results):
-    plan = simulate(results)
-    declare(results, {"id": "up", "stage": "train", "metric": "x", "measure": "change", "range": {"max": 0.1}} | WORDS)
-    log(plan, ("v1", 0), {"x": [(3, 0.0), (1, 1.0), (2, 1.05)]})  # first value 1.0, not 0.0
-    assert events(results).empty
-
-
 def test_a_stage_shared_by_runs_is_judged_once_and_shown_for_each(results):
     plan = simulate(results)
     declare(results, {"id": "high", "stage": "prepare", "metric": "x", "range": {"max": 1.0}} | WORDS)
@@ -90,14 +63,6 @@ def test_a_stage_shared_by_runs_is_judged_once_and_shown_for_each(results):
     pd.DataFrame({"step": [1], "name": ["x"], "value": [2.0]}).astype(METRICS_DTYPES).to_parquet(path, index=False)
     assert collect(results).rows["health"] == 1
     assert len(events(results)) == 8
-
-
-def test_a_corrupt_stage_has_no_events(results):
-    plan = simulate(results)
-    declare(results, {"id": "high", "stage": "train", "metric": "x", "range": {"max": 1.0}} | WORDS)
-    log(plan, ("v1", 0), {"x": [(1, 2.0)]})
-    (stage_dir(plan, "toy", "v1", 0, "train") / "provenance.json").write_text("{")
-    assert events(results).empty
 
 
 def test_the_collector_finds_what_the_monitor_of_each_stage_would(results):

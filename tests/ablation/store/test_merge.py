@@ -131,15 +131,6 @@ def test_nothing_is_copied_unless_all_can_be_read(sites, damage):
     assert sorted(path for path in here.rglob("*")) == before
 
 
-def test_what_a_killed_merge_left_is_removed(sites):
-    here, there = sites
-    stage = next(there.glob("stages/toy/train/*"))
-    left = here / "stages/toy/train" / f".4711.tmp.{stage.name}"
-    shutil.copytree(stage, left)
-    merge(here, there, "b")
-    assert not left.exists()
-
-
 @pytest.mark.parametrize("diverged", ["here", "there"])
 def test_a_stage_that_diverged_at_one_site_and_ended_well_at_the_other_is_a_conflict(sites, diverged):
     here, there = sites
@@ -161,11 +152,6 @@ def test_only_metrics_of_the_machine_may_differ():
     others = ["sentiment", "second_order_loss", "working_memory/accuracy", "eval/times_correct", "loss"]
     found = pd.Series([*of_the_machine, *others]).str.contains(OF_THE_MACHINE)
     assert found.tolist() == [True] * len(of_the_machine) + [False] * len(others)
-
-
-def test_what_is_no_results_folder(results, sites, tmp_path):
-    with pytest.raises(ConfigError, match="holds no stage that ended well"):
-        merge(sites[0], tmp_path / "nothing", "b")
 
 
 def test_a_plan_that_was_changed_at_the_other_site_counts(results, sites):

@@ -1,7 +1,6 @@
 """`status` counts what is there, and its estimate is that of an independent hand computation."""
 
 import json
-import re
 from datetime import datetime
 from pathlib import Path
 
@@ -58,13 +57,6 @@ def test_the_grid_takes_the_median_of_each_kind_over_what_runs_now(results):
         assert seconds_left(look(results, NOW), NOW)[0] == pytest.approx((30 + 3 * 25 + 4 * 7) / 2)
 
 
-def test_a_stage_runs_before_it_has_said_how_far_it_is(results):
-    plan = simulate(results, [Study(seeds=1, variants=1, states={("v0", 0): "missing"})])
-    with locked(stage_dir(plan, "toy", "v0", 0, "train")):
-        text = describe(results, NOW)
-    assert re.search(r"running\n  toy.train  .*: starting\n", text)
-
-
 def test_a_grid_is_not_done_before_its_longest_stage(results):
     plan = simulate(results, [Study(seeds=1, variants=2, states={("v0", 0): "running", ("v1", 0): "running"})])
     for variant, total in (("v0", 10), ("v1", 500)):
@@ -91,13 +83,6 @@ def test_the_text_names_counts_running_stages_and_failures(results):
     assert str(stage_dir(plan, "toy", "v1", 0, "train") / "log.txt") in text
     assert "1 more stage is blocked by them" in text
     assert "4 stages to go" in text
-
-
-def test_an_idle_grid_says_that_nothing_runs(results):
-    simulate(results, [Study(states={("v1", 0): "missing"})])
-    assert "nothing is running now" in describe(results, NOW)
-    simulate(results / "new", [Study(seeds=1, variants=1, states={("v0", 0): "missing"})])
-    assert "unknown until one of each kind has finished" in describe(results / "new", NOW)
 
 
 def test_watch_ends_when_nothing_is_left(results):

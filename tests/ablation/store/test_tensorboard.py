@@ -91,16 +91,6 @@ def test_a_stage_that_ran_again_is_written_anew(results, train, tmp_path):
         assert len(list(place.glob("events*"))) == 1
 
 
-@pytest.mark.parametrize("harm", [lambda p: p.write_text("{"), lambda p: p.unlink(), lambda p: p.write_text("[]")])
-def test_a_damaged_note_costs_a_new_file_only(results, train, tmp_path, harm):
-    write_metrics(train, [(0, "a", 1.0)])
-    write_events(results, tmp_path)
-    place = tmp_path / "toy/v1/seed 1/train"
-    harm(place / NOTE)
-    write_events(results, tmp_path)
-    assert shown(place) == {"a": [(0, 1.0)]}
-
-
 def test_damaged_metrics_and_variants_that_went_are_left_out(results, train, tmp_path):
     other = stage_dir(results / "plan.json", "toy", "v1", 0, "train")
     before = json.loads((other / "status.json").read_text())

@@ -3,8 +3,6 @@
 import csv
 import io
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +18,6 @@ from ablation.readers.sheet import ItemText
 from tests.ablation.readers.command import read, refused, told
 from tests.ablation.readers.samples import ITEMS, arm, hits, row, two_arms, write_samples
 from tests.ablation.show.elements import unfolded
-from tests.repository import ROOT
 
 
 def test_the_numbers_are_those_of_the_judge(arms, capsys):
@@ -130,22 +127,6 @@ def test_runs_that_share_nothing_count_whatever_they_are_called(tmp_path, capsys
     )
 
 
-def test_one_evaluation_under_several_seeds_is_one_run(tmp_path, capsys):
-    def side(name, gain, seeds):
-        for seed in range(seeds):
-            write_samples(tmp_path / name / f"seed{seed}", [row(i, v) for i, v in enumerate(hits(0, gain))])
-        return tmp_path / name
-
-    base, new = side("base", 0, 6), side("new", 0.4, 6)
-    found = read(capsys, base, "--with", new)
-    assert (found["verdict"], found["p"]) == ("undecided", None)
-    assert "do these runs use their seeds?" in found["reason"]
-    seeded = read(capsys, base, "--with", arm(tmp_path / "seeded", gain=0.4, seeds=6))
-    assert "all 6 seeds of base have the same value on every item" in seeded["reason"]
-    averaged = read(capsys, arm(tmp_path / "others", seeds=6), "--with", tmp_path / "seeded")
-    assert seeded["standard_error"] > 1.5 * averaged["standard_error"]
-
-
 def test_a_run_that_stands_twice_among_others_is_named(tmp_path, capsys):
     def rows(seed):
         return [row(i, v) for i, v in enumerate(np.random.default_rng(seed).integers(0, 2, 200).astype(float))]
@@ -225,14 +206,6 @@ def test_rows_of_lm_eval_0_4_3_name_neither_filter_nor_metrics(tmp_path, capsys)
     assert "doc_id 0 has 2 rows, of filters that they do not name" in said
 
 
-def test_rows_of_an_item_that_was_asked_several_times_are_averaged(tmp_path, capsys):
-    for side, second in (("base", 0.0), ("new", 1.0)):
-        rows = [row(i, 1.0) for i in range(ITEMS)] + [row(i, second) for i in range(ITEMS)]
-        write_samples(tmp_path / side / "seed0", rows)
-    found = read(capsys, tmp_path / "base", "--with", tmp_path / "new")
-    assert (found["effect"], found["items"]) == (0.5, ITEMS)
-
-
 def test_documents_that_the_data_hold_twice_are_items_of_one_cluster(tmp_path, capsys):
     sides = two_arms(tmp_path, lambda values: [row(i, v, question=f"question {i // 2}") for i, v in enumerate(values)])
     found = read(capsys, *sides)
@@ -280,13 +253,6 @@ def test_tasks_of_other_metrics_are_compared_one_at_a_time(tmp_path, capsys):
     assert "was not evaluated on it" in refused(capsys, *sides, "--tasks", "gone")
 
 
-def test_paths_with_spaces_quotes_and_signs_of_patterns(tmp_path, capsys):
-    sides = [tmp_path / name for name in ("it's a [base]", 'the "new" * one?')]
-    for side, gain in zip(sides, (0, 0.25), strict=True):
-        arm(side, gain)
-    assert read(capsys, sides[0], "--with", sides[1])["verdict"] == "better"
-
-
 def test_other_shapes_of_the_output(arms, capsys, tmp_path):
     rows = list(csv.DictReader(io.StringIO(told(capsys, arms[0], "--with", arms[1], "--csv"))))
     assert [(r["parent"], r["child"], r["verdict"]) for r in rows] == [("base", "new", "better")]
@@ -301,39 +267,6 @@ def test_other_shapes_of_the_output(arms, capsys, tmp_path):
     assert "Q: question" in html
     comparison = read(capsys, arms[0], "--with", arms[1])
     assert f"{comparison['effect']:+.3f}" in html
-
-
-def test_two_times_five_seeds_of_ten_thousand_items_cost_little(tmp_path):
-    """Measured against parsing the files, since the machine may be slow or busy. A whole bootstrap took 650 MB."""
-    pad = "some words of a prompt " * 20
-    lines = [json.dumps(row(i, 0.0, question=f"{pad}{i}")) for i in range(10_000)]
-    values = np.random.default_rng(0)
-    for side in ("base", "new"):
-        for seed in range(5):
-            folder = tmp_path / side / f"seed{seed}"
-            folder.mkdir(parents=True)
-            drawn = values.integers(0, 2, len(lines))
-            text = "\n".join(f"{line[:-4]}{value}.0}}" for line, value in zip(lines, drawn, strict=True))
-            (folder / "samples_toy_2026-01-02T03-04-05.jsonl").write_text(text)
-    code = (
-        "import json, resource, subprocess, sys; done = subprocess.run(sys.argv[1:], capture_output=True, text=True);"
-        "used = resource.getrusage(resource.RUSAGE_CHILDREN);"
-        "print(json.dumps([done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss, done.stdout, done.stderr]))"
-    )
-    parse = "import json, pathlib, pandas, scipy.optimize\n"
-    parse += f"for file in pathlib.Path({str(tmp_path)!r}).rglob('*.jsonl'):\n    [*map(json.loads, file.open())]"
-    words = ["compare", str(tmp_path / "base"), "--with", str(tmp_path / "new"), "--json"]
-    measured = []
-    for what in (["-c", parse], ["-m", "ablation", *words]):
-        command = [sys.executable, "-c", code, sys.executable, *what]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        measured.append(json.loads(done.stdout))
-    (_, parsing, _, _, _), (status, seconds, kilobytes, out, error) = measured
-    assert status == 0, error
-    (found,) = json.loads(out)["rows"]
-    assert (found["seeds"], found["items"]) == (5, 10_000)
-    assert seconds < 3 * parsing, (seconds, parsing)
-    assert kilobytes < 550_000
 
 
 def test_what_a_terminal_or_a_browser_would_obey_is_shown_as_its_code(tmp_path, capsys):

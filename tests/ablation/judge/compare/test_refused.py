@@ -122,21 +122,6 @@ def test_options_that_make_no_sense(words, arms, capsys):
     assert words[0] in refused(capsys, arms[0], "--with", arms[1], *words)
 
 
-def test_half_a_line_is_no_evaluation(arms, capsys):
-    (path,) = Path(arms[1], "seed2").glob("samples_*")
-    path.write_text(path.read_text()[:-40])
-    said = refused(capsys, arms[0], "--with", arms[1])
-    assert "cannot be read" in said
-    assert path.name in said
-
-
-def test_an_arm_without_seeds_is_not_paired(arms, tmp_path, capsys):
-    alone = write_samples(tmp_path / "alone", ROWS)
-    found = read(capsys, arms[1], "--with", alone, "--names", "base", "alone")
-    assert (found["design"], found["claim"], found["runs"]) == ("independent", "recipe", [1, 3])
-    assert "worse by" not in found["reason"]
-
-
 def test_seeds_that_no_run_shares_and_seeds_that_cannot_be_told(arms, tmp_path, capsys):
     for name in ("seed7", "seed8"):
         write_samples(tmp_path / "far" / name, ROWS)
@@ -264,12 +249,3 @@ def test_what_is_doubtful_passes_no_requirement(tmp_path, capsys, sides, words, 
     assert said in refused(capsys, *asked, "--require", "not worse")
     assert said in " ".join(typed(capsys, "compare", *asked)[1].split())
     assert said in typed(capsys, "compare", *asked, "--markdown")[1].replace("\\", "")
-
-
-def test_values_that_cannot_be_squared_are_refused(tmp_path, capsys):
-    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
-    for file in files:
-        file.write_text("item,value\na,1e308\nb,-1e308\n")
-    assert "item a and 1 more has a value above 1e+100" in refused(
-        capsys, files[0], "--with", files[1], "--margin", "1"
-    )

@@ -87,18 +87,3 @@ def test_runs_of_two_imports_that_were_asked_otherwise_are_no_pairs(tmp_path, mo
     assert "the prompts of all differ between" in refused(capsys, "import", "evaluation", "other.csv", *words)
     assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
     assert main(["import", "evaluation", "other.csv", *words, "--map", "allow=prompt"]) == 0
-
-
-def test_other_tables_of_a_folder_are_named_and_left_out(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("runs").mkdir()
-    for seed in range(2):
-        Path(f"runs/seed_{seed}.csv").write_text("item,value\na,1\nb,0\n")
-    Path("runs/log.csv").write_text("step,loss\n1,0.5\n")
-    Path("runs/log.jsonl").write_text('{"step": 1}\n')
-    out = output(capsys, "import", "evaluation", "runs", "--study", "s")
-    assert "2 runs" in out
-    assert "note: runs/log.csv: has no column 'item', only step, loss: left out" in out
-    assert "note: runs/log.jsonl: is not a readable evaluation: left out" in out
-    Path("runs/seed_1.csv").write_text("item,value\na,1\nb,nan\n")
-    assert main(["import", "evaluation", "runs", "--study", "s"]) == 2

@@ -16,11 +16,10 @@ from ablation.cli.main import main
 from ablation.judge.verdicts import judge_study
 from ablation.store.collect import collect
 from ablation.store.database import Store
-from ablation.store.imported import load_imports
 from ablation.store.imports import importing
 from tests.ablation import typed
 from tests.repository import ROOT
-from tests.simulate import Study, editing, simulate
+from tests.simulate import Study, simulate
 
 WRITTEN = Path(__file__).parents[2] / "readers/written"
 EVAL = ["--metric", "eval_loss", "--direction", "min", "--margin", "0.01"]
@@ -84,33 +83,6 @@ def test_the_default_shows_the_lineage_and_writes_nothing(capsys):
     assert list(Path().iterdir()) == []
 
 
-def test_siblings_are_shown_in_natural_order_and_values_as_yaml(capsys):
-    for name, of in (("base", "base"), ("v2", "fast"), ("v10", "fast")):
-        shutil.copytree(WRITTEN / "trainer" / of / "seed_0", f"runs/{name}/seed_0")
-    with editing(Path("runs/v10/seed_0/training_args.json")) as options:
-        options["lr_scheduler_type"] = "cosine"
-    parents = ["--map", "parents.v2=base", "parents.v10=base"]
-    out = typed.output(capsys, "import", "trainer_state", "runs", *HF[2:], *parents)
-    [of_v2, of_v10] = re.findall(r"(?m)^    (v\d+.*)\n        (.*)$", out)
-    assert of_v2 == ("v2", "learning_rate: 0.05 -> 0.2")
-    assert of_v10[0] == "v10  [confounded: 2 factors]"
-    assert "lr_scheduler_type: linear -> cosine" in out
-
-
-def test_of_the_many_metrics_of_trl_rewards_and_losses_are_shown_first(capsys):
-    assert run("trainer_state", WRITTEN / "trl", "--study", "grpo") == 0
-    shown = capsys.readouterr().out.partition("(logged: ")[2].partition(" and ")[0].split(", ")
-    assert len(shown) == 12
-    assert {"reward", "loss", "rewards/length/mean"} <= set(shown)
-
-
-@pytest.mark.parametrize("yes", [[], ["--yes"]])
-def test_paths_that_overlap_are_read_once(capsys, yes):
-    place = WRITTEN / "trainer"
-    out = typed.output(capsys, "import", "trainer_state", place, place / "base", place, *HF[2:], *EVAL, *yes)
-    assert "lr: 4 runs of 2 variants (4 new, 0 changed)" in out
-
-
 def test_a_refused_import_leaves_nothing_behind(capsys):
     assert run(*HF, "--yes") == 2
     assert list(Path().iterdir()) == []
@@ -121,12 +93,6 @@ def test_a_refused_import_leaves_nothing_behind(capsys):
     capsys.readouterr()
     refused(capsys, *HF, "--metric", "eval_los", "--yes")
     assert Path("results/imported/lr/study.json").exists()
-
-
-def test_a_direction_may_be_a_target():
-    assert run(*HF, "--metric", "eval_loss", "--direction", "target=0.5", "--margin", "0.01", "--yes") == 0
-    study = json.loads(Path("results/imported/lr/study.json").read_text())["study"]
-    assert study["analysis"]["direction"] == {"target": 0.5}
 
 
 def test_importing_twice_changes_no_byte():
@@ -166,12 +132,6 @@ def test_a_verdict_on_a_final_metric_is_a_paired_t_test_over_seeds(tmp_path, cap
 def final_values(metric):
     query = f"SELECT variant, seed, value FROM results WHERE metric = '{metric}' ORDER BY ALL"
     return {(variant, seed): value for variant, seed, value in asked(query)}
-
-
-def test_a_long_import_says_how_far_it_is(capsys, monkeypatch):
-    monkeypatch.setattr("ablation.cli.import_runs._SILENT", 0.0)
-    run(*HF)
-    assert f"{HF[1]}: 2 runs read, base/seed_1 the last" in capsys.readouterr().err
 
 
 def test_one_step_of_all_runs(capsys):
@@ -424,14 +384,6 @@ def test_a_damaged_import_costs_its_run_and_importing_again_mends_it(capsys):
     assert content() == before
 
 
-def test_an_import_whose_new_name_is_taken_is_said_to_be_left_out():
-    assert run(*HF, *EVAL, "--yes") == 0
-    assert run(*HF[:2], "--study", "lr-imported", *HF[4:], *EVAL, "--yes") == 0
-    found = load_imports(Path("results"), ["lr"])
-    assert list(found.studies) == ["lr-imported"]
-    assert "lr-imported is another imported study; rename the planned study lr" in found.problems[0]
-
-
 def test_a_broken_manifest_costs_no_other_study(tmp_path):
     run(*HF, *EVAL, "--yes")
     run("trainer_state", WRITTEN / "trl", "--study", "other", *REWARD, "--yes")
@@ -629,20 +581,6 @@ def test_percent_beside_shares_passes_no_gate(capsys):
     assert "acc is up to 0.8 in one run and up to 80 in another: shares beside percent?" in told
     assert "shares beside percent?" in " ".join(typed.output(capsys, "verdicts", "s").split())
     assert "passed: new" in judged(capsys, lambda acc, seed: acc + 0.1 + seed / 1000, status=0)
-
-
-def test_a_plan_for_a_logged_metric_speaks_of_no_items(capsys):
-    judged(capsys, lambda acc, seed: acc + 0.1 + seed / 1000, status=0)
-    told = typed.output(capsys, "plan", "s", "--effect", "0.002")
-    assert "items" not in told
-    assert re.search(r"base -> new: \d+ seeds find an effect of 0.002 with 80% \(likely ", told)
-    assert "acc was logged without items" in typed.refused(capsys, "plan", "s", "--effect", "0.002", "--items", "400")
-
-
-def test_equal_values_on_both_sides_pass_a_gate_where_that_is_allowed(capsys):
-    told = judged(capsys, lambda acc, seed: acc, status=12)
-    option = re.search(r"--allow \w+", told)[0].split()
-    assert "passed: new" in typed.output(capsys, "gate", "s", *option)
 
 
 def test_a_study_that_is_damaged_is_named_where_it_is_asked_for(capsys):

@@ -73,32 +73,12 @@ def test_a_batch_size_that_devices_multiply_is_a_change(key, alone):
     assert (change.key, change.old, change.new) == (key, alone, alone * 4)
 
 
-def test_the_same_batch_on_more_devices_is_one_change():
-    arms = [{"per_device_train_batch_size": each, "train_batch_size": 8, "seed": 0} for each in (8, 4)]
-    variants, _ = place([record(f"run{at}", arm, started=f"2026-01-0{at + 1}") for at, arm in enumerate(arms)])
-    assert [variant.factors for variant in variants.values()] == [(), ("per_device_train_batch_size",)]
-
-
 def test_systematic_names_tell_variants_apart_that_no_configuration_does():
     variants, placed = place([record(f"{name}/seed_{s}") for name in ("new", "base") for s in (3, 4)])
     assert placed == [("new", 3), ("new", 4), ("base", 3), ("base", 4)]
     assert (variants["new"].parent, variants["base"].parent) == ("base", None)
     assert variants["new"].changes == ()
     assert "tells no configuration" in variants["new"].why
-
-
-def test_the_date_that_summary_writer_puts_before_a_host_with_a_comment_names_no_variant():
-    starts = [f"runs/Nov26_02-42-{at}_host" for at in (50, 51, 52, 53)]
-    _, placed = place([record(f"{start}_lr{at // 2}_s{at % 2}") for at, start in enumerate(starts)])
-    assert placed == [("runs-host_lr0", 0), ("runs-host_lr0", 1), ("runs-host_lr1", 0), ("runs-host_lr1", 1)]
-    _, placed = place([record(f"{start}-adam-s{at}") for at, start in enumerate(starts)])
-    assert placed == [("runs-host-adam", at) for at in range(4)]
-    comments = ("adam_s0", "adam_s1", "sgd_s2", "sgd_s3")
-    _, placed = place([record(f"{start}{comment}") for start, comment in zip(starts, comments, strict=True)])
-    assert placed == [("runs-hostadam", 0), ("runs-hostadam", 1), ("runs-hostsgd", 2), ("runs-hostsgd", 3)]
-    runs = [record(f"{start}_x{at}", {"lr": at // 2, "seed": at % 2}) for at, start in enumerate(starts)]
-    assert place(runs)[1] == [("root", 0), ("root", 1), ("lr-1", 0), ("lr-1", 1)]
-    assert len(place([record(start, seed=0) for start in starts])[0]) == 4
 
 
 @pytest.mark.parametrize(
@@ -162,31 +142,12 @@ def test_runs_that_share_a_name_keep_their_own_configuration():
     assert variants["lr-0.9"].resolved == {"lr": 0.9}
 
 
-def test_names_that_become_equal_when_shortened_stay_apart():
-    runs = [record(f"{'x' * 60}{end}-s{seed}") for end in "ab" for seed in (0, 1)]
-    placed = place(runs)[1]
-    assert placed[0][0] == placed[1][0] != placed[2][0] == placed[3][0]
-    runs = [record(f"run{rate}-s0", {"lr": rate}) for rate in (-0.1, 0.1)]
-    with pytest.raises(ConfigError, match=r"'0.1' and '-0.1' are both '0.1'; name them under `variants`"):
-        place(runs, "variant=lr")
-    runs = [record("基线_s0"), record("改进_s0")]
-    with pytest.raises(ConfigError, match="'基线' has no ASCII letter"):
-        place(runs, "variant=name:^(.*)_s")
-
-
 def test_two_runs_that_nothing_tells_apart_are_refused():
     runs = [record("x-s0", {"lr": 1}), record("again/x-s0", {"lr": 1})]
     assert len(place(runs)[0]) == 2  # their names do
     runs = [record("abc", {"lr": 1, "seed": 0}), record("def", {"lr": 1, "seed": 0})]
     with pytest.raises(ConfigError, match=r"abc \(/runs/abc\) and def \(/runs/def\) are both seed 0 of one variant"):
         place(runs)
-
-
-def test_two_formats_of_one_run_are_one_seed():
-    runs = [record("x-s0", {"lr": 1}), record("x-s0", {"lr": "1", "more": 2}, kind="csv"), record("x-s0", kind="items")]
-    variants, placed = place(runs)
-    assert placed == [("x", 0)] * 3
-    assert variants["x"].resolved == {"lr": "1", "more": 2}
 
 
 def test_parents_that_are_told():
