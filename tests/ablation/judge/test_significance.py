@@ -8,6 +8,7 @@ from scipy import special, stats
 
 from ablation.judge.power import power
 from ablation.judge.significance import (
+    ArmNoise,
     Noise,
     half_width,
     holm,
@@ -59,6 +60,18 @@ def slow_holm(p):
         least = max(least, min(1.0, left.pop(at) * (len(left) + 1)))
         adjusted[at] = least
     return [adjusted[index] for index in range(len(p))]
+
+
+def test_more_runs_divide_the_variance_of_each_arm_by_its_own_number():
+    noise = Noise.independent([ArmNoise(0.3, 2, 3), ArmNoise(0.8, 3, 4)], 0.01, 50)
+    then = noise.after(12, 3)
+    assert [(arm.variance, arm.df, arm.runs) for arm in then.arms] == [
+        (pytest.approx(0.3 * 3 / 12), 11, 12),
+        (pytest.approx(0.8 * 4 / 12), 11, 12),
+    ]
+    assert (then.seed_variance, then.item_variance) == (pytest.approx(0.3 * 3 / 12 + 0.8 * 4 / 12), 0.01)
+    paired = Noise(0.3, 2, 0.01, residual=0.03).after(12, 3)
+    assert (paired.seed_variance, paired.seed_df, paired.residual) == pytest.approx((0.075, 11, 0.0075))
 
 
 def test_holm_by_hand_and_against_a_slow_one():
