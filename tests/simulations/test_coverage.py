@@ -142,7 +142,7 @@ def test_intervals_near_the_target_cover_at_least_93_percent(replicates):
     assert_covered(NEAR, replicates, 0.93, 1.0)
 
 
-@sized(fast=6, slow=40, long=300)
+@sized(slow=40, long=300)
 def test_false_better_or_worse_at_most_alpha_per_study(replicates):
     found = {f"{n}": false_verdicts(world, replicates, looks, n) for n, (world, looks) in enumerate(WITHOUT_EFFECT)}
     assert_shares(found, replicates, high=0.05)

@@ -139,6 +139,7 @@ def test_false_words_are_at_most_6_percent(replicates):
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_intervals_of_all_comparisons_and_all_paths_hold_at_once():
     """The root's distance from all others included; each may miss in 5% of the studies."""
     world, rng, replicates = World(12, 5, effect=2), np.random.default_rng(23), 120

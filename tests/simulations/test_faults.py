@@ -24,6 +24,8 @@ from ablation.store.database import Store
 from tests.ablation.judge.studies import normal_study
 from tests.simulations.tally import Size, evidence_of
 
+pytestmark = pytest.mark.long
+
 JUDGE, CONTRAST, PRIOR, OF = comparisons.judge_comparisons, measure.contrast_arms, measurements.seed_prior, Family.of
 HALF, SQUARE = significance.half_width, significance.critical_square
 
@@ -171,22 +173,19 @@ IN = {  # where a fault is found in a short time: study, form, number of lineage
     "nothing unseen": ("few items", "rare", 400),
     "20% too narrow": ("unequal spreads", "signs", 200),
 }
-LONG = ("item variance dropped", "clusters ignored", "looks ignored", "20% too narrow")
 
 
 def size_of(form, number):
     return Size(lineages=number, comparisons=number, forms=(form,))
 
 
-@pytest.mark.parametrize("fault", [pytest.param(of, marks=[pytest.mark.long] * (of in LONG)) for of in IN])
+@pytest.mark.parametrize("fault", IN)
 def test_a_fault_is_found(fault):
     study, form, number = IN[fault]
     assert found(STUDIES[study](), fault, size_of(form, number))
 
 
-@pytest.mark.parametrize(
-    "study", ["own variances", "quiet", "few items", pytest.param("looks", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("study", ["own variances", "quiet", "few items", "looks"])
 def test_the_pipeline_passes_without_a_fault(study):
     assert not found(STUDIES[study](), "none", Size(lineages=60, comparisons=200))
 

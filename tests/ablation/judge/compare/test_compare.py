@@ -206,6 +206,14 @@ def test_rows_of_lm_eval_0_4_3_name_neither_filter_nor_metrics(tmp_path, capsys)
     assert "doc_id 0 has 2 rows, of filters that they do not name" in said
 
 
+def test_rows_of_an_item_that_was_asked_several_times_are_averaged(tmp_path, capsys):
+    for side, second in (("base", 0.0), ("new", 1.0)):
+        rows = [row(i, 1.0) for i in range(ITEMS)] + [row(i, second) for i in range(ITEMS)]
+        write_samples(tmp_path / side / "seed0", rows)
+    found = read(capsys, tmp_path / "base", "--with", tmp_path / "new")
+    assert (found["effect"], found["items"]) == (0.5, ITEMS)
+
+
 def test_documents_that_the_data_hold_twice_are_items_of_one_cluster(tmp_path, capsys):
     sides = two_arms(tmp_path, lambda values: [row(i, v, question=f"question {i // 2}") for i, v in enumerate(values)])
     found = read(capsys, *sides)
