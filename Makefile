@@ -24,7 +24,7 @@ define RUN
 	  $(BIN)/python -m ablation verdicts $(STUDY) --brief && ls reports/index.html; fi; exit $$status
 endef
 
-.PHONY: demo grid smoke decide venv lock test test-fast test-rest test-all test-parallel simulations test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs wheelhouse evidence screens clean help
+.PHONY: demo grid smoke decide venv lock test test-fast test-rest test-all test-parallel simulations test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs site wheelhouse evidence screens clean help
 
 demo: venv ## a part of the grid that answers in ten minutes: make demo [SEEDS=8] [WATCH=1, which serves the page meanwhile]
 	$(call RUN, --configfile configs/demo.yaml)
@@ -132,6 +132,10 @@ docs: venv ## the pages and JSON schemas that are made from code
 wheelhouse: ## wheels for a machine without an index: make wheelhouse PYTHON=3.12 [HAVE=have.txt, its `pip list --format=freeze`]
 	@$(MAKE) --no-print-directory venv PYTHON=python3
 	$(BIN)/python workflow/scripts/wheelhouse.py --python $(PYTHON) $(if $(HAVE),--have $(HAVE))
+
+site: venv ## the documentation as a site with search, in build/site-html
+	$(BIN)/python -m venv build/site-env && build/site-env/bin/python -m pip install --quiet -r docs/requirements.txt
+	$(BIN)/python docs/make_site.py && build/site-env/bin/zensical build --clean
 
 evidence: venv ## docs/explanation/evidence.md: results that others measured, judged
 	$(BIN)/python docs/make_evidence.py

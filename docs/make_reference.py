@@ -1,4 +1,4 @@
-"""Write the pages made from code: keys of studies, and formats. `make docs` runs it, a test compares."""
+"""Write the page of formats (`make docs`; a test compares), and make the keys of studies, which the site has."""
 
 import json
 import re
@@ -24,12 +24,12 @@ BOUNDS = {"minimum": "≥{}", "exclusiveMinimum": ">{}", "maximum": "≤{}", "ex
 PLAIN = ("≥0", ">0", "≥1")  # bounds that go without saying
 COMMON = ("extends", "why", "gpu")
 STEP, COLUMN, WIDTH = 2, 34, 100
-KEYS_HEAD = """Made from the config model by `make docs`: every key with its default, meaning and, in parentheses, what
+KEYS_HEAD = """Made from the config model: every key with its default, meaning and, in parentheses, what
 is allowed. Models and data sets are [assets](assets.md).
 """
 ASSETS_HEAD = """# Keys of an asset
 
-A model or data set from outside, in every study; made from the config model by `make docs`. Sources are tried in order.
+A model or data set from outside, in every study, made from the config model. Sources are tried in order.
 """
 FORMATS_HEAD = """# Formats of other programs
 
@@ -47,10 +47,15 @@ of evaluations it counts all other files too.
 
 
 def pages() -> dict[Path, str]:
-    """Return path -> text of every page that is made from code."""
+    """Return path -> text of every page of the repository that is made from code."""
+    return {DOCS / "reference/formats.md": format_page()}
+
+
+def key_pages() -> dict[Path, str]:
+    """Return path -> text of the pages of keys."""
     names = sorted(path.parent.name for path in CONFIGS.glob("studies/*/_study.yaml"))
     studies = load_studies(load_settings({"studies": names}, configs=CONFIGS))
-    found = {DOCS / "studies/keys/assets.md": asset_page(), DOCS / "reference/formats.md": format_page()}
+    found = {DOCS / "studies/keys/assets.md": asset_page()}
     models: dict[object, list[str]] = {}  # studies of one config model have one page
     for name, study in studies.items():
         models.setdefault(study.config_model, []).append(name)

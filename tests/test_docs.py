@@ -55,10 +55,23 @@ def test_pages_made_from_code_are_up_to_date(path):
     assert path.read_text(encoding="utf-8") == GENERATED[path], "run `make docs`"
 
 
-def test_no_page_is_left_of_a_study_that_went():
-    assert {path.name for path in ROOT.glob("docs/studies/keys/*.md")} == {
-        path.name for path in GENERATED if path.parent.name == "keys"
+def test_the_site_lists_every_page_and_has_no_dead_link(tmp_path):
+    runpy.run_path(str(ROOT / "docs/make_site.py"))["write"](tmp_path)
+    pages = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.md")}
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    assert set(re.findall(r"'([^']+\.md)'", str(nav))) == pages - {
+        "AGENTS.md",
+        "benchmarks/evidence/README.md",
+        "examples/github-action/comment.md",
+        "examples/skill/SKILL.md",
     }
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#\s:]+)[)#]", (tmp_path / page).read_text(encoding="utf-8")):
+            folder = (ROOT / page).parent / target  # of GitHub, where it is a page
+            assert ((tmp_path / page).parent / target).exists() or folder.is_dir() or "actions/" in target, (
+                page,
+                target,
+            )
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
