@@ -135,11 +135,9 @@ class Comparison(Measured):
             return f"{text}; {self._of_checkpoints}"
         if look is not None:
             text += self._in_how_many(word, look)
-            share = share_otherwise(look.seeds, analysis.alpha)
-            if word in DECIDED:
-                text += f"; in at least {1 - share:.0%} of seeds, as {look.seeds} can tell"
-            else:
-                text += f", but {too_few(look.seeds, analysis)}"
+            text += (
+                f"; {may_differ(look.seeds, analysis)}" if word in DECIDED else f", but {too_few(look.seeds, analysis)}"
+            )
         return f"{text}; {_these_items(numbers, analysis)}" if numbers.items_only else text
 
     def _in_how_many(self, word: str, look: Look) -> str:
@@ -344,6 +342,14 @@ def judge_comparisons(study: Measurements) -> list[Comparison]:
 def study_pairs(study: Measurements) -> list[tuple[str, str]]:
     """The pairs (child, parent) that the analysis plan compares."""
     return compared(study.analysis.comparisons, study.parents)
+
+
+def may_differ(seeds: int, analysis: Analysis) -> str:
+    """Return the largest share of seeds in which a verdict may not hold, as a clause."""
+    share = share_otherwise(seeds, analysis.alpha)
+    return (
+        f"with {seeds} seeds, up to {share:.0%} of seeds could behave differently ({1 - analysis.alpha:.0%} confidence)"
+    )
 
 
 def too_few(seeds: int, analysis: Analysis) -> str:

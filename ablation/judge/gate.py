@@ -14,11 +14,11 @@ import numpy as np
 
 from ablation.config.study_schema import Analysis, Guardrail
 from ablation.contract.errors import ConfigError
-from ablation.judge.comparisons import NOT_COMPARED, Comparison, judge_comparisons, too_few
+from ablation.judge.comparisons import NOT_COMPARED, Comparison, judge_comparisons, may_differ, too_few
 from ablation.judge.correct import CORRECTIONS, Correction
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.remarks import other_units
-from ablation.judge.significance import enough, sequential_p, share_otherwise
+from ablation.judge.significance import enough, sequential_p
 from ablation.store.database import Store
 
 # Outcome: exit status, the gravest first, which counts for several comparisons. 1 and 2 are left to errors.
@@ -107,10 +107,7 @@ def _answer(
         return Answer(comparison, "undecided", f"the effect is not shown to be {bound}", test.p)
     if not enough(test.seeds, analysis):
         return Answer(comparison, "undecided", f"the effect is {bound}, but {too_few(test.seeds, analysis)}", test.p)
-    share = share_otherwise(test.seeds, analysis.alpha)
-    held = f"in at least {1 - share:.0%} of seeds, as {test.seeds} can tell"
-    if analysis.claim == "checkpoints":
-        held = "of these runs alone"
+    held = "of these runs alone" if analysis.claim == "checkpoints" else may_differ(test.seeds, analysis)
     return _unless_other_units(Answer(comparison, "passed", f"the effect is {bound}; {held}", test.p))
 
 

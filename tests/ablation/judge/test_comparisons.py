@@ -34,7 +34,7 @@ def test_the_word_is_that_of_the_look_that_decided():
     assert comparison.effect > 0
     assert comparison.p == pytest.approx(comparison.looks[0].p / comparison.looks[0].weight)
     assert comparison.verdict == "worse"
-    assert "at the look at 3 seeds; in at least 58% of seeds, as 3 can tell" in comparison.reason
+    assert "at the look at 3 seeds; with 3 seeds, up to 42% of seeds could behave differently" in comparison.reason
     assert comparison.in_seeds == pytest.approx(0.2 ** (1 / 3))
 
 
@@ -44,7 +44,7 @@ def test_equivalence_stays_decided_at_a_later_look():
     study = of_seeds({"v0": (None, [0.5] * 7), "v1": ("v0", calm + wild)}, looks=[5, 7], margin=0.08)
     [comparison] = judge_comparisons(study)
     assert (comparison.verdict, comparison.seeds) == ("equivalent", 7)
-    assert "at the look at 5 seeds; in at least 55% of seeds, as 5 can tell" in comparison.reason
+    assert "at the look at 5 seeds; with 5 seeds, up to 45% of seeds could behave differently" in comparison.reason
     assert comparison.high > 0.08
     [again] = judge_comparisons(replace(study, analysis=study.analysis.model_copy(update={"looks": []})))
     assert again.verdict == "undecided"

@@ -116,7 +116,8 @@ def test_a_change_that_changes_no_item_says_so(tmp_path):
     assert wide.effect == narrow.effect == 0
     assert wide.verdict == "equivalent"
     said = (
-        "no item differs, in any seed: the change had no effect on these runs; in at least 55% of seeds, as 5 can tell"
+        "no item differs, in any seed: the change had no effect on these runs; "
+        "with 5 seeds, up to 45% of seeds could behave differently (95% confidence)"
     )
     assert wide.reason == said
     assert narrow.verdict == "undecided"
@@ -131,7 +132,7 @@ def test_equivalent_needs_seeds_enough(tmp_path, seeds, rare, word):
     assert comparison.verdict == word
     assert comparison.in_seeds == pytest.approx(0.05**0.25 if word == "equivalent" else float("nan"), nan_ok=True)
     if word == "equivalent":
-        assert comparison.reason.endswith("in at least 47% of seeds, as 4 can tell")
+        assert comparison.reason.endswith("with 4 seeds, up to 53% of seeds could behave differently (95% confidence)")
     elif seeds == 4:
         assert "leave 53% of seeds that may behave otherwise; 5 seeds would leave at most 50%" in comparison.reason
 
