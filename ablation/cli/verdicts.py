@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         studies = verdicts.judge_studies(store, arguments.study)
     if arguments.brief:
         for study in studies:
-            said = answer(verdicts.comparison_table([study]), study.measurements.analysis.margin)
+            said = answer(verdicts.comparison_table([study]), study.measurements.analysis)
             print(paragraph(f"{study.name}: {said}"))
         return 0
     if arguments.json:

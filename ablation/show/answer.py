@@ -6,49 +6,80 @@ from typing import Any
 
 import pandas as pd
 
+from ablation.config.study_schema import Analysis
 from ablation.show.text import clean_records, decimals_for, is_number, number, p_value, plural, signed
 from ablation.store.database import ENDED_WELL
 
-# How comparisons that are neither better nor worse are counted, in this order.
+# How comparisons with another verdict than better or worse are counted, in this order.
 _COUNTED = {
-    "equivalent": ("makes no difference", "make no difference"),
+    "equivalent": ("is equivalent", "are equivalent"),
     "undecided": ("is undecided", "are undecided"),
     "confounded": ("mixes several factors", "mix several factors"),
     "invalid": ("cannot be compared", "cannot be compared"),
     "not run": ("still has to run", "still have to run"),
 }
-NAMED = 2  # comparisons of each word that are named, the largest effects first; the others are counted
 
 
-def answer(verdicts: pd.DataFrame, margin: float) -> str:
-    """Return a few sentences on the judged comparisons of one study.
+def answer(verdicts: pd.DataFrame, analysis: Analysis) -> str:
+    """Return the findings of one study as a paragraph."""
+    found = findings(verdicts, analysis)
+    return ". ".join(found) + "." if found else "Nothing has been judged yet."
+
+
+def findings(verdicts: pd.DataFrame, analysis: Analysis) -> list[str]:
+    """Return a short sentence, without its full stop, for each verdict that occurs in one study: the best ones first.
 
     Args:
-        verdicts: a row per comparison, as `ablation.judge.verdicts.comparison_table` returns them.
-        margin: the largest difference that the analysis plan does not count, in units of the effect.
+        verdicts: a row per comparison, as `ablation.judge.verdicts.edge_table` returns them.
+        analysis: the study's analysis plan.
     """
     rows = clean_records(verdicts)
-    of_word = {word: [row for row in rows if row["verdict"] == word] for word in {row["verdict"] for row in rows}}
-    known = [row for row in rows if is_number(row.get("low")) and is_number(row.get("high"))]
-    decimals = decimals_for([(row["high"] - row["low"]) / 2 for row in known] or [margin])
-    parts = [part for word in ("better", "worse") for part in _moved(word, of_word.get(word, ()), decimals)]
-    for word, (one, many) in _COUNTED.items():
-        if found := of_word.get(word):
-            parts.append(f"{plural(len(found), 'change')} {one if len(found) == 1 else many}{_cost(found)}")
-            if word == "undecided" and (step := next_step(found)):
-                parts.append(step)
-    return ". ".join(parts) + "." if parts else "Nothing has been judged yet."
+    of_verdict = {name: [row for row in rows if row["verdict"] == name] for name in {row["verdict"] for row in rows}}
+    intervals = [interval for row in rows if is_number((interval := shown_interval(row))[0])]
+    decimals = decimals_for([(high - low) / 2 for low, high in intervals] or [analysis.margin])
+    sentences = [_moved(name, of_verdict[name], decimals) for name in ("better", "worse") if name in of_verdict]
+    for name, (one, many) in _COUNTED.items():
+        if counted := of_verdict.get(name):
+            said = f"{plural(len(counted), 'change')} {one if len(counted) == 1 else many}"
+            if name == "equivalent":
+                said += _within(counted, analysis)
+            said += _cost(counted)
+            if name == "undecided" and (step := next_step(counted)):
+                said += f"; {step}"
+            sentences.append(said)
+    return sentences
 
 
-def _moved(word: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> list[str]:
-    rows, sign = sorted(rows, key=lambda row: -abs(row["effect"])), 1 if word == "better" else -1
-    named = [
-        f"{row['child']} is {word} than {row['parent']} by {number(sign * row['effect'], decimals)} "
-        f"[{', '.join(number(sign * row[end], decimals) for end in ('low', 'high')[::sign])}]" + _rails(row)
-        for row in rows[:NAMED]
-    ]
-    more = rows[NAMED:]
-    return named + ([f"{len(more)} more {'is' if len(more) == 1 else 'are'} {word}{_cost(more)}"] if more else [])
+def shown_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the interval that agrees with a verdict: corrected as the verdict is, where the two can be computed.
+
+    `equivalent` is judged without correction, and so is its interval.
+    """
+    joint = row.get("joint_low"), row.get("joint_high")
+    return joint if row["verdict"] != "equivalent" and is_number(joint[0]) else (row.get("low"), row.get("high"))
+
+
+def _moved(verdict: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> str:
+    """The largest of these effects by name, and how many there are besides."""
+    first, *more = sorted(rows, key=lambda row: -abs(row["effect"]))
+    sign = 1 if verdict == "better" else -1
+    ends = ", ".join(number(sign * end, decimals) for end in shown_interval(first)[::sign] if end is not None)
+    said = (
+        f"{first['child']} is {verdict} than {first['parent']} by {number(sign * first['effect'], decimals)} [{ends}]"
+    )
+    others = f"; {len(more)} more {'is' if len(more) == 1 else 'are'} {verdict}{_cost(more)}" if more else ""
+    return f"{said}{_rails(first)}{others}"
+
+
+def _within(rows: Sequence[Mapping[str, Any]], analysis: Analysis) -> str:
+    """The margin, and how many equivalent variants are nevertheless shown to be worse, or better."""
+    shown = [row for row in rows if is_number(row.get("p_adjusted")) and row["p_adjusted"] <= analysis.alpha]
+    said = f" (within {analysis.margin:g})"
+    for sign, verdict in ((-1, "worse"), (1, "better")):
+        if count := sum(sign * row["effect"] > 0 for row in shown):
+            those = f", {'one' if count == 1 else count} of them" if len(rows) > 1 else ", but"
+            said += f"{those} {verdict} by less than the margin"
+    return said
 
 
 def _rails(row: Mapping[str, Any]) -> str:
@@ -64,14 +95,13 @@ def _cost(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What to look at next: the undecided comparison that needs the fewest more seeds; empty if none has a number."""
-    rows = [row for row in rows if row["verdict"] == "undecided"]
+    """What to do next: the undecided comparison that needs the fewest more seeds; empty if none has a number."""
     priced = [row for row in rows if is_number(row.get("seeds_needed")) and row["seeds_needed"] > row["seeds"]]
     if not priced:
         return ""
     nearest = min(priced, key=lambda row: row["seeds_needed"] - row["seeds"])
     more = plural(int(nearest["seeds_needed"] - nearest["seeds"]), "more seed")
-    return f"Look at {nearest['child']} next: {more} would decide an effect as large as the one seen"
+    return f"{more} would decide {nearest['child']} if its effect is as large as it looks"
 
 
 _COLOURS = {"better": "#005f9e", "worse": "#a83c00", "equivalent": "#5d5c55"}

@@ -11,7 +11,7 @@ from ablation.config import dotted
 from ablation.config.study_schema import ReferenceDefinition
 from ablation.contract.status import FAILED, TO_COME
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.text import lineage
+from ablation.show.text import lineage, plural
 from ablation.store.analysis_history import StoredStudy
 from ablation.store.database import ENDED_WELL, Store
 from ablation.store.health_events import OF_EVERY_STAGE
@@ -259,13 +259,11 @@ def _decimals_of(value: float) -> int:
 
 def _caption(store: Store, definition: StoredStudy) -> str:
     study = definition.name
-    counts = store.item_counts(study)
-    none = "none" if definition.imported else "none yet"
-    items = ", ".join(f"{subset} {count}" for subset, count in counts.itertuples(index=False)) or none
+    items = items_in_words(store.item_counts(study)) or f"no evaluation items{'' if definition.imported else ' yet'}"
     parts = [] if definition.imported else [f"Scale: {store.meta()['scale']}."]
     if assets := describe_assets(store.variants(study)):
         parts.append(f"Measured with {assets}.")
-    parts += [f"Evaluation items: {items}.", "Mean over seeds ± standard deviation."]
+    parts += [f"{items[:1].upper()}{items[1:]}.", "Mean over seeds ± standard deviation."]
     parts += filter(None, [means_over(definition, store.variants(study))])
     if definition.imported:
         parts.append(definition.imported)
@@ -274,6 +272,16 @@ def _caption(store: Store, definition: StoredStudy) -> str:
         counted = f", items {reported}" if reported else ""
         parts.append(f"Published: {published.source}, {published.model or 'unknown model'}{counted}.")
     return " ".join(parts)
+
+
+def items_in_words(counts: pd.DataFrame) -> str:
+    """How many evaluation items each subset has, DataFrame(subset, items); empty without items."""
+    by_subset = dict(counts.itertuples(index=False))
+    if len(by_subset) > 1 and len(set(by_subset.values())) == 1:
+        return f"{next(iter(by_subset.values())):,} evaluation items per subset ({', '.join(map(str, by_subset))})"
+    listed = ", ".join(f"{subset} {count:,}" for subset, count in by_subset.items())
+    total = sum(by_subset.values())
+    return f"{plural(total, 'evaluation item')}{f' ({listed})' if len(by_subset) > 1 else ''}" if total else ""
 
 
 def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], protocol: str | None = None) -> str:

@@ -13,7 +13,7 @@ from playwright.sync_api import sync_playwright
 
 from ablation.store.collect import collect
 from tests.ablation.show.elements import write_report
-from tests.browser.reading import ATTACK
+from tests.browser.reading import ATTACK, unfold
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tests.time_limit import PATIENCE
 
@@ -87,14 +87,16 @@ def watched(browser):
 
 @pytest.fixture
 def open_page(watched, file):
-    """Return a function that opens the report."""
+    """Return a function that opens the report, by default with its studies and their parts unfolded."""
 
-    def opened(width=1280, height=900, scheme="light", scripts=True):
+    def opened(width=1280, height=900, scheme="light", scripts=True, folded=False):
         size = {"width": width, "height": height}
         page = watched("file:", viewport=size, color_scheme=scheme, java_script_enabled=scripts, offline=True)
         page.goto(file.as_uri())
         if scripts:
             page.locator("html[data-ready]").wait_for(state="attached")
+        if not folded:
+            unfold(page)
         return page
 
     return opened

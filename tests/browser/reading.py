@@ -6,8 +6,14 @@ from pathlib import Path
 ATTACK = "<script>alert(1)</script>"
 
 
+def unfold(page, selector="details.part, .study > details, details.options"):
+    """Open what is folded; by default the studies and their parts, not the evidence."""
+    page.evaluate("found => document.querySelectorAll(found).forEach((node) => { node.open = true; })", selector)
+
+
 def drawn(page, number=0):
     """Scroll to a study's curves, which are drawn when they come into sight; return their element."""
+    unfold(page)
     curves = page.locator(".curves").nth(number)
     curves.scroll_into_view_if_needed()
     curves.locator("canvas").wait_for()
@@ -18,7 +24,7 @@ def with_all_open(page):
     """Have everything drawn and opened that a reader can."""
     for number in range(page.locator(".curves").count()):
         drawn(page, number)
-    page.evaluate("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
+    unfold(page, "details")
 
 
 def numbers(texts):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.reading import drawn, with_all_open
+from tests.browser.reading import drawn, unfold, with_all_open
 
 AXE = (Path(__file__).parent / "axe" / "axe-4.14.1.min.js").read_text(encoding="utf-8")  # unchanged from npm, MPL 2.0
 
@@ -31,9 +31,34 @@ def test_by_keyboard_alone(open_page):
     page.keyboard.press("ArrowLeft")
     assert curves.locator(".readout caption").inner_text() != at_end
     assert re.fullmatch(r"step [\d.]+", slider.get_attribute("aria-valuetext"))
-    page.locator(".lineage summary", has_text="Evidence").first.focus()
+    page.locator(".row summary").first.focus()
     page.keyboard.press("Enter")
-    assert page.locator(".lineage details[open]").count() == 1
+    assert page.locator(".row > details[open]").count() == 1
+
+
+def test_a_folded_page_opens_where_a_link_leads_and_a_print_opens_everything(open_page):
+    page = open_page(folded=True)
+    studies, parts = page.locator(".study > details"), page.locator(".study .part")
+    assert page.locator("details[open]").count() == 0
+    page.locator(".overview a").nth(1).click()
+    assert [study.get_attribute("open") is not None for study in studies.all()] == [False, True]
+    page.goto(page.url.partition("#")[0] + "#study-debias-runs")
+    page.locator("#study-debias-runs").wait_for()
+    assert studies.first.get_attribute("open") is not None
+    for event, opened in (("beforeprint", parts.count()), ("afterprint", 1)):
+        page.evaluate("name => window.dispatchEvent(new Event(name))", event)
+        assert page.locator(".part[open]").count() == opened
+
+
+def test_a_phone_shows_a_metric_beside_the_names_and_the_curves_below_two_choices(open_page):
+    page = open_page(390, 844)
+    page.evaluate("document.querySelectorAll('details.options').forEach((node) => { node.open = false; })")
+    table = page.locator("table.cmp").first
+    values = table.locator("tbody tr").first.locator("td").first.bounding_box()
+    assert values["x"] + values["width"] < 390
+    curves = page.locator(".curves").first
+    curves.scroll_into_view_if_needed()
+    assert curves.locator(".plot").bounding_box()["y"] - curves.bounding_box()["y"] < 200
 
 
 DANGLING = """() => [...document.querySelectorAll('a[href^="#"], [aria-labelledby]')]
@@ -73,7 +98,7 @@ def test_dark_mode_is_dark_and_a_print_of_it_is_light(open_page):
 
 PAPER = 688  # CSS pixels between the margins of A4
 
-TOO_WIDE = """width => [...document.querySelectorAll('table, svg, .lineage, .row, p, pre')].filter(
+TOO_WIDE = """width => [...document.querySelectorAll('table, svg, .row, p, pre')].filter(
   (node) => node.getBoundingClientRect().width && node.getBoundingClientRect().right > width + 1)
   .map((node) => `${node.tagName}.${node.className.baseVal ?? node.className} ${node.getBoundingClientRect().right}`)"""
 
@@ -81,7 +106,7 @@ TOO_WIDE = """width => [...document.querySelectorAll('table, svg, .lineage, .row
 def test_nothing_is_cut_off_on_paper(open_page):
     page = open_page(width=PAPER)
     drawn(page)
-    page.evaluate("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
+    unfold(page, "details")
     page.emulate_media(media="print")
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate(TOO_WIDE, PAPER) == []
@@ -92,7 +117,7 @@ def test_nothing_is_cut_off_on_paper(open_page):
 def test_without_scripts_answers_lineage_and_tables_are_there(open_page):
     page = open_page(scripts=False)
     assert "need JavaScript" in page.locator("body").inner_text()
-    assert page.locator(".lineage .row").count() > 15
+    assert page.locator(".tree .row").count() > 15
     assert "v8-earlystop-max" in page.locator("table.cmp").first.inner_text()
 
 

@@ -6,6 +6,7 @@ import pytest
 from ablation.contract.samples import FILE
 from ablation.store.collect import collect
 from tests.ablation.show.elements import write_report
+from tests.browser.reading import unfold
 from tests.simulate import Study, simulate, stage_dir
 
 SAID = {
@@ -35,8 +36,7 @@ def file(tmp_path_factory):
 
 def opened(page):
     """Open the evidence and every item; return the section."""
-    for details in page.locator(".c-evidence details").all():
-        details.evaluate("node => { node.open = true; }")
+    unfold(page, ".row details")
     return page.locator(".samples").first
 
 

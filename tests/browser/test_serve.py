@@ -4,6 +4,7 @@ import pytest
 
 from ablation.serve.draw import draw
 from tests.ablation.serve.asking import Asking, progress
+from tests.browser.reading import unfold
 from tests.simulate import Study, locked, simulate, stage_dir
 from tests.workflow.project import wait_for
 
@@ -59,6 +60,7 @@ def test_a_newer_page_appears_until_the_reader_has_used_one(asking, open_page):
     page.locator(f"#now[data-page='{version(asking)}']").wait_for()
     assert version(asking) != before
     assert "1\xa0failed" in page.locator(".overview").inner_text()
+    unfold(page)
     page.get_by_label("Filter").first.fill("v1")
     draw(asking.server.results, asking.server.folder, 1.0)
     page.clock.fast_forward(QUESTION)

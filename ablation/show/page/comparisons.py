@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -13,11 +14,11 @@ from ablation.config.study_schema import Analysis, Target
 from ablation.contract.reading import duration
 from ablation.judge.comparisons import WORDS
 from ablation.plan.plan_file import PlannedVariant
+from ablation.show.answer import shown_interval
 from ablation.show.text import clean_records, decimals_for, is_number, number, p_value, signed
 from ablation.store.database import Store
 
-SMALL, NAMED = 20.0, 34.0  # a node of the small picture, and its row where it has a name below: SVG units
-LETTER, WIDEST = 6.6, 560.0
+TALLEST, LOOSEST = 160.0, 10.0  # of the picture of all effects, and of one of its rows: SVG units
 
 
 @dataclass(frozen=True)
@@ -62,36 +63,6 @@ def graph_rows(parents: Mapping[str, str | None]) -> list[GraphRow]:
         lines[lane] = own[joined, bool(children[variant])]
         rows.append(GraphRow(variant, lane, branch, tuple(lines)))
     return rows
-
-
-@dataclass(frozen=True)
-class Picture:
-    """The lineage in small, from left to right: a place for each variant, and a line from its parent's. SVG units.
-
-    `named`: there is room for the names.
-    """
-
-    width: float
-    height: float
-    places: dict[str, tuple[float, float]]
-    lines: list[str]  # as an SVG path each
-    named: bool
-
-
-def picture(rows: Sequence[GraphRow], parents: Mapping[str, str | None]) -> Picture:
-    """Place the rows of a graph in columns: the trunk is straight, a branch leaves it just before its variant."""
-    step = LETTER * max((len(row.variant) for row in rows), default=0) + 14
-    named = len(rows) * step <= WIDEST
-    step, height = (step, NAMED) if named else (SMALL, SMALL)
-    places = {row.variant: (step * (column + 0.5), height * row.lane + SMALL / 2) for column, row in enumerate(rows)}
-    lines = []
-    for variant, (x, y) in places.items():
-        parent = parents[variant]
-        if parent in places:
-            start, trunk = places[parent]
-            lines.append(f"M{start:g} {trunk:g}H{x - SMALL / 2:g}L{x:g} {y:g}")
-    lanes = max((row.lane for row in rows), default=0) + 1
-    return Picture(step * max(len(rows), 1), height * lanes, places, lines, named)
 
 
 @dataclass(frozen=True)
@@ -140,6 +111,37 @@ class Comparison:
     evidence: Mapping[str, Any]
     changes: Sequence[Change]
 
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """The interval that the page shows."""
+        return shown_interval(self.evidence)
+
+
+@dataclass(frozen=True)
+class Forest:
+    """All effects of a study, the best first. `paths`: of each verdict, the whiskers and the points as SVG paths."""
+
+    count: int
+    height: float
+    paths: list[tuple[str, str, str]]
+
+
+def draw_forest(comparisons: Sequence[Comparison], axis: ForestAxis) -> Forest:
+    """Draw every effect that was measured in a row of its own."""
+    measured = [comparison for comparison in comparisons if is_number(comparison.evidence["effect"])]
+    measured.sort(key=lambda comparison: -comparison.evidence["effect"])
+    step = min(LOOSEST, TALLEST / max(len(measured), 1))
+    paths: dict[str, tuple[list[str], list[str]]] = {}
+    for place, comparison in enumerate(measured):
+        y = round(step * (place + 0.5), 1)
+        whiskers, points = paths.setdefault(comparison.verdict, ([], []))
+        points.append(f"M{axis.x(comparison.evidence['effect'])} {y}h0")
+        low, high = comparison.interval
+        if is_number(low) and is_number(high):
+            whiskers.append(f"M{axis.x(low)} {y}H{axis.x(high)}")
+    joined = [(verdict, "".join(whiskers), "".join(points)) for verdict, (whiskers, points) in paths.items()]
+    return Forest(len(measured), round(step * len(measured), 1), joined)
+
 
 @dataclass(frozen=True)
 class ComparisonRow:
@@ -165,14 +167,12 @@ class Comparisons:
     decimals: int
     judged: list[Comparison]
     counts: list[tuple[str, int]]
-    picture: Picture
+    forest: Forest
 
 
 def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, margin: float) -> Comparisons:
     """Join the variants of one study with its verdicts, which have a row per judged comparison."""
     records = clean_records(verdicts)
-    bounds = [abs(r[k]) for r in records for k in ("low", "high", "effect") if is_number(r[k])]
-    halves = [(r["high"] - r["low"]) / 2 for r in records if is_number(r["low"]) and is_number(r["high"])]
     named = {variant.name: variant for variant in variants}
     parents = {variant.name: variant.parent for variant in variants}
     graphs, rows = graph_rows(parents), []
@@ -186,8 +186,12 @@ def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame
     comparisons = [comparison for row in rows for comparison in row.comparisons]
     found = [comparison.verdict for comparison in comparisons]
     counts = [(word, found.count(word)) for word in WORDS if word in found]
-    decimals = decimals_for(halves or [margin])
-    return Comparisons(rows, forest_axis(bounds, margin), decimals, comparisons, counts, picture(graphs, parents))
+    intervals = [comparison.interval for comparison in comparisons]
+    ends = [(low, high) for low, high in intervals if is_number(low) and is_number(high)]
+    effects = [comparison.evidence["effect"] for comparison in comparisons if is_number(comparison.evidence["effect"])]
+    axis = forest_axis([*effects, *chain(*ends)], margin)
+    decimals = decimals_for([(high - low) / 2 for low, high in ends] or [margin])
+    return Comparisons(rows, axis, decimals, comparisons, counts, draw_forest(comparisons, axis))
 
 
 def _comparison(record: Mapping[str, Any], variant: PlannedVariant, named: Mapping[str, PlannedVariant]) -> Comparison:
@@ -226,7 +230,7 @@ SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
     "p": ("p", lambda value, _: p_value(value)),
     "p_adjusted": ("p, corrected for all changes", lambda value, _: p_value(value)),
     "p_sign_flip": ("p over seeds alone (sign flips)", lambda value, _: p_value(value)),
-    "mde": ("smallest effect found with 80% power", lambda value, n: number(value, n) if value < math.inf else "none"),
+    "mde": ("minimum detectable effect (80% power)", lambda value, n: number(value, n) if value < math.inf else "none"),
     "seeds": ("seeds", lambda value, _: f"{value:.0f}"),
     "items": ("items", lambda value, _: f"{value:,.0f}"),
     "seeds_needed": ("seeds needed for an effect this large", lambda value, _: f"{value:,.0f}"),
@@ -236,20 +240,24 @@ SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
 NOTHING_AT_ZERO = ("prior_df", "cost_hours")  # facts that are none where they are zero
 
 
-def evidence(record: Mapping[str, Any], decimals: int) -> list[tuple[str, str]]:
+def evidence(comparison: Comparison, decimals: int, analysis: Analysis) -> list[tuple[str, str]]:
     """(label, text) of every fact that is known."""
+    record = comparison.evidence
     facts = [
         (label, show(record[key], decimals))
         for key, (label, show) in SHOWN.items()
         if (is_number(record.get(key)) or record.get(key) == math.inf) and (record[key] or key not in NOTHING_AT_ZERO)
     ]
-    root = record.get("root")
-    paths = [("interval, corrected for all changes", "joint", "")]
+    level, root = f"{1 - analysis.alpha:.0%} interval", record.get("root")
+    intervals = [
+        (f"{level} of this comparison alone", "", ""),
+        (f"{level} corrected for all comparisons", "joint_", ""),
+    ]
     if root and root != record.get("parent"):
         since = f"{signed(record['root_effect'], decimals)} "
-        paths.append((f"since {root}, for all such paths at once", "root", since))
-    for label, name, start in paths:
-        low, high = record.get(f"{name}_low"), record.get(f"{name}_high")
+        intervals.append((f"since {root}, for all such paths at once", "root_", since))
+    for label, name, start in intervals:
+        low, high = record.get(f"{name}low"), record.get(f"{name}high")
         if is_number(low) and is_number(high):
             facts.append((label, f"{start}[{signed(low, decimals)}, {signed(high, decimals)}]"))
     return facts

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import SimpleNamespace
@@ -19,21 +19,21 @@ from ablation.judge.comparisons import judge_all_pairs
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.verdicts import JudgedStudy, comparison_table, interaction_table, judge_study
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.answer import answer, next_step
+from ablation.show.answer import findings
 from ablation.show.methods import could_help
 from ablation.show.other_tables import group_table, keys_that_group
 from ablation.show.page.comparisons import Comparison, bound_of, study_comparisons, within
 from ablation.show.page.data import MOST_VARIANTS, plan_curves, study_curves, study_pairs
 from ablation.show.page.published import DotPlot, dot_plots
 from ablation.show.page.samples import Quoted, page_samples
-from ablation.show.tables import build_table, means_over
+from ablation.show.tables import build_table, items_in_words, means_over
 from ablation.show.text import clean_records, day, describe_change, is_number, plural
 from ablation.store.analysis_history import StoredStudy
 from ablation.store.database import ENDED_WELL, Store
 from ablation.store.samples import study_samples
 
 SEVERITIES = {"abort": 0, "warn": 1, "note": 2}
-EFFECTS = ("effect", "low", "high", "p", "p_adjusted", "seeds", "items")
+EFFECTS = ("effect", "low", "high", "joint_low", "joint_high", "p", "p_adjusted", "seeds", "items")
 
 
 class StudyPage(SimpleNamespace):
@@ -41,7 +41,7 @@ class StudyPage(SimpleNamespace):
 
     name: str
     anchor: str
-    answer: str
+    answers: list[str]
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def read_page(store: Store) -> Page:
     for name, anchor in zip(names, anchors(names), strict=True):
         definition = definitions[name]
         curves, judged = study_curves(store, name, definition, budget), judge_study(store, name)
-        study = study_page(store, definition, judged)
-        study.anchor, study.curves = anchor, curves
+        study = study_page(store, definition, judged, curves)
+        study.anchor = anchor
         study.curves_left_out = budget.left_out.get(name, 0)
         study.curves_of = 0 if budget.all_seeds(name) else budget.seeds
         studies.append(study)
@@ -85,21 +85,22 @@ def read_page(store: Store) -> Page:
     return Page(meta["scale"], meta.get("plan digest"), day(store.stages()["ended"]), studies, page_samples(texts))
 
 
-def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy) -> StudyPage:
-    """Gather what the page says of one study, except for its curves."""
+def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curves: Mapping[str, Any]) -> StudyPage:
+    """Gather what the page says of one study."""
     name, analysis, history = definition.name, definition.analysis, definition.analysis_history
     variants, table, bound = store.variants(name), build_table(store, name), bound_of(store, name, analysis)
     verdicts = within(comparison_table([judged]), bound)
     comparisons = study_comparisons(variants, verdicts, analysis.margin)
     pairs = judge_all_pairs(judged.measurements) if len(variants) <= MOST_VARIANTS else ()
     plots = dot_plots(table) if definition.published else []
-    findings, claims = _audited(store, definition, judged.measurements)
+    audited, claims = _audited(store, definition, judged.measurements)
     states: dict[str, dict[int, str]] = {variant.name: {} for variant in variants}
     for variant, seed, state in store.runs(name)[["variant", "seed", "state"]].itertuples(index=False):
         states[variant][int(seed)] = state
     counts = Counter(state for row in states.values() for state in row.values())
     seeds = sorted(map(len, states.values())) or [0]
     words = {word for word, _ in comparisons.counts}
+    health = broken_rules(store, name)
     return StudyPage(
         name=name,
         definition=definition,
@@ -112,9 +113,9 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy) -> St
         number_of={
             row.variant.name: number for number, row in enumerate(comparisons.rows, 1)
         },  # the tail of a row's id
-        highlight=_highlight(comparisons.judged),
-        answer=answer(verdicts, analysis.margin),
-        next_step=next_step(clean_records(verdicts)),
+        curves=curves,
+        highlight=_highlight(comparisons.judged, curves),
+        answers=findings(verdicts, analysis),
         resized=_resized(variants),
         averaged=means_over(definition, variants, analysis.protocol),
         pairs=study_pairs(variants, comparisons, pairs, bound),
@@ -129,12 +130,16 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy) -> St
         problems=problems(store, name),
         table=table,
         groups=[(key, group_table(table, variants, key)) for key in keys_that_group(variants)],
-        items_counted=int(store.item_counts(name)["items"].sum()),
-        health=broken_rules(store, name),
+        items_in_words=items_in_words(store.item_counts(name)),
+        health=health,
+        broken={
+            variant.name: [rule for rule in health if rule["severity"] != "note" and variant.name in rule["variants"]]
+            for variant in variants
+        },
         plots=plots,
-        findings=findings,
+        findings=audited,
         claims=claims,
-        errors=sum(finding.severity == "error" for finding in findings),  # wrong or impossible, not unsupported
+        errors=sum(finding.severity == "error" for finding in audited),  # wrong or impossible, not unsupported
         figures=_figures(definition.title, comparisons.judged, plots),
         plan_changed=judged.plan_changed,
         plan_causes=[cause for old, new in pairwise(history) for cause in could_help(old, new)],
@@ -160,11 +165,16 @@ def _resized(variants: Sequence[PlannedVariant]) -> bool:
     return any(dotted.get(v.resolved, change.key, change.new) != change.new for v in variants for change in v.changes)
 
 
-def _highlight(comparisons: Iterable[Comparison]) -> Comparison | None:
-    """The comparison with the largest effect, decided ones first: what the curves show at first."""
-    comparisons = [comparison for comparison in comparisons if is_number(comparison.evidence["effect"])]
-    decided = [comparison for comparison in comparisons if comparison.verdict in ("better", "worse")]
-    return max(decided or comparisons, key=lambda comparison: abs(comparison.evidence["effect"]), default=None)
+def _highlight(comparisons: Iterable[Comparison], curves: Mapping[str, Any]) -> Comparison | None:
+    """The comparison that the curves show first: the largest effect, decided ones before others.
+
+    Both variants have a curve of the first metric, if any two that are compared do.
+    """
+    measured = [comparison for comparison in comparisons if is_number(comparison.evidence["effect"])]
+    drawn = {curves["variants"][series[0]] for metric in curves["metrics"][:1] for series in metric["series"]}
+    measured = [comparison for comparison in measured if {comparison.child, comparison.parent} <= drawn] or measured
+    decided = [comparison for comparison in measured if comparison.verdict in ("better", "worse")]
+    return max(decided or measured, key=lambda comparison: abs(comparison.evidence["effect"]), default=None)
 
 
 def _figures(title: str, comparisons: Iterable[Comparison], plots: Sequence[DotPlot]) -> dict[str, Any]:

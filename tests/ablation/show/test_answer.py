@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from ablation.config.study_schema import Analysis
 from ablation.judge.verdicts import COMPARISON_COLUMNS
 from ablation.show.answer import answer
 
@@ -12,11 +13,12 @@ def comparison(child, verdict, effect=0.01, half=0.005, **words):
     return known | {"low": effect - half, "high": effect + half}
 
 
+PLAN = Analysis(value="ss", protocol="edited", subsets=["all"], direction="max", margin=0.02)
+
+
 def said(*comparisons):
-    return answer(
-        pd.DataFrame(comparisons, columns=[*COMPARISON_COLUMNS, "guardrails"]).astype({"seeds_needed": "Int64"}),
-        margin=0.02,
-    )
+    columns = [*COMPARISON_COLUMNS, "guardrails"]
+    return answer(pd.DataFrame(comparisons, columns=columns).astype({"seeds_needed": "Int64"}), PLAN)
 
 
 def test_what_moved_is_named_with_its_interval_the_largest_first_and_the_rest_is_counted():
@@ -27,8 +29,27 @@ def test_what_moved_is_named_with_its_interval_the_largest_first_and_the_rest_is
         comparison("d", "worse", -0.04),
     ]
     assert said(*comparisons) == (
-        "b is better than v1 by 0.0300 [0.0250, 0.0350]. c is better than v1 by 0.0200 [0.0150, 0.0250]. 1 more is "
-        "better. d is worse than v1 by 0.0400 [0.0350, 0.0450]."
+        "b is better than v1 by 0.0300 [0.0250, 0.0350]; 2 more are better. d is worse than v1 by 0.0400 [0.0350, "
+        "0.0450]."
+    )
+
+
+def test_the_interval_beside_a_corrected_verdict_is_the_corrected_one():
+    joint = {"joint_low": 0.002, "joint_high": 0.018}
+    assert said(comparison("a", "better", **joint)) == "a is better than v1 by 0.0100 [0.0020, 0.0180]."
+
+
+def test_an_equivalent_variant_that_is_worse_by_less_than_the_margin_is_no_secret():
+    """None is; one of two; a single one; one in either direction."""
+    equal, worse = comparison("a", "equivalent", 0.001, p_adjusted=0.9), {"p_adjusted": 0.01}
+    lost, won = comparison("b", "equivalent", -0.015, **worse), comparison("c", "equivalent", 0.012, **worse)
+    one = "is equivalent (within 0.02)"
+    assert said(equal) == f"1 change {one}."
+    assert said(equal, lost) == "2 changes are equivalent (within 0.02), one of them worse by less than the margin."
+    assert said(lost) == f"1 change {one}, but worse by less than the margin."
+    assert said(lost, won, lost) == (
+        "3 changes are equivalent (within 0.02), 2 of them worse by less than the margin, one of them better by less "
+        "than the margin."
     )
 
 
@@ -39,8 +60,8 @@ def test_what_is_open_says_what_the_cheapest_needs():
         comparison("e", "undecided"),
     ]
     assert said(comparison("b", "equivalent", 0.001), *open_) == (
-        "1 change makes no difference. 3 changes are undecided. Look at d next: 3 more seeds would decide an effect as "
-        "large as the one seen."
+        "1 change is equivalent (within 0.02). 3 changes are undecided; 3 more seeds would decide d if its effect is "
+        "as large as it looks."
     )
     assert said(comparison("e", "undecided", seeds_needed=5)) == "1 change is undecided."  # it has as many
 
@@ -48,14 +69,13 @@ def test_what_is_open_says_what_the_cheapest_needs():
 def test_a_guardrail_that_a_change_made_worse_is_told_with_its_word():
     lost, held = {"guardrails": "but worse in length"}, {"guardrails": "guardrails hold"}
     assert said(comparison("a", "better", 0.02, **lost), comparison("b", "better", 0.01, **held)) == (
-        "a is better than v1 by 0.0200 [0.0150, 0.0250], but worse in length. b is better than v1 by 0.0100 [0.0050, "
-        "0.0150]."
+        "a is better than v1 by 0.0200 [0.0150, 0.0250], but worse in length; 1 more is better."
     )
-    assert said(
-        comparison("a", "equivalent", **lost),
-        comparison("b", "equivalent", **held),
-        comparison("c", "undecided", **lost),
-    ) == ("2 changes make no difference, 1 of them worse in a guardrail. 1 change is undecided, worse in a guardrail.")
+    equal = [comparison("a", "equivalent", **lost), comparison("b", "equivalent", **held)]
+    assert said(*equal, comparison("c", "undecided", **lost)) == (
+        "2 changes are equivalent (within 0.02), 1 of them worse in a guardrail. 1 change is undecided, worse in a "
+        "guardrail."
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,14 @@
     // One that holds others is counted after them, and must be there before them.
     folded.map((html, i) => [html, i]).reverse().forEach(([html, i]) => { document.querySelector(`[data-folded="${i}"]`).outerHTML = html; });
     window.ablation.data = data;
-    const aim = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (aim) aim.scrollIntoView();
+    const aim = () => {
+      const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+      if (!place) return;
+      for (let node = place.querySelector(":scope > details") || place; node; node = node.parentElement) if (node.localName === "details") node.open = true;
+      place.scrollIntoView();
+    };
+    window.addEventListener("hashchange", aim);
+    aim();
   });
   window.ablation = { ready };
   ready.then(() => { document.documentElement.dataset.ready = "yes"; });
@@ -74,10 +80,10 @@
     show();
   }));
 
-  // A print shows the evidence and changes of every comparison, not the long tails of lists; afterwards the page is as it was.
+  // A print shows everything but the long tails of lists; afterwards the page is as it was.
   let opened = [];
   window.addEventListener("beforeprint", () => {
-    opened = Array.from(document.querySelectorAll(".lineage .c-evidence > details:not([open]), .lineage details.more:not([open])"));
+    opened = Array.from(document.querySelectorAll(".study > details:not([open]), .part:not([open]), .row > details:not([open])"));
     opened.forEach((details) => { details.open = true; });
   });
   window.addEventListener("afterprint", () => opened.forEach((details) => { details.open = false; }));
@@ -159,11 +165,11 @@
     return copy;
   }
 
-  // The axis of the lineage, and a row for each change: its interval as on the page, the numbers and the verdict.
+  // The axis of the variant tree, and a row for each change: its interval as on the page, the numbers and the verdict.
   function effects(article, { rows }) {
-    const [axis, ...forests] = article.querySelectorAll(".lineage .forest");
+    const [axis, ...forests] = article.querySelectorAll(".row .forest");
     const parts = rows.flatMap(([variant, against, , verdict], i) => {
-      const y = 70 + 24 * i, effect = forests[i].closest(".row").querySelector(".c-effect").textContent.replace(/\s+/g, " ").trim();
+      const y = 70 + 24 * i, effect = forests[i].closest(".line").querySelector(".c-effect").textContent.replace(/\s+/g, " ").trim();
       const word = { "text-anchor": "end", "font-weight": 600, fill: getComputedStyle(forests[i]).color };
       return [label(8, y + 16, `${variant}, from ${against}`.slice(0, 40)), still(forests[i], 250, y), label(500, y + 16, effect, { "font-size": 11 }), label(752, y + 16, verdict, word)];
     });

@@ -65,7 +65,7 @@
         const [one, other] = names.split(" ").map((at) => variants[at]);
         return [one, other, effect, low, high, p, words[word], seeds, items];
       });
-      return [["variant", "against", "effect", "low", "high", "p, not corrected", "word", "seeds", "items"], ...rows];
+      return [["variant", "against", "effect", "low", "high", "p, not corrected", "verdict", "seeds", "items"], ...rows];
     }
 
     // The curves below follow, whether they are drawn already or when they come into sight.
