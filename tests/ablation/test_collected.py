@@ -165,14 +165,6 @@ def test_the_step_of_the_model_that_was_kept_is_logged(tmp_path, capsys, at, kep
     assert (f"of the model that was kept, at step {kept} (`at: last`)" in capsys.readouterr().err) == bool(kept)
 
 
-def test_several_runs_are_no_stage(tmp_path):
-    for name in ("one", "two"):
-        write(tmp_path / f"{name}.jsonl", [{"step": 1, "data": {"reward": 1}}])
-    with pytest.raises(ConfigError, match=r"holds 2 runs \(.*one, .*two\), and a stage is one; name the place of one"):
-        collected(tmp_path, {"reader": "verl"})
-    assert collected(tmp_path, {"reader": "verl", "place": "two.jsonl"})[0] == {(1, "reward"): 1.0}
-
-
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
@@ -214,15 +206,6 @@ def test_files_that_cannot_be_read(tmp_path, name, text, problem):
     with pytest.raises(ConfigError) as caught:
         collected(tmp_path, {"reader": name.partition(".")[0]})
     assert problem in str(caught.value)
-
-
-def test_one_place_and_one_format(tmp_path):
-    with pytest.raises(ConfigError, match=r"items\.csv, items\.jsonl, items\.parquet"):
-        collected(tmp_path, {"reader": "items"})
-    for suffix in ("csv", "jsonl"):
-        (tmp_path / f"items.{suffix}").touch()
-    with pytest.raises(ConfigError, match="is there more than once"):
-        collected(tmp_path, {"reader": "items"})
 
 
 def test_a_line_of_two_gigabytes_is_refused_by_its_beginning(tmp_path):

@@ -14,11 +14,9 @@ from ablation.cli.main import main
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError, explained
 from ablation.contract.process import alone
-from ablation.contract.stage_folder import read_progress
 from ablation.contract.status import read_state
 from ablation.plan.collected import states_now
 from ablation.runner.lifetime import lock_folder
-from ablation.runner.runlog import Progress
 from ablation.show.table_files import to_csv
 from ablation.show.tables import build_table
 from ablation.store.database import Store
@@ -144,20 +142,6 @@ def test_cells_that_look_like_formulas_are_text_and_numbers_stay_numbers(tmp_pat
 
 
 # --- clocks -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("set_by", [-86400.0, 86400.0])
-def test_the_time_left_is_as_before_when_the_clock_is_set(tmp_path, monkeypatch, set_by):
-    now = {"time": 1e9, "monotonic": 100.0}
-    monkeypatch.setattr(time, "time", lambda: now["time"])
-    monkeypatch.setattr(time, "monotonic", lambda: now["monotonic"])
-    meter = Progress(tmp_path / "progress.json", "title", io.StringIO())
-    for done in range(5):
-        meter.update(done, 10, "steps")
-        now = {"time": now["time"] + 60 + (set_by if done == 1 else 0), "monotonic": now["monotonic"] + 60}
-    progress = read_progress(tmp_path)
-    assert progress.seconds_left(progress.updated) == pytest.approx(6 * 60)
-    assert progress.updated - progress.started == pytest.approx(4 * 60)
 
 
 def test_a_stage_that_ended_under_a_clock_that_was_set_back_is_collected(project):

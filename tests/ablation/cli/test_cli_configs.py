@@ -147,14 +147,6 @@ def test_diff_without_results_of_a_variant_says_so(run, toy, tmp_path):
         run("diff", "base", "v2", "--results", str(tmp_path / "nowhere"))
 
 
-def test_diff_says_when_a_variant_has_been_changed_since(run, toy, tmp_path):
-    simulated(tmp_path / "results")
-    plan_file = tmp_path / "results/plan.json"
-    plan_file.write_text(plan_file.read_text().replace('"scale": "simulated"', '"scale": "full"'))
-    collect(tmp_path / "results")
-    assert "v2 has been changed since (" in run("diff", "base", "v2")
-
-
 def test_diff_finds_variants_that_only_the_results_know(run, toy, tmp_path):
     lineage = {"base": (None, {}), "mine": ("base", {"lr": (1, 2)})}
     simulate(tmp_path / "results", [Study("imported", lineage=lineage, seeds=3)])

@@ -77,20 +77,6 @@ def rows_of(capsys, *words):
     return {(row["samples"], row["checkpoints"]): row for row in printed["rows"]}, " ".join(printed["notes"])
 
 
-def test_samples_and_checkpoints_lower_their_own_part_of_a_stated_noise(capsys):
-    words = ["--effect", "0.05", "--seed-sd", "0.03", "--item-sd", "0.1", "--items", "100", "--seeds", "6"]
-    words += ["--samples", "2", "8", "--checkpoints", "1", "3", "--sample-sd", "0.2", "--checkpoint-sd", "0.02"]
-    found, said = rows_of(capsys, *words)
-    drawn, between = 0.2**2 / (100 * 2), 0.02**2
-    for (samples, checkpoints), row in found.items():
-        left = 0.03**2 - drawn * (1 - 2 / (samples * checkpoints)) - between * (1 - 1 / checkpoints)
-        noise = Pilot("", 2, 100, left, 0.0, 0.1**2 / 100).noise(6, 100)
-        assert row["effect"] == pytest.approx(minimal_detectable_effect(noise, 0.05))
-    assert found.keys() == {(2, 1), (2, 3), (8, 1), (8, 3)}
-    assert "7 seeds of 100 items with 2 samples each at 1 checkpoint find" in said
-    assert output(capsys, "plan", *words).splitlines()[2].split()[:4] == ["seeds", "items", "samples", "checkpoints"]
-
-
 def test_the_samples_of_another_tools_items_tell_their_noise(tmp_path, capsys):
     """Of even chances drawing is all the noise there is; how much that was stays uncertain."""
     rng, sides = np.random.default_rng(4), {}

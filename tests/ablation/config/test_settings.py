@@ -2,14 +2,12 @@
 
 import importlib.util
 import os
-from pathlib import Path
 
 import pytest
 
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
-from ablation.contract.errors import ConfigError, TrackerError
-from ablation.plan.build import build_plan
+from ablation.contract.errors import ConfigError
 from tests.ablation.toy_study import Toy
 
 
@@ -80,13 +78,6 @@ def test_results_and_reports_are_two_folders(toy, tmp_path):
     load_settings({"results": str(tmp_path / "one"), "reports": str(tmp_path / "one/reports")}, configs=toy.configs)
     (tmp_path / "link").symlink_to("one")  # the folders themselves may be links, to a larger disk say
     load_settings({"results": str(tmp_path / "link"), "reports": str(tmp_path / "x")}, configs=toy.configs)
-
-
-def test_the_text_of_an_error_does_nothing_to_a_terminal():
-    error = ConfigError(Path("a\x1b[2J.yaml"), "b\x07", "\x1b[31m" + "x" * 10_000, "is \x9b odd", "mend it")
-    assert str(error).isprintable()
-    assert len(str(error)) < 400
-    assert "\x1b" not in str(TrackerError("\x1b"))
 
 
 @pytest.mark.parametrize("name", ["x.YAML", "x.yml", "x.Yml", "_STUDY.yaml"])
@@ -212,9 +203,3 @@ def test_wandb_that_is_not_installed_or_another_word_is_refused_in_one_line(toy,
     assert "wandb is not installed; run `pip install wandb`" in refusal(toy, wandb="offline")
     installed(True)
     assert "offline or online" in refusal(toy, wandb="sometimes")
-
-
-def test_wandb_changes_no_key(toy, installed):
-    installed(True)
-    one, other = [build_plan(settings(toy, wandb=value), root=toy.root).text for value in (None, "offline")]
-    assert one == other

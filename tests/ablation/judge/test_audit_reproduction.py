@@ -59,18 +59,6 @@ def test_reproduction_compares_like_with_like_only():
         assert "not comparable, ours is at scale demo" in finding.sentence
 
 
-def test_runs_that_went_wrong_are_named():
-    file = published({"v": ["0.05", "0.025", "0.0375"], "w": ["0.05", "0.025", "0.0375"]})
-    missing = MeasuredCell(nan, nan, nan, 0, "w seed 0 is not run")
-    ours = {
-        "v": {"a": MeasuredCell(0.1, 0.08, 0.12, 2, "v seed 1 is failed (out of memory)")},
-        "w": {"a": missing, "b": missing},
-    }
-    first, second = of_kind(audit(file, Measured(ours)), "reproduction")
-    assert first.sentence.endswith("on 2 seeds: not comparable, v seed 1 is failed (out of memory).")
-    assert second.sentence == "w: not measured, w seed 0 is not run."
-
-
 @pytest.mark.parametrize(
     ("low", "high", "difference", "severity", "said"),
     [
@@ -117,15 +105,6 @@ def test_our_own_difference_is_paired_and_in_the_metrics_sense():
             assert not _deltas(ours, file.model_copy(update={"deltas": changed}))
         distances = _cells(ours, ["v1", "v0"], file_of(target="0.5"))["a"]
         assert distances.value == pytest.approx(-0.25)  # |0.5 - 0.5| and |0.25 - 0.5| after 0.25 and 0.5
-
-
-@pytest.mark.parametrize("direction", ["max", "min", {"target": 0.5}])
-def test_a_published_score_is_compared_with_ours_and_not_with_its_distance(direction):
-    scores = _cells(study(direction), ["v1"], file_of(target=None))
-    assert scores["a"].value == scores["mean"].value == pytest.approx(0.375)
-    distances = _cells(study(direction), ["v1"], file_of(target="0.5"))
-    assert distances["a"].value == pytest.approx(0.125)
-    assert distances["a"].low == 0.0  # a distance is never below
 
 
 def test_a_failed_seed_is_not_dropped_in_silence():

@@ -1,6 +1,5 @@
 """A source's claims beside what was measured: one verdict each, on the page and in docs/studies/README.md."""
 
-import runpy
 from math import nan
 
 import numpy as np
@@ -8,14 +7,7 @@ import pytest
 
 from ablation.audit.claimed import claimed
 from ablation.audit.reproduction import Measured, MeasuredCell
-from ablation.show.page.content import read_page
-from ablation.show.page.render import draw
-from ablation.store.collect import collect
-from ablation.store.database import DATABASE, Store
 from tests.ablation.judge.published import claim, published
-from tests.ablation.show.elements import unfolded
-from tests.repository import ROOT
-from tests.simulate import DEBIAS, Study, editing, simulate
 
 ROWS = {"old": ["0.10", "0.10", "0.10"], "new": ["0.05", "0.10", "0.08"]}
 
@@ -77,24 +69,3 @@ def test_a_figure_of_a_training_is_held_against_our_curve(stated, verdict):
     assert found.verdict == verdict
     [untested] = claimed(file, None)
     assert (untested.measured, untested.verdict) == ("", "not testable here")
-
-
-def test_page_and_table_have_a_row_for_each_claim(results):
-    distances = {"baseline": 0.3, "v1": 0.1}
-    rows = {"baseline": {"mean": 0.3}, "v1": {"mean": 0.1}}
-    plan = simulate(results, [Study("debias", lineage=DEBIAS, seeds=4, distances=distances, published=rows)])
-    with editing(plan) as content:
-        said = claim("v1", "baseline", "mean", percent=-12)
-        content["studies"][0]["published"]["claims"] = [said]
-    collect(results)
-    with Store(results / DATABASE) as store:
-        drawn = unfolded(draw(read_page(store)))
-    assert "-12% against baseline, mean: a change" in drawn
-    assert "What the source claims, and what was measured: 1 reproduced." in drawn
-    page = runpy.run_path(str(ROOT / "docs/make_claims.py"))["page"]
-    rows = [line for line in page(results).splitlines() if line.startswith("| [")]
-    none = [line for line in page(None).splitlines() if line.startswith("| [")]
-    assert len(rows) == len(none) > 50
-    [first] = [row for row in rows if "`v1` | -12% against baseline, mean" in row]
-    assert first.endswith("(4 seeds) | reproduced |")
-    assert all(row.endswith("| not testable here |") for row in none)

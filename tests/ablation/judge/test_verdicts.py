@@ -149,33 +149,6 @@ def test_few_clusters_speak_about_these_items_only(tmp_path):
     assert "items of 2 clusters are too few to stand for others: this is about these items only" in comparison.reason
 
 
-def weigh(weights):
-    """Write `weights.json` into the train stages: {(variant, seed): (digest, moved)}."""
-
-    def change(plan):
-        for (variant, seed), (digest, moved) in weights.items():
-            folder = stage_dir(plan, "toy", variant, seed, "train")
-            (folder / "weights.json").write_text(json.dumps({"digest": digest, "moved": moved}))
-
-    return change
-
-
-def test_equal_weights_after_training_are_said(tmp_path):
-    same = {(variant, seed): (f"d{seed}", [1.0, 2.0]) for variant in ("v0", "v1") for seed in range(4)}
-    comparison = judged(tmp_path / "equal", weigh(same))
-    said = "train ended with equal weights in 4 of 4 seeds: the change had no effect on training"
-    assert said in comparison.reason
-    one = same | {("v1", 2): ("other", [2.0, 1.0])}
-    comparison = judged(tmp_path / "one", weigh(one))
-    assert "train ended with equal weights in 3 of 4 seeds" in comparison.reason
-    nearly = {run: (f"{run[0]}s{run[1]}", [1.0 + 0.001 * (run[0] == "v1"), 2.0]) for run in same}
-    comparison = judged(tmp_path / "nearly", weigh(nearly))
-    assert "nearly equal weights in 4 of 4 seeds (apart by at most 0.04% of" in comparison.reason
-    apart = {run: (f"{run[0]}s{run[1]}", [1.0 + (run[0] == "v1"), 2.0]) for run in same}
-    comparison = judged(tmp_path / "apart", weigh(apart))
-    assert "weights" not in comparison.reason
-
-
 def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
     """Few items that all agree are not proof; the same models, measured in the same way, are one."""
 
@@ -407,22 +380,6 @@ def test_an_interaction_with_a_failed_run_has_no_p():
     assert "ab seed 3" in row["reason"]
     assert np.isnan(row["p"])
     assert np.isfinite(row["effect"])
-
-
-@pytest.mark.parametrize(
-    ("parts", "reason"),
-    [
-        (["v0", "nobody"], "no variant 'nobody'"),
-        (["v1", "v0"], "the parts of a combination need one common parent"),
-        (["v0", "v0"], "the parts of a combination need one common parent"),  # the root has none
-    ],
-)
-def test_a_combination_needs_known_parts_with_one_parent(tmp_path, parts, reason):
-    _, results = run(tmp_path, edit_analysis(combinations={"v1": parts}))
-    with Store(results / "tracker.duckdb") as store:
-        [row] = interaction_table(judge_studies(store)).to_dict("records")
-    assert row["reason"] == reason
-    assert np.isnan(row["effect"])
 
 
 def test_an_comparison_that_is_gone_after_results_is_a_changed_plan(tmp_path):

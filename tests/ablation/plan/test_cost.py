@@ -41,17 +41,6 @@ def test_a_job_costs_what_its_variant_has_cost_before_the_code_changed_and_else_
     assert hours_of(again, states, trained) == (pytest.approx(6 * 3), 0)
 
 
-def test_a_failed_job_tells_no_cost_and_a_check_does(commands):
-    plan = build(commands, seeds=1)
-    failed, *others = [stage for stage in plan.selected() if stage.stage == "train"]
-    finish(failed, "failed", wall_s=1e6)
-    assert hours_of(plan, states_of(plan), others) == (0, 2)
-    results = plan.settings.results
-    folder = results / "check" / failed.dir.relative_to(results)
-    finish(failed.model_copy(update={"key": "f" * 16, "dir": folder.with_name("f" * 16)}), wall_s=36)
-    assert hours_of(plan, states_of(plan), others) == (pytest.approx(0.02), 0)
-
-
 def test_what_so_many_seeds_can_find_falls_with_the_seeds(tmp_path, capsys):
     simulate(tmp_path / "results", [Study("toy", seeds=3, seed_sd=0.05, items={"all": 200})])
     collect(tmp_path / "results")

@@ -137,16 +137,6 @@ def test_the_command_shows_needs_and_measured_peaks(tmp_path, capsys):
     assert "host 13.0, device 20.0" in line
 
 
-def test_a_size_that_nothing_tells_is_a_question_mark_and_refuses_nothing(capsys, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(ROOT / "nowhere"))
-    monkeypatch.setattr("trainers.footprint.LISTED", {})
-    status, text = fit(capsys, "debias", "--scale", "paper", "--device-memory", "1")
-    assert status == 0
-    rows = [line.split() for line in text.splitlines() if line.strip().startswith(("prepare", "train", "evaluate"))]
-    assert [row[3:8] for row in rows] == 3 * [["?"] * 5]
-    assert "not counted: no configuration of `model` is on this machine" in text
-
-
 def test_the_commands_exit_status_says_whether_all_fits(capsys):
     assert fit(capsys, "gspo", "--scale", "paper")[0] == 0
     assert fit(capsys, "gad", "--scale", "paper")[0] == 0

@@ -137,11 +137,3 @@ def database_older_than_a_status(plan, stage):
 def test_all_where_the_database_may_lack_something(plan, change):
     change(plan, list(plan.stages.values())[3])
     assert told(plan) == plan.selected()
-
-
-def test_those_left_of_a_killed_grid(toy):
-    plan = build(toy)
-    *others, last = plan.stages.values()
-    for stage in others:
-        ended(stage)
-    assert told(plan) == [last]  # after which `collect` runs in any case

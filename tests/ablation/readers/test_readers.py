@@ -352,24 +352,6 @@ def accumulated(folder):
     return {tag: sorted({e.step: e.value for e in peer.Scalars(tag)}.items()) for tag in peer.Tags()["scalars"]}
 
 
-def test_a_purge_holds_across_the_files_of_a_folder(tmp_path):
-    """A run that was preempted, whose second writer logs less often: its `purge_step` voids what came after."""
-    SummaryWriter = pytest.importorskip("torch.utils.tensorboard").SummaryWriter
-    for number, (purge, steps) in enumerate([(None, range(1, 101)), (96, (110,)), (50, ()), (60, (61, 62))]):
-        with SummaryWriter(tmp_path, purge_step=purge, filename_suffix=f".{number}") as writer:
-            for step in steps:
-                writer.add_scalar("train/loss", step / 7, step)
-                if step % 25 == 0:
-                    writer.add_scalar("eval/acc", 0.99 if step == 100 else 0.5 + step / 1000, step)
-        for file in tmp_path.glob(f"*.{number}"):  # in the order of their names, within one second too
-            file.rename(tmp_path / f"events.out.tfevents.{number}")
-    runs, problems = read(tensorboard, tmp_path)
-    [run], known = runs.values(), accumulated(tmp_path)
-    assert problems == []
-    assert {tag: course(run, tag) for tag in known} == known
-    assert [step for step, _ in known["eval/acc"]] == [25]
-
-
 def test_many_kinds_of_events_are_read_as_tensorboard_reads_them(tmp_path):
     """Steps of one to five bytes, values of 32 and 64 bits, several in one event, text, images, tags of one length."""
     torch = pytest.importorskip("torch")
@@ -443,10 +425,3 @@ def test_folders_that_are_parts_of_a_run(tmp_path):
     assert problems == [
         f"{tmp_path}: of a folder for each rank, rank 0 counts: left out ddp/seed_0/rank_1, ddp/seed_0/rank_2"
     ]
-
-
-def test_the_settings_that_lightning_writes_beside_its_log(tmp_path):
-    write_events(tmp_path / "lightning_logs/version_0", 1, ("loss", {3: 0.5}))
-    (tmp_path / "lightning_logs/version_0/hparams.yaml").write_text("lr: 0.1\nseed: 3\n")
-    runs, _ = read(tensorboard, tmp_path)
-    assert runs["lightning_logs/version_0"].config == {"lr": 0.1, "seed": 3}

@@ -80,21 +80,6 @@ def test_a_log_that_is_cut_off(written, tmp_path):
     assert counts >= {1, 3}
 
 
-def test_before_runs_had_ids(written, tmp_path):
-    """trackio before 0.24: no run_id. The rest of the columns is as 0.43 writes them."""
-    file = tmp_path / "old project.db"
-    shutil.copyfile(written / "otherproject.db", file)
-    with sqlite3.connect(file) as writer:
-        for table in ("metrics", "configs"):
-            kept = [row[1] for row in writer.execute(f"PRAGMA table_info({table})") if row[1] != "run_id"]
-            writer.execute(f"CREATE TABLE copy AS SELECT {', '.join(kept)} FROM {table}")
-            writer.execute(f"DROP TABLE {table}")
-            writer.execute(f"ALTER TABLE copy RENAME TO {table}")
-    writer.close()
-    [run] = read_all(read, file)[0].values()
-    assert (run.id, run.name, run.config, len(points(run))) == ("old project/resumed", "resumed", {"seed": 5}, 7)
-
-
 def test_projects_in_subfolders(folder, tmp_path):
     for place in ("a/seed_0", "b"):
         (tmp_path / place).mkdir(parents=True)

@@ -217,24 +217,6 @@ def test_health_events_come_with_diagnosis_and_remedy_the_most_severe_first(tmp_
     assert "2 health rules tripped" in shown
 
 
-def test_a_rule_that_many_runs_broke_stands_once(tmp_path):
-    database = build(tmp_path)
-    for variant, seed, step in (("v0", 0, 1), ("v0", 1, 1), ("v0", 1, 7), ("v1", 0, 1)):
-        steps = {"first_step": step, "last_step": step + 2}
-        add_event(database, variant, seed, **steps, severity="note", diagnosis="Too strong")
-    shown = text_of(page(database))
-    assert shown.count("Too strong") == 1
-    assert "v0 (seeds 0, 1), v1 (seed 0)" in shown
-    assert 'class="broken' not in page(database)  # a note is not a warning
-    add_event(database, "v1", 1, rule="weak")
-    html = page(database)
-    assert re.search(r'class="broken sev-warn" href="#study-toy-health"[^>]*>weak<', html)
-    assert '<button type="button">Rules broken</button>' in html
-    assert html.count('<td class="rules" data-sort="1"><a class="broken" href="#study-toy-health">weak</a></td>') == 1
-    assert "4 events" in shown
-    assert "v0 seed 1, train: m reached 1 at steps 7 to 9" in shown
-
-
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory):
     study = Study(lineage=TREE, states={("v2", 1): "failed"}, published={ATTACK: {"mean": 0.1}})
@@ -326,34 +308,12 @@ def add_rule(monkeypatch):
         monkeypatch.setattr(module, "RULES", (*RULES, "2027-01-01: another rule"))
 
 
-def test_seeds_without_looks_and_rules_of_judging_that_came_after_results_are_shown(tmp_path, monkeypatch):
-    build(tmp_path, [Study(seeds=2)])
-    add_rule(monkeypatch)
-    after = text_of(page(build(tmp_path, [Study(seeds=3)])))
-    assert re.search(r"results existed: v0, v1, v\d+ and \d+ more have 3 seeds, not 2, without planned looks\.", after)
-    assert "2027-01-01: another rule" in after
-    assert "seeds were added after results without planned looks (v1 had 2 seeds and has 3" in after
-
-
 def test_a_new_rule_of_judging_alone_is_no_alarm(tmp_path, monkeypatch):
     build(tmp_path)
     add_rule(monkeypatch)
     html = page(build(tmp_path))
     assert "The rules of judging changed after results existed." in text_of(html)
     assert 'class="alert"' not in html
-
-
-def test_one_study_says_what_to_look_at_next_and_that_values_were_resized_only_where_some_were(tmp_path):
-    def resize(plan):
-        for variant in plan["studies"][0]["variants"]:
-            variant["resolved"]["objective"]["weight"] *= 10
-
-    study = Study(variants=3, seeds=3, distances={"v1": 0.4}, distance=0.02, seed_sd=0.3)
-    resized = "before the scale changed some"
-    shown = text_of(page(build(tmp_path / "declared", [study])))
-    assert re.search(r"undecided; \d+ more seeds? would decide v\d if its effect", shown)
-    assert resized not in shown
-    assert resized in text_of(page(build(tmp_path / "resized", [study], edit=resize)))
 
 
 def test_without_results_published_or_studies_there_is_a_page(tmp_path):

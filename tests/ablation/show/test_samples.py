@@ -160,31 +160,6 @@ def test_sentences_that_both_judged_stand_in_one_table_with_the_numbers_of_each(
     assert "A stereotype one." in Elements(page_of(plan)).text
 
 
-def test_words_of_another_protocol_are_quoted_only_where_there_are_no_others(plan):
-    def rows(variant, seed):
-        edited = words(variant, seed, "gender-0000", "gender")
-        greedy = edited | {"protocol": "greedy", "response": "greedily"}
-        return [greedy, edited, words(variant, seed, "race-0000", "race", protocol="greedy")]
-
-    save_in_all(plan, rows)
-    quotes = {item.item: [texts for _, quotes, _ in item.sides for texts, _ in quotes] for item in shown(plan).items}
-    assert quotes["gender-0000"] == [[("response", f"{v} said in 0 to gender-0000")] for v in ("v0", "v1")]
-    assert quotes["race-0000"] == [[("response", f"{v} said in 0 to race-0000")] for v in ("v0", "v1")]
-
-
-def test_a_side_with_many_responses_shows_a_few_and_an_empty_one_is_told(plan):
-    def rows(variant, seed):
-        said = ["", *(f"{variant} {n}" for n in range(1, 5))]
-        return [words(variant, seed, "gender-0000", "gender", response=text) for text in said]
-
-    save_in_all(plan, rows)
-    [item] = shown(plan).items
-    assert [(len(quotes), more) for _, quotes, more in item.sides] == [(3, 2), (3, 2)]
-    text = " ".join(Elements(page_of(plan)).text.split())
-    assert "(nothing)" in text
-    assert "and 2 more" in text
-
-
 @pytest.mark.parametrize(
     ("text", "other", "parts"),
     [

@@ -21,7 +21,6 @@ from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, b
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
 from tests.ablation.show.elements import unfolded
-from tests.ablation.typed import output, refused
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 
 HOSTILE = '<script>alert("x")</script> | $x_1$ & 50% #{\\} ~^ `a` *b* =1+1'
@@ -114,24 +113,6 @@ def test_failures_and_gaps_are_words(results):
     assert "nan" not in v0
 
 
-def test_rules_that_a_variant_broke_are_a_column(results):
-    """Of severity warn and abort, each once; a note is none, and a study whose runs broke none has no such column."""
-    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
-    other = event | {"rule": "blew-up", "metric": "norm", "severity": "abort"}
-    noted = event | {"rule": "slow", "metric": "speed", "severity": "note"}
-    table = table_of(results, Study(health={("v1", 0): [event, other], ("v1", 1): [event], ("v2", 0): [noted]}))
-    assert {row.name: row.broken for row in table.rows if row.broken} == {"v1": ("blew-up", "lms-low")}
-    head, _, *rows = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
-    assert head.endswith("| seeds | rules broken |")
-    assert [row for row in rows if row.endswith("| blew-up, lms-low |")] == [row for row in rows if "| v1 |" in row]
-    assert all(row.count("|") == head.count("|") for row in rows)
-    of_csv = {row["variant"]: row["rules broken"] for row in records(to_csv(table))}
-    assert (of_csv["v1"], of_csv["v2"]) == ("blew-up; lms-low", "")
-    assert "<td>blew-up, lms-low</td>" in to_html(table)
-    table = table_of(results, Study(health={("v2", 0): [noted]}))
-    assert "rules broken" not in to_markdown(table) + to_html(table)
-
-
 def test_digits_follow_the_spread_and_published_numbers_keep_theirs(results):
     published = {"v0": {"gender": 0.017, "mean": 0.0277}, "v1": {"gender": 0.0155}}
     table = table_of(results, Study(seeds=5, published=published))
@@ -164,13 +145,6 @@ def test_a_change_is_in_percent_of_the_parents_mean_measured_and_published(resul
     with Store(results / DATABASE) as store:
         grouped = group_table(table, store.variants("toy"), "rcs.alphas")
     assert [column.label for column in grouped.columns] == ["gender", "race", "mean"]
-
-
-def test_the_caption_says_scale_models_and_items(results):
-    simulate(results, [Study(published={"v0": {"mean": 0.1}})], scale="demo")
-    caption = table_of(results).caption
-    for part in ("Scale: demo", "random llama (untrained)", "gender 40, race 60", "Published: a simulated paper, gpt2"):
-        assert part in caption
 
 
 def averaged(results, counts, **declared):
@@ -327,16 +301,6 @@ def test_a_row_of_a_group_is_the_mean_over_variants_of_their_means_over_seeds(re
     assert "| loss.kind | variants | gender |" in to_markdown(grouped)
     assert r"\label{tab:toy-by-loss-kind}" in to_latex(grouped)
     assert [row.name for row in group_table(table, variants, "clip").rows] == ["none", "[0.1, 0.2]"]
-
-
-def test_tables_by_a_key_are_files_of_the_studies_that_have_it(results, tmp_path, capsys):
-    simulate(results, [Study("one", lineage=KEYS), Study("two")])
-    collect(results)
-    where = ["--results", str(results), "--reports", str(tmp_path / "out")]
-    written = [line.rsplit("out/", 1)[1] for line in output(capsys, "tables", "--by", "loss.kind", *where).splitlines()]
-    assert written == [f"one/by-loss.kind.{ending}" for ending in ("md", "csv", "tex", "html")]
-    assert "did you mean 'loss.kind'?" in refused(capsys, "tables", "--by", "los.kind", *where)
-    assert "is what tables average over" in refused(capsys, "tables", "--by", "seed", *where)
 
 
 def test_the_table_by_subset_has_the_mean_of_every_data_set(results):

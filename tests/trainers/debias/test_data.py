@@ -3,7 +3,6 @@
 import json
 import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +11,9 @@ from hypothesis import strategies as st
 from tests.trainers.debias.helpers import stereoset_rows
 from trainers.debias.data import (
     SPLITS,
-    Item,
     assign_terms,
     read_items,
     read_own_splits,
-    refuse_swapped,
     split_files,
     split_items,
 )
@@ -140,17 +137,6 @@ def test_swapped_labels_are_counted_and_refused(tmp_path):
     assert len(read_own_splits(found, NO_LIMIT, None)["test"]) == 16  # without StereoSet nothing can be said
 
 
-def test_labels_of_items_that_stereoset_lacks_or_has_twice_are_not_judged():
-    def item(stereo, anti):
-        return Item("id", "gender", "term", anti, stereo, "x")
-
-    labels = [item("He is old.", "He is young."), item("A.", "B."), item("B.", "A.")]
-    mine = [item("he is  OLD", "He is young"), item("new", "items"), item("B", "A")]
-    assert refuse_swapped(mine, labels, Path("mine.json")) == 2
-    with pytest.raises(ValueError, match="swapped in 1 of its 1 items"):
-        refuse_swapped([item("He is young.", "He is old.")], labels, Path("mine.json"))
-
-
 @pytest.mark.parametrize(
     ("remove", "message"),
     [
@@ -172,22 +158,6 @@ def test_every_term_goes_to_one_split_and_no_split_is_empty(counts, seed):
     assigned = assign_terms(named, FRACTIONS, random.Random(seed))
     assert set(assigned) == set(named)
     assert set(assigned.values()) == set(FRACTIONS)
-
-
-def test_sizes_come_close_to_the_fractions_where_terms_are_many():
-    counts = {f"t{i}": 20 + i % 11 for i in range(36)}
-    assigned = assign_terms(counts, FRACTIONS, random.Random(0))
-    sizes = Counter()
-    for term, split in assigned.items():
-        sizes[split] += counts[term]
-    for split, fraction in FRACTIONS.items():
-        assert sizes[split] / sum(counts.values()) == pytest.approx(fraction, abs=0.03)
-
-
-def test_three_terms_as_in_religion_give_the_largest_to_test():
-    assigned = assign_terms({"muslim": 29, "bible": 25, "brahmin": 25}, FRACTIONS, random.Random(3))
-    assert assigned["muslim"] == "test"
-    assert sorted(assigned.values()) == ["dev", "test", "train"]
 
 
 def test_two_terms_cannot_be_split():

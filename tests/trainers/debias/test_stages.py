@@ -258,15 +258,6 @@ def test_samples_are_the_sentences_of_the_test_items_with_their_scores_before_an
     assert (samples["log-probability before"] != samples["log-probability after"]).any()
 
 
-def test_items_that_share_a_term_or_an_edit_are_one_cluster(evaluated):
-    """Of the 8 items of two terms in batches of 6 one batch has both terms."""
-    rows = pd.read_parquet(evaluated.out / "items.parquet")
-    assert set(rows[["subset", "cluster"]].itertuples(index=False, name=None)) == {
-        (domain, f"{domain}/{sorted(rows[rows.subset == domain].item.str.split('/').str[1].unique())[0]}+1")
-        for domain in ("gender", "race")
-    }
-
-
 def test_transfer_uses_training_items_only(home, undisturbed, evaluated, tmp_path, monkeypatch):
     plain, asked = Prepared.edit_inputs, set()
 

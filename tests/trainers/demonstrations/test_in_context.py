@@ -98,16 +98,3 @@ def test_text_scores_and_pools(text_model):
     zero = text_model.score(torch.tensor([0]), torch.zeros(1, 0, dtype=torch.int64))
     assert zero.gold_logp[0] != scores.gold_logp[0]
     assert text_model.embed(torch.arange(7)).shape == (7, 16)
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ({"question": "x", "options": "A. a\nB. b", "answer": "C. c"}, r"line 2: answer 'C. c' is not one of"),
-        ({"question": "x", "answer": "A. a"}, r"line 2: needs question, options and answer \(KeyError\('options'\)\)"),
-    ],
-)
-def test_a_bad_question_is_named(tmp_path, line, problem):
-    (tmp_path / "q.jsonl").write_text(f"{json.dumps(QUESTIONS[0])}\n{json.dumps(line)}\n")
-    with pytest.raises(ValueError, match=rf"q\.jsonl, {problem}"):
-        in_context_text.read_questions(tmp_path / "q.jsonl")

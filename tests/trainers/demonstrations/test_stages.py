@@ -2,11 +2,9 @@
 
 import json
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.stats import rankdata
 
 from tests.trainers.demonstrations.helpers import (
     ENTRIES,
@@ -17,7 +15,7 @@ from tests.trainers.demonstrations.helpers import (
     variant,
     weights,
 )
-from trainers.demonstrations import in_context_concepts, rce
+from trainers.demonstrations import in_context_concepts
 from trainers.demonstrations.in_context import Resumable, load_in_context_model, score_pointers
 from trainers.demonstrations.prepared import load_prepared, read_candidates, write_candidates
 from trainers.demonstrations.selector import build_selector
@@ -130,12 +128,6 @@ def test_conditional_counts_the_queries_that_train_and_means_are_over_them(
     assert metrics["grpo/loss"] == pytest.approx(metrics["grpo/policy_loss"] + 0.1 * metrics["grpo/kl"], rel=1e-5)
 
 
-def test_other_queries_train_where_positive_means_a_gain_of_information(folders):
-    data = read_candidates(folders["candidates"])
-    right, gains = ((each > 0).float().mean(1) >= 0.6 for each in (data.correct, data.info_score))
-    assert right.sum() != gains.sum()
-
-
 def test_conditional_without_any_right_sequence_learns_nothing(folders, tmp_path):
     """All queries are dropped, so the gradient is zero: only AdamW's weight decay is left."""
     wrong = with_candidates(folders, tmp_path / "candidates", lambda table: table.assign(correct=0.0))
@@ -162,45 +154,6 @@ def test_per_shot_trains_the_selectors_of_its_modes_and_chooses_on_validation(fo
         assert choices["chosen"][shots] == best
         for split in ("validation", "selected"):
             assert metrics[f"{split}/{shots}/accuracy"] == alone[best][f"{split}/{shots}/accuracy"]
-
-
-def test_the_weights_of_rce_may_be_positions(folders, tmp_path):
-    once = {"epochs": 1, "batch_size": 64}  # one step, at the last temperature
-    by_reward, _ = run("rce", config(rce=once), dict(folders), tmp_path / "reward")
-    by_position, metrics = run("rce", config(rce={**once, "weights": "position"}), dict(folders), tmp_path / "position")
-    assert not torch.equal(weights(by_reward)["pointer.weight"], weights(by_position)["pointer.weight"])
-    data = read_candidates(folders["candidates"])
-    powers = [np.exp((rankdata(row, method="ordinal") - 1) / 7 / 0.5) for row in data.info_score.numpy()]
-    expected = np.mean([power.max() / power.sum() for power in powers])
-    assert metrics["rce/max_weight"] == pytest.approx(expected, rel=1e-5)
-
-
-def test_best_beam_imitates_only_the_best_sequence_of_each_query(folders, tmp_path):
-    def best(table):
-        return table.loc[table.groupby("query", sort=False)["info_score"].idxmax()]
-
-    alone = with_candidates(folders, tmp_path / "candidates", best)
-    of_all, _ = run("rce", config(rce={"weights": "best"}), dict(folders), tmp_path / "best")
-    of_these, _ = run("rce", config(), alone, tmp_path / "alone")
-    for name, tensor in weights(of_these).items():
-        if not name.endswith("in_proj_bias"):  # the keys' bias has no gradient: AdamW makes steps of rounding
-            torch.testing.assert_close(weights(of_all)[name], tensor, rtol=1e-3, atol=1e-4, msg=name)
-
-
-def test_rce_may_begin_after_epochs_on_the_best_sequence(folders, tmp_path):
-    stage = demonstrations_stage("rce", config(rce={"best_epochs": 2}), dict(folders), tmp_path / "rce")
-    rce.run(stage)
-    rows = pd.DataFrame(stage.metrics.rows, columns=["step", "name", "value"])
-    logged = rows.pivot(index="step", columns="name", values="value")
-    assert logged["rce/loss"].notna().tolist() == 6 * [True]
-    # two epochs first, then all of RCE's own four
-    assert logged["rce/tau"].notna().tolist() == 2 * [False] + 4 * [True]
-    whole, _ = run("rce", config(), dict(folders), tmp_path / "whole")
-    plain = demonstrations_stage("rce", config(), dict(folders), tmp_path / "plain")
-    rce.run(plain)
-    taus = [value for _, name, value in plain.metrics.rows if name == "rce/tau"]
-    assert logged["rce/tau"].dropna().tolist() == pytest.approx(taus)
-    assert not torch.equal(weights(whole)["pointer.weight"], weights(tmp_path / "rce")["pointer.weight"])
 
 
 def test_sequences_without_any_difference_are_refused(folders, tmp_path):

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from ablation.contract.fingerprint import code_of
-from ablation.contract.footprint import GIB, ModelAsset, UnknownSize
+from ablation.contract.footprint import GIB, ModelAsset
 from tests.repository import ROOT
 from trainers.assets_config import Asset
 from trainers.debias.config import DebiasConfig
@@ -19,8 +19,6 @@ from trainers.demonstrations.config import DemonstrationsConfig
 from trainers.demonstrations.footprint import footprint as of_demonstrations
 from trainers.demonstrations.selector import build_selector
 from trainers.footprint import LISTED, Model, of_config, shape_of, training
-from trainers.gad.config import GadConfig
-from trainers.gad.footprint import footprint
 from trainers.models.causal import EditedModule
 from trainers.policy.config import Lora, Memory, PolicyConfig, Precision, Scratch
 from trainers.policy.footprint import footprint as of_policy
@@ -164,13 +162,6 @@ def size(work):
     return work.of_rows(work.rows)
 
 
-def test_an_engine_takes_its_share_where_it_samples():
-    config = PolicyConfig(rollout={"engine": "vllm", "vllm": {"memory_share": 0.3}})
-    shares = {name: of_policy(name, config, {}, 1).reserved for name in ("warm_start", "reinforce", "evaluate")}
-    assert shares == {"warm_start": 0, "reinforce": 0.3, "evaluate": 0}
-    assert of_policy("reinforce", PolicyConfig(), {}, 1).reserved == 0
-
-
 def test_gradients_that_are_added_up_once_are_whole_on_each_of_several_devices():
     parameters = scratch_shape(Scratch(), PolicyConfig().task).parameters
     once = PolicyConfig(update={"reduces": "minibatch"})
@@ -201,29 +192,8 @@ def test_files_that_are_there_are_believed_before_what_was_published(tmp_path):
     assert hidden(ModelAsset(asset({"source": "path", "path": str(tmp_path)}))) == 1024
 
 
-def test_the_hubs_cache_is_read(tmp_path, monkeypatch):
-    folder = tmp_path / "models--some--model"
-    (folder / "snapshots" / "0123").mkdir(parents=True)
-    (folder / "refs").mkdir()
-    (folder / "refs" / "main").write_text("0123")
-    written = AutoConfig.for_model("qwen3", **WRITTEN["Qwen/Qwen3-0.6B"]).to_dict()
-    (folder / "snapshots" / "0123" / "config.json").write_text(json.dumps(written))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    assert hidden(ModelAsset(asset({"source": "hub", "repo": "some/model"}))) == 1024
-
-
 def hidden(model):
     return shape_of({"model": model}, "model").hidden
-
-
-@pytest.mark.parametrize("content", [None, "{", "[]", '{"model_type": "mamba"}', '{"model_type": "gpt2"}'])
-def test_a_size_that_nothing_says_is_not_known(content, tmp_path):
-    if content is not None:
-        (tmp_path / "config.json").write_text(content)
-    model = ModelAsset(asset({"source": "path", "path": str(tmp_path)}))
-    config = GadConfig.model_construct(**{**GadConfig().__dict__, "model": model.asset})
-    with pytest.raises(UnknownSize, match="no configuration of `model` is on this machine"):
-        footprint("seqkd", config, {"model": model}, 1)
 
 
 def test_no_stage_reaches_it_so_that_it_is_in_no_key():

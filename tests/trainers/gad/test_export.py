@@ -62,13 +62,6 @@ def test_the_exported_model_has_the_students_logits(results, tmp_path, tokenizer
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in target.iterdir()}
 
 
-@pytest.mark.parametrize(("variant", "seed_of_weights"), [("full", 1), ("stopped", 20)])
-def test_the_last_model_of_the_first_run_is_found(results, tokenizer, variant, seed_of_weights):
-    with torch.no_grad():
-        expected = model_of(tokenizer, seed_of_weights)(IDS).logits
-    torch.testing.assert_close(logits(find_model(results, "gad", variant, None)), expected, rtol=0, atol=0)
-
-
 def test_what_cannot_be_exported_is_told_in_one_line(results, tmp_path, capsys):
     for arguments, words in (
         (["gad", "unknown"], "is not in the plan"),
@@ -159,12 +152,6 @@ def test_any_kept_step_is_exported_also_of_a_stage_that_has_not_ended(results, t
     ):
         words_of = ["export", "gad", "full", *options, "--results", results, "--to", tmp_path / "x"]
         assert words in refused(capsys, *words_of)
-
-
-def test_a_study_or_a_folder_has_to_be_named(tmp_path, capsys):
-    assert main(["export", "gad", "--to", str(tmp_path / "x")]) == 2
-    assert main(["export", "gad", "d-final", "--from", str(tmp_path), "--to", str(tmp_path / "x")]) == 2
-    assert capsys.readouterr().err.count("name a STUDY and a VARIANT, or a folder") == 2
 
 
 def test_a_checkpoint_of_adapters_is_refused_with_what_to_do(tmp_path, tokenizer):

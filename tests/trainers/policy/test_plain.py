@@ -96,14 +96,3 @@ def test_each_prompt_is_read_once_and_no_padding_is():
     tokens = int(given.mask.sum())
     assert len(Packing.of(given, last=True).ids) == 5 + 2 + 7 + tokens
     assert len(Packing.of(given, last=False).ids) == 5 + 2 + 7 + tokens - len(given)
-
-
-def test_models_with_more_to_them_are_called_as_they_are():
-    model = model_of("qwen2", attention_dropout=0.1)
-    assert packs(model)
-    assert not packs(model.train())
-    model = model_of("qwen2").train()
-    assert packs(model)
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    assert not packs(model)
-    assert not packs(model_of("gpt2"))

@@ -10,8 +10,6 @@ from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.policy import decode as decode_module
 from trainers.policy.batch import batched_logps, per_token_logps, response_logits
 from trainers.policy.rollout import sample, sample_all
-from trainers.policy.spread import sample_evenly
-from trainers.policy.text import decode, pad, prompt_tokens, response_tokens
 
 
 def sample_plainly(model, prompt, numbers, temperature):
@@ -81,14 +79,6 @@ def test_greedy_is_the_most_likely_token(model, prompts):
     found = sample(model, *prompts, group_size=1, max_new_tokens=6, eos=EOS, pad=PAD)
     best = response_logits(model, found).argmax(-1)
     assert torch.equal(found.response_ids[found.mask.bool()], best[found.mask.bool()])
-
-
-def test_words_survive_the_tokenizer(tokenizer, tmp_path):
-    text = "<think> K N ok bad </think> <answer> A knight B knave </answer>"
-    ids, mask = pad([response_tokens(tokenizer, text)], PAD, left=False)
-    assert ids[0, -1] == tokenizer.eos_token_id == EOS
-    assert decode(tokenizer, ids, mask) == [text]
-    assert prompt_tokens(tokenizer, "A : B K ?", None) == tokenizer.convert_tokens_to_ids(["A", ":", "B", "K", "?"])
 
 
 def model_of(kind, **shape):
@@ -165,14 +155,3 @@ def test_models_that_the_short_way_does_not_know_are_called_as_they_are():
         others["another architecture"], ids, torch.ones_like(ids), group_size=2, max_new_tokens=4, eos=EOS, pad=PAD
     )
     assert sampled.mask.sum() > 0
-
-
-def test_a_long_prompt_does_not_widen_the_batches_without_it():
-    made, widths = model_of("qwen2", num_key_value_heads=4), []
-    made.register_forward_pre_hook(lambda _, __, given: widths.append(given["input_ids"].shape[1]), with_kwargs=True)
-    ids = torch.randint(2, 31, (3, 7), generator=torch.Generator().manual_seed(0))
-    mask = (torch.arange(7) >= 7 - torch.tensor([[7], [2], [4]])).long()
-    settings = {"batch_size": 2, "eos": EOS, "pad": PAD}
-    sample_all(made, ids, mask, group_size=2, max_new_tokens=1, **settings)
-    sample_evenly(made, ids, mask, uniforms=uniforms(6, 1).view(3, 2, 1), **settings)
-    assert widths == [7, 2, 4] * 2

@@ -8,15 +8,14 @@ import torch
 
 from tests.trainers.policy.helpers import CPU, SMALL, sampled_batch, stage, train
 from trainers.objectives.gae import terminal_rewards
-from trainers.policy import evaluate, task_data
+from trainers.policy import evaluate
 from trainers.policy.batch import Sequences
 from trainers.policy.build import build
 from trainers.policy.config import Gae, Kl, Memory, PolicyConfig, Precision, Update
-from trainers.policy.grpo import draw, in_passes, step
+from trainers.policy.grpo import draw, step
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.tasks.interface import read_problems
-from trainers.tasks.settings import TemplatedLists
 
 
 def test_seeds_differ_and_the_same_seed_repeats(prepared, tmp_path):
@@ -48,13 +47,6 @@ def test_a_step_has_exactly_as_many_prompts_as_asked(problems, count):
     times = torch.bincount(torch.tensor(rows), minlength=problems)
     assert len(rows) == count
     assert times.max() - times.min() <= 1
-
-
-def test_passes_ask_each_problem_once_before_any_twice():
-    rows = [row for step in range(7) for row in in_passes(5, 3 * step, 3, seed=1)]
-    passes = [rows[start : start + 5] for start in range(0, 20, 5)]
-    assert all(sorted(each) == list(range(5)) for each in passes)
-    assert len({tuple(each) for each in passes}) > 1
 
 
 @pytest.mark.parametrize("kl", [{}, {"per": "response"}])
@@ -122,17 +114,6 @@ def test_evaluation_gives_one_row_per_puzzle_and_keeps_the_warm_starts(prepared,
     pd.testing.assert_series_equal(greedy.sort_index(), accuracy["greedy"].sort_index(), check_names=False)
     one = samples[(samples["protocol"] == "sampled") & samples["share of the samples"].isna()].set_index("item")
     assert (one["accuracy"] == accuracy["sampled"][one.index]).all()  # where all samples were the same
-
-
-def test_evaluation_saves_the_clusters_of_a_task(prepared, tmp_path):
-    config = PolicyConfig(**(SMALL | {"task": TemplatedLists()}))
-    task_data.run(stage(tmp_path / "task", config, {}))
-    inputs = {"task_data": tmp_path / "task", "policy": prepared["warm_start"]}
-    evaluate.run(stage(tmp_path / "final", config, inputs))
-    items = pd.read_parquet(tmp_path / "final" / "items.parquet")
-    clusters = {problem.id: problem.cluster for problem in read_problems(tmp_path / "task" / "test.jsonl")}
-    assert len(set(clusters.values())) > 1
-    assert (items["cluster"] == items["item"].map(clusters)).all()
 
 
 def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompts):

@@ -22,12 +22,6 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("figure", [0.5, torch.tensor(0.5)])
-def test_a_diagnostic_that_cannot_join_is_named(figure):
-    with pytest.raises(TypeError, match="the diagnostic policy/mine is a"):
-        Averages().add({"policy/mine": figure})
-
-
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_reported_number_and_no_parameter_depends_on_the_micro_batch(tokenizer, prompts, variant, aggregation):

@@ -12,7 +12,6 @@ from ablation.plan.build import build_plan
 from ablation.runner.stage import load_config
 from tests.repository import ROOT
 from trainers.policy.config import Ptrw
-from trainers.tasks.settings import Arithmetic
 
 CONFIGS = ROOT / "configs"
 
@@ -48,28 +47,6 @@ def test_what_excludes_each_other_is_refused_with_both_keys_and_the_file(tmp_pat
         load(tmp_path / "configs")
     for part in (*named, "wrong.yaml"):
         assert part in str(caught.value)
-
-
-def test_a_misspelt_reward_is_named_with_its_variant(tmp_path):
-    shutil.copytree(CONFIGS, tmp_path / "configs")
-    text = "why: a test\nextends: gspo\nreward: {function: 'tasks.interface:shrot'}\n"
-    (tmp_path / "configs/studies/gspo/wrong.yaml").write_text(text)
-    named = r"wrong\.yaml: .*reward_function = 'trainers\.tasks\.interface\.shrot': the module has no shrot"
-    with pytest.raises(ConfigError, match=named):
-        build_plan(load(tmp_path / "configs")[0], 99)
-
-
-def test_what_a_scale_sets_of_one_task_leaves_another_as_it_is(tmp_path):
-    shutil.copytree(CONFIGS, tmp_path / "configs")
-    (tmp_path / "configs/studies/gspo/sums.yaml").write_text("why: a test\nextends: gspo\ntask: {name: arithmetic}\n")
-    _, studies = load(tmp_path / "configs", scale="paper")
-    variants = studies["gspo"].variants
-    assert variants["sums"].resolved.task == Arithmetic()
-    assert (variants["gspo"].resolved.task.form, variants["gspo"].resolved.task.people) == ("textual", 3)
-    file = tmp_path / "configs/scales/paper.yaml"
-    file.write_text(file.read_text().replace("people: 3", "people: 3, digits: 4"))
-    with pytest.raises(ConfigError, match=r"paper\.yaml: studies\.\w+\.set\.task = .*no kind of task has all"):
-        load(tmp_path / "configs", scale="paper")
 
 
 def test_another_kind_takes_the_place_of_what_is_inherited_and_its_name_says_so(tmp_path):

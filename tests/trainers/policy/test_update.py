@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import TINY, actor, sampled_batch
-from trainers.policy.batch import Sequences
 from trainers.policy.config import Precision, Update
 from trainers.policy.models import Placement, build_policy, frozen_copy, load_policy
 
@@ -78,19 +77,6 @@ def test_what_adds_nothing_to_the_loss_has_no_backward_pass(tokenizer, model, pr
     assert alone.needed.nonzero()[:, 0].tolist() == [4, 5, 6]
     for reference, update in ((model, Update()), (None, Update(entropy_coef=0.01))):
         assert actor(model, update, lr=0.0, reference=reference).batch(sequences, advantages).needed is None
-
-
-def test_selecting_rows_cuts_padding_on_both_sides():
-    whole = Sequences(
-        torch.tensor([[0, 0, 5], [7, 8, 9]]),
-        torch.tensor([[0, 0, 1], [1, 1, 1]]),
-        torch.tensor([[4, 1, 0], [3, 3, 1]]),
-        torch.tensor([[1, 1, 0], [1, 1, 1]]),
-    )
-    row = whole.select(torch.tensor([0]))
-    assert row.prompt_ids.tolist() == [[5]]
-    assert row.response_ids.tolist() == [[4, 1]]
-    assert whole.model_inputs()["position_ids"][0].tolist() == [0, 0, 0, 1, 2, 2]
 
 
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])

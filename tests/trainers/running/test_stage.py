@@ -50,12 +50,6 @@ def test_config_shows_what_it_reads_and_nothing_else(model):
         _ = config.nonsense
 
 
-def test_a_method_that_looks_at_an_unread_key_is_caught(model):
-    config: Any = load_config(model, {"lr": 0.5}, ["lr"])
-    with pytest.raises(AttributeError, match=r"config.steps is not in the stage's `reads`"):
-        config.doubled()
-
-
 @pytest.mark.parametrize(
     ("values", "reads", "text"),
     [

@@ -520,16 +520,6 @@ def test_items_that_make_no_sense_are_refused_and_nothing_is_half_imported(tmp_p
     assert not Path("results/imported/po").exists()
 
 
-@pytest.mark.parametrize("depth", [200, 900])
-def test_a_configuration_that_is_nested_too_deeply_is_left_out(tmp_path, capsys, depth):
-    folder = tmp_path / "base/seed_0"
-    shutil.copytree(WRITTEN / "trainer/base/seed_0", folder)
-    (folder / "training_args.json").write_text('{"a": ' * depth + "1" + "}" * depth)
-    assert run("trainer_state", tmp_path / "base", "--study", "lr", *EVAL, "--yes") == 0
-    assert "is nested too deeply" in capsys.readouterr().out
-    assert collect(Path("results")).problems == []
-
-
 def preempted(place, second, *, seed=0):
     """Two runs of MLflow with the same settings and the same name, the second from step `second` on."""
     for number, steps in enumerate((range(1, 11), range(second, second + 10))):
@@ -581,14 +571,6 @@ def test_percent_beside_shares_passes_no_gate(capsys):
     assert "acc is up to 0.8 in one run and up to 80 in another: shares beside percent?" in told
     assert "shares beside percent?" in " ".join(typed.output(capsys, "verdicts", "s").split())
     assert "passed: new" in judged(capsys, lambda acc, seed: acc + 0.1 + seed / 1000, status=0)
-
-
-def test_a_study_that_is_damaged_is_named_where_it_is_asked_for(capsys):
-    judged(capsys, lambda acc, seed: acc + 0.1 + seed / 1000, status=0)
-    file = Path("results/imported/s/study.json")
-    file.write_text(file.read_text()[:-50])
-    for command in ("gate", "verdicts"):
-        assert f"{file}: Invalid JSON" in typed.refused(capsys, command, "s")
 
 
 @pytest.mark.parametrize(("second", "count"), [(11, 1), (2, 2)])

@@ -101,19 +101,6 @@ def test_the_seed_in_a_name(name, seed, variant):
     assert placed == [(variant, seed)]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("checkpoint-500", "step_500", "epoch3", "iter-3", "fold_2", "version_3", "tiny-v2", "x-7b", "2026-11-27"),
-        *("run-2026-11-27", "run_20261127", "run-1127", "trial_2026", "grpo-3", "lr-0.5"),
-    ],
-)
-def test_a_number_in_a_name_is_no_seed_unless_the_name_says_so(name):
-    with pytest.raises(ConfigError, match=r"does not tell its seed; --map seed=KEY of its configuration, seed=name:"):
-        place([record(f"grpo/{name}")])
-    assert place([record(f"grpo/{name}", {"seed": 7})])[1][0][1] == 7
-
-
 def test_the_seed_is_where_it_is_said_to_be():
     config = {"trainer": {"seed": 3}, "data": {"shuffle": {"seed": 9}}}
     assert place([record("x", config)])[1][0][1] == 3  # further up
@@ -123,15 +110,6 @@ def test_the_seed_is_where_it_is_said_to_be():
     assert [seed for _, seed in place(runs, "seed=number")[1]] == [2, 1, 0]
     with pytest.raises(ConfigError, match=r"run r0 \(/runs/r0\) does not tell its seed; --map seed=KEY"):
         place(runs)
-
-
-def test_a_variant_by_key_or_name():
-    runs = [record(f"{a}-{s}", {"algo": {"name": a}, "seed": s, "noise": s}) for a in ("ppo", "grpo") for s in (0, 1)]
-    variants, placed = place(runs, "variant=algo.name")
-    assert placed == [("ppo", 0), ("ppo", 1), ("grpo", 0), ("grpo", 1)]
-    assert variants["ppo"].resolved == {"algo": {"name": "ppo"}}  # what its runs have in common
-    assert place(runs, "variant=name:^([a-z]+)")[1] == placed
-    assert place(runs, "ignore=noise")[1] == placed
 
 
 def test_runs_that_share_a_name_keep_their_own_configuration():

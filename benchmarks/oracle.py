@@ -1,8 +1,8 @@
 """Whether a change of the trainers changed a number: two folders of results, compared bit for bit.
 
-    python tests/oracle.py run results/before                  # before the change; --study gad runs one study
-    python tests/oracle.py run results/after                   # after it
-    python tests/oracle.py compare results/before results/after
+    python benchmarks/oracle.py run results/before                  # before the change; --study gad runs one study
+    python benchmarks/oracle.py run results/after                   # after it
+    python benchmarks/oracle.py compare results/before results/after
 
 `run` makes the smoke grid of every study, and seed 0 of three variants each at demo scale (`--smoke` leaves these out).
 Stages are compared by study, variant, seed and name, since their keys differ where code differs: metrics without times,
