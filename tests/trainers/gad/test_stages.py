@@ -145,14 +145,6 @@ def test_a_measurement_that_does_not_fit_costs_neither_the_models_nor_the_stage(
     assert "development split is not measured" in caplog.text
 
 
-def test_a_warmup_that_is_too_short_for_its_critic_is_warned_of(root, caplog):
-    table = run_stage(root, "warmup", config(warmup={"max_steps": 2, "critic_warmup": 5}))
-    assert series(table, "critic/missing_warmup_steps").tolist() == [3]
-    assert "the student does not learn here" in caplog.text
-    fine = run_stage(root, "warmup", config(), out=root / "fine")
-    assert series(fine, "critic/missing_warmup_steps").tolist() == [0]
-
-
 @pytest.mark.parametrize(
     ("values", "problem"),
     [

@@ -10,9 +10,6 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from ablation.config.settings import load_settings
-from ablation.config.variants import load_studies
-from ablation.contract.health import Monitor, parse_rules
 from tests.trainers.policy.helpers import CHAT, CPU, SMALL, stage, train
 from trainers.assets_config import Asset, PathSource
 from trainers.models.random_model import build_random_model
@@ -245,14 +242,3 @@ def test_rows_whose_answer_is_missing_are_refused_with_their_number(tmp_path):
     task = question_answer.create(QuestionAnswer(), tmp_path / "q.jsonl")
     with pytest.raises(ValueError, match="2 of 3 rows have no 'answer'"):
         task.splits({"warm": 0, "train": 1, "dev": 0, "test": 0}, 0)
-
-
-@pytest.mark.parametrize("study", ["innovations", "gspo"])
-def test_a_reward_models_scale_is_no_collapse_of_the_format(study):
-    """`format-collapse` watches the rule's reward: logits of a reward model may be anything."""
-    rules = load_studies(load_settings({"studies": study}))[study].written.health
-    collapse = [rule.model_dump() for rule in rules if rule.id == "format-collapse"]
-    monitor = Monitor(parse_rules(collapse))
-    for step in range(10):
-        assert not monitor.observe(step, {"reward/mean": -9.0, "reward/model": -9.0, "reward/rule": 1.0})
-    assert any(monitor.observe(step, {"reward/mean": 1.0, "reward/rule": -3.0}) for step in range(10, 20))
