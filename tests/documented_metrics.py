@@ -12,7 +12,6 @@ PAGES = {
     "demonstrations.md": ("demonstrations",),
 }
 NOT_AT_SCALE_SMOKE = {
-    "code/unnamed": "no stage is a command",
     "memory/halvings": "no device runs out of memory",
     "memory/micro_batch": "no device runs out of memory",
     "critic/same_text_diff": "no untrained student says what its teacher says",

@@ -23,16 +23,17 @@ from typing import Any, NamedTuple
 import yaml
 
 from ablation.contract.atomic import write_json, write_text
-from ablation.contract.code_files import FileCode, is_installed
 from ablation.contract.command import OUTPUT, Filling, fill, value_at
-from ablation.contract.reading import listed, one_line, read_json
+from ablation.contract.reading import one_line, read_json
 from ablation.contract.status import ENDED
-from ablation.runner.command_guard import MARK, adopt_orphans, end_all, marked, running
+from ablation.runner.command_guard import MARK, adopt_orphans, below, end_all, marked
 from ablation.runner.stage import Stage
 
 GRACE = "10"  # seconds between SIGTERM and SIGKILL, unless ABLATION_GRACE names others
 _GUARD = Path(__file__).with_name("command_guard.py")
-_HOOK = str(Path(__file__).with_name("opened"))  # a folder of a sitecustomize that reports which files are opened
+HEAD, TAIL, MOST = 32 << 20, 16 << 20, 64 << 20  # bytes that the log keeps of the beginning, of the end, and in all
+_LINE = 1 << 16  # so far the end of a line is looked for; a longer one is cut
+_NOTE = b"[about %d MB of the command's output are left out here]\n"
 _FROM_OUTSIDE = {Signals.SIGKILL, Signals.SIGTERM, Signals.SIGINT, Signals.SIGHUP}
 _TAIL = 1 << 16
 _BAR = re.compile(r"(?<!\d)(\d{1,15})/(\d{1,15}) \[\d+:\d\d", re.ASCII)  # tqdm: ` 12/100 [00:03<00:25,  3.4it/s]`
@@ -65,9 +66,7 @@ class CommandPlan(NamedTuple):
     reader: str
 
 
-def run(
-    stage: Stage, values: Mapping[str, Any], plan: CommandPlan, code: FileCode, *, held: Sequence[int], devices: int
-) -> float:
+def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Sequence[int], devices: int) -> float:
     """Run the command and read what it leaves; return the seconds that it took in an earlier attempt, if it did.
 
     The output of a command that ended well is read again if `collect` has changed since, or if it could not be read. If
@@ -77,8 +76,7 @@ def run(
         stage: the stage.
         values: the configuration: what the stage reads.
         plan: the command.
-        code: the files that count for its key.
-        held: descriptors of the locks of folder and devices, which are kept until nothing of the command is left.
+        locks: descriptors of the locks of folder and devices, which are kept until nothing of the command is left.
         devices: accelerators that are leased.
 
     Raises:
@@ -93,7 +91,7 @@ def run(
     if ended and not (ended["read"] and ended["reading"] == plan.reading):
         stage.log.info("the command has ended well before, and its files are read again")
         try:
-            _read(stage, plan, output, ended, held)
+            _read(stage, plan, output, ended, locks)
             return float(ended["seconds"])
         except (RuntimeError, ValueError) as error:
             if ended["reading"] != plan.reading:
@@ -103,28 +101,28 @@ def run(
     before = _files(output)
     words = fill(plan.words, _filling(stage, values, output, devices))
     stage.log.info("starts %s", json.dumps(words))
-    report, began = stage.out / "opened.txt", time.time()
-    words, environment = _watched(words, report, code, os.environ)
-    log = stage.out / "log.txt"
-    begin = log.stat().st_size
+    began, log = time.time(), stage.out / "log.txt"
+    begin, left_out = log.stat().st_size, 0
     steps = value_at(values, plan.steps) if plan.steps else None
     total = steps if isinstance(steps, int) and steps > 0 else None
 
     def follow() -> None:
+        nonlocal left_out
         # A momentarily full disk is not a reason to end a program that may not be writing at all.
         with contextlib.suppress(OSError):
+            left_out = _shorten(log, left_out)
             if bar := _newest_bar(_tail(log, begin), total):
                 stage.progress(*bar)
 
     stage.progress(0, total or 1, "steps" if total else "commands")
-    more = {MARK: _mark(stage), **environment}
-    status = _run_guarded(words, held, follow, minutes=plan.time_limit, environment=more)
+    status = _run_guarded(words, locks, follow, minutes=plan.time_limit, environment={MARK: _mark(stage)})
+    follow()
     if status != 0:
         raise _failure(status, _last_words(log, begin))
     after = _files(output)
     ended = {"seconds": round(time.time() - began, 3), "files": {path: known[1:] for path, known in after.items()}}
     ended["left"] = [path for path, known in after.items() if before.get(path) == known]
-    _read(stage, plan, output, {**ended, "unnamed": _unnamed(report, code, began)}, held)
+    _read(stage, plan, output, ended, locks)
     return 0.0
 
 
@@ -138,18 +136,16 @@ def _ended_earlier(stage: Stage, output: Path) -> dict[str, Any]:
     return ended if same else {}
 
 
-def _read(stage: Stage, plan: CommandPlan, output: Path, ended: Mapping[str, Any], held: Sequence[int]) -> None:
+def _read(stage: Stage, plan: CommandPlan, output: Path, ended: Mapping[str, Any], locks: Sequence[int]) -> None:
     """Let the readers read the command's output, and record whether they could."""
     (stage.out / "items.parquet").unlink(missing_ok=True)
     note = {**ended, "reading": plan.reading, "read": False}
     write_json(stage.out / ENDED, note)
     if plan.collect:
-        _collect(stage, plan, output, ended["left"], held)
+        _collect(stage, plan, output, ended["left"], locks)
     write_json(stage.out / ENDED, {**note, "read": True})
     if plan.collect:
         _log(stage)
-    if ended["unnamed"]:
-        _warn(stage, ended["unnamed"])
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
@@ -163,53 +159,6 @@ def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def _watched(
-    words: Sequence[str], report: Path, code: FileCode, environment: Mapping[str, str]
-) -> tuple[list[str], dict[str, str]]:
-    """Return the command and its additional environment, so that each Python below it writes to `report`.
-
-    An audit hook reports what is opened, below shells and launchers too, but not by other programs and C libraries.
-    """
-    report.unlink(missing_ok=True)
-    place = [report.absolute(), Path().absolute(), *(Path(folder).absolute() for folder in code.outside)]
-    before = environment.get("PYTHONPATH")
-    more = {
-        "ABLATION_OPENED": "\n".join(map(str, place)),
-        "PYTHONPATH": _HOOK + (os.pathsep + before if before else ""),
-    }
-    written = "PYTHONPATH="
-    hooked = f"{written}{_HOOK}{os.pathsep}"
-    return [word.replace(written, hooked, 1) if word.startswith(written) else word for word in words], more
-
-
-def _unnamed(report: Path, code: FileCode, since: float) -> list[str]:
-    """Return the opened files that are not code, relative to the project's folder, except files written since."""
-    try:
-        opened = {os.path.relpath(os.fsdecode(line)) for line in report.read_bytes().splitlines()}
-    except OSError:  # nothing was
-        return []
-    report.unlink(missing_ok=True)
-    known = {os.path.realpath(name) for name in code.files}
-    return sorted(name for name in opened if _is_older(name, since) and os.path.realpath(name) not in known)
-
-
-def _is_older(name: str, moment: float) -> bool:
-    try:
-        found = os.stat(name)
-    except OSError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_mtime < moment and not is_installed(Path(), name)
-
-
-def _warn(stage: Stage, names: Sequence[str]) -> None:
-    """Report which files belong in `code`: in the log, on the terminal, and as a metric, for a note of the tables."""
-    stage.meter.say(f"opened {listed(names)}, and a change would not rerun anything: add to `code`")
-    for name in names:
-        stage.log.warning("opened %s, and a change to it would not rerun the stage: add it to `code`", name)
-    last = stage.metrics.rows[-1][0] if stage.metrics.rows else 0
-    stage.log_metrics(last, {"code/unnamed": len(names)})
-
-
 def _mark(stage: Stage) -> str:
     return str(stage.out.resolve())
 
@@ -220,7 +169,8 @@ def _end_earlier(stage: Stage) -> None:
     if left := end_all(float(_grace()), lambda: marked(folder)):
         stage.log.warning("ended %d processes from an earlier attempt", left)
     if still := marked(folder):
-        raise NoResult(f"processes from an earlier attempt cannot be ended: {', '.join(map(str, sorted(still)))}")
+        numbers = ", ".join(str(process.pid) for process in still)
+        raise NoResult(f"processes from an earlier attempt cannot be ended: {numbers}")
 
 
 def _filling(stage: Stage, values: Mapping[str, Any], output: Path, devices: int) -> Filling:
@@ -260,7 +210,7 @@ def _left_by(folder: Path) -> Path:
 
 def _run_guarded(
     words: Sequence[str],
-    held: Sequence[int],
+    locks: Sequence[int],
     follow: Callable[[], None],
     *,
     minutes: int | None = None,
@@ -272,22 +222,20 @@ def _run_guarded(
     """
     grace = _grace()
     adopt_orphans()
-    watched, ours = os.pipe()
     guard = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_GUARD), str(watched), grace, *words],
+        [sys.executable, "-I", str(_GUARD), str(os.getpid()), grace, *words],
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for this process, which ends the command by ending
-        pass_fds=[watched, *held],
+        pass_fds=locks,
         env={**os.environ, **(environment or {})},
     )
-    with open(watched, "rb"), open(ours, "wb") as life:
-        try:
-            in_time = _ends_within(guard, minutes, follow)
-        finally:
-            life.close()
-            code = guard.wait()
-            if code == -Signals.SIGKILL:  # the guard itself, perhaps: what it watched over is ours now
-                end_all(0, lambda: running(guard.pid))
+    try:
+        in_time = _ends_within(guard, minutes, follow)
+    finally:
+        guard.terminate()
+        code = guard.wait()
+        if code == -Signals.SIGKILL:  # the guard itself, perhaps: what it watched over is ours now
+            end_all(0, below)
     if not in_time and code < 0:
         raise RuntimeError(f"ended after its time_limit of {minutes} minutes")
     return code
@@ -349,6 +297,26 @@ def _tail(log: Path, begin: int) -> str:
         return ""
 
 
+def _shorten(log: Path, left_out: int) -> int:
+    """Of a very long log keep the beginning and the end; return the bytes that are left out so far.
+
+    The command goes on writing to its end: what it writes in the last microseconds of this is lost.
+    """
+    with log.open("r+b") as file:
+        if (size := file.seek(0, os.SEEK_END)) <= MOST:
+            return left_out
+        file.seek(HEAD - _LINE)
+        head = HEAD - len(file.read(_LINE).rpartition(b"\n")[2])
+        file.seek(size - TAIL)
+        tail = size - TAIL + file.read(_LINE).find(b"\n") + 1
+        left_out += tail - head
+        end = head + os.pwrite(file.fileno(), _NOTE % round(left_out / 1e6), head)
+        while chunk := os.pread(file.fileno(), 1 << 20, tail):
+            tail, end = tail + len(chunk), end + os.pwrite(file.fileno(), chunk, end)
+        file.truncate(end)
+    return left_out
+
+
 def _newest_bar(text: str, total: int | None) -> tuple[int, int] | None:
     """Return steps done and in all of the last progress bar; with a known total, of the last bar with that total."""
     bars = [(int(done), int(of)) for done, of in _BAR.findall(text)]
@@ -356,7 +324,7 @@ def _newest_bar(text: str, total: int | None) -> tuple[int, int] | None:
     return fitting[-1] if fitting else None
 
 
-def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str], held: Sequence[int]) -> None:
+def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str], locks: Sequence[int]) -> None:
     """Let the readers read the command's output, and log the items.
 
     left: files of an earlier attempt that this one did not touch.
@@ -368,7 +336,7 @@ def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str],
     begin = log.stat().st_size
     write_json(place / "left.json", left)  # an argument has 128 KiB at most
     words = [sys.executable, "-m", plan.reader, str(output), str(place), json.dumps(plan.collect)]
-    code = _run_guarded(words, held, lambda: None)
+    code = _run_guarded(words, locks, lambda: None)
     if code < 0:
         raise _failure(code, _last_words(log, begin), "the reader")
     if code != 0:

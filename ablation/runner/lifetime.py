@@ -106,7 +106,7 @@ def keep_terminal(log: Path) -> TextIO:
     terminal = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace")
     sys.stdout.flush()
     sys.stderr.flush()
-    with log.open("a+") as file:  # whoever limits it (ablation/runner/command_guard.py) reads it
+    with log.open("a") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     with contextlib.suppress(OSError):  # no hard links here: then only the last attempt's log is kept

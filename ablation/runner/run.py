@@ -167,9 +167,9 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         stage = build_stage(job, _usable(devices), log, start.terminal, kind=kind)
         begun.append(stage)
         if job.is_command:
-            held = [job.lock, *devices.descriptors]
+            locks = [job.lock, *devices.descriptors]
             command = entry.CommandPlan(**job.plan["command"])
-            earlier = entry.run(stage, job.plan["config"], command, job.code, held=held, devices=len(devices.tokens))
+            earlier = entry.run(stage, job.plan["config"], command, locks=locks, devices=len(devices.tokens))
             if problem := changed_code(job.code):  # nobody knows which of its files it had read already
                 raise OSError(errno.ECANCELED, problem)
         else:

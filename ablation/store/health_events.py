@@ -23,16 +23,7 @@ OUT_OF_MEMORY = Rule(
     diagnosis="a device ran out of memory: the micro-batch was halved this many times, the effective batch is the same",
     remedy="set the micro-batch to `memory/micro_batch`, to save the failed passes",
 )
-# `ablation.runner.command` logs it for a command that reads more than its `code`.
-UNNAMED_CODE = Rule(
-    metric="code/unnamed",
-    id="unnamed-code",
-    max=0,
-    severity="note",
-    diagnosis="the command opened files of the project that `code` does not name: a change to them reruns nothing",
-    remedy="add the files that log.txt names to `code`",
-)
-OF_EVERY_STAGE = (OUT_OF_MEMORY, UNNAMED_CODE)
+OF_EVERY_STAGE = (OUT_OF_MEMORY,)
 
 # Series by series, in the order of logging: a resumed stage may log a step twice.
 _SERIES = """

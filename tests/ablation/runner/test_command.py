@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -106,61 +105,6 @@ def test_a_command_that_ends_well(command):
     assert {"item": "0", "subset": "a", "protocol": "test", "name": "correct", "value": 1.0} in items
     assert read_state(command.out, KEY).state == "ok"
     assert not (command.out / "progress.json").exists()
-
-
-READS = """
-import json, multiprocessing, os, pathlib, subprocess, sys
-import sitecustomize
-import used, package.module
-sys.path.append("late")
-__import__("by_name")  # from its cache the second time
-def child():
-    open(b"by_a_fork.txt").close()
-if __name__ == "__main__":
-    print("their sitecustomize:", sitecustomize.__dict__.get("THEIRS"), [p for p in sys.path if "opened" in p])
-    os.close(os.open("data/a b.jsonl", os.O_RDONLY))
-    os.chdir("data")
-    open("../data/c.json").close()
-    open(os.path.abspath("c.json"), "rb").close()
-    os.chdir("..")
-    pathlib.Path("written.txt").write_text("by us")
-    pathlib.Path("written.txt").read_text()
-    pathlib.Path(sys.argv[1]).read_text()
-    pathlib.Path(".hidden").read_text()
-    child() if sys.argv[2] == "alone" else multiprocessing.get_context("fork").Process(target=child).start()
-    subprocess.run(["sh", "-c", sys.executable + " -c 'open(\\"by_a_shell.txt\\").close()'"], check=True)
-    for name in ("gone.txt", "data"):
-        try:
-            open(name)
-        except OSError as error:
-            print("an error as ever:", type(error).__name__)
-"""
-
-
-def test_files_that_it_opens_and_code_does_not_name_are_told(command):
-    names = ("data/a b.jsonl", "data/c.json", "by_a_fork.txt", "by_a_shell.txt", "late/by_name.py")
-    code = {"used.py": "", "package/__init__.py": "", "package/module.py": "", "theirs/sitecustomize.py": "THEIRS = 1"}
-    for name, text in {**dict.fromkeys(names, ""), **code, ".hidden": ""}.items():
-        (command.root / name).parent.mkdir(exist_ok=True)
-        (command.root / name).write_text(text)
-    unnamed = sorted([*names, "theirs/sitecustomize.py"])
-    command.write([*PYTHON, "{config}", "fork"], READS)
-    for _ in range(2):
-        done, status = command.run(PYTHONPATH=f"{ROOT}{os.pathsep}theirs")
-        assert status["state"] == "ok", status
-        warned = re.findall("opened (.*), and a change to it would not rerun the stage", command.log())
-        assert warned == unnamed
-        assert (
-            f"opened by_a_fork.txt, by_a_shell.txt, data/a b.jsonl and {len(unnamed) - 3} more, and a change"
-            in done.stderr
-        )
-        assert "their sitecustomize: 1 []" in command.log()
-        assert command.log().count("an error as ever: ") == 2
-        assert pq.read_table(command.out / "metrics.parquet").to_pylist() == [
-            {"step": 0, "name": "code/unnamed", "value": len(unnamed)}
-        ]
-        for left in ("status.json", "status.kept.json", "log.txt"):
-            (command.out / left).unlink()
 
 
 def test_it_gets_devices_threads_inputs_and_a_folder_of_its_own(command):
@@ -374,7 +318,8 @@ for start in range(0, 1_200_000, 10_000):
     assert 48 << 20 < log.stat().st_size <= 65 << 20
     numbers = [int(line[:7]) for line in command.log().splitlines() if line.endswith("x" * 91)]
     (cut,) = [at for at, number in enumerate(numbers) if number != at][:1]
-    assert numbers[cut:] == list(range(numbers[cut], 1_200_000))  # whole lines; lost are those in one place
+    assert numbers[cut:] == sorted(set(numbers[cut:]))  # whole lines
+    assert numbers[-1] == 1_199_999
     (note,) = [line for line in command.log().splitlines() if line.startswith("[about ")]
     lost = (numbers[cut] - cut) * 100 / 1e6
     assert note == f"[about {round(lost)} MB of the command's output are left out here]"

@@ -179,7 +179,6 @@ def test_numbers_that_are_means_over_the_last_policies_say_so(results):
     ("names", "text"),
     [
         (["memory/halvings", "memory/micro_batch"], "a device ran out of memory"),
-        (["code/unnamed"], "the command opened files of the project that `code` does not name"),
     ],
 )
 def test_what_the_tracker_says_of_a_run_is_a_note_in_table_and_report(results, names, text):
