@@ -11,13 +11,11 @@ project's own client and fork server; only that the server need not import anyth
 start as it does for a user, and so do the tests that kill processes (`Project.start`), the smoke grid and the wheel.
 """
 
-import fcntl
 import gc
 import importlib.util
 import json
 import os
 import runpy
-import shlex
 import socket
 import subprocess
 import sys
@@ -27,9 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
-INTERPRETER = """#!/bin/sh
-exec {python} -I -S {program} {python} "$@"
-"""
+INTERPRETER = str(Path(__file__).with_name("warm_python.sh"))
 # Beside what the fork server imports. What is not installed, or has another name in another version, is left out.
 TRACKERS = (
     *("yaml", "duckdb", "scipy.stats", "scipy.optimize", "matplotlib.figure"),
@@ -61,14 +57,11 @@ def run(
     request = {"module": module, "arguments": arguments, "environment": env, "folder": str(cwd), "umask": _umask()}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
         files = [nothing.fileno(), out.fileno(), (err if separate else out).fileno()]
-        with socket.socket(socket.AF_UNIX) as connection:
+        with fork_client.connect(_address(), _start) as connection:
             connection.settimeout(timeout)
-            connection.connect(_server())
-            content = json.dumps(request).encode()
-            socket.send_fds(connection, [len(content).to_bytes(8, "big")], files)
-            connection.sendall(content)
+            socket.send_fds(connection, [json.dumps(request).encode()], files)
             try:
-                answer = b"".join(iter(lambda: connection.recv(4096), b""))
+                answer = connection.recv(1 << 16)
             except TimeoutError as late:  # closing the connection kills it
                 raise subprocess.TimeoutExpired(words, timeout, _text(out)) from late
         assert answer, "the process that the tests are forked from has gone"
@@ -86,36 +79,22 @@ def _umask() -> int:
     return umask
 
 
-_started: list[str] = []
+def _owner() -> int:
+    """The pytest of all workers, with which the server ends."""
+    return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
 
 
-def _server() -> str:
-    """Return the socket of the server, started at the first call of any worker; it ends with the pytest of them all."""
-    if not _started:
-        owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-        path = f"{fork_client.socket_of(owner)}-tests"  # removed by a later fork server, as all of its kind
-        with open(f"{path}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not os.path.exists(path):
-                _start(path, owner)
-        _started.append(path)
-    return _started[0]
+def _address() -> str:
+    return f"{fork_client.address_of(_owner())}-tests"
 
 
-def _start(path: str, owner: int) -> None:
-    interpreter = Path(f"{path}.python")
-    program = Path(__file__).with_name("warm_python.py")
-    interpreter.write_text(INTERPRETER.format(python=shlex.quote(sys.executable), program=shlex.quote(str(program))))
-    interpreter.chmod(0o700)
-    with socket.socket(socket.AF_UNIX) as listener, open(f"{path}.log", "w") as log:
-        listener.bind(path)
-        listener.listen(64)
-        words = [sys.executable, __file__, path, str(listener.fileno()), str(owner), " " * fork_client.ROOM]
+def _start(listener: int) -> None:
+    with open(Path(tempfile.gettempdir(), f"ablation-tests-{os.getuid()}.log"), "w") as log:
         subprocess.Popen(
-            words,
+            [sys.executable, __file__, str(listener), str(_owner()), _address()[1:], " " * fork_client.ROOM],
             cwd=ROOT,
             env={**os.environ, **fork_server.SETTINGS, **fork_server.ARROW},  # no library may start threads
-            pass_fds=[listener.fileno()],
+            pass_fds=[listener],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -134,7 +113,7 @@ def _module(name: str) -> Any:
 
 
 fork_client, fork_server = _module("fork_client"), _module("fork_server")
-Server: Any = fork_server._Server
+Server: Any = fork_server.Server
 
 
 # --- the server ---------------------------------------------------------------------------------------------------
@@ -162,8 +141,8 @@ class Warm(Server):
         module, arguments = request.get("module", "ablation"), request["arguments"]  # tests/warm_python.py names none
         if module == "snakemake":
             self.prepare_stages()
-            sys.executable = f"{self.path}.python"  # by which the rules start what they start
-            os.environ["TESTS_FORKED_FROM"] = self.path
+            os.environ |= {"TESTS_FORKED_FROM": sys.argv[3], "TESTS_PYTHON": sys.executable}
+            sys.executable = INTERPRETER  # by which the rules start what they start
         if "--parent" in arguments:
             arguments[arguments.index("--parent") + 1] = str(os.getppid())
         fork_server._show([sys.executable, "-m", module, *arguments])
@@ -172,23 +151,19 @@ class Warm(Server):
     def prepare_stages(self) -> None:
         """Put a fork server where the jobs of this process look for theirs: as they would start it, but for imports."""
         snakemake = os.getpid()
-        path = fork_client.socket_of(snakemake)
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind(fork_client.address_of(snakemake))
         listener.listen(256)
-        if (first := os.fork()) != 0:
-            os.waitpid(first, 0)
+        if os.fork() != 0:
             listener.close()
             return
-        if os.fork() != 0:
-            os._exit(0)
         try:
             os.setpgid(0, 0)
-            with open(f"{path}.log", "ab") as log, open(os.devnull) as nothing:
-                for target, file in enumerate((nothing, log, log)):
-                    os.dup2(file.fileno(), target)
-            fork_server._show([REAL, fork_server.__file__, path, str(snakemake)])
-            Prepared(listener, os.pidfd_open(snakemake), path, **NOTHING).serve()
+            with open(os.devnull, "r+") as nothing:
+                for target in range(3):
+                    os.dup2(nothing.fileno(), target)
+            fork_server._show([REAL, fork_server.__file__, str(listener.fileno()), str(snakemake)])
+            Prepared(listener, os.pidfd_open(snakemake), **NOTHING).serve()
         except BaseException:
             traceback.print_exc()
         finally:
@@ -212,8 +187,7 @@ REAL = sys.executable
 
 def main() -> None:
     """Import everything, and serve until the tests have ended."""
-    path, descriptor, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    watched = os.pidfd_open(parent)
+    descriptor, watched = int(sys.argv[1]), os.pidfd_open(int(sys.argv[2]))
     fork_server._import_everything()
     for name in (*TRACKERS, *SNAKEMAKES):
         try:
@@ -223,7 +197,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     fork_server._must_be_able_to_fork()
-    Warm(socket.socket(fileno=descriptor), watched, path, **NOTHING).serve()
+    Warm(socket.socket(fileno=descriptor), watched, **NOTHING).serve()
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ import sys
 def main() -> None:
     """Have `-m ablation --parent PID ...` run as a fork, and end as it ends; become the real interpreter otherwise."""
     python, arguments = sys.argv[1], sys.argv[2:]
-    answer = ask(arguments[2:]) if arguments[:2] == ["-m", "ablation"] else None
-    if answer is None or "refused" in answer:
+    answer = ask(arguments[2:]) if arguments[:2] == ["-m", "ablation"] else {}
+    if "code" not in answer:
         os.execv(python, [python, *arguments])
     code = int(answer["code"])
     if code < 0:
@@ -24,7 +24,7 @@ def main() -> None:
     os._exit(code)
 
 
-def ask(arguments: list[str]) -> dict | None:
+def ask(arguments: list[str]) -> dict:
     """As ablation/runner/fork_client.py asks: when this process ends, so does the fork."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -34,12 +34,12 @@ def ask(arguments: list[str]) -> dict | None:
     spec = importlib.util.spec_from_file_location("fork_client", place)
     client = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(client)
-    connection = socket.socket(socket.AF_UNIX)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        connection.connect(os.environ["TESTS_FORKED_FROM"])
+        connection.connect("\0" + os.environ["TESTS_FORKED_FROM"])
     except OSError:
-        return None
-    return client._ask(connection, arguments)
+        return {}
+    return client.ask(connection, arguments)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import runpy
 import select
 import signal
 import socket
+import struct
 import sys
 import traceback
 from dataclasses import dataclass
@@ -52,32 +53,27 @@ class Refused(Exception):
 
 def main() -> NoReturn:
     """Serve until the process `parent` ends."""
-    path, parent = sys.argv[1], int(sys.argv[2])
-    listener = socket.socket(fileno=3)
+    listener, watched = socket.socket(fileno=int(sys.argv[1])), os.pidfd_open(int(sys.argv[2]))
     original, places = dict(os.environ), list(sys.path)
-    installed = _installed(places)
+    installed, problem = _installed(places), ""
     try:
-        watched = os.pidfd_open(parent)
         _import_everything()
         _must_be_able_to_fork()
-    except BaseException:  # whatever it is: the clients see the socket close, and start no other server
-        with open(f"{path}.off", "w") as off:
-            traceback.print_exc(file=off)
-        _clean_up(path)
-        raise
-    _Server(listener, watched, path, _comparable(original), places, installed).serve()
+    except BaseException as error:  # whatever it is: all are refused, so that no other server is started
+        problem = f"the server cannot fork: {type(error).__name__}: {error}"
+    Server(listener, watched, _comparable(original), places, installed, problem).serve()
 
 
 @dataclass
-class _Server:
+class Server:
     """Forks for each client, until the process that is watched (by its handle) ends; all that is below ends with it."""
 
     listener: socket.socket
     watched: int
-    path: str
     environment: dict[str, str]
     places: list[str]
     installed: set[tuple[str, int]]
+    problem: str = ""
 
     def serve(self) -> NoReturn:
         """Fork once for each client."""
@@ -90,8 +86,7 @@ class _Server:
             with client:
                 try:
                     fork = os.fork()
-                except OSError as error:
-                    _answer(client, {"refused": str(error)})
+                except OSError:  # the client sees the connection close
                     continue
                 if fork == 0:
                     try:
@@ -100,7 +95,6 @@ class _Server:
                         traceback.print_exc()
                     finally:  # never back into the server's loop
                         os._exit(70)
-        _clean_up(self.path)
         os._exit(0)
 
     def attend(self, client: socket.socket, server: int) -> NoReturn:
@@ -112,7 +106,10 @@ class _Server:
         _show([sys.executable, "fork_server.py", "waits for a stage"])
         own = os.getpid()
         try:
-            request, files = _read(client)
+            content, files, _, _ = socket.recv_fds(client, 1 << 20, 3)
+            if user_of(client) != os.getuid():
+                raise Refused("another user")
+            request = json.loads(content)
             self.must_be_ours(request)
             stage = os.fork()
         except (Refused, OSError, ValueError, KeyError, TypeError) as error:
@@ -135,6 +132,8 @@ class _Server:
 
     def must_be_ours(self, request: dict[str, Any]) -> None:
         """Raise Refused if a new process would find an environment other than this one's."""
+        if self.problem:
+            raise Refused(self.problem)
         if request["folder"] != os.getcwd():
             raise Refused(f"another folder than {os.getcwd()}")
         asked = _comparable(request["environment"])
@@ -253,37 +252,14 @@ def _comparable(environment: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in (*OF_THE_JOB, *THREADS)}
 
 
-def _read(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return a client's request and its open files 0, 1 and 2."""
-    head, files, _, _ = socket.recv_fds(connection, 8, 3)
-    if len(head) != 8 or len(files) != 3:
-        raise Refused("not a request")
-    left, parts = int.from_bytes(head, "big"), []
-    while left > 0:
-        part = connection.recv(min(left, 1 << 16))
-        if not part:
-            raise Refused("not a whole request")
-        parts.append(part)
-        left -= len(part)
-    return json.loads(b"".join(parts)), files
+def user_of(connection: socket.socket) -> int:
+    """Return the user of the process at the other end."""
+    return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
 
 
 def _answer(connection: socket.socket, words: dict[str, Any]) -> None:
     with contextlib.suppress(OSError), connection:  # the client may have gone
         connection.sendall(json.dumps(words).encode())
-
-
-def _clean_up(path: str) -> None:
-    """Remove this server's files, and the files of killed servers whose Snakemake is gone as well."""
-    names = [path, f"{path}.lock", f"{path}.log"]
-    folder = os.path.dirname(path)
-    for name in os.listdir(folder):
-        kind, _, rest = name.partition("-")
-        if kind == "fork" and not os.path.exists(f"/proc/{rest.partition('-')[0]}"):
-            names.append(os.path.join(folder, name))
-    for name in names:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ablation.runner.fork_client import socket_of
+from ablation.runner import fork_client
+from ablation.runner.fork_client import address_of
 from tests.simulate import editing
 from tests.trainers.toy_stage import CONFIG, ROOT, TRAINER, command, environment, status, write_stage
 from tests.workflow.project import wait_for
@@ -105,10 +107,10 @@ def command_of(process):
 
 
 def server_of(parent=None):
-    """The process that listens at the socket."""
-    path = socket_of(parent or os.getpid())
+    """The process that serves a Snakemake."""
+    server = [fork_client.SERVER.encode(), str(parent or os.getpid()).encode()]
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and is_running(entry.name) and path.encode() in command_of(entry.name)[2:3]:
+        if entry.name.isdigit() and is_running(entry.name) and command_of(entry.name)[1:4:2] == server:
             return int(entry.name)
     return None
 
@@ -244,15 +246,14 @@ def test_a_killed_snakemake_takes_stage_and_server_with_it(toys, stage):
     line = [sys.executable, "-c", "import subprocess, sys, os; subprocess.run(sys.argv[1:] + [str(os.getpid())])"]
     parent = subprocess.Popen([*line, *words(out)[:-1]], env=surroundings(toys))
     wait_for((out / "checkpoint/state.json").exists)
-    process, server, path = process_of(out), server_of(parent.pid), socket_of(parent.pid)
+    process, server, address = process_of(out), server_of(parent.pid), address_of(parent.pid)
     assert server is not None
-    assert Path(path).is_socket()
-    assert os.stat(path).st_mode & 0o077 == 0
-    assert os.stat(Path(path).parent).st_mode & 0o077 == 0
+    connected(address).close()
     parent.kill()
     parent.wait()
     wait_for(lambda: not is_running(process) and not is_running(server))
-    wait_for(lambda: not list(Path(path).parent.glob(f"{Path(path).name}*")))
+    with pytest.raises(ConnectionRefusedError):
+        connected(address)
     assert is_free(out / ".lock")
 
 
@@ -274,20 +275,35 @@ def test_what_a_fork_cannot_be_is_run_alone(toys, stage):
             (toys / name).rmdir()
 
 
-def test_a_server_that_cannot_start_is_not_waited_for_twice(toys, stage, tmp_path):
+def connected(address):
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(address)
+    return connection
+
+
+def test_a_server_that_cannot_fork_is_started_once(toys, stage, tmp_path):
     broken = tmp_path / "broken"
     (broken / "sacrebleu").mkdir(parents=True)
-    (broken / "sacrebleu/__init__.py").write_text("raise SystemExit(1)\n")  # the stage does without
-    out, folder = stage(), Path(socket_of(os.getpid())).parent
-    # A second server would write its error over the mark.
-    mark = f'for f in {folder}/fork-$$-*.off; do test -e "$f" && echo kept > "$f" || exit 9; done'
-    path = f"{broken}:{toys}:{ROOT}"
-    values = {"env": {**surroundings(toys), "PYTHONPATH": path}, "capture_output": True, "text": True}
-    script = f'echo $$; run() {{ "$@" $$; }}; run "$@" && {mark} && run "$@" && grep -qx kept {folder}/fork-$$-*.off'
-    shell = ["bash", "-c", script, "bash", *words(out)[:-1]]
-    done = subprocess.run(shell, **values, timeout=900, check=False)
-    assert done.returncode == 0, done.stderr
-    assert status(out)["state"] == "ok"
-    shell_id = done.stdout.split()[0]  # others start servers meanwhile
-    assert list(folder.glob(f"fork-{shell_id}-*.off"))
-    assert not list(folder.glob(f"fork-{shell_id}-*.log"))
+    began = broken / "began"
+    text = f"open({str(began)!r}, 'a').write('x')\nraise SystemExit(1)\n"  # the stage does without
+    (broken / "sacrebleu/__init__.py").write_text(text)
+    script = "import subprocess, sys, os; stage = [*sys.argv[1:], str(os.getpid())]"
+    script += "; sys.exit(subprocess.call(stage) or subprocess.call(stage))"
+    values = surroundings(toys) | {"PYTHONPATH": f"{broken}:{toys}:{ROOT}"}
+    out = stage()
+    whole = [sys.executable, "-c", script, *words(out)[:-1]]
+    done = subprocess.run(whole, env=values, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0
+    assert "the server cannot fork: SystemExit: 1" in done.stderr
+    assert (status(out)["state"], began.read_text()) == ("ok", "x")
+
+
+def test_an_address_of_another_user_is_not_trusted(monkeypatch):
+    """Whoever is at the other end would get the environment, and could run anything."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address := f"\0test-{os.getpid()}")
+        listener.listen(1)
+        fork_client.connect(address, lambda _: None).close()
+        monkeypatch.setattr(os, "getuid", lambda: 12345)
+        with pytest.raises(PermissionError):
+            fork_client.connect(address, lambda _: None)
