@@ -85,18 +85,18 @@ def _files(code: FileCode, root: Path) -> dict[str, str]:
     folders = [*first, *(_within(folder, root) for folder in said.folders), "", "src"]
     waiting = [name for pattern in code.patterns for name in _matching(pattern, root, code.outside)]
     waiting += [name for module in said.modules for name in _modules(module, folders, root)]
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in digests:
             continue
-        found[name], imports = _read(root / name)
+        digests[name], imports = _read(root / name)
         here = os.path.dirname(name)
         own = [] if (root / here / "__init__.py").exists() else [here]  # where it is the program, or next to it
         for level, module in imports:
             above = os.path.join(here, *[".."] * (level - 1))
             waiting += _modules(module or "__init__", [above] if level else [*own, *folders], root)
-    return dict(sorted(found.items()))
+    return dict(sorted(digests.items()))
 
 
 def _modules(name: str, folders: Iterable[str], root: Path) -> list[str]:
@@ -105,8 +105,8 @@ def _modules(name: str, folders: Iterable[str], root: Path) -> list[str]:
     for folder in dict.fromkeys(folders) if "/" not in name else ():
         stems = [os.path.normpath(os.path.join(folder, *parts[:depth])) for depth in range(1, len(parts) + 1)]
         files = [file for stem in stems for file in (f"{stem}/__init__.py", f"{stem}.py")]
-        if found := [file for file in files if not file.startswith("../") and os.path.isfile(root / file)]:
-            return found
+        if existing := [file for file in files if not file.startswith("../") and os.path.isfile(root / file)]:
+            return existing
     return []
 
 
@@ -117,22 +117,22 @@ def _matching(pattern: str, root: Path, outside: Iterable[str]) -> list[str]:
     start, wild = Path(*parts[:plain]), parts[plain:] or ("**",)
     if plain == len(parts) and (root / start).is_file():
         return [start.as_posix()]
-    seen = {found for folder in outside if (found := _inode(folder))}
-    below = (file.relative_to(root / start) for file in _files_below(root / start, seen))
+    visited = {inode for folder in outside if (inode := _inode(folder))}
+    below = (file.relative_to(root / start) for file in _files_below(root / start, visited))
     return sorted((start / file).as_posix() for file in below if _fits(file.parts, wild))
 
 
-def _files_below(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
+def _files_below(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
     """Yield the regular files in a folder and all folders below it, links included; each folder once.
 
     A pipe would be waited for, and two links to a folder above them lead to 2^40 paths.
     """
     for place, folders, files in os.walk(folder, followlinks=True):
         here = _inode(place)
-        if here is None or here in seen:
+        if here is None or here in visited:
             folders.clear()
             continue
-        seen.add(here)
+        visited.add(here)
         folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
         folders.sort(key=lambda name: (os.path.islink(os.path.join(place, name)), name))  # links after real folders
         for name in files:
@@ -142,10 +142,10 @@ def _files_below(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
 
 def _inode(path: Path | str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _fits(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:

@@ -141,13 +141,13 @@ def _statements(nodes: Sequence[ast.stmt], package: str) -> Iterator[Statement]:
 
 def _import(node: ast.Import | ast.ImportFrom, alias: ast.alias, package: str) -> Statement:
     """Return the part of an import statement that imports one name."""
-    found = tuple(_imported(node, alias, package))
-    bound = tuple(each.bound for each in found if each.bound)
+    imports = tuple(_imported(node, alias, package))
+    bound = tuple(each.bound for each in imports if each.bound)
     # What a library does when it is imported may be the reason for it; Python's own modules do nothing.
-    library = found[-1].module.partition(".")[0] not in (*PACKAGES, *sys.stdlib_module_names)
+    library = imports[-1].module.partition(".")[0] not in (*PACKAGES, *sys.stdlib_module_names)
     acts = library and (alias.name == "*" or (isinstance(node, ast.Import) and alias.asname is None))
-    words = [f"import {each.bound}={each.module}.{each.name}" for each in found]
-    return Statement(digest_of(words), bound, frozenset(), found, False, acts, any(each.searches for each in found))
+    words = [f"import {each.bound}={each.module}.{each.name}" for each in imports]
+    return Statement(digest_of(words), bound, frozenset(), imports, False, acts, any(each.searches for each in imports))
 
 
 def _imported(node: ast.Import | ast.ImportFrom, alias: ast.alias, package: str) -> Iterator[Import]:
@@ -169,10 +169,10 @@ def _bound(node: ast.stmt, imports: Iterable[Import]) -> tuple[str, ...]:
     """Return the names that a statement binds; rather too many than too few."""
     if isinstance(node, _DEFINITIONS):
         return (node.name,)
-    found = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)]
-    found += [each.name for each in ast.walk(node) if isinstance(each, _DEFINITIONS)]
-    found += [each.bound for each in imports if each.bound]
-    return tuple(dict.fromkeys(found))
+    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)]
+    names += [each.name for each in ast.walk(node) if isinstance(each, _DEFINITIONS)]
+    names += [each.bound for each in imports if each.bound]
+    return tuple(dict.fromkeys(names))
 
 
 def _acts(node: ast.stmt, own: Iterable[str]) -> bool:
@@ -286,9 +286,9 @@ class _Reader:
             texts = (each.value for each in ast.walk(value.annotation) if isinstance(each, ast.Constant))
             self.names.update(word for text in texts if isinstance(text, str) for word in _WORD.findall(text))
         for field in self.fields[kind]:
-            found: Any = getattr(value, field, None)
-            documented = field == "body" and kind in _DOCUMENTED and found and _is_docstring(found[0])
-            self.add(found[1:] if documented else found)
+            content: Any = getattr(value, field, None)
+            documented = field == "body" and kind in _DOCUMENTED and content and _is_docstring(content[0])
+            self.add(content[1:] if documented else content)
 
     def _add_attribute(self, node: Any) -> None:
         chain = []

@@ -77,10 +77,10 @@ def code_of(
     names, exclude, parts = tuple(names), tuple(sorted(exclude)), dict(parts or {})
     sources = sources or Sources(root)
     nodes = sources.reached((*names, *parts.values()), frozenset(exclude))
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for module, number in nodes:
-        found.setdefault(module, []).append(number)
-    modules = {module: sources.digest(module, tuple(sorted(found[module]))) for module in sorted(found)}
+        numbers.setdefault(module, []).append(number)
+    modules = {module: sources.digest(module, tuple(sorted(numbers[module]))) for module in sorted(numbers)}
     return Code(names, exclude, modules, _joined({name: sources.read(name).text for name in modules}), parts)
 
 
@@ -103,8 +103,8 @@ def changed(code: Code, root: Path) -> list[str]:
 
 def texts_of(code: Code, root: Path) -> dict[str, bytes]:
     """Return a digest of each module's file as it is now; deleted files are left out."""
-    found = {name: sha_of(name, root) for name in code.modules}
-    return {name: digest for name, digest in found.items() if digest is not None}
+    digests = {name: sha_of(name, root) for name in code.modules}
+    return {name: digest for name, digest in digests.items() if digest is not None}
 
 
 def sha_of(name: str, root: Path) -> bytes | None:
@@ -177,16 +177,16 @@ class Sources:
 
     def _reached_from(self, start: _Node, exclude: frozenset[str]) -> frozenset[_Node]:
         if (start, exclude) not in self._reached:
-            found: set[_Node] = set()
+            reached: set[_Node] = set()
             waiting = [start]
             while waiting:
                 node = waiting.pop()
-                if node not in found and node[0] not in exclude:
-                    found.add(node)
+                if node not in reached and node[0] not in exclude:
+                    reached.add(node)
                     if node not in self._references:
                         self._references[node] = tuple(dict.fromkeys(self._referred(*node)))
                     waiting += self._references[node]
-            self._reached[start, exclude] = frozenset(found)
+            self._reached[start, exclude] = frozenset(reached)
         return self._reached[start, exclude]
 
     def _referred(self, module: str, number: int) -> Iterator[_Node]:
@@ -225,12 +225,12 @@ class Sources:
 
     def _meant(self, module: str, name: str, rest: Sequence[str]) -> Iterator[_Node]:
         """Yield the definitions behind a name in a module, followed by these attributes; without a name, the module."""
-        waiting, seen = [(module, name, tuple(rest))], set()
+        waiting, visited = [(module, name, tuple(rest))], set()
         while waiting:
             module, name, rest = step = waiting.pop()
-            if step in seen or self.find(module) is None:
+            if step in visited or self.find(module) is None:
                 continue
-            seen.add(step)
+            visited.add(step)
             if not name:
                 if rest:
                     waiting.append((module, rest[0], rest[1:]))

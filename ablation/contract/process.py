@@ -52,15 +52,15 @@ def _taken(lock: Path) -> int | None:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise TrackerError(f"{lock.parent}: cannot be written ({error.strerror}); mend the folder") from error
-    held = False
+    is_current = False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):
-            held = os.path.samestat(os.fstat(handle), lock.stat())
+            is_current = os.path.samestat(os.fstat(handle), lock.stat())
     finally:
-        if not held:
+        if not is_current:
             os.close(handle)
-    return handle if held else None
+    return handle if is_current else None
 
 
 def end_with_parent(parent: int | None = None) -> None:

@@ -79,8 +79,8 @@ def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
     most: dict[str, PlannedStage] = {}
     sources = Sources(root)  # they are read without being imported
     for stage in stages:
-        known = most.get(stage.id)
-        if stage.resources.gpu > (1 if known is None else known.resources.gpu) and stage.entry != COMMAND_ENTRY:
+        planned = most.get(stage.id)
+        if stage.resources.gpu > (1 if planned is None else planned.resources.gpu) and stage.entry != COMMAND_ENTRY:
             most[stage.id] = stage
     return [
         f"{stage.id} is given {stage.resources.gpu} devices and uses one, the others idle: set gpu: 1 in "

@@ -30,8 +30,8 @@ def note_collected(results: Path, states: States, read: States, sources: str) ->
     sources: `sources_of` the results before anything was read of them.
     """
     corrupt = {key: state.reason for key, state in states.items() if state.state == "corrupt"}
-    known = {"stages": digest(read.items()), "ended": _ended(read), "sources": sources}
-    write_json(results / COLLECTED, {"corrupt": corrupt, **known})
+    noted = {"stages": digest(read.items()), "ended": _ended(read), "sources": sources}
+    write_json(results / COLLECTED, {"corrupt": corrupt, **noted})
 
 
 def read_collected(results: Path) -> dict[str, Any]:
@@ -52,8 +52,8 @@ def digest(states: Iterable[tuple[str, StageState]]) -> str:
 def sources_of(results: Path) -> str:
     """Return a digest of a database's other sources: the plan and imported runs."""
     files = [results / PLAN_FILE, *sorted(results.glob("imported/*/study.json"))]
-    known = [(str(path.relative_to(results)), sha256(path)) for path in files if path.is_file()]
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+    noted = [(str(path.relative_to(results)), sha256(path)) for path in files if path.is_file()]
+    return hashlib.sha256(json.dumps(noted).encode()).hexdigest()[:16]
 
 
 def states_now(results: Path) -> States:
@@ -91,15 +91,15 @@ def is_current(results: Path, states: States) -> bool:
     """
     if not (results / "stages").exists() and not (results / "imported").exists():
         return True
-    known = read_collected(results)
-    return (known.get("stages"), known.get("sources")) == (digest(states.items()), sources_of(results))
+    noted = read_collected(results)
+    return (noted.get("stages"), noted.get("sources")) == (digest(states.items()), sources_of(results))
 
 
 def lost(results: Path, states: States) -> int:
     """Return how many stages in the database have been deleted since, or run again."""
-    known = read_collected(results)
-    ended = known.get("ended")
-    if not isinstance(ended, int) or known.get("sources") != sources_of(results):
+    noted = read_collected(results)
+    ended = noted.get("ended")
+    if not isinstance(ended, int) or noted.get("sources") != sources_of(results):
         return 0
     return max(0, ended - _ended(states))
 

@@ -27,11 +27,11 @@ def hours_of(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> tupl
             hours = state.wall_s / 3600 * (state.devices or 1)
             for variant in (None, *variants.get(address, ())):
                 spent.setdefault((address[0], variant), []).append(hours)
-    known = []
+    estimates = []
     for stage in stages:
         own = [hours for variant in stage.variants for hours in spent.get((stage.id, variant), ())]
-        known += [sum(found) / len(found)] if (found := own or spent.get((stage.id, None), [])) else []
-    return sum(known), len(stages) - len(known)
+        estimates += [sum(found) / len(found)] if (found := own or spent.get((stage.id, None), [])) else []
+    return sum(estimates), len(stages) - len(estimates)
 
 
 def _earlier(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> States:

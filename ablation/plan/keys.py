@@ -47,12 +47,12 @@ def key_values(model: BaseModel, values: Mapping[str, Any], names: Iterable[str]
         values: the same as plain values, `model.model_dump(mode="json")`.
         names: the fields that count; all by default.
     """
-    fields, found = type(model).model_fields, {}
+    fields, counted = type(model).model_fields, {}
     for name in fields if names is None else names:
         value = _key_value(getattr(model, name), values[name])
         if not any(isinstance(mark, Absent) and _same(mark.value, value) for mark in fields[name].metadata):
-            found[name] = value
-    return found
+            counted[name] = value
+    return counted
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -72,16 +72,16 @@ def _key_value(value: Any, plain: Any) -> Any:
 @cache
 def config_modules(model: type[BaseModel]) -> frozenset[str]:
     """Return the modules that define a config model, its bases and the models of its fields, at any depth."""
-    found: dict[type, None] = {}
+    models: dict[type, None] = {}
     waiting: list[Any] = [model]
     while waiting:
         kind = waiting.pop()
-        if isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in found:
-            found[kind] = None
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in models:
+            models[kind] = None
             waiting += [*kind.__mro__, *(field.annotation for field in kind.model_fields.values())]
         else:
             waiting += get_args(kind)
-    return frozenset(kind.__module__ for kind in found if kind is not BaseModel)
+    return frozenset(kind.__module__ for kind in models if kind is not BaseModel)
 
 
 _DIGESTS: dict[Path, tuple[tuple[int, int], str]] = {}

@@ -18,7 +18,7 @@ Turns = dict[Address, tuple[int, int]]
 
 def turns(plan: Plan) -> Turns:
     """Return for each stage of a run the place of the first seed, and of its first study, that needs the stage."""
-    found: Turns = {}
+    run_turns: Turns = {}
     comparisons = {
         study.name: sum(parent is not None for parent in study.parents.values()) for study in plan.content.studies
     }
@@ -27,12 +27,12 @@ def turns(plan: Plan) -> Turns:
         for run in study.runs:
             for stage, key in run.stages.items():
                 address, turn = (f"{study.name}.{stage}", key), (seeds[run.seed], place)
-                found[address] = min(found.get(address, turn), turn)
+                run_turns[address] = min(run_turns.get(address, turn), turn)
     for address in reversed(plan.stages):  # stages before their inputs
         for above in plan.upstream[address]:
-            if address in found:
-                found[above] = min(found.get(above, found[address]), found[address])
-    return found
+            if address in run_turns:
+                run_turns[above] = min(run_turns.get(above, run_turns[address]), run_turns[address])
+    return run_turns
 
 
 def priorities(plan: Plan) -> dict[Address, int]:
@@ -42,8 +42,9 @@ def priorities(plan: Plan) -> dict[Address, int]:
         minutes[address] = minutes.get(address, 0) + plan.stages[address].resources.runtime
         for above in plan.upstream[address]:
             minutes[above] = max(minutes.get(above, 0), minutes[address])
-    found = turns(plan)
-    order = sorted(found, key=lambda address: (found[address], -minutes[address]))  # of equals as the plan has them
+    run_turns = turns(plan)
+    # Of equals as the plan has them.
+    order = sorted(run_turns, key=lambda address: (run_turns[address], -minutes[address]))
     return {address: len(order) - place for place, address in enumerate(order)}
 
 
@@ -71,7 +72,7 @@ def groups_of(plan: Plan, ahead: Collection[Address] = ()) -> Groups:
 
     ahead: stages for which other runs' stages wait; their groups have names of their own.
     """
-    found: Groups = {}
+    groups: Groups = {}
     for study in plan.content.studies:
         serves: dict[Address, list[int]] = {}
         for number, run in enumerate(study.runs):
@@ -85,8 +86,8 @@ def groups_of(plan: Plan, ahead: Collection[Address] = ()) -> Groups:
             for members in _short(plan, addresses):
                 last = "_first" if set(members).intersection(ahead) else ""
                 group = Group(f"{members[0][0].replace('.', '_')}_{len(runs)}{last}", members)
-                found.update(dict.fromkeys(members, group))
-    return found
+                groups.update(dict.fromkeys(members, group))
+    return groups
 
 
 def request_of(plan: Plan, groups: Groups, address: Address) -> Resources:

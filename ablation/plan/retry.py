@@ -51,9 +51,9 @@ def to_do(plan: Plan, states: States) -> list[PlannedStage]:
     collects in any case, or if the database is newer than every status and holds it. Each would cost more than a
     millisecond.
     """
-    found = pending(plan, states)
-    run = any(states[stage.address].state in TO_COME for stage in found)
-    return found if run or _is_current(plan, states) else plan.selected()
+    waiting = pending(plan, states)
+    run = any(states[stage.address].state in TO_COME for stage in waiting)
+    return waiting if run or _is_current(plan, states) else plan.selected()
 
 
 def _is_current(plan: Plan, states: States) -> bool:
@@ -97,9 +97,9 @@ def waits_of(plan: Plan, states: States) -> Waits:
 def _known(plan: Plan, id: str, reading: str, states: States) -> bool:
     """Tell whether the grid or a check has read files of the stage with its current readers."""
     checks = plan.settings.results.joinpath(CHECKS, "stages", *id.split(".", 1)).glob(f"*/{STATUS}")
-    found = [state for (other, _), state in states.items() if other == id]
-    found += [read_state(path.parent) for path in checks]
-    return any(state.reading == reading and state.state in ("ok", "diverged") for state in found)
+    stage_states = [state for (other, _), state in states.items() if other == id]
+    stage_states += [read_state(path.parent) for path in checks]
+    return any(state.reading == reading and state.state in ("ok", "diverged") for state in stage_states)
 
 
 # Which run again
@@ -132,7 +132,7 @@ def repair(plan: Plan, states: States) -> list[PlannedStage]:
     enough: after a kill, a clock that was set back leaves statuses that are older than the database.
     """
     results, noted = plan.settings.results, read_collected(plan.settings.results)
-    if noted.get("stages", held := _digest_of(states)) != held and (results / DATABASE).exists():
+    if noted.get("stages", now := _digest_of(states)) != now and (results / DATABASE).exists():
         date([results / DATABASE], LONG_AGO)
     corrupt, again = noted.get("corrupt", {}), []
     for stage in plan.selected():
@@ -146,7 +146,7 @@ def repair(plan: Plan, states: States) -> list[PlannedStage]:
     return again
 
 
-def release(plan: Plan, states: States, waits: Waits) -> list[PlannedStage]:
+def unblock(plan: Plan, states: States, waits: Waits) -> list[PlannedStage]:
     """Set aside the status of every selected stage that is blocked though nothing blocks it any more; return them.
 
     Its inputs may have been repaired or removed since: a retry of some variants also repairs inputs of others.
@@ -198,9 +198,9 @@ def reasons(plan: Plan, states: States) -> list[str]:
     folders = {stage.address: stage.dir for stage in before.stages}
     waiting = {stage.address for stage in pending(plan, states)}
     # By stage and reason, in which `{}` is the variants that it is true of.
-    found: dict[tuple[str, str], dict[Address, str]] = {}
+    by_reason: dict[tuple[str, str], dict[Address, str]] = {}
     for study in plan.content.studies:
-        known = {variant for name, variant, _ in runs if name == study.name}
+        earlier_variants = {variant for name, variant, _ in runs if name == study.name}
         for run in study.runs:
             old = runs.get((study.name, run.variant, run.seed))
             for stage, key in run.stages.items():
@@ -208,7 +208,7 @@ def reasons(plan: Plan, states: States) -> list[str]:
                 if address not in waiting:
                     continue
                 waiting.discard(address)
-                if run.variant not in known:
+                if run.variant not in earlier_variants:
                     text = f"new variant {run.variant}"
                 elif old is None or stage not in old.stages:
                     text = f"new seed {run.seed}" if old is None else "a new stage"
@@ -217,10 +217,10 @@ def reasons(plan: Plan, states: States) -> list[str]:
                 else:
                     earlier = folders.get((address[0], old.stages[stage]))
                     text = _changes(_read(earlier), plan, address, old, run)
-                found.setdefault((address[0], text), {})[address] = run.variant
+                by_reason.setdefault((address[0], text), {})[address] = run.variant
     lines = [
         f"{len(of)} x {id}: {text.replace('{}', listed(list(dict.fromkeys(of.values()))))}"
-        for (id, text), of in found.items()
+        for (id, text), of in by_reason.items()
     ]
     more = len(lines) - _MOST_REASONS
     return lines[:_MOST_REASONS] + ([f"and {more} more reasons"] if more > 0 else [])

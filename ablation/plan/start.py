@@ -170,12 +170,12 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     are, needs a package that is not installed, or cannot fit into memory.
     """
     claim_reports(plan.settings.results, plan.settings.reports)
-    said = [f"warning: {warning}" for warning in settle_times(plan)]
+    said = [f"warning: {warning}" for warning in fix_future_mtimes(plan)]
     retry.refuse_links(plan)
     for stage in retry.repair(plan, states):
         said.append(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})")
     said += [f"is read again, its `collect` changed: {s.id} {s.label}" for s in retry.reread(plan, states)]
-    for stage in retry.release(plan, states, retry.waits_of(plan, states)):
+    for stage in retry.unblock(plan, states, retry.waits_of(plan, states)):
         said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
     check_packages(plan, states)
     # Checked for all that is to run, before a failure is set aside: a refused start loses none.
@@ -189,7 +189,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     return said
 
 
-def settle_times(plan: Plan) -> list[str]:
+def fix_future_mtimes(plan: Plan) -> list[str]:
     """Redate files from the future; return a warning if there were any.
 
     Statuses and the database count as written now. Tables and figures, and copies of statuses, which are taken over if
@@ -203,10 +203,10 @@ def settle_times(plan: Plan) -> list[str]:
     old = from_the_future(drawn)
     date(young)  # the database last
     date(old, LONG_AGO)
-    if not (found := [*young, *old]):
+    if not (redated := [*young, *old]):
         return []
-    more = f" and {len(found) - 1} more files are" if len(found) > 1 else " is"
-    return [f"{found[0]}{more} dated in the future, by a clock that was wrong; they count as written now"]
+    more = f" and {len(redated) - 1} more files are" if len(redated) > 1 else " is"
+    return [f"{redated[0]}{more} dated in the future, by a clock that was wrong; they count as written now"]
 
 
 def follow(plan: Plan, states: States, *, short: float = _SHORT, look: float = _LOOK) -> threading.Thread | None:
@@ -227,11 +227,11 @@ def parts(plan: Plan, states: States) -> list[list[Path]]:
     Not the last seed's, which the grid's own page shows.
     """
     order = turns(plan)
-    found: dict[tuple[int, bool], list[Path]] = {}
+    statuses: dict[tuple[int, bool], list[Path]] = {}
     for stage in pending(plan, states):
         seed, study = order[stage.address]
-        found.setdefault((seed, seed + study > 0), []).append(stage.status)
-    return [found[part] for part in sorted(found)[:-1]]
+        statuses.setdefault((seed, seed + study > 0), []).append(stage.status)
+    return [statuses[part] for part in sorted(statuses)[:-1]]
 
 
 def _follow(waiting: list[list[Path]], command: list[str], short: float, look: float) -> None:

@@ -120,8 +120,8 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
     if status != 0:
         raise _failure(status, _last_words(log, begin))
     after = _files(output)
-    ended = {"seconds": round(time.time() - began, 3), "files": {path: known[1:] for path, known in after.items()}}
-    ended["left"] = [path for path, known in after.items() if before.get(path) == known]
+    ended = {"seconds": round(time.time() - began, 3), "files": {path: stamp[1:] for path, stamp in after.items()}}
+    ended["left"] = [path for path, stamp in after.items() if before.get(path) == stamp]
     _read(stage, plan, output, ended, locks)
     return 0.0
 
@@ -130,7 +130,7 @@ def _ended_earlier(stage: Stage, output: Path) -> dict[str, Any]:
     """Return the note of an attempt whose command ended well, if its files are as it left them; else nothing."""
     try:
         ended: dict[str, Any] = read_json(stage.out / ENDED)
-        same = ended["files"] == {path: list(known[1:]) for path, known in _files(output).items()}
+        same = ended["files"] == {path: list(stamp[1:]) for path, stamp in _files(output).items()}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return ended if same else {}
@@ -150,13 +150,13 @@ def _read(stage: Stage, plan: CommandPlan, output: Path, ended: Mapping[str, Any
 
 def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
     """Return the state by which a later write is noticed: {path from the folder: inode, size, time}."""
-    found = {}
+    stamps = {}
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
-            seen = path.stat()
-            if stat.S_ISREG(seen.st_mode):
-                found[str(path.relative_to(folder))] = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
-    return found
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode):
+                stamps[str(path.relative_to(folder))] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return stamps
 
 
 def _mark(stage: Stage) -> str:
@@ -347,8 +347,8 @@ def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str],
         columns = items.to_pydict()
         names = ("item", "subset", "protocol", "name", "value")
         clusters = dict(zip(columns["item"], columns["cluster"], strict=True))
-        known = None if None in clusters.values() else clusters
-        stage.save_items(zip(*(columns[name] for name in names), strict=True), known)
+        item_clusters = None if None in clusters.values() else clusters
+        stage.save_items(zip(*(columns[name] for name in names), strict=True), item_clusters)
 
 
 def _log(stage: Stage) -> None:

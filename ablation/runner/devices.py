@@ -98,8 +98,8 @@ def visible_devices() -> list[str]:
     for part in named.split(","):
         token = part.strip() if kind else "".join(re.findall(r"^\s*\+?(\d+)", part))
         place = _index(token)
-        known = token.startswith(kind) and ((place.isdigit() and int(place) < count) or (kind == "MIG-" and count > 0))
-        if not known:
+        exists = token.startswith(kind) and ((place.isdigit() and int(place) < count) or (kind == "MIG-" and count > 0))
+        if not exists:
             break
         if place in places:
             return []
@@ -117,8 +117,8 @@ def lease_folder() -> Path:
     """
     folder = Path(os.environ.get("ABLATION_LEASES") or f"/tmp/ablation-tracker-{os.getuid()}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise PermissionError(
             f"{folder} is not a folder of this user: remove it, or set ABLATION_LEASES to another one"
         )
@@ -171,8 +171,8 @@ def _index(token: str) -> str:
     """Return the index of a device named by its UUID or a prefix of it, so that both names share one lock."""
     if not token.startswith("GPU-"):
         return token
-    found = [str(index) for index, uuid in enumerate(_uuids()) if uuid.startswith(token)]
-    return found[0] if len(found) == 1 else token
+    matching = [str(index) for index, uuid in enumerate(_uuids()) if uuid.startswith(token)]
+    return matching[0] if len(matching) == 1 else token
 
 
 def _uuids() -> list[str]:
@@ -188,14 +188,14 @@ def _ask_driver(question: str) -> list[str]:
     if nvml.nvmlInit_v2() != 0:
         return []
     try:
-        count, found = ctypes.c_uint(0), []
+        count, answers = ctypes.c_uint(0), []
         if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
             return []
         for index in range(count.value):
             handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(96)
             nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle))
             nvml[question](handle, text, ctypes.c_uint(len(text)))
-            found.append(text.value.decode())
-        return found
+            answers.append(text.value.decode())
+        return answers
     finally:
         nvml.nvmlShutdown()

@@ -240,11 +240,11 @@ def _show(words: list[str]) -> None:
 
 def _installed(places: list[str]) -> set[tuple[str, int]]:
     """Return which versions of packages these folders hold, and when each was installed."""
-    found = set()
+    dated = set()
     for place in places:
         with contextlib.suppress(OSError), os.scandir(place) as entries:
-            found |= {(entry.path, entry.stat().st_mtime_ns) for entry in entries if entry.name.endswith(".dist-info")}
-    return found
+            dated |= {(entry.path, entry.stat().st_mtime_ns) for entry in entries if entry.name.endswith(".dist-info")}
+    return dated
 
 
 def _comparable(environment: dict[str, str]) -> dict[str, str]:

@@ -85,8 +85,8 @@ def read_job(argv: Sequence[str]) -> Job:
 
 def changed_code(code: Code | FileCode) -> str:
     """Return which code has changed since the plan, or nothing; a command's files are below this folder."""
-    found = _edited(code)
-    names = listed(found)
+    edited = _edited(code)
+    names = listed(edited)
     own = ", or leave what the program itself writes out of `code`" if isinstance(code, FileCode) else ""
     return names and f"its code has changed since the plan ({names}), so its key would lie; start snakemake again{own}"
 
@@ -126,12 +126,12 @@ def known_modules(job: Job) -> frozenset[str]:
     return frozenset(sys.modules)
 
 
-def check_modules(job: Job, known: Collection[str]) -> None:
+def check_modules(job: Job, imported_before: Collection[str]) -> None:
     """Raise RuntimeError if the stage imported project code that is not in its key."""
     assert isinstance(job.code, Code)
-    counted = {*known, *job.code.modules, *job.code.exclude}
-    if found := sorted(name for name in sys.modules if name.partition(".")[0] in PACKAGES and name not in counted):
+    counted = {*imported_before, *job.code.modules, *job.code.exclude}
+    if others := sorted(name for name in sys.modules if name.partition(".")[0] in PACKAGES and name not in counted):
         raise RuntimeError(
-            f"imported {', '.join(found)}, which no key of the stage holds: a change of it would be a stale number; "
+            f"imported {', '.join(others)}, which no key of the stage holds: a change of it would be a stale number; "
             "import it by an import statement, or let the study's `parts` name it"
         )

@@ -46,8 +46,8 @@ def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str],
     )
 
 
-def add_chosen(out: Path, chosen: Mapping[str, str]) -> None:
-    """Add to `provenance.json` what the stage itself chose while it ran (`ablation.runner.stage.CHOSEN`)."""
+def add_runtime_facts(out: Path, chosen: Mapping[str, str]) -> None:
+    """Add to `provenance.json` what the stage itself chose while it ran (`ablation.runner.stage.RUNTIME_FACTS`)."""
     if chosen:
         write_json(out / PROVENANCE, read_json(out / PROVENANCE, _MAX_BYTES) | {"chosen": dict(chosen)})
 
@@ -86,8 +86,8 @@ def _packages() -> dict[str, str]:
 
     The two lines are read by hand: parsing them all takes 0.15 s.
     """
-    found = [d.read_text("METADATA") or d.read_text("PKG-INFO") or "" for d in distributions()]
-    heads = (dict(_FIELD.findall(text.partition("\n\n")[0])) for text in reversed(found))
+    metadata = [d.read_text("METADATA") or d.read_text("PKG-INFO") or "" for d in distributions()]
+    heads = (dict(_FIELD.findall(text.partition("\n\n")[0])) for text in reversed(metadata))
     return {head["Name"].strip(): head["Version"].strip() for head in heads if {"Name", "Version"} <= head.keys()}
 
 

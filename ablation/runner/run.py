@@ -143,9 +143,9 @@ def _is_whole(job: Job, name: str) -> bool:
 def _train(job: Job, start: "_Start", devices: Lease) -> int:
     """Import the trainer, run it, and write what it leaves. Raises ValueError or OSError for a fault of the machine."""
     # Late: Arrow and numpy count their threads when they are loaded. A fork has them already, with one.
-    from ablation.runner.provenance import add_chosen, write_provenance
+    from ablation.runner.provenance import add_runtime_facts, write_provenance
     from ablation.runner.runlog import open_log
-    from ablation.runner.stage import CHOSEN
+    from ablation.runner.stage import RUNTIME_FACTS
 
     log = open_log(job.out / "log.txt", job.plan["stage"])
     log.info("attempt %d: %s", start.attempt, " ".join(sys.argv))
@@ -155,7 +155,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     def work() -> tuple[str, str]:
         nonlocal ranks, earlier
         try:
-            entry, kind, known = _import_entry(job)
+            entry, kind, imported_before = _import_entry(job)
         finally:
             write_provenance(job.out, job.inputs, sys.argv, *([Path()] if job.is_command else []))
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
@@ -174,11 +174,11 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
                 raise OSError(errno.ECANCELED, problem)
         else:
             entry.run(stage)
-            check_modules(job, known)
+            check_modules(job, imported_before)
         return "ok", ""
 
     state, reason = outcome_of(work, log)
-    add_chosen(job.out, CHOSEN)
+    add_runtime_facts(job.out, RUNTIME_FACTS)
     for stage in begun:
         stage.metrics.close()
     if state != "failed":  # a failed stage that is retried goes on from where it was
@@ -219,13 +219,13 @@ def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], frozenset[str]]":
     """
     from ablation.runner.stage import Stage
 
-    known = known_modules(job)
+    imported_before = known_modules(job)
     entry = import_module(job.plan["entry"])
     if job.is_command:
-        return entry, Stage, known
+        return entry, Stage, imported_before
     harness = import_module(f"{_TRAINERS}.harness")
     harness.fix_randomness(job.plan["seed"] or 0, job.threads)
-    return entry, harness.Stage, known
+    return entry, harness.Stage, imported_before
 
 
 def _is_of_the_machine(error: BaseException | None) -> bool:
@@ -279,15 +279,15 @@ class _Start:
 def _blocked(inputs: dict[str, Path], first: Sequence[Path]) -> str:
     """Return why an input cannot be used or the first run's files could not be read, or nothing."""
     for folder in first:
-        if (found := read_state(folder)).unread:
-            return _one_line(f"the files of the first run ({found.stage}, {folder.name}) could not be read")
+        if (earlier := read_state(folder)).unread:
+            return _one_line(f"the files of the first run ({earlier.stage}, {folder.name}) could not be read")
     for name, folder in inputs.items():
-        found = read_state(folder)
-        if found.state in ("missing", "running"):
+        earlier = read_state(folder)
+        if earlier.state in ("missing", "running"):
             return f"input {name}: {folder / STATUS} is missing"
-        if found.state != "ok":
-            return _one_line(f"input {name}: {found.state}: {found.reason}")
-        if problem := altered(folder, found):
+        if earlier.state != "ok":
+            return _one_line(f"input {name}: {earlier.state}: {earlier.reason}")
+        if problem := altered(folder, earlier):
             return _one_line(f"input {name}: corrupt: {problem}")
     return ""
 

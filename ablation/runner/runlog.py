@@ -131,12 +131,12 @@ def items_table(
             raise ValueError(f"items lack the columns {', '.join(sorted(missing))}; they have {', '.join(ITEMS.names)}")
         frame: Any = rows
         rows = frame[ITEMS.names].itertuples(index=False, name=None)
-    items, seen, twice = [], set(), []
+    items, written, twice = [], set(), []
     for item, subset, protocol, name, value in rows:
         row = (str(item), subset, protocol, name)
-        if row in seen:
+        if row in written:
             twice.append(row)
-        seen.add(row)
+        written.add(row)
         items.append((*row, float(value)))
     if twice:
         raise ValueError(f"{len(twice)} items are there twice, for example {twice[0]}")

@@ -18,7 +18,7 @@ from ablation.runner.runlog import Metrics, Progress, items_table, write_table
 if TYPE_CHECKING:
     import pandas as pd  # imported by whoever makes a frame
 
-CHOSEN: dict[str, str] = {}  # what this process found out only while it ran, such as how it samples: for the provenance
+RUNTIME_FACTS: dict[str, str] = {}  # what this process learned only while it ran, such as how it samples
 
 
 class Diverged(Exception):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ablation.runner.stage import CHOSEN
+from ablation.runner.stage import RUNTIME_FACTS
 from tests.accelerator.pretended import PUT, Pretended
 from tests.trainers.policy.helpers import EOS, PAD, TINY, uniforms
 from trainers.policy import continuous, rollout, spread
@@ -156,9 +156,9 @@ def on_device(device, draw, model, prompts, *args, **kwargs):
 
 @pytest.fixture
 def chosen(monkeypatch):
-    CHOSEN.clear()
-    yield CHOSEN
-    CHOSEN.clear()
+    RUNTIME_FACTS.clear()
+    yield RUNTIME_FACTS
+    RUNTIME_FACTS.clear()
 
 
 @pytest.mark.parametrize("draw", [drawn, evenly])
@@ -197,4 +197,4 @@ def test_a_step_that_cannot_be_replayed_is_found(line, fault, model, prompts, mo
     exec(compile(source.replace(line, fault), "changed", "exec"), changed)
     expected = drawn(model, prompts, 20)
     monkeypatch.setattr(continuous, "write", changed["write"])
-    assert on_device(Pretended(), drawn, model, prompts, 20) != expected or "not permitted" in CHOSEN["sampling"]
+    assert on_device(Pretended(), drawn, model, prompts, 20) != expected or "not permitted" in RUNTIME_FACTS["sampling"]

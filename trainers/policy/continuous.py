@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad as padded
 from transformers.cache_utils import Cache, StaticLayer
 
-from ablation.runner.stage import CHOSEN
+from ablation.runner.stage import RUNTIME_FACTS
 from trainers.policy.decode import Read, read
 from trainers.policy.plain import sees_everything
 
@@ -255,7 +255,7 @@ class _Ring(StaticLayer):
 
 def _captured(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """Return what repeats a step that has run before: a CUDA graph, or the step itself where there can be none."""
-    if device.type != "cuda" or CHOSEN.get("sampling", "").startswith(_NO_GRAPH):
+    if device.type != "cuda" or RUNTIME_FACTS.get("sampling", "").startswith(_NO_GRAPH):
         return step
     stream, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
     try:
@@ -267,9 +267,9 @@ def _captured(step: Callable[[], None], device: torch.device) -> Callable[[], No
     except RuntimeError as error:
         reason = f"{_NO_GRAPH} ({str(error).strip().splitlines()[0]})"
         _log.warning("sampling %s: the same tokens, more slowly", reason)
-        CHOSEN["sampling"] = reason
+        RUNTIME_FACTS["sampling"] = reason
         return step
     finally:
         torch.cuda.set_stream(stream)  # that of a capture which fails stays the current one
-    CHOSEN["sampling"] = "CUDA graph"
+    RUNTIME_FACTS["sampling"] = "CUDA graph"
     return graph.replay

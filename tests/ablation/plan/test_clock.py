@@ -6,7 +6,7 @@ import time
 import pytest
 
 from ablation.contract.status import KEPT_STATUS
-from ablation.plan.start import settle_times
+from ablation.plan.start import fix_future_mtimes
 from tests.ablation.plan.commands import build
 
 
@@ -26,9 +26,9 @@ def test_what_is_from_the_future_gets_a_date_and_a_warning(toy):
     made = [dated(plan.settings.results / "gate.txt", now + 1e6)]
     made += [dated(plan.settings.reports / name, now + 1e6) for name in ("index.html", "toy/table.md")]
     made += [dated(first.dir / KEPT_STATUS, now + 1e6)]
-    [warning] = settle_times(plan)
+    [warning] = fix_future_mtimes(plan)
     assert f"{status} and 5 more files are dated in the future" in warning
     assert now - 1 < status.stat().st_mtime <= database.stat().st_mtime <= time.time()
     assert early.stat().st_mtime == pytest.approx(now - 1e6, abs=1)
     assert {path.stat().st_mtime for path in made} == {1}
-    assert settle_times(plan) == []
+    assert fix_future_mtimes(plan) == []

@@ -7,7 +7,7 @@ import pytest
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import CHECKS
-from ablation.plan.retry import pending, release, reread, states_of, waits_of
+from ablation.plan.retry import pending, reread, states_of, unblock, waits_of
 from tests.ablation.plan.commands import BASE, STAGES, build, changed, finish
 
 
@@ -177,10 +177,10 @@ def test_the_first_run_goes_ahead_until_its_files_have_been_read(commands):
     end(other, "blocked")
     waits = waits_of(plan, states_of(plan))
     assert waits[other] == (ahead,)
-    assert release(plan, states_of(plan), waits) == []  # it would end as before
+    assert unblock(plan, states_of(plan), waits) == []  # it would end as before
     end(ahead, "ok")
     assert waits_of(plan, states_of(plan)) == {}
-    assert release(plan, states_of(plan), {}) == [plan.stage(*other)]
+    assert unblock(plan, states_of(plan), {}) == [plan.stage(*other)]
     (plan.settings.results / CHECKS).mkdir()
     shutil.move(plan.settings.results / "stages", plan.settings.results / CHECKS)
     assert waits_of(plan, states_of(plan)) == {}

@@ -8,7 +8,7 @@ import pytest
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import read_state
 from ablation.plan.collected import note_collected, sources_of
-from ablation.plan.retry import pending, release, repair, retry_failed, states_of, to_do
+from ablation.plan.retry import pending, repair, retry_failed, states_of, to_do, unblock
 from tests.ablation.plan.commands import build, finish
 
 LONG_AGO = 10_000
@@ -71,7 +71,7 @@ def test_a_stage_is_blocked_no_longer_than_something_blocks_it(toy):
         finish(below[train.key], "blocked")
     states = states_of(plan)
     again = [below[mended.key], below[missing.key]]
-    assert sorted(release(plan, states, {}), key=again.index) == again
+    assert sorted(unblock(plan, states, {}), key=again.index) == again
     assert [below[train.key].status.exists() for train in (mended, failed, missing)] == [False, True, False]
     assert states == states_of(plan)
 
