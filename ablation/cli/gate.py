@@ -27,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("study", nargs="?", metavar="STUDY", help="the study whose comparisons are asked")
     add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
     add_requirement(parser, "the verdict that every comparison needs (default: not worse)")
+    since = "compare the variants with ANCESTOR, all changes since it together, instead of with their parents"
+    add("--since", metavar="ANCESTOR", help=since)
     identical = "identical: imported runs of baseline and candidate may have the same values"
     add("--allow", nargs="+", choices=("identical",), default=[], help=identical)
     nightly = parser.add_argument_group("one new run against past runs (docs/how-to/nightly-gate.md)")
@@ -48,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return run_reference(arguments)
     if arguments.study is None:
-        of_study = ("require", "without", "allow", "markdown", "json")
+        of_study = ("require", "without", "since", "allow", "markdown", "json")
         if given := [name for name in of_study if getattr(arguments, name)]:
             option = f"--{given[0]}"
             raise ConfigError("gate", option, None, "belongs to a STUDY", "name one, as `ablation gate gad`")
@@ -60,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     with opened(results_folder(arguments), strict=True) as store:
         check_study(store, "gate", arguments.study)
         without = runs_named("gate", arguments.without)
-        judged = judge_study(store, arguments.study, without, may_be_identical="identical" in arguments.allow)
+        identical = "identical" in arguments.allow
+        judged = judge_study(store, arguments.study, without, may_be_identical=identical, since=arguments.since)
     comparisons = chosen(judged.comparisons, arguments.comparisons)
     if not comparisons or all(state == "missing" for state, _ in judged.measurements.states.values()):
         problem = "has not run" if comparisons else "has no comparison to compare"

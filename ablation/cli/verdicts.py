@@ -11,7 +11,8 @@ from ablation.cli.options import add_json, add_results, add_study
 from ablation.contract.reading import duration, no_formula
 from ablation.judge import verdicts
 from ablation.judge.comparisons import Comparison
-from ablation.show.answer import answer
+from ablation.judge.joint_steps import joint_steps
+from ablation.show.answer import answer, steps_in_words
 from ablation.show.text import clean_records, is_number, leveled, p_value
 
 SHOWN = ["parent", "child", "verdict", "in_seeds", "effect", "low", "high", "joint_low", "joint_high"]
@@ -47,13 +48,15 @@ def run(arguments: argparse.Namespace) -> int:
         for study in studies:
             said = answer(verdicts.comparison_table([study]), study.measurements.analysis)
             print(paragraph(f"{study.name}: {said}"))
+            for steps in joint_steps(study.comparisons):
+                print(paragraph(f"{study.name}: {steps_in_words(steps)}"))
         return 0
     if arguments.json:
         combinations = clean_records(verdicts.interaction_table(studies))
         rails = clean_records(verdicts.guardrail_table(studies))
-        print_json(
-            "verdicts", clean_records(verdicts.comparison_table(studies)), guardrails=rails, interactions=combinations
-        )
+        together = [{"study": study.name} | vars(of) for study in studies for of in joint_steps(study.comparisons)]
+        found = clean_records(verdicts.comparison_table(studies))
+        print_json("verdicts", found, guardrails=rails, interactions=combinations, joint_steps=together)
         return 0
     if arguments.csv:
         print(verdicts.comparison_table(studies).map(no_formula).to_csv(index=False), end="")
@@ -67,6 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_verdicts(study: verdicts.JudgedStudy) -> None:
+    for steps in joint_steps(study.comparisons):
+        print(paragraph(f"{study.name}: {steps_in_words(steps)}"))
     if study.comparisons:
         columns = [*SHOWN[:3], *(["guardrails"] if study.guarded else []), *SHOWN[3:]]
         print(f"{study.name}\n{as_text(verdicts.comparison_table([study])[columns])}\n\n{reasons(study.comparisons)}\n")

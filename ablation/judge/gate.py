@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ablation.config.lineage import ancestors
 from ablation.config.study_schema import Analysis, Guardrail
 from ablation.contract.errors import ConfigError
 from ablation.judge.comparisons import NOT_COMPARED, Comparison, judge_comparisons, may_differ, too_few
@@ -58,6 +59,20 @@ def chosen(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Comp
 
 def _names(comparison: Comparison) -> set[str]:
     return {comparison.child, f"{comparison.parent}:{comparison.child}"}
+
+
+def compared_with(ancestor: str, study: Measurements) -> Measurements:
+    """The study with each descendant of a variant compared with it.
+
+    Raises:
+        ConfigError: there is no such variant, or it has no descendants.
+    """
+    pairs = [(name, ancestor) for name in study.parents if ancestor in ancestors(name, study.parents)]
+    if not pairs:
+        problem = "has no descendants" if ancestor in study.parents else f"is not a variant of {study.name}"
+        above = dict.fromkeys(parent for parent in study.parents.values() if parent)
+        raise ConfigError("gate", "--since", ancestor, problem, f"choose from {', '.join(above)}")
+    return replace(study, analysis=study.analysis.model_copy(update={"comparisons": pairs}))
 
 
 def answers(

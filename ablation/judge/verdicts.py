@@ -7,7 +7,15 @@ from typing import Any
 import pandas as pd
 
 from ablation.judge.comparisons import Comparison, judge_comparisons
-from ablation.judge.gate import RAIL_COLUMNS, Guarded, Pair, guard, rails_in_words, read_guardrails
+from ablation.judge.gate import (
+    RAIL_COLUMNS,
+    Guarded,
+    Pair,
+    compared_with,
+    guard,
+    rails_in_words,
+    read_guardrails,
+)
 from ablation.judge.measurements import Measurements, Run, comparable, permitting, read_measurements, warnings
 from ablation.judge.statistics import contrast_arms
 from ablation.store.database import Store
@@ -60,14 +68,22 @@ class JudgedStudy:
 
 
 def judge_study(
-    store: Store, name: str, without: frozenset[Run] = frozenset(), *, may_be_identical: bool = False
+    store: Store,
+    name: str,
+    without: frozenset[Run] = frozenset(),
+    *,
+    may_be_identical: bool = False,
+    since: str | None = None,
 ) -> JudgedStudy:
     """Read one study and judge it; `without`: runs that may be missing or have failed. Raises ConfigError.
 
     may_be_identical: both sides of imported runs may have the same values, which otherwise pass no gate.
+    since: compare each of this variant's descendants with it, instead of what the plan compares.
     """
     study = replace(permitting(read_measurements(store, name), without), may_be_identical=may_be_identical)
     rails = [permitting(rail, without) for rail in read_guardrails(store, name)]
+    if since is not None:
+        study, *rails = (compared_with(since, of) for of in (study, *rails))
     return JudgedStudy(study, judge_comparisons(study), judge_interactions(study), guard(rails))
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from ablation.config.study_schema import Analysis
-from ablation.show.text import clean_records, decimals_for, is_number, number, p_value, plural, signed
+from ablation.judge.joint_steps import JointSteps
+from ablation.show.text import clean_records, decimals_for, is_number, leveled, number, p_value, plural, signed
 from ablation.store.database import ENDED_WELL
 
 # How comparisons with another verdict than better or worse are counted, in this order.
@@ -102,6 +103,14 @@ def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
     nearest = min(priced, key=lambda row: row["seeds_needed"] - row["seeds"])
     more = plural(int(nearest["seeds_needed"] - nearest["seeds"]), "more seed")
     return f"{more} would decide {nearest['child']} if its effect is as large as it looks"
+
+
+def steps_in_words(steps: JointSteps) -> str:
+    """Small gains or losses that are shown only together."""
+    effect, low, high = leveled((steps.effect, steps.low, steps.high), "+")
+    word = "better" if steps.effect > 0 else "worse"
+    several = f"no single step from {steps.ancestor} to {steps.child} is shown"
+    return f"{several}; together they are {word}: {effect} [{low}, {high}]"
 
 
 _COLOURS = {"better": "#005f9e", "worse": "#a83c00", "equivalent": "#5d5c55"}

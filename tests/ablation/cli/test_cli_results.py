@@ -171,7 +171,7 @@ def test_tensorboard_is_started_on_event_files(results, capsys, tmp_path, monkey
 @pytest.mark.parametrize(
     ("words", "more"),
     [
-        (["verdicts", "toy"], {"guardrails", "interactions"}),
+        (["verdicts", "toy"], {"guardrails", "interactions", "joint_steps"}),
         (["gate", "toy"], {"outcome", "required", "notes"}),
         (["plan", "toy", "--effect", "0.1"], {"notes"}),
         (["status"], set()),

@@ -16,16 +16,22 @@ from tests.ablation.typed import output, refused, typed
 from tests.simulate import Study, simulate, stage_dir
 
 SEEDS = range(5)
+CHAIN = {f"v{n}": (f"v{n - 1}" if n else None, {f"key{n}": (0, 1)} if n else {}) for n in range(4)}
+GAINS = {f"v{n}": 0.15 - 0.012 * n for n in range(4)}
 FAILED = {("v1", 0): "failed"}
 NOT_RUN = {(f"v{n}", seed): "missing" for n in range(4) for seed in SEEDS}
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """v1 is better than v0, v2 worse and v3 equivalent; in `noisy` nothing is known."""
+    """v1 is better than v0, v2 worse and v3 equivalent; in `noisy` nothing is known.
+
+    The three changes of `steps` gain little each.
+    """
     folder, many = tmp_path_factory.mktemp("results"), {"gender": 1500, "race": 1500}
     known = Study("known", seeds=5, distances={"v1": 0.0, "v2": 0.3}, seed_sd=0.005, items=many)
-    studies = [known, Study("noisy", seeds=2), Study("broken", states=FAILED)]
+    steps = Study("steps", seeds=5, lineage=CHAIN, distances=GAINS, seed_sd=0.01, items=many)
+    studies = [known, steps, Study("noisy", seeds=2), Study("broken", states=FAILED)]
     studies += [
         Study("waiting", seeds=5, states=NOT_RUN),
         Study("missing", variants=2, seeds=5, states={("v1", 2): "missing"}),
@@ -45,6 +51,8 @@ def results(tmp_path_factory):
         (["known", "v3", "--require", "better"], 13, "unmet: v3"),
         (["known", "v1", "--require", "equivalent"], 13, "unmet: v1"),
         (["known"], 10, "worse: v2 after v0 is worse"),
+        (["steps", "--require", "better"], 11, "steps: undecided (required: better, of each of 3 comparisons)"),
+        (["steps", "v3", "--since", "v0", "--require", "better"], 0, "passed: v3 after v0 is confounded"),
         (["known", "v2", "--require", "equivalent"], 10, "known: worse"),
         (["noisy"], 11, "undecided: v1 after v0 is undecided"),
         (["broken"], 12, "invalid: v1 after v0 is invalid"),
@@ -55,12 +63,22 @@ def test_answers(results, capsys, words, status, said):
     assert said in output(capsys, "gate", *words, "--results", results, status=status)
 
 
+def test_verdicts_begin_with_small_gains_that_are_shown_together(results, capsys):
+    said = "steps: no single step from v0 to v3 is shown; together they are better: +0.0384 [+0.0091, +0.0677]\n"
+    assert output(capsys, "verdicts", "steps", "--results", results).startswith(said)
+    assert output(capsys, "verdicts", "steps", "--brief", "--results", results).endswith(said)
+    [steps] = json.loads(output(capsys, "verdicts", "--json", "--results", results))["joint_steps"]
+    assert (steps["study"], steps["ancestor"], steps["child"], steps["steps"]) == ("steps", "v0", "v3", 3)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["waiting"], "STUDY = 'waiting': has not run; run the grid first"),
         (["knwon"], "did you mean 'known'"),
         (["known", "v9"], "COMPARISON = 'v9': is not a comparison of the study; choose from v0:v1, v0:v2, v0:v3"),
+        (["steps", "--since", "v3"], "--since = 'v3': has no descendants; choose from v0, v1, v2"),
+        (["steps", "--since", "v9"], "--since = 'v9': is not a variant of steps; choose from v0, v1, v2"),
         (["--require", "better"], "--require: belongs to a STUDY"),
         (["--markdown"], "--markdown: belongs to a STUDY"),
     ],

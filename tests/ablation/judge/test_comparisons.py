@@ -12,7 +12,9 @@ from ablation.judge import measurements as pairing
 from ablation.judge import statistics
 from ablation.judge.budget import predict
 from ablation.judge.comparisons import judge_all_pairs, judge_comparisons
+from ablation.judge.joint_steps import joint_steps
 from ablation.judge.measurements import paired_values
+from ablation.show.answer import steps_in_words
 from tests.ablation.judge.studies import measurements, normal_study
 
 
@@ -140,6 +142,24 @@ def test_all_changes_since_the_root_at_once(correction):
     assert v1.root_low <= v1.joint_low <= v1.joint_high <= v1.root_high  # eight paths, not four comparisons
     level = comparisons[0].correction.path_level
     assert level > 0.05 / 8 if correction == "max-t" else level == 0.05 / 8
+
+
+def test_small_gains_are_shown_together():
+    """Three steps of 0.01 with noise of as much; then one that is shown by itself, and below it a fan of nothing."""
+    noise = np.random.default_rng(1).normal(0, 0.008, (8, 5)).round(3)
+    means = [0.5, 0.51, 0.52, 0.53, 0.7, 0.7, 0.7]
+    parents = [None, "v0", "v1", "v2", "v3", "v4", "v4"]
+    of = {f"v{n}": (parents[n], mean + noise[n]) for n, mean in enumerate(means)}
+    comparisons = judge_comparisons(of_seeds(of, items=2000))
+    assert [comparison.significant for comparison in comparisons] == [False, False, False, True, False, False]
+    [steps] = joint_steps(comparisons)
+    v3 = comparisons[2]
+    assert (steps.ancestor, steps.child, steps.steps) == ("v0", "v3", 3)
+    assert (steps.effect, steps.low, steps.high) == (v3.root_effect, v3.root_low, v3.root_high)
+    assert steps.low > 0
+    said = steps_in_words(steps)
+    assert said.startswith("no single step from v0 to v3 is shown; together they are better: +0.0")
+    assert joint_steps(comparisons[:1]) == joint_steps([]) == []
 
 
 def test_the_correction_of_the_family_is_at_most_holms():
