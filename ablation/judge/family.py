@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from ablation.judge.moderation import SeedPrior
 from ablation.judge.significance import Array, Noise, holm
@@ -148,6 +148,8 @@ class Family:
         bonferroni = alpha / len(self.df)
         if excess(float(np.log(bonferroni))) >= 0:
             return bonferroni
+        from scipy import optimize  # takes long to import, and two variants need none
+
         return float(np.exp(optimize.bisect(excess, np.log(bonferroni), np.log(alpha), xtol=1e-4)))
 
 

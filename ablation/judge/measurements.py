@@ -333,12 +333,17 @@ def item_clusters(study: Measurements, variant: str, seed: int) -> list[Numbers]
     One name is one cluster, in every subset. An item without a cluster is one of its own.
     """
     numbers: dict[Any, int] = {}
-    found = []
+    found, own = [], 0  # items that are clusters of their own
     for subset in study.analysis.subsets:
         named = study.clusters.get(subset, {})
         items = study.values[variant, seed][subset].index
-        keys = [named.get(item, (subset, item)) for item in items]
-        found.append(np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64))
+        if named:
+            keys = [named.get(item, (subset, item)) for item in items.tolist()]
+            numbered = np.array([numbers.setdefault(key, own + len(numbers)) for key in keys], dtype=np.int64)
+        else:
+            numbered = own + len(numbers) + np.arange(len(items))
+            own += len(items)
+        found.append(numbered)
     return found
 
 

@@ -10,7 +10,6 @@ from math import inf, prod
 
 import numpy as np
 import pandas as pd
-from scipy import optimize
 
 from ablation.judge.budget import Prices
 from ablation.judge.comparisons import Comparison
@@ -19,6 +18,7 @@ from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.moderation import FEWEST_SEEDS
 from ablation.judge.outcomes import Outcome, of_shares
 from ablation.judge.power import minimal_detectable_effect, power, variance_ratios
+from ablation.judge.roots import brentq
 from ablation.judge.significance import Noise
 
 MOST_SEEDS = 200
@@ -144,7 +144,7 @@ def detectable(pilot: Pilot, seeds: int, items: int, level: float, wanted: float
     most = high
     while excess(most) < 0:
         most *= 2
-    return float(optimize.brentq(excess, low / 4, most, xtol=1e-4 * high)), low, high
+    return float(brentq(excess, low / 4, most, xtol=1e-4 * high)), low, high
 
 
 def fewest_seeds(pilot: Pilot, effect: float, items: int, level: Level, wanted: float) -> int | None:

@@ -6,9 +6,10 @@ from functools import lru_cache
 from math import isinf
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from ablation.judge.moderation import FEWEST_SEEDS
+from ablation.judge.roots import brentq
 from ablation.judge.significance import Array, Noise, critical_square, student_isf
 
 POWER = 0.8
@@ -62,7 +63,7 @@ def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER)
         low, high = high, 2 * high
     if low == 0 and excess(low) >= 0:
         return 0.0
-    return float(optimize.brentq(excess, low, high, xtol=1e-14 * high, rtol=1e-14))
+    return float(brentq(excess, low, high, xtol=1e-14 * high, rtol=1e-14))
 
 
 def seeds_needed(

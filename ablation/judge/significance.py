@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import special
 
 from ablation.config.study_schema import Analysis
+from ablation.judge.roots import brentq
 
 Array = NDArray[np.float64]
 
@@ -168,7 +169,7 @@ def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
         return 1.0  # what may have gone unseen is larger, at every level
     if missing(LEAST_LOG_P) >= 0:
         return float(np.exp(LEAST_LOG_P))
-    return float(np.exp(optimize.brentq(missing, LEAST_LOG_P, most, xtol=1e-15, rtol=1e-15)))
+    return float(np.exp(brentq(missing, LEAST_LOG_P, most, xtol=1e-15, rtol=1e-15)))
 
 
 def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_ratio: Any = 1.0, *, sides: int = 2) -> Any:
@@ -266,7 +267,7 @@ def _tail(size: Array, observed: float) -> float:
     high = 1.0
     while slope(high) < 0:
         high *= 2
-    at = float(optimize.brentq(slope, 0.0, high, xtol=1e-13))
+    at = float(brentq(slope, 0.0, high, xtol=1e-13))
     cumulant = float((np.logaddexp(size * at, -size * at) - log(2)).sum())
     signed = float(np.sqrt(max(2 * (at * total - cumulant), 0.0)))
     spread = at * float(np.sqrt((size**2 / np.cosh(size * at) ** 2).sum()))

@@ -5,7 +5,7 @@ prompts or targets in two evaluations are not paired.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     rows = tabular.query(
         path,
         f"""SELECT CAST({tabular.sql_name(item)} AS VARCHAR) AS item,
-            {tabular.sql_number(tabular.sql_name(value))} AS value, CAST({tabular.sql_name(value)} AS VARCHAR) AS raw
+            {tabular.sql_number(tabular.sql_name(value))} AS value
             {"".join(f", CAST({column} AS VARCHAR) AS {column}" for column in optional)}
             {"".join(f", {tabular.sql_digest(f'CAST({column} AS VARCHAR)')} AS {column}" for column in asked)}
             FROM {_SCANS[path.suffix]}""",
@@ -117,15 +117,34 @@ def _name_torn_row(path: Path) -> None:
 
 
 def _check(path: Path, value: str, rows: dict[str, Any], optional: Sequence[str]) -> None:
-    lacking = [place for place, item in enumerate(rows["item"]) if item is None or not item.strip()]
-    if lacking:
-        raise ConfigError(path, "item", None, f"row {lacking[0] + 1} has none", "name every item")
-    check_values(path, value, rows["item"], rows["value"], rows["raw"].__getitem__)
+    def first(column: str, wrong: Callable[[str | None], bool]) -> int | None:
+        """The first row with a wrong text; each text is looked at once."""
+        bad = {text for text in set(rows[column]) if wrong(text)}
+        return next(place for place, text in enumerate(rows[column]) if text in bad) if bad else None
+
+    if (place := first("item", lambda item: not (item or "").strip())) is not None:
+        raise ConfigError(path, "item", None, f"row {place + 1} has none", "name every item")
+    check_values(path, value, rows["item"], rows["value"], partial(_written, path, value))
     for column in optional:
-        for number, text in enumerate(rows[column], 1):
-            if text is None or (column == "seed" and not text.strip().lstrip("-").isdigit()):
-                remedy = "fill the column, or leave it out" if text is None else "write whole numbers"
-                raise ConfigError(path, column, text, f"row {number} has no {column}", remedy)
+        wrong = _is_no_seed if column == "seed" else _is_missing
+        if (place := first(column, wrong)) is not None:
+            text = rows[column][place]
+            remedy = "fill the column, or leave it out" if text is None else "write whole numbers"
+            raise ConfigError(path, column, text, f"row {place + 1} has no {column}", remedy)
+
+
+def _is_missing(text: str | None) -> bool:
+    return text is None
+
+
+def _is_no_seed(text: str | None) -> bool:
+    return text is None or not text.strip().lstrip("-").isdigit()
+
+
+def _written(path: Path, value: str, place: int) -> Any:
+    """What stands in the file for a value."""
+    rows = tabular.query(path, f"SELECT CAST({tabular.sql_name(value)} AS VARCHAR) AS raw FROM {_SCANS[path.suffix]}")
+    return rows["raw"][place]
 
 
 def _sheet(

@@ -339,7 +339,7 @@ def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: M
     items = sides[0][0].items
     named = measured.clusters.get(subset, {})
     numbers: dict[Any, int] = {}
-    of_items = [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items])]
+    of_items = [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items if named])]
     clusters = number_clusters([len(items)], of_items if named else None)
     values = (np.stack([sheet.values for sheet in side])[None] for side in reversed(sides))
     own = [JudgedArm([of], measured.direction, clusters) for of in values]

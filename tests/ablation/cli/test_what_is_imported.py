@@ -74,3 +74,11 @@ def test_importing_the_package_imports_nothing():
         packages_after(code=f"import ablation{CODE.replace('from ablation.cli.main import main', 'main = int')}")
         <= ALWAYS
     )
+
+
+def test_comparing_two_files_imports_no_more_of_scipy_than_its_special_functions():
+    code = f"{CODE}print(0, *sorted(sys.modules), file=sys.stderr)"
+    files = [f"examples/first/{name}.csv" for name in ("base", "average")]
+    imported = packages_after("compare", files[0], "--with", files[1], code=code)
+    assert "scipy.special" in imported
+    assert imported.isdisjoint({"scipy.stats", "scipy.optimize", "statsmodels"})

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 from ablation.judge.power import minimal_detectable_effect, power, seeds_needed
+from ablation.judge.roots import brentq
 from ablation.judge.significance import Noise
 from ablation.judge.statistics import contrast
 
@@ -49,3 +50,19 @@ def test_seeds_needed_is_the_first_number_that_suffices():
     assert seeds_needed(-1.0, Noise(0.5, 3, 0.01), 4, 0.05) == needed
     assert seeds_needed(0.1, Noise(0.5, 3, 1.0), 4, 0.05) is None  # item noise alone hides it
     assert seeds_needed(1.0, Noise(float("nan"), 0, 0.01), 1, 0.05) is None
+
+
+def test_roots_are_those_of_scipy_bit_by_bit():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        scale, shift, bend = rng.lognormal(0, 3), rng.normal(), rng.choice([1, 3, 5])
+        root = rng.normal()
+
+        def curve(x, scale=scale, shift=shift, bend=bend, root=root):
+            return float(np.tanh(scale * (x - root)) + abs(shift) * (x - root) ** bend)
+
+        ends = root - rng.lognormal(0, 2), root + rng.lognormal(0, 2)
+        for tolerance in ({"xtol": 2e-12}, {"xtol": 1e-15, "rtol": 1e-15}, {"xtol": 1e-3}):
+            assert brentq(curve, *ends, **tolerance) == optimize.brentq(curve, *ends, **tolerance)
+    with pytest.raises(ValueError, match="different signs"):
+        brentq(lambda x: 1.0, 0.0, 1.0, xtol=1e-3)
