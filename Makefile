@@ -135,7 +135,7 @@ wheelhouse: ## wheels for a machine without an index: make wheelhouse PYTHON=3.1
 
 site: venv ## the documentation as a site with search, in build/site-html
 	$(BIN)/python -m venv build/site-env && build/site-env/bin/python -m pip install --quiet -r docs/requirements.txt
-	$(BIN)/python docs/make_site.py && build/site-env/bin/zensical build --clean
+	$(BIN)/python docs/make_site.py && build/site-env/bin/zensical build --clean --strict
 
 evidence: venv ## docs/explanation/evidence.md: results that others measured, judged
 	$(BIN)/python docs/make_evidence.py

@@ -21,8 +21,8 @@ from ablation.store.database import DATABASE, Store  # noqa: E402
 CONFIGS = DOCS.parent / "configs"
 HEAD = """# What the sources claim, and what was measured here
 
-Made by `docs/make_claims.py RESULTS` from `configs/published/` and a results folder; the report page has the same
-tables. {scale} A change is *reproduced* if the 95% interval of our mean lies on the claimed side of 0 (around 0, where
+Made by `docs/make_claims.py RESULTS` from `configs/published/` and a results folder. The table has the claims that were
+tested, the report page all of them. {scale} A change is *reproduced* if the 95% interval of our mean lies on the claimed side of 0 (around 0, where
 none is claimed), *contradicted* on the other side, else *not seen*. A figure of a training log is reproduced if our
 curve passes it, a range if at least half of our steps lie inside (*contradicted*: none). Our models and sizes are those
 of the scale, not the sources'.
@@ -50,7 +50,7 @@ def page(results: Path | None, configs: Path = CONFIGS) -> str:
     counts = Counter(claim.verdict for claims in tables.values() for claim in claims)
     lines = [HEAD.format(scale=scale), f"Of {counts.total()} claims, {_counted(counts)}.", ""]
     lines += ["| study | variant | claimed | measured | verdict |", "| --- | --- | --- | --- | --- |"]
-    lines += [_row(name, claim) for name, claims in tables.items() for claim in claims]
+    lines += [_row(name, claim) for name, claims in tables.items() for claim in claims if claim.measured]
     return "\n".join(lines) + "\n"
 
 
