@@ -195,13 +195,12 @@ def test_a_documented_metric_is_found_by_its_name():
     assert not any("edit/ss_<domain>" in line for line in found)
 
 
-def architecture():
-    return (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+STUDY_FILES = (ROOT / "docs/reference/study-files.md").read_text(encoding="utf-8")
 
 
-def keys_in_architecture(heading, depth=4):
+def keys_of(heading, depth=4):
     """The keys, at one depth of indentation, of the example that follows a heading."""
-    after = architecture().split(heading, 1)[1]
+    after = STUDY_FILES.split(heading, 1)[1]
     block = re.search(r"\n\n((?:    [^\n]*\n)+)", after)[1]
     lines = re.findall(rf"^ {{{depth}}}([a-z_]+(?:, [a-z_]+)*):(?: |$)", block, flags=re.MULTILINE)
     return {key for line in lines for key in line.split(", ")}
@@ -209,23 +208,24 @@ def keys_in_architecture(heading, depth=4):
 
 def test_every_key_of_a_study_is_documented():
     known = {info.alias or name for name, info in StudyFile.model_fields.items()}
-    assert keys_in_architecture("`configs/studies/<study>/_study.yaml`:") == known
-    assert keys_in_architecture("## Analysis plan", depth=6) == set(Analysis.model_fields)
+    assert keys_of("`configs/studies/<study>/_study.yaml`:") == known
+    assert keys_of("## Analysis plan", depth=6) == set(Analysis.model_fields)
 
 
 def test_every_setting_is_documented():
     written = set(yaml.safe_load((ROOT / "configs/config.yaml").read_text(encoding="utf-8")))
-    assert keys_in_architecture("`configs/config.yaml`, the file that a user edits first") == written
-    selection = re.search(r"# selection of jobs.*?: (.*)", architecture())[1]
+    assert keys_of("`configs/config.yaml`, the file that a user edits first") == written
+    selection = re.search(r"# selection of jobs.*?: (.*)", STUDY_FILES)[1]
     assert set(re.findall(r"([a-z]+):", selection)) | written == set(SettingsFile.model_fields)
 
 
 def test_every_package_is_in_the_architecture():
     """Each folder of code is named, and the chain of imports is the one that tests/test_imports.py holds."""
+    text = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
     packages = [path for room in ("ablation", "trainers") for path in ROOT.glob(f"{room}/*/__init__.py")]
     names = {f"`{path.parent.relative_to(ROOT)}/`" for path in packages}
-    assert {name for name in names if name not in architecture()} == set()
-    [chain] = re.findall(r"Imports run one way: (.*),\s+and trainers", architecture())
+    assert {name for name in names if name not in text} == set()
+    [chain] = re.findall(r"Imports run one way: (.*),\s+and trainers", text)
     assert chain.split(" -> ")[::-1] == [room.removeprefix("ablation.") for room in ROOMS]
 
 

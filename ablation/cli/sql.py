@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Query the database. It is opened read-only, and a query can reach no other file."
     parser.epilog = (
         "tables: studies, variants, runs, results, curves, items, stages, metrics, health, published "
-        "(docs/explanation/architecture.md)\n\n"
+        "(docs/reference/database.md)\n\n"
         "example:\n"
         "  ablation sql \"select variant, avg(value) from results where metric = 'edited/mean/ss' group by all\""
     )
