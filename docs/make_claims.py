@@ -24,7 +24,7 @@ HEAD = """# What the sources claim, and what was measured here
 Made by `docs/make_claims.py RESULTS` from `configs/published/` and a results folder. The table has the claims that were
 tested, the report page all of them. {scale}
 
-A change is *reproduced* if the 95% interval of our mean lies on the claimed side of 0 (around 0, where none is claimed),
+A change is *reproduced* if the 95% interval of our mean lies on the claimed side of 0 (around 0 where none is claimed),
 *contradicted* on the other side, else *not seen*. A figure of a training log is reproduced if our curve passes it, a
 range if at least half of our steps lie inside (*contradicted*: none). Our models and sizes are those of the scale, not
 the sources'.
