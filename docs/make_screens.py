@@ -29,16 +29,16 @@ def first_with(page: Page, selector: str) -> Locator | None:
 
 
 def changes(page: Page) -> Locator | None:
-    """Point 3 of the page: the lineage, with the evidence of one change open."""
-    evidence = page.locator("article.study").first.locator(".c-evidence > details")
+    """The variant tree, with the evidence of one change open."""
+    evidence = page.locator("article.study").first.locator(".row > details")
     if evidence.count() > 3:
         evidence.nth(3).evaluate("node => { node.open = true; }")
-    return first_with(page, "article.study section:has(.lineage)")
+    return first_with(page, "article.study section:has(.tree)")
 
 
 def samples(page: Page) -> Locator | None:
     """The items that changed along a comparison; one that got better is open."""
-    comparisons = page.locator(".c-evidence > details:has(.samples li)")
+    comparisons = page.locator(".row > details:has(.samples li)")
     if not comparisons.count():
         return None
     comparisons.first.evaluate("node => { node.open = true; }")
@@ -48,16 +48,16 @@ def samples(page: Page) -> Locator | None:
 
 def table(page: Page) -> Locator | None:
     """The comparison table of a study whose runs broke rules, sorted by them."""
-    broken = page.locator("section:has(> .scroll table.cmp a.broken)")
+    broken = page.locator(".part:has(> .scroll table.cmp a.broken)")
     if not broken.count():
-        return first_with(page, "section:has(> .scroll table.cmp)")
+        return first_with(page, ".part:has(> .scroll table.cmp)")
     broken.first.get_by_role("button", name="Rules broken").dblclick()
     return broken.first
 
 
 def pair(page: Page) -> Locator | None:
     """Two variants that are not parent and child: the second and the last."""
-    found = first_with(page, "section:has(> .compare)")
+    found = first_with(page, ".part:has(> .compare)")
     if found is not None:
         found.locator("select.one").select_option(index=found.locator("select.one option").count() - 1)
         found.locator("select.other").select_option(index=1)
@@ -66,15 +66,16 @@ def pair(page: Page) -> Locator | None:
 
 def curves(page: Page) -> Locator | None:
     """Curves over wall time where they are logged, smoothed, with a search for metrics."""
-    for found in page.locator("section:has(> .curves)").all():
+    for found in page.locator(".part:has(> .curves)").all():
         found.scroll_into_view_if_needed()
         found.locator("canvas").wait_for()
         if found.locator(".over").is_enabled():
+            found.locator(".options").evaluate("node => { node.open = true; }")
             found.get_by_label("Search metrics").fill("reward|accuracy")
             found.locator(".smooth").fill("0.5")
             found.locator(".over").select_option("time")
             return found
-    return first_with(page, "section:has(> .curves)")
+    return first_with(page, ".part:has(> .curves)")
 
 
 def believe(page: Page) -> Locator | None:
@@ -83,8 +84,8 @@ def believe(page: Page) -> Locator | None:
 
 
 def overview(page: Page) -> Locator | None:
-    """One sentence for each study."""
-    return first_with(page, "section:has(> .scroll table.overview)")
+    """A row for each study."""
+    return first_with(page, "section:has(> .board)")
 
 
 SHOTS: dict[str, tuple[Shot, int, int, str]] = {  # picture: what, width of the window, greatest height, colour scheme
@@ -112,6 +113,8 @@ def shoot(browser: Browser, url: str, name: str) -> str:
     dark = scheme == "dark"
     page = browser.new_page(viewport={"width": width, "height": 1200}, color_scheme="dark" if dark else "light")
     page.goto(url)
+    page.locator("html[data-ready]").wait_for(state="attached")
+    page.evaluate("document.querySelectorAll('.study > details, .part').forEach((node) => { node.open = true; })")
     found = shot(page)
     if found is None:
         return f"{name}: the page has no such thing; the picture stays as it is"

@@ -28,6 +28,8 @@ RULES = (
     "2026-11-27: Better and worse of right or wrong items rest on exact sign flips at every number of items, and ask "
     "nothing of what went unseen: more words of rare and capped items. Intervals end at 0 where p decides.",
     "2026-11-27: A pair that is not corrected for others (diff) has its own variance: wider intervals of few seeds.",
+    "2026-11-27: With a false discovery rate, comparisons that are not shown to be better or worse have a corrected "
+    "interval, too, at the level of one further verdict: it holds 0.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

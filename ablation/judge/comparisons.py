@@ -254,14 +254,15 @@ class Comparison(Measured):
 
     @cached_property
     def _joint(self) -> tuple[float, float]:
-        per_word = self.correction.name == "bh"
-        if self.seen is None or not self.looks or np.isnan(self.p) or (per_word and not self.significant):
+        if self.seen is None or not self.looks or np.isnan(self.p):
             return _NAN, _NAN
-        return around(self.effect, self.seen, self.correction.joint)
+        # A false coverage rate is one of the verdicts found; where none is, the level is that of one further verdict.
+        further = self.correction.name == "bh" and not self.significant
+        return around(self.effect, self.seen, self.correction.level if further else self.correction.joint)
 
     @property
     def joint_low(self) -> float:
-        """The interval corrected for all comparisons of the study that could be tested."""
+        """The interval corrected for all comparisons of the study that could be tested; it agrees with the verdict."""
         return self._joint[0]
 
     @property

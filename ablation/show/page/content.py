@@ -16,10 +16,11 @@ from ablation.audit.table import Finding
 from ablation.config import dotted
 from ablation.contract.status import FAILED, TO_COME
 from ablation.judge.comparisons import judge_all_pairs
+from ablation.judge.joint_steps import joint_steps
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.verdicts import JudgedStudy, comparison_table, interaction_table, judge_study
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.answer import findings
+from ablation.show.answer import findings, steps_in_words
 from ablation.show.methods import could_help
 from ablation.show.other_tables import group_table, keys_that_group
 from ablation.show.page.comparisons import Comparison, bound_of, study_comparisons, within
@@ -115,7 +116,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
         },  # the tail of a row's id
         curves=curves,
         highlight=_highlight(comparisons.judged, curves),
-        answers=findings(verdicts, analysis),
+        answers=[*map(steps_in_words, joint_steps(judged.comparisons)), *findings(verdicts, analysis)],
         resized=_resized(variants),
         averaged=means_over(definition, variants, analysis.protocol),
         pairs=study_pairs(variants, comparisons, pairs, bound),

@@ -180,7 +180,7 @@ def test_error_per_word_is_a_false_discovery_rate_with_intervals_for_the_words_f
     found = [comparison for comparison in comparisons if comparison.p_adjusted <= 0.05]
     assert 0 < len(found) < len(comparisons)
     for comparison in comparisons:
-        assert np.isnan(comparison.joint_low) == (comparison not in found)
+        assert (comparison.joint_low <= 0 <= comparison.joint_high) == (comparison not in found)
     for comparison in found:
         alone = comparison.estimate.interval(comparison.noise, 0.05 * len(found) / len(comparisons))
         assert (comparison.joint_low, comparison.joint_high) == pytest.approx(alone)
