@@ -214,11 +214,30 @@ class Comparison(Measured):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Remarks that do not change the verdict: changes without effect, other environments, added seeds, imports."""
-        found = (*self._few_runs, *remarks.of_comparison(self.of, self.child, self.parent, self.paired))
+        found = (
+            *self._few_runs,
+            *self._correlated,
+            *remarks.of_comparison(self.of, self.child, self.parent, self.paired),
+        )
         if not self.confounded or self.of.imported or not self.estimate:
             return found
         # What would tell the factors of a confounded comparison apart; imported runs are made elsewhere.
         return (*found, offer(self.study, self.parent, self.child, len(self.factors), self.cost_hours))
+
+    @property
+    def seed_correlation(self) -> float:
+        """Correlation of baseline and candidate over the seeds that were paired; NaN for fewer than three."""
+        if len(self.paired) < 3 or self.estimate is None:
+            return _NAN
+        gains = [arm.gains for arm in comparable(self.of, self.pair).arms]
+        return float(np.corrcoef(*gains)[0, 1]) if all(np.ptp(of) > 0 for of in gains) else _NAN
+
+    @property
+    def _correlated(self) -> Iterator[str]:
+        """How far seeds that were declared to be paired go together."""
+        if self.of.analysis.seeds == "paired" and not np.isnan(self.seed_correlation):
+            over = f"over {len(self.paired)} seeds"
+            yield f"paired seeds: correlation {self.seed_correlation:.2f} {over} (pairing gains power above about 0.3)"
 
     @property
     def _few_runs(self) -> Iterator[str]:

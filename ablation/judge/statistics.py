@@ -40,7 +40,7 @@ BOOTSTRAP_SEED = 20250301
 FEWEST_CLUSTERS = 5  # with fewer, or a subset of a single one, the effect is about these items only
 _MANY_UNITS = 5_000  # clusters whose mean is not skewed any more
 _NEGLIGIBLE = 1e-6  # of a variance: a part of it that small is not worked out
-_MOST_HELD = 200_000_000  # bytes of draws that a study's arms keep
+_MOST_KEPT = 200_000_000  # bytes of draws that a study's arms keep
 _AT_ONCE = 20  # replicates of many seeds, so that their arrays stay in the processor's cache
 _SAME = 1e-6  # relative difference of values that are equal but for rounding, in float32 too
 _APART = 20  # items on which runs differ on average: two that agree on all of them are one
@@ -221,6 +221,22 @@ def gain(means: Array, direction: Direction) -> Array:
     return means if direction == "max" else -means
 
 
+class DrawCache:
+    """The draws of a study's arms; the least recently used go where all are too large to keep."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Arm, tuple[Array, Array]] = {}
+
+    def draws(self, arm: "Arm") -> tuple[Array, Array]:
+        """The arm's draws [replicates, seeds], of both kinds."""
+        found = self._kept.pop(arm, None) or arm.make_draws()
+        self._kept[arm] = found  # last in order
+        most = max(2, _MOST_KEPT // sum(part.nbytes for part in found))
+        while len(self._kept) > most:
+            del self._kept[next(iter(self._kept))]
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class Arm:
     """The runs of one variant, with the statistics that all of its contrasts share, computed once."""
@@ -229,7 +245,7 @@ class Arm:
     direction: Direction
     clusters: Clusters
     replicates: int = REPLICATES
-    held: dict["Arm", tuple[Array, Array]] = field(default_factory=dict, repr=False)  # draws of the study's arms
+    cache: DrawCache = field(default_factory=DrawCache, repr=False)  # of all of a study's arms
     samples: int = 1  # of an item, whose mean its value is
     planned: bool = True  # a plan gave each run its seed; else one run may stand under several
 
@@ -351,7 +367,7 @@ class Arm:
     @property
     def first_run(self) -> "Arm":
         """The arm with its first run alone."""
-        return replace(self, values=[of[:, :1] for of in self.values], held={})
+        return replace(self, values=[of[:, :1] for of in self.values], cache=DrawCache())
 
     @property  # not kept, as `directed`: a study of a thousand variants would hold its values five times
     def parts(self) -> Array:
@@ -381,16 +397,14 @@ class Arm:
 
         A draw may move a mean across the target, which the slopes do not know.
         """
-        found = self.held.pop(self, None)
-        found = found or self._gains(self.means[0] + draw_sums(self.parts[:, 0], self.replicates, BOOTSTRAP_SEED))
-        self.held[self] = found  # the last one used is the last in order
-        size = sum(part.nbytes for part in found)
-        while len(self.held) > max(2, _MOST_HELD // size):
-            del self.held[next(iter(self.held))]
-        return found
+        return self.cache.draws(self)
+
+    def make_draws(self) -> tuple[Array, Array]:
+        """The same, computed."""
+        return self._gains(self.means[0] + draw_sums(self.parts[:, 0], self.replicates, BOOTSTRAP_SEED))
 
     def some_draws(self, counts: Array) -> tuple[Array, Array]:
-        """The same for some of the replicates, from `cluster_counts` [replicates, clusters]; not held."""
+        """The same for some of the replicates, from `cluster_counts` [replicates, clusters]; not kept."""
         parts, means = self._by_subset
         return self._gains((np.tensordot(counts, parts, 1) + means).swapaxes(1, 2))
 

@@ -144,6 +144,16 @@ def test_all_changes_since_the_root_at_once(correction):
     assert level > 0.05 / 8 if correction == "max-t" else level == 0.05 / 8
 
 
+def test_seeds_that_are_declared_to_be_paired_show_their_correlation():
+    shares = {"v0": (None, [0.5, 0.52, 0.48, 0.51]), "v1": ("v0", [0.6, 0.615, 0.59, 0.62])}
+    [silent], [declared] = (judge_comparisons(of_seeds(shares, **plan)) for plan in ({}, {"seeds": "paired"}))
+    known = np.corrcoef(shares["v0"][1], shares["v1"][1])[0, 1]
+    assert declared.seed_correlation == pytest.approx(known)
+    assert f"paired seeds: correlation {known:.2f} over 4 seeds" in declared.reason
+    assert "correlation" not in silent.reason
+    assert (silent.p, silent.low, silent.high) == (declared.p, declared.low, declared.high)
+
+
 def test_small_gains_are_shown_together():
     """Three steps of 0.01 with noise of as much; then one that is shown by itself, and below it a fan of nothing."""
     noise = np.random.default_rng(1).normal(0, 0.008, (8, 5)).round(3)
