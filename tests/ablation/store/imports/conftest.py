@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _silent(monkeypatch):
-    monkeypatch.setattr("ablation.cli.imports._SILENT", math.inf)
+    monkeypatch.setattr("ablation.cli.import_runs._SILENT", math.inf)
