@@ -316,7 +316,7 @@ def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
     """
     if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
         return []
-    jobs: dict[tuple[str, str, str], dict[int, int]] = {}
+    jobs: dict[tuple[str, ...], dict[int, int]] = {}
     for place, run in enumerate(runs):
         if said := _RANK.search(run.name):
             settings = {k: v for k, v in _leaves(run, study).items() if k.rpartition(".")[2] not in _RANK_KEYS}
