@@ -37,7 +37,7 @@ def run(stage):
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 5).to(stage.devices[0])
     if config.mode == "slow" and ranks.rank == 1:
-        time.sleep(25)
+        time.sleep(55)
     model = ranks.shard(model)
     rows = torch.randn(7, 3).to(stage.devices[0])
     learner = Learner.adamw(model, lr=0.1, memory=stage.micro_batch(4))
@@ -64,7 +64,7 @@ def run(stage):
         if step == 2 and config.mode == "hang" and ranks.rank == 1:
             asleep()
         if step == 2 and config.mode == "slow":
-            model.save_pretrained = lambda *_, **__: time.sleep(25)
+            model.save_pretrained = lambda *_, **__: time.sleep(55)
             ranks.save(model, stage.out / "model")
         if step == 2 and config.mode == "diverge":
             raise Diverged("collapsed")
@@ -203,10 +203,10 @@ def test_a_killed_stage_takes_its_ranks_along_and_goes_on_with_another_number_of
 
 
 def impatient(folder, **settings):
-    """A stage whose ranks wait for each other 20 seconds in a step, and its code."""
+    """A stage whose ranks wait for each other 45 seconds in a step, and its code."""
     out, code = write(folder, **settings), folder / "toy_trainer.py"
     shorter = "from datetime import timedelta\nfrom trainers.parallel import group\n"
-    code.write_text(f"{shorter}group.TOGETHER = timedelta(seconds=20)\n{code.read_text()}")
+    code.write_text(f"{shorter}group.TOGETHER = timedelta(seconds=45)\n{code.read_text()}")
     return out, code
 
 

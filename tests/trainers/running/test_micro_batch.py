@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.trainers.debias.helpers import debias_stage
+from tests.trainers.debias.helpers import config, debias_stage, run_prepare, run_train
+from trainers.debias import train as debias_train
 from trainers.running.micro_batch import MicroBatch, OutOfMemory
 
 
@@ -117,3 +118,51 @@ def test_a_stage_tells_its_log_and_its_metrics(tmp_path, caplog):
 
 
 # --- study debias -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    return run_prepare(tmp_path_factory.mktemp("memory"), "llama")
+
+
+# Every part of the objective that looks at all items at once: reward, KL, curriculum, fairness.
+ALL_AT_ONCE = {
+    "grpo": {"weight": 0.5},
+    "rcs": {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0.5, 1.0, 2.0]},
+    "mo_fairness_weight": 0.1,
+}
+
+
+def test_debias_learns_the_same_with_half_the_memory(tmp_path, inputs, monkeypatch):
+    settings = config(n_epochs=1, **ALL_AT_ONCE)
+    gradients = []
+    shift_gradients = debias_train.shift_gradients
+
+    def record(model, edited):
+        found = shift_gradients(model, edited)
+        gradients.extend(gradient.clone() for gradient in found.values())
+        return found
+
+    monkeypatch.setattr(debias_train, "shift_gradients", record)
+    whole = run_train(tmp_path / "whole", inputs, settings)
+    expected = gradients.copy()
+    gradients.clear()
+    size = settings.edit.batch_size
+    device, score_items = Device(size // 2), debias_train.score_items
+
+    def scarce(model, prepared, indices):
+        device.load(len(indices))
+        return score_items(model, prepared, indices)
+
+    monkeypatch.setattr(debias_train, "score_items", scarce)
+    halved = run_train(tmp_path / "halved", inputs, settings)
+    assert device.refused == [size]
+    for one, other in zip(expected, gradients, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-6)
+    before = {(s, n): v for s, n, v in whole.metrics.rows if not n.endswith("wall_s")}
+    after = {(s, n): v for s, n, v in halved.metrics.rows if not n.endswith("wall_s")}
+    assert after.pop((0, "memory/halvings")) == 1
+    assert after.pop((0, "memory/micro_batch")) == size // 2
+    assert after.keys() == before.keys()
+    for name, value in before.items():
+        assert after[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
