@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from ablation.runner.ranks import Ranks
 from tests.trainers.debias.helpers import config, debias_stage, run_prepare, run_train
 from trainers.debias import train as debias_train
 from trainers.running.micro_batch import MicroBatch, OutOfMemory
@@ -118,6 +119,21 @@ def test_a_stage_tells_its_log_and_its_metrics(tmp_path, caplog):
 
 
 # --- study debias -----------------------------------------------------------------------------------------------
+
+
+def test_a_rank_without_rows_goes_along_with_a_gradient_of_zeros():
+    class Last(Ranks):
+        def parts(self, rows, size):
+            return [slice(rows, rows)]
+
+    weight, memory = torch.ones(2, requires_grad=True), MicroBatch(2, ranks=Last())
+
+    def work(part):
+        memory.backward((part * weight).sum())
+        return len(part)
+
+    assert memory.run(torch.ones(4, 2), work) == [1]
+    assert weight.grad.tolist() == [0, 0]
 
 
 @pytest.fixture(scope="module")
