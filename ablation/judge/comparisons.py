@@ -229,8 +229,10 @@ class Comparison(Measured):
         """Correlation of baseline and candidate over the seeds that were paired; NaN for fewer than three."""
         if len(self.paired) < 3 or self.estimate is None:
             return _NAN
-        gains = [arm.gains for arm in comparable(self.of, self.pair).arms]
-        return float(np.corrcoef(*gains)[0, 1]) if all(np.ptp(of) > 0 for of in gains) else _NAN
+        gains = np.stack([arm.gains for arm in comparable(self.of, self.pair).arms])
+        away = gains - gains.mean(axis=1, keepdims=True)
+        sizes = np.linalg.norm(away, axis=1)
+        return float(away[0] @ away[1] / sizes.prod()) if sizes.all() else _NAN
 
     @property
     def _correlated(self) -> Iterator[str]:

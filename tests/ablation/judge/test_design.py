@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ablation.judge.budget import predict
+from ablation.judge.comparisons import judge_comparisons
 from ablation.judge.design import Design
+from ablation.judge.explain import explain
+from ablation.judge.planning import split
 from ablation.judge.resampling import number_clusters
 from ablation.judge.significance import flip_p, sign_flips
 from ablation.judge.statistics import Arm, contrast_arms
+from tests.ablation.judge.studies import measurements
 
 INDEPENDENT, CHECKPOINTS = Design("independent"), Design("independent", "checkpoints")
 
@@ -156,3 +161,42 @@ def test_flips_of_many_units_of_any_size_follow_their_tail():
         drawn = np.abs(rng.choice((1.0, -1.0), (40_000, 1000)) @ units) >= abs(units.sum())
         error = np.sqrt(max(drawn.mean(), 1e-4) / 40_000)
         assert flip_p(units) == pytest.approx(drawn.mean(), abs=4 * error)
+
+
+RUNS = {"base": 8, "a": 5, "b": 5, "ab": 5}
+
+
+def everything(values, **plan):
+    """All that is said of a study whose sides have unequal numbers of independent runs."""
+    parents = {"base": None, "a": "base", "b": "base", "ab": "a"}
+    study = measurements({name: {"all": of} for name, of in values.items()}, parents, seeds="independent", **plan)
+    found = judge_comparisons(study)
+    names = ("effect", "p", "p_adjusted", "low", "high", "joint_low", "joint_high", "root_low", "mde", "seeds_needed")
+    numbers = [getattr(comparison, name) or 0 for comparison in found for name in names]
+    numbers += [chance for by_look in predict(study, found).values() for chance in by_look.values()]
+    numbers += [value for of in map(split, found) for value in (of.variance, of.df, of.power(0.1, 10, 40, 0.05))]
+    told = explain(study, {frozenset(): "base", frozenset({0}): "a", frozenset({1}): "b", frozenset({0, 1}): "ab"}, 2)
+    for part in (told.whole, *told.parts, *told.joint):
+        numbers += [part.effect, part.low, part.high, part.p, part.seeds_needed or 0]
+    return np.nan_to_num(numbers), [comparison.verdict for comparison in found], found, told
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [{}, {"correction": "holm"}, {"error": "per_word"}, {"looks": [5, 8], "variance": "own"}, {"claim": "checkpoints"}],
+)
+def test_unequal_numbers_of_runs_are_used_whole_in_any_order(plan):
+    """By verdicts and interim analyses, the family's corrections, the chances that `decide` goes by, plan, explain.
+
+    Of interim analyses the prior of noise rests on the runs that were added first, so only own variances have no order.
+    """
+    values = {name: graded(runs, seed=len(name), effect=0.1 * len(name)) for name, runs in RUNS.items()}
+    numbers, verdicts, found, told = everything(values, **plan)
+    mean = {name: of.mean() for name, of in values.items()}
+    assert [of.effect for of in found] == pytest.approx([mean[of.child] - mean[of.parent] for of in found])
+    assert told.whole.effect == pytest.approx(mean["ab"] - mean["base"])
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        again, permuted, *_ = everything({name: rng.permutation(of) for name, of in values.items()}, **plan)
+        assert again == pytest.approx(numbers)
+        assert permuted == verdicts
