@@ -164,7 +164,7 @@ FORMATS = {
         ("import",),
         "this project's, of another machine",
         "a `tracker.duckdb` of another machine",
-        "one study (`--map study=NAME`) with lineage, plan and items",
+        "one study (`--map study=NAME`) with its variant tree, plan and items",
     ),
     "evaluation": Format(
         ("import",),
