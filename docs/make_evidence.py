@@ -102,8 +102,7 @@ def lineage(contest: Contest) -> Iterator[str]:
             f"{comparison.effect:+.4f}",
         ]
         interval = f"[{comparison.low:+.4f}, {comparison.high:+.4f}]"
-        if comparison.verdict != "better" or stated is not None:
-            rows.append([*cells, interval, comparison.verdict, f"{plain:.2g}", "" if stated is None else f"{stated:g}"])
+        rows.append([*cells, interval, comparison.verdict, f"{plain:.2g}", "" if stated is None else f"{stated:g}"])
     count = sum(map(len, contest.losses.values()))
     words = ", ".join(f"{number} {word}" for word, number in judged["verdict"].value_counts().items())
     yield section(
@@ -111,7 +110,7 @@ def lineage(contest: Contest) -> Iterator[str]:
         f"""{len(contest.losses)} records of an optimiser contest, {count} runs. No seeds were set, so runs of two
         records share nothing, and machines differ. The last loss of each run is moved to step {COMMON:,} by the
         maintainers' slope, and each record is judged by the one that it started from, corrected for their number
-        (margin 0.001): {words}. Those that are not better:""",
+        (margin 0.001): {words}.""",
     )
     head = ("step", "runs", "effect", "95% interval", "verdict", "p of Welch's t, one-sided", "p as printed there")
     yield markdown(head, rows)
