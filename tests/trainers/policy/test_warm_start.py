@@ -1,5 +1,7 @@
 """A warm start that ends at an accuracy."""
 
+import math
+
 import pytest
 import torch
 
@@ -29,6 +31,8 @@ def never(prepared, tmp_path_factory):
 
 def test_without_reaching_it_all_steps_are_taken_and_measuring_changes_nothing(prepared, never):
     series, weights = never
+    words = len(load_tokenizer(prepared["warm_start"] / "policy"))
+    assert next(iter(series["warm_start/loss"].values())) == pytest.approx(math.log(words), rel=0.3)  # of a token
     assert list(series["warm_start/accuracy"]) == [20, 40, 60, 80]
     assert series["warm_start/steps"] == {80: 80}
     last = series["warm_start/accuracy"][80]
