@@ -12,15 +12,17 @@ PAIRED, INDEPENDENT = Design(), Design("independent")
 CHECKPOINTS = Design("independent", "checkpoints")
 
 
+def significant(design, sides, clusters=None):
+    """Whether p is at most 0.05; sides: (child, parent), both [runs, items]."""
+    of_items = number_clusters([sides[0].shape[1]], clusters)
+    arms = [Arm([side[None]], "max", of_items, replicates=20) for side in sides]
+    return contrast_arms(arms, (1, -1), design=design).p <= 0.05
+
+
 def share(design, draw, replicates, clusters=None):
-    """The share of simulated studies in which p is at most 0.05; draw: (child, parent), both [runs, items]."""
-    rng, found = np.random.default_rng(0), 0
-    for _ in range(replicates):
-        sides = draw(rng)
-        of_items = number_clusters([sides[0].shape[1]], clusters)
-        arms = [Arm([side[None]], "max", of_items, replicates=20) for side in sides]
-        found += contrast_arms(arms, (1, -1), design=design).p <= 0.05
-    return found / replicates
+    """The share of simulated studies in which p is at most 0.05; draw: the sides."""
+    rng = np.random.default_rng(0)
+    return np.mean([significant(design, draw(rng), clusters) for _ in range(replicates)])
 
 
 def one_value(child, parent, spreads=(1, 1), effect=0.0):
@@ -53,11 +55,30 @@ def test_error_of_runs_that_share_nothing(child, parent, most, replicates):
     assert_shares(found, replicates, high=most)
 
 
-@sized(slow=400, long=3000)
-def test_pairing_runs_that_share_nothing_costs_power(replicates):
-    effects = {"paired": PAIRED, "apart": INDEPENDENT}
-    found = {name: share(of, one_value(5, 5, effect=2.0), replicates) for name, of in effects.items()}
-    assert found["apart"] >= found["paired"] + 0.05 - error(0.7, replicates)
+KNOWN = {3: (0.36, 0.46, 0.24), 5: (0.57, 0.66, 0.21), 10: (0.70, 0.74, 0.13), 20: (0.75, 0.77, 0.08)}
+"""Power of pairing and of two samples, and how often two orders of pairs disagree, by runs a side.
+
+Of runs that share nothing, for an effect that a test of known variance finds in 80%.
+"""
+
+
+@sized(slow=300, long=4000)
+def test_pairing_runs_that_share_nothing_costs_power_and_hangs_on_their_order(replicates):
+    rng, apart = np.random.default_rng(0), {}
+    for runs, known in KNOWN.items():
+        effect, found = 2.8 * np.sqrt(2 / runs), []
+        for _ in range(replicates):
+            child, parent = rng.normal(effect, 1, (runs, 1)), rng.normal(0, 1, (runs, 1))
+            sides = ((PAIRED, child), (INDEPENDENT, child), (PAIRED, rng.permutation(child)))
+            found.append([significant(design, (of, parent)) for design, of in sides])
+        paired, independent, again = np.array(found).T
+        measured = (paired.mean(), independent.mean(), (paired != again).mean())
+        apart |= {
+            (runs, name): (at, of)
+            for name, at, of in zip(("paired", "independent", "orders disagree"), measured, known, strict=True)
+        }
+    wrong = {of: found for of, found in apart.items() if abs(found[0] - found[1]) > error(found[1], replicates) + 0.01}
+    assert not wrong
 
 
 @sized(fast=40, long=1000)
