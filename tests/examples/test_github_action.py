@@ -8,14 +8,19 @@ import sys
 import pytest
 import yaml
 
+from ablation.store.collect import collect
 from tests.peers.environment import ROOT
+from tests.simulate import Study, simulate
 
 EXAMPLE = ROOT / "examples/github-action"
-STEPS = {
-    step["name"]: step["run"]
-    for step in yaml.safe_load((EXAMPLE / "gate.yml").read_text())["jobs"]["gate"]["steps"]
-    if "name" in step
-}
+STEPS, GRID = (
+    {
+        step["name"]: step["run"]
+        for step in yaml.safe_load((EXAMPLE / f"{job}.yml").read_text())["jobs"][job]["steps"]
+        if "name" in step
+    }
+    for job in ("gate", "grid")
+)
 LM_EVAL = f"""#!{sys.executable}
 import sys
 from pathlib import Path
@@ -48,9 +53,9 @@ def steps(tmp_path, monkeypatch):
     given = {"GITHUB_REPOSITORY": "me/it", "NUMBER": "7", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
     environment = {**os.environ, **given, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 
-    def run(name):
-        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]]
-        return subprocess.run(command, cwd=tmp_path, env=environment, check=False, timeout=900).returncode
+    def run(name, steps=STEPS, **variables):
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", steps[name]]
+        return subprocess.run(command, cwd=tmp_path, env=environment | variables, check=False, timeout=900).returncode
 
     def evaluated(base, new):
         for side, gain in (("base", base), ("new", new)):
@@ -85,3 +90,13 @@ def test_evaluations_that_cannot_be_compared_are_no_pass(steps, tmp_path):
     (tmp_path / "runs").mkdir()
     assert steps("Gate") == 2
     assert "error: " in (tmp_path / "comment.md").read_text()
+
+
+def test_a_grid_ends_with_the_status_of_its_gate(steps, tmp_path):
+    worse = Study(
+        "example", variants=2, seeds=5, distances={"v1": 0.3}, seed_sd=0.005, items={"gender": 500, "race": 500}
+    )
+    simulate(tmp_path / "results", [worse])
+    collect(tmp_path / "results")
+    assert steps("Gate", GRID, STUDY="example") == 10
+    assert "example: worse" in (tmp_path / "summary.md").read_text()
