@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablation.config.dotted import leaves
 from ablation.contract.atomic import LONG_AGO, date, write_json
@@ -26,7 +26,7 @@ _MOST_REASONS = 30  # lines
 
 
 def states_of(plan: Plan) -> States:
-    """Return the state of every stage, read now; what the functions below set aside becomes missing in it."""
+    """Return the state of every stage, read now."""
     return {address: read_state(stage.dir, stage.key) for address, stage in plan.stages.items()}
 
 
@@ -104,76 +104,91 @@ def _known(plan: Plan, id: str, reading: str, states: States) -> bool:
 
 # Which run again
 
+DAMAGED, REREAD, UNBLOCKED, RETRIED = "damaged", "reread", "unblocked", "retried"
+_SAID = {
+    DAMAGED: "runs again, its files are damaged: {0.id} {0.label} ({0.dir})",
+    REREAD: "is read again, its `collect` changed: {0.id} {0.label}",
+    UNBLOCKED: "runs again, nothing blocks it any more: {0.id} {0.label}",
+}
 
-def retry_failed(plan: Plan, states: States) -> list[PlannedStage]:
-    """Set aside the status of every selected stage that did not end well, so that it runs again; return them."""
-    return _start_over([stage for stage in plan.selected() if states[stage.address].state in FAILED], states)
 
+class Actions(NamedTuple):
+    """What a start does to results that are there, before the first job.
 
-def reread(plan: Plan, states: States) -> list[PlannedStage]:
-    """Set aside the status of every selected command whose readers have changed; return them.
-
-    The command itself does not run again: `ablation.runner.command`.
+    again: stages that have ended, whose status is set aside so that they run again -> why. states: of all stages then.
+    collected: what `collect` noted. lacking: whether the database lacks a stage that ended.
     """
-    return _start_over([stage for stage in plan.selected() if _read_otherwise(plan, states, stage)], states)
+
+    again: dict[Address, str]
+    states: States
+    collected: Mapping[str, Any]
+    lacking: bool
+
+    def lines(self, plan: Plan) -> list[str]:
+        """Return what to say of them; nothing of failures, whose retry was asked for."""
+        return [_SAID[why].format(plan.stages[address]) for address, why in self.again.items() if why in _SAID]
 
 
-def _read_otherwise(plan: Plan, states: States, stage: PlannedStage) -> bool:
-    command = plan.configs[stage.address].get("command")
-    return command is not None and states[stage.address].reading not in (None, command["reading"])
+def decide(plan: Plan, states: States) -> Actions:
+    """Return which selected stages run again though they have ended. Reads only what `collect` noted.
 
-
-def repair(plan: Plan, states: States) -> list[PlannedStage]:
-    """Set aside the status of every selected stage with damaged files; return them.
-
-    Damaged: its status cannot be read, or `collect` could not read another of its files.
-
-    A database that lacks a stage that ended is dated back, so that Snakemake collects again. Times alone are not
-    enough: after a kill, a clock that was set back leaves statuses that are older than the database.
+    damaged: the status cannot be read, or `collect` could not read another file. reread: a command whose readers have
+    changed; it is not started itself (`ablation.runner.command`). unblocked: blocked, though nothing blocks it any
+    more: what it reads may have been mended or removed. retried: did not end well, with `retry: failed`.
     """
-    results, noted = plan.settings.results, read_collected(plan.settings.results)
-    if noted.get("stages", now := _digest_of(states)) != now and (results / DATABASE).exists():
-        date([results / DATABASE], LONG_AGO)
-    corrupt, again = noted.get("corrupt", {}), []
+    collected = read_collected(plan.settings.results)
+    now, corrupt = dict(states), collected.get("corrupt", {})
+    again: dict[Address, str] = {}
+
+    def start_over(stage: PlannedStage, why: str) -> None:
+        again[stage.address], now[stage.address] = why, StageState("missing")
+
     for stage in plan.selected():
-        state = states[stage.address].state
+        state = now[stage.address].state
         if state == "corrupt" or (state not in TO_COME and stage.key in corrupt):
-            again.append(stage)
-    mended = {stage.key for stage in _start_over(again, states)}
-    if mended.intersection(corrupt):
-        left = {key: reason for key, reason in corrupt.items() if key not in mended}
-        write_json(results / COLLECTED, {**noted, "corrupt": left})
-    return again
-
-
-def unblock(plan: Plan, states: States, waits: Waits) -> list[PlannedStage]:
-    """Set aside the status of every selected stage that is blocked though nothing blocks it any more; return them.
-
-    Its inputs may have been repaired or removed since: a retry of some variants also repairs inputs of others.
-    """
-    again = []
+            start_over(stage, DAMAGED)
+        elif _read_otherwise(plan, now, stage):
+            start_over(stage, REREAD)
+    waits = waits_of(plan, now)
     for stage in plan.selected():  # in an order in which they can run
-        bad = [states[other] for other in plan.upstream[stage.address] if states[other].state in FAILED]
-        bad += [states[other] for other in waits.get(stage.address, ()) if states[other].unread]
-        if states[stage.address].state == "blocked" and not bad:
-            again += _start_over([stage], states)
-    return again
+        if now[stage.address].state == "blocked":
+            blocking = [above for above in plan.upstream[stage.address] if now[above].state in FAILED]
+            if not blocking and not any(now[first].unread for first in waits.get(stage.address, ())):
+                start_over(stage, UNBLOCKED)
+    for stage in plan.selected() if plan.settings.retry == "failed" else ():
+        if now[stage.address].state in FAILED:
+            start_over(stage, RETRIED)
+    lacking = collected.get("stages", current := _digest_of(states)) != current
+    return Actions(again, now, collected, lacking)
 
 
-def _start_over(stages: list[PlannedStage], states: States) -> list[PlannedStage]:
-    """Set aside the statuses of stages, and what blocks a file's place, so that these run again; return the stages.
+def apply(plan: Plan, actions: Actions) -> None:
+    """Set aside the statuses of what runs again, and what blocks a file's place.
 
-    A status becomes the first free `status.attempt-N.json`.
+    A status becomes the first free `status.attempt-N.json`. A database that lacks a stage that ended is dated back, so
+    that Snakemake collects again. Times alone are not enough: after a kill, a clock that was set back leaves statuses
+    that are older than the database.
     """
-    for stage in stages:
+    results = plan.settings.results
+    if actions.lacking and (results / DATABASE).exists():
+        date([results / DATABASE], LONG_AGO)
+    for address in actions.again:
+        stage = plan.stages[address]
         for path in {stage.status, *misplaced(stage.dir)}:
             number = 1
             while os.path.lexists(aside := path.with_name(f"{path.stem}.attempt-{number}{path.suffix}")):
                 number += 1
             if os.path.lexists(path):
                 os.rename(path, aside)
-        states[stage.address] = StageState("missing")
-    return stages
+    corrupt, mended = actions.collected.get("corrupt", {}), {key for _, key in actions.again}
+    if mended.intersection(corrupt):
+        left = {key: reason for key, reason in corrupt.items() if key not in mended}
+        write_json(results / COLLECTED, {**actions.collected, "corrupt": left})
+
+
+def _read_otherwise(plan: Plan, states: States, stage: PlannedStage) -> bool:
+    command = plan.configs[stage.address].get("command")
+    return command is not None and states[stage.address].reading not in (None, command["reading"])
 
 
 def refuse_links(plan: Plan) -> None:

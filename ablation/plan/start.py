@@ -172,21 +172,16 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     claim_reports(plan.settings.results, plan.settings.reports)
     said = [f"warning: {warning}" for warning in fix_future_mtimes(plan)]
     retry.refuse_links(plan)
-    for stage in retry.repair(plan, states):
-        said.append(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})")
-    said += [f"is read again, its `collect` changed: {s.id} {s.label}" for s in retry.reread(plan, states)]
-    for stage in retry.unblock(plan, states, retry.waits_of(plan, states)):
-        said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
+    actions = retry.decide(plan, states)
+    states.update(actions.states)
+    # Checked for all that is to run, before a result is set aside: a refused start loses none.
     check_packages(plan, states)
-    # Checked for all that is to run, before a failure is set aside: a refused start loses none.
     check_pool(plan, states)
     warnings = check_trees(plan, root or plan.settings.configs.parent, states) + check_fit(plan, states)
     warnings += idle_devices(pending(plan, states), root or PROJECT)
-    said += [f"warning: {warning}" for warning in warnings]
-    if plan.settings.retry == "failed":
-        retry.retry_failed(plan, states)
+    retry.apply(plan, actions)
     plan.write()
-    return said
+    return [*said, *actions.lines(plan), *(f"warning: {warning}" for warning in warnings)]
 
 
 def fix_future_mtimes(plan: Plan) -> list[str]:

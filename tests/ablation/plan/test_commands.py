@@ -7,7 +7,7 @@ import pytest
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import CHECKS
-from ablation.plan.retry import pending, reread, states_of, unblock, waits_of
+from ablation.plan.retry import REREAD, UNBLOCKED, decide, pending, states_of, waits_of
 from tests.ablation.plan.commands import BASE, STAGES, build, changed, finish
 
 
@@ -152,13 +152,12 @@ def test_another_way_to_read_the_files_runs_no_command_again(commands):
     plan = build(commands, seeds=1)
     for stage in plan.selected():
         finish(stage, "failed", reading=plan.configs[stage.address]["command"]["reading"])
-    assert reread(plan, states_of(plan)) == pending(plan, states_of(plan)) == []
+    assert list(decide(plan, states_of(plan)).again) == pending(plan, states_of(plan)) == []
     commands.declare(changed("evaluate", collect=["items"]))
     plan = build(commands, seeds=1)
     expected = [stage for stage in plan.selected() if stage.stage == "evaluate"]
     assert pending(plan, states_of(plan)) == expected
-    assert reread(plan, states_of(plan)) == expected
-    assert not any(stage.status.exists() for stage in expected)
+    assert decide(plan, states_of(plan)).again == {stage.address: REREAD for stage in expected}
 
 
 def test_the_first_run_goes_ahead_until_its_files_have_been_read(commands):
@@ -175,12 +174,11 @@ def test_the_first_run_goes_ahead_until_its_files_have_been_read(commands):
     other = next(iter(others))
     end(ahead, "failed")
     end(other, "blocked")
-    waits = waits_of(plan, states_of(plan))
-    assert waits[other] == (ahead,)
-    assert unblock(plan, states_of(plan), waits) == []  # it would end as before
+    assert waits_of(plan, states_of(plan))[other] == (ahead,)
+    assert decide(plan, states_of(plan)).again == {}  # it would end as before
     end(ahead, "ok")
     assert waits_of(plan, states_of(plan)) == {}
-    assert unblock(plan, states_of(plan), {}) == [plan.stage(*other)]
+    assert decide(plan, states_of(plan)).again == {other: UNBLOCKED}
     (plan.settings.results / CHECKS).mkdir()
     shutil.move(plan.settings.results / "stages", plan.settings.results / CHECKS)
     assert waits_of(plan, states_of(plan)) == {}

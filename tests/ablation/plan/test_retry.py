@@ -8,29 +8,39 @@ import pytest
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import read_state
 from ablation.plan.collected import note_collected, sources_of
-from ablation.plan.retry import pending, repair, retry_failed, states_of, to_do, unblock
+from ablation.plan.retry import DAMAGED, RETRIED, UNBLOCKED, apply, decide, pending, states_of, to_do
 from tests.ablation.plan.commands import build, finish
 
 LONG_AGO = 10_000
 
 
+def started_over(plan, why):
+    """What runs again for this reason; its status is set aside."""
+    states = states_of(plan)
+    actions = decide(plan, states)
+    assert states == states_of(plan)  # to decide changes nothing
+    apply(plan, actions)
+    assert actions.states == states_of(plan)
+    return [plan.stages[address] for address, reason in actions.again.items() if reason == why]
+
+
 def test_retry_sets_aside_what_did_not_end_well(toy):
-    plan = build(toy, seed=0)
+    plan = build(toy, seed=0, retry="failed")
     stages = [stage for stage in plan.selected() if stage.id in ("toy.train", "toy.evaluate")]
     for stage, state in zip(stages, ["ok", "failed", "diverged", "blocked", "{torn", "ok"], strict=False):
         finish(stage, state)
     other = next(s for s in plan.stages.values() if s.seed == 1)
     finish(other, "failed")
-    assert retry_failed(plan, states_of(plan)) == stages[1:5]
+    assert started_over(plan, RETRIED) == stages[1:3]  # nothing blocks the blocked one, the torn one is damaged
     assert [stage.status.exists() for stage in stages[:6]] == [True, False, False, False, False, True]
     assert json.loads((stages[1].dir / "status.attempt-1.json").read_text())["state"] == "failed"
     assert (stages[4].dir / "status.attempt-1.json").read_text() == "{torn"
     assert other.status.exists()  # not selected
     finish(stages[1], "diverged")
-    assert retry_failed(plan, states_of(plan)) == [stages[1]]
+    assert started_over(plan, RETRIED) == [stages[1]]
     assert json.loads((stages[1].dir / "status.attempt-1.json").read_text())["state"] == "failed"
     assert json.loads((stages[1].dir / "status.attempt-2.json").read_text())["state"] == "diverged"
-    assert retry_failed(plan, states_of(plan)) == []
+    assert started_over(plan, RETRIED) == []
 
 
 def test_a_stage_that_lost_a_file_runs_again_without_being_asked(toy):
@@ -39,20 +49,20 @@ def test_a_stage_that_lost_a_file_runs_again_without_being_asked(toy):
     for stage in (first, second, third, *whole):
         finish(stage, json.dumps({"state": "ok", "key": stage.key, "files": {"metrics.parquet": 4}}))
         (stage.dir / "metrics.parquet").write_text("four")
-    assert repair(plan, states_of(plan)) == []
+    assert started_over(plan, DAMAGED) == []
     (first.dir / "metrics.parquet").unlink()
     (second.dir / "metrics.parquet").write_text("less"[:3])
     (third.dir / "metrics.parquet").unlink()
     (third.dir / "metrics.parquet").mkdir()
     assert pending(plan, states_of(plan)) == [first, second, third]
-    assert repair(plan, states_of(plan)) == [first, second, third]
+    assert started_over(plan, DAMAGED) == [first, second, third]
     assert not any(stage.status.exists() for stage in (first, second, third))
     assert all(stage.status.exists() for stage in whole)
     assert (third.dir / "metrics.attempt-1.parquet").is_dir()  # out of the way of the new one
-    assert repair(plan, states_of(plan)) == []
+    assert started_over(plan, DAMAGED) == []
     whole[0].status.unlink()
     os.mkfifo(whole[0].status)  # nobody waits for what it may say
-    assert repair(plan, states_of(plan)) == [whole[0]]
+    assert started_over(plan, DAMAGED) == [whole[0]]
 
 
 def test_a_stage_is_blocked_no_longer_than_something_blocks_it(toy):
@@ -69,11 +79,9 @@ def test_a_stage_is_blocked_no_longer_than_something_blocks_it(toy):
     missing.status.unlink()
     for train in (mended, failed, missing):
         finish(below[train.key], "blocked")
-    states = states_of(plan)
     again = [below[mended.key], below[missing.key]]
-    assert sorted(unblock(plan, states, {}), key=again.index) == again
+    assert sorted(started_over(plan, UNBLOCKED), key=again.index) == again
     assert [below[train.key].status.exists() for train in (mended, failed, missing)] == [False, True, False]
-    assert states == states_of(plan)
 
 
 # What Snakemake is told of: those to run; all, where it has to find out whether the database is current
@@ -114,9 +122,8 @@ def test_what_is_damaged_once_it_is_set_aside(plan):
     assert (
         told(plan) == plan.selected()
     )  # a dry run sets nothing aside: Snakemake sees a status younger than the tables
-    states = states_of(plan)
-    repair(plan, states)
-    assert to_do(plan, states) == [torn]
+    assert started_over(plan, DAMAGED) == [torn]
+    assert to_do(plan, states_of(plan)) == [torn]
 
 
 def database_older_than_a_status(plan, stage):
