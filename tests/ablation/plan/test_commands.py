@@ -39,8 +39,8 @@ def test_the_plan_of_a_command(commands):
     assert list(config["code"]["files"]) == ["my train.py", "src/model.py", "src/settings.json"]
     assert config["command"]["words"][:3] == ["{python}", "my train.py", "{config}"]
     assert plan.configs["toy.evaluate", found["v3"]["evaluate"]]["command"]["collect"] == [
-        {"reader": "metrics", "place": ".", "columns": {}, "values": []},
-        {"reader": "items", "place": "scores/*.csv", "columns": {"item": "id"}, "values": ["correct"]},
+        {"reader": "metrics", "place": ".", "columns": {}, "values": [], "at": None},
+        {"reader": "items", "place": "scores/*.csv", "columns": {"item": "id"}, "values": ["correct"], "at": None},
     ]
     assert json.loads(json.dumps(config)) == json.loads(json.dumps(config | {"code": config["code"]}))
 
