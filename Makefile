@@ -24,7 +24,7 @@ define RUN
 	  $(BIN)/python -m ablation verdicts $(STUDY) --brief && ls reports/index.html; fi; exit $$status
 endef
 
-.PHONY: demo grid smoke decide venv lock test test-fast test-rest test-all test-parallel simulations test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs site wheelhouse evidence screens clean help
+.PHONY: demo grid smoke add-seeds venv lock test test-fast test-rest test-all test-parallel simulations test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs site wheelhouse evidence screens clean help
 
 demo: venv ## a part of the grid that answers in ten minutes: make demo [SEEDS=8] [WATCH=1, which serves the page meanwhile]
 	$(call RUN, --configfile configs/demo.yaml)
@@ -35,8 +35,8 @@ grid: venv ## every variant of every study: make grid [SEEDS=8] [STUDY=gad] [WAT
 smoke: venv ## the grid with everything tiny, in its own folders
 	$(GRID) --config $(SMOKE) $(CONFIG)
 
-decide: venv ## more seeds for undecided comparisons: make decide STUDY=debias BUDGET=4 (device-hours) [SCALE=paper]
-	$(BIN)/python -m ablation decide $(STUDY) --budget $(BUDGET) --cores $(CORES) --gpus $(GPUS) $(if $(SCALE),--config scale=$(SCALE))
+add-seeds: venv ## more seeds for undecided comparisons: make add-seeds STUDY=debias BUDGET=4 (device-hours) [SCALE=paper]
+	$(BIN)/python -m ablation add-seeds $(STUDY) --budget $(BUDGET) --cores $(CORES) --gpus $(GPUS) $(if $(SCALE),--config scale=$(SCALE))
 
 venv: $(STAMP) ## the environment
 

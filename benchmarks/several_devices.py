@@ -5,8 +5,8 @@
     python benchmarks/several_devices.py --device cpu --tiny --counts 1 2 --skip-tests    # how it is itself tested
 
 For each number of devices one process per device takes the same supervised steps. Losses, norms and the first step's
-gradients must be those of one device; peak memory stands next to the estimate of `ablation fit`. Writes report.md (to
-paste into an issue) and report.json into --out; exits with 1 if a stage failed or something was not equal.
+gradients must be those of one device; peak memory stands next to the estimate of `ablation memory`. Writes report.md
+(to paste into an issue) and report.json into --out; exits with 1 if a stage failed or something was not equal.
 """
 
 import argparse
@@ -248,7 +248,7 @@ def build(arguments: argparse.Namespace) -> Any:
 
 
 def estimate(arguments: argparse.Namespace, config: Any, devices: int) -> int:
-    """Return the bytes of the fullest device, as `ablation fit` counts a supervised stage."""
+    """Return the bytes of the fullest device, as `ablation memory` counts a supervised stage."""
     from ablation.contract.footprint import Footprint
     from trainers.footprint import Model, of_config, share
     from trainers.policy.config import Precision

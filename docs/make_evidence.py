@@ -85,7 +85,7 @@ def lineage(contest: Contest) -> Iterator[str]:
             rows.writerow(("record", "parent", "run", "val_loss"))
             for record, losses in contest.losses.items():
                 rows.writerows((record, contest.parents[record], run, loss) for run, loss in enumerate(losses))
-        words = ["import", "table", str(file), "--study", "contest", "--results", folder, "--yes"]
+        words = ["import", "table", str(file), "--study", "contest", "--results", folder]
         plan = ["--metric", "val_loss", "--direction", "min", "--margin", "0.001"]
         with contextlib.redirect_stdout(io.StringIO()):
             main([*words, *plan])

@@ -143,7 +143,7 @@ def test_the_readme_shows_what_its_commands_print(capsys, monkeypatch, tmp_path)
     monkeypatch.setenv("COLUMNS", "110")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^    \$ ablation (.*)\n((?:    .*\n|\n)+)", readme, flags=re.MULTILINE)
-    assert [command.split()[0] for command, _ in blocks] == ["compare", "plan", "import", "gate"]
+    assert [command.split()[0] for command, _ in blocks] == ["compare", "power", "import", "gate"]
     for command, shown in blocks:
         assert main(shlex.split(command)) == 0
         printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
@@ -158,7 +158,7 @@ def test_the_readme_shows_what_its_commands_print(capsys, monkeypatch, tmp_path)
     ("command", "page"),
     [
         ("compare", "compare"),
-        ("plan", "choose-seeds"),
+        ("power", "choose-seeds"),
         ("gate", "gate"),
         ("explain", "attribute-effects"),
         ("trace", "trace"),

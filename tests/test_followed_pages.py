@@ -148,7 +148,7 @@ def test_the_comparison_of_the_page_is_taken_apart(tmp_path):
     shown = page.split("The last one says\n\n")[1].split("\n\nand then")[0]
     assert " ".join(shown.split()) in " ".join(follower.run(answer).split())  # lines end where the terminal does
     # The verdicts of the study's own comparisons are those of before, corrected for as many comparisons.
-    assert "4 comparisons" in follower.run("ablation plan example --effect 0.02")
+    assert "4 comparisons" in follower.run("ablation power example --effect 0.02")
 
 
 MASKED = re.compile(r"[0-9a-f]{16}|\d{4}-\d\d-\d\dT\S+|[\d.]+ (?:s|min)\b")
@@ -177,10 +177,10 @@ def test_a_study_is_checked_a_number_traced_and_a_paper_held_to_it(tmp_path):
     (paper,) = (block for block in checked.blocks if block.startswith("# paper.tex\n"))
     (tmp_path / "paper.tex").write_text(paper)
     same, changed = (block for block in checked.blocks if "numbers match the results" in block)
-    assert checked.run("ablation check paper.tex") == same
+    assert checked.run("ablation check-paper paper.tex") == same
     numbers = tmp_path / "reports/example/numbers.tex"
     numbers.write_text(re.sub(r"(average/accuracy.endcsname)\{.*\}", r"\1{0.9}", numbers.read_text(), count=1))
-    assert checked.run("ablation check paper.tex", status=1) == changed
+    assert checked.run("ablation check-paper paper.tex", status=1) == changed
 
 
 def test_a_killed_stage_of_the_page_goes_on(tmp_path):

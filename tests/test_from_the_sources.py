@@ -175,7 +175,7 @@ def test_everything_named_exists(heading):
         "$NO_SUCH_VARIABLE",
         "ablation verdict",
         "ablation audit debiass",
-        "ablation export gad d-finale --to x",
+        "ablation export gad d-finale --output x",
         "make no-such-target",
         "make demo STUDDY=gad",
         "snakemake --cores all --config study=debias variant=v88",

@@ -54,18 +54,18 @@ ELSEWHERE = {  # what runs in other tests, or cannot run in one
     "import ledger": "a file of the reader's: tests/ablation/readers",
     "compare logs/base": "logs of Inspect: tests/ablation/readers",
     "compare --study": "a file of the reader's: tests/ablation/judge/compare",
-    "plan gad --effect 0.02 --pilot results/smoke": "the smoke grid's results",
+    "power gad --effect 0.02 --pilot results/smoke": "the smoke grid's results",
     "explain": "tests/test_followed_pages.py",
     "verdicts lr": "tests/test_docs.py runs the README's import",
     "gate lr": "tests/test_docs.py runs the README's import",
-    "decide STUDY": "starts a grid: tests/ablation/judge/test_decide.py",
+    "add-seeds STUDY": "starts a grid: tests/ablation/judge/test_decide.py",
     "verdicts parity": "docs/reference/python.md: tests/ablation/test_api.py",
     "diff v4 my-variant": "a variant of the reader's",
     "show my-variant": "a variant of the reader's",
 }
 BARE = (
-    *("check", "collect", "compare", "decide", "diff", "export", "fit", "gate", "import", "init", "plan", "publish"),
-    *("sql", "tables", "trace"),
+    *("add-seeds", "check", "check-paper", "collect", "compare", "diff", "export", "gate", "import", "init", "memory"),
+    *("power", "publish", "sql", "tables", "trace"),
 )
 """Named as commands, not to be typed alone."""
 
@@ -121,7 +121,7 @@ def test_a_command_that_is_printed_runs(command, project, monkeypatch, capsys):
     first, *rest = shlex.split(command)
     sides = {"A": WORDS["BASE"], "B": WORDS["NEW"]} if first == "compare" else {}
     words = [first, *((WORDS | sides).get(word, word) for word in rest)]
-    if words[0] == "check":
+    if words[0] == "check-paper":
         assert main(["tables", "--macros"]) == 0
         (project / "paper.tex").write_text("\\input{reports/gad/numbers}\\ablation{gad/d-final/mean}")
     status = main(words)

@@ -112,6 +112,6 @@ def test_init_and_the_grid_of_its_project(python, tmp_path):
     compared = well(python.parent / "ablation", "compare", "0.csv", "--with", "1.csv", cwd=project)
     assert re.search(r"items +60\n", compared)
     written = ROOT / "tests/ablation/readers/written/tensorboard"
-    plan = "--metric", "loss", "--direction", "min", "--margin", "0.01", "--yes"
+    plan = "--metric", "loss", "--direction", "min", "--margin", "0.01"
     said = well(python.parent / "ablation", "import", "tensorboard", written, "--study", "logged", *plan, cwd=project)
     assert "logged" in said

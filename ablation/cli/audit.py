@@ -22,12 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("study", nargs="?", metavar="STUDY", help="a study, or the name of a file in configs/published")
     add("--table", type=Path, metavar="FILE", help="instead of STUDY: a CSV file, rows named in its first column")
-    add("--items", metavar="N,N,...", help="evaluation items behind each column but the mean; one for all, or NAME=N")
+    said = "evaluation items behind each column but the mean; one for all, or NAME=N"
+    add("--items", nargs="+", metavar="N", help=said)
     add("--target", metavar="RATE", help="the numbers are distances of a rate from this one, such as 0.5")
     add("--runs", type=int, metavar="N", help="number of training runs that a number is the mean of")
     add("--percent", action="store_true", help="the numbers are percentages without their sign")
     add_json(parser)
-    add("--columns", metavar="NAME,...", help="only these columns (default: all)")
+    add("--columns", nargs="+", metavar="NAME", help="only these columns (default: all)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,11 +50,11 @@ def _audit_table(arguments: argparse.Namespace) -> int:
     from ablation.config.published_table import TableOptions, read_table
 
     options = TableOptions(
-        items=arguments.items,
+        items=tuple(arguments.items or ()),
         target=arguments.target,
         runs=arguments.runs,
         percent=arguments.percent,
-        columns=tuple(name.strip() for name in (arguments.columns or "").split(",") if name.strip()),
+        columns=tuple(arguments.columns or ()),
     )
     if arguments.runs is not None and arguments.runs < 1:
         raise ConfigError("audit", "--runs", arguments.runs, "is below 1", "write a number from 1 up")

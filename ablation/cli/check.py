@@ -1,7 +1,5 @@
 """`ablation check`: one run of one variant in a folder of its own, and whether what it leaves fits the study file.
 
-For a paper (a name that ends with .tex): whether its numbers still match the results.
-
 None of it counts for the grid. A command's output is kept, so that a corrected `collect` reads it without rerunning.
 """
 
@@ -14,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ablation.cli.common import opened, results_folder
 from ablation.cli.configs import settings_of
 from ablation.cli.options import add_configs, add_results
 from ablation.contract.errors import TrackerError
@@ -35,18 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
         "Run one variant with one seed in a folder of its own, read what it leaves, and say what does not fit. "
-        "Nothing of it counts for the grid.\n"
-        "With PAPER.tex: say which of its numbers (`tables --macros`) no longer match the results."
+        "Nothing of it counts for the grid."
     )
-    parser.add_argument("study", metavar="STUDY[/VARIANT]", help="default: the first variant; or a PAPER.tex")
+    parser.add_argument("study", metavar="STUDY[/VARIANT]", help="default: the first variant")
     add_configs(parser)
     add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the stages of one run, read their output, and print what does not fit and how long the grid will take."""
-    if arguments.study.endswith(".tex"):
-        return _check_paper(arguments)
     name, _, variant = arguments.study.partition("/")
     plan = build_plan(settings_of(arguments, studies=name, results=arguments.results))
     (study,) = plan.content.studies
@@ -72,17 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
         for line in (*_found(store), *_cost(plan, states), *(f"problem: {problem}" for problem in problems)):
             print(line)
     return 1 if problems else 0
-
-
-def _check_paper(arguments: argparse.Namespace) -> int:
-    from ablation.show.table_files import all_numbers, check_paper
-
-    with opened(results_folder(arguments), strict=True) as store:
-        found = check_paper(Path(arguments.study), all_numbers(store))
-    for line in found.problems:
-        print(line)
-    print(f"{arguments.study}: {found.matching} of {found.matching + len(found.problems)} numbers match the results")
-    return 1 if found.problems else 0
 
 
 def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:

@@ -3,14 +3,15 @@
 import argparse
 import sys
 
-from ablation.cli.common import results_folder
-from ablation.cli.options import add_results
+from ablation.cli.common import print_json, results_folder
+from ablation.cli.options import add_json, add_results
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = "Update the database from the stage folders. It is replaced when the new one is complete."
     add_results(parser)
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -18,6 +19,10 @@ def run(arguments: argparse.Namespace) -> int:
     from ablation.store.collect import collect
 
     collected = collect(results_folder(arguments))
+    if arguments.json:
+        counts = [{"state": state, "stages": count} for state, count in collected.states.items()]
+        print_json("collect", counts, tables=collected.rows, problems=list(map(str, collected.problems)))
+        return 0
     rows = ", ".join(f"{count} {table}" for table, count in collected.rows.items())
     states = ", ".join(f"{count} {state}" for state, count in collected.states.items())
     for problem in collected.problems:

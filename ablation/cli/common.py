@@ -106,13 +106,13 @@ def direction(command: str, text: str) -> "Literal['max', 'min'] | Target":
 
     if text in ("max", "min"):
         return "max" if text == "max" else "min"
-    name, _, number = text.partition("=")
+    name, _, number = text.partition(":")
     try:
         if name == "target" and math.isfinite(float(number)):
             return Target(target=float(number))
     except ValueError:
         pass
-    raise ConfigError(command, "--direction", text, "is not a valid direction", "write max, min or target=0.5")
+    raise ConfigError(command, "--direction", text, "is not a valid direction", "write max, min or target:0.5")
 
 
 class Shown:

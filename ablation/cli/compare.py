@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cluster", metavar="doc.FIELD", help="lm-eval's field that correlated items share, such as a passage")
     add("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
     add("--weight", choices=("tasks", "items"), help="what counts equally in the effect (default: tasks)")
-    add("--direction", metavar="D", help="max, min or target=0.5 (default: as in the files, else max)")
+    add("--direction", metavar="D", help="max, min or target:0.5 (default: as in the files, else max)")
     add("--margin", type=float, metavar="M", help="a smaller difference does not matter (default: 1%% of the scale)")
     add("--at", metavar="NAME", help="only files in folders of this name: --at checkpoint-2000")
     share = (
@@ -64,8 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--common-items", action="store_true", help="leave out items that some run does not have")
     add("--latest", action="store_true", help="of several evaluations of one run, take the newest file")
-    add("--flips", type=int, default=3, metavar="N", help="changed items shown at each end (default: 3)")
-    add("--page", type=Path, metavar="FILE", help="write the report page as well")
+    add("--changed-items", type=int, default=3, metavar="N", help="changed items shown at each end (default: 3)")
+    add("--output", type=Path, metavar="FILE", help="also write the report page to this file")
     add_requirement(parser, "exit as `gate` does: 0 only if every comparison has this verdict (docs/how-to/gate.md)")
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--csv", action="store_true", help="print every column of the verdicts, at full precision")
@@ -73,18 +73,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the verdicts; with --page write the page as well."""
-    if arguments.flips < 0:
-        raise ConfigError("compare", "--flips", arguments.flips, "is not a valid number of items", "give 0 or more")
+    """Print the verdicts; with --output write the page as well."""
+    if arguments.changed_items < 0:
+        raise ConfigError(
+            "compare", "--changed-items", arguments.changed_items, "is not a valid number of items", "give 0 or more"
+        )
     if arguments.markdown and (arguments.csv or arguments.json):
         raise ConfigError("compare", "--markdown", None, "cannot be combined with --csv or --json", "leave one out")
     result = _from_study(arguments) if arguments.study else _from_files(arguments)
-    gated = _gated(result, arguments.require or "not worse") if arguments.require or arguments.markdown else None
+    gated = _gated(result, arguments.require or "not-worse") if arguments.require or arguments.markdown else None
     if arguments.require and result.doubts:
         remedy = "correct the files or the margin; without --require it is a warning"
         raise ConfigError("compare", "--require", arguments.require, result.doubts[0], remedy)
-    if arguments.page:
-        write_comparison(result, arguments.page)
+    if arguments.output:
+        write_comparison(result, arguments.output)
     if arguments.csv:
         from ablation.judge.verdicts import comparison_rows
 
@@ -147,7 +149,7 @@ def _rules(arguments: argparse.Namespace) -> Rules:
         without=runs_named("compare", arguments.without),
         common_items=arguments.common_items,
         weight=arguments.weight or "tasks",
-        flips=arguments.flips,
+        flips=arguments.changed_items,
         chosen=Wanted(arguments.metric, arguments.filter),
         analysis={name: given for name in ("seeds", "claim") if (given := getattr(arguments, name)) is not None},
     )
@@ -165,5 +167,5 @@ def _from_study(arguments: argparse.Namespace) -> ComparisonResult:
         without=runs_named("compare", arguments.without),
         common_items=arguments.common_items,
         latest=arguments.latest,
-        flips=arguments.flips,
+        flips=arguments.changed_items,
     )

@@ -49,7 +49,7 @@ def stored_study(arguments: argparse.Namespace, study: str) -> tuple[str, list["
 
 
 def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], list[str]]) -> Iterator[str]:
-    """Yield the lineage: each variant, under it what changed and `more` lines; `confounded` if several factors did.
+    """Yield the variant tree: each variant, what changed and `more` lines, and `confounded` if several factors did.
 
     `more` takes a variant of the kind that is given, so its argument is Any.
     """

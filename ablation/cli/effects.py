@@ -100,8 +100,8 @@ def _effect(study: Measurements, scale: str, pair: Pair) -> Iterator[str]:
     for comparison in comparisons:
         if {comparison.child, comparison.parent} == {pair.comparison.child, pair.comparison.parent}:
             p = "" if comparison.p_adjusted != comparison.p_adjusted else f", p = {comparison.p_adjusted:.2g}"
-            word = f"{comparison.child} after {comparison.parent} is {comparison.verdict}{p}"
-            yield f"    as one of the study's {count}, corrected for all of them: {word}"
+            verdict = f"{comparison.child} after {comparison.parent} is {comparison.verdict}{p}"
+            yield f"    as one of the study's {count}, corrected for all of them: {verdict}"
 
 
 def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:

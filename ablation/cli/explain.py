@@ -28,14 +28,15 @@ from ablation.show.text import is_number, leveled
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Find which of the changes between A and B carry the effect: first what it costs, then the answer.\n"
+        "Find which of the changes between A and B carry the effect: writes the variants that are missing into the "
+        "study's folder and says what they cost; once the grid has run them, answers.\n"
         "Up to four factors are tried in all combinations, up to eight in 16 of them, more in groups that are halved."
     )
     add_configs(parser)
     add_pair(parser)
     add_json(parser)
-    said = "write the variants that are missing into the study's folder"
-    parser.add_argument("--yes", action="store_true", help=said)
+    said = "say which variants are missing, and write none"
+    parser.add_argument("--dry-run", action="store_true", help=said)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,15 +49,15 @@ def run(arguments: argparse.Namespace) -> int:
     given = [f"scale={arguments.scale}"] if arguments.scale else []  # what the grid needs as well
     given += [*arguments.config, *([f"results={arguments.results}"] if arguments.results else [])]
     found = _Explained(settings, between, given)
-    if arguments.yes:
+    if not arguments.dry_run:
         for variant in found.new:
             with variant.file.open("x", encoding="utf-8") as file:
                 file.write(between.text(variant))
     if arguments.json:
-        _print_json(found, written=arguments.yes)
+        _print_json(found, written=not arguments.dry_run)
         return 0
     lines = found.answer_lines() if found.answer is not None else found.head()
-    print("\n".join([*lines, *found.work_lines(written=arguments.yes)]))
+    print("\n".join([*lines, *found.work_lines(written=not arguments.dry_run)]))
     return 0
 
 
@@ -128,7 +129,7 @@ class _Explained:
         cost = in_words(self.hours, self.unknown, len(self.jobs), self.settings.cost_per_device_hour)
         yield f"to run: {len(self.jobs)} of {self.all_jobs} jobs, {cost}" if self.jobs else "to run: no job"
         if new and not written:
-            yield f"--yes writes the new ones to {self.between.study.file.parent}"
+            yield f"without --dry-run the new ones are written to {self.between.study.file.parent}"
             return
         if new:
             yield from (f"wrote {variant.file}" for variant in self.new)

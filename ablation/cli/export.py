@@ -1,22 +1,21 @@
-"""The command `export`: a model as a Hugging Face folder, or the database as Parquet."""
+"""The command `export`: a model of a run as a Hugging Face folder."""
 
 import argparse
 from pathlib import Path
 
-from ablation.cli.common import print_paths, results_folder
+from ablation.cli.common import results_folder
 from ablation.cli.options import add_results
 from ablation.contract.errors import TrackerError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.description = "Copy a model of a run as a Hugging Face folder, or write the database as Parquet."
+    parser.description = "Copy a model of a run as a Hugging Face folder."
     parser.epilog = (
         "examples:\n"
-        "  ablation export gad d-final --to DIR                       the final student\n"
-        "  ablation export gad d-final --part critic --step 40 --to DIR\n"
-        "  ablation export tables --to DIR\n"
-        "  ablation export --from results/stages/gspo/reinforce/KEY/checkpoint --hf-model BASE --to DIR"
+        "  ablation export gad d-final --output DIR                       the final student\n"
+        "  ablation export gad d-final --part critic --step 40 --output DIR\n"
+        "  ablation export --from results/stages/gspo/reinforce/KEY/checkpoint --hf-model BASE --output DIR"
     )
     add_results(parser)
     add = parser.add_argument
@@ -29,16 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--from", dest="source", type=Path, metavar="DIR", help="a folder instead of a run")
     add("--hf-model", type=Path, metavar="DIR", help="where config and tokenizer are, if not beside the weights")
     add("--precision", choices=("float32", "bfloat16", "float16"), help="default: that of the weights")
-    add("--to", type=Path, required=True, metavar="DIR", help="a new or empty folder")
+    add("--output", type=Path, required=True, metavar="DIR", help="a new or empty folder")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Copy one model, or write the tables; print where it came from."""
-    from ablation.store.current import load_or_collect
-    from ablation.store.export import export, export_tables, find_model
+    """Copy one model; print where it came from."""
+    from ablation.store.export import export, find_model
 
-    if (arguments.study, arguments.variant, arguments.source) == ("tables", None, None):
-        return print_paths(export_tables(load_or_collect(results_folder(arguments)), arguments.to))
     if (arguments.source is None) == (arguments.variant is None):
         raise TrackerError("export: name a STUDY and a VARIANT, or a folder with --from")
     model = arguments.source or find_model(
@@ -51,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         step=arguments.step,
     )
     options = [("--hf-model", arguments.hf_model), ("--precision", arguments.precision)]
-    status = export(model, arguments.to, *(word for name, value in options if value for word in (name, str(value))))
+    status = export(model, arguments.output, *(word for name, value in options if value for word in (name, str(value))))
     if status == 0:
-        print(f"{arguments.to}: the model of {model}")
+        print(f"{arguments.output}: the model of {model}")
     return status

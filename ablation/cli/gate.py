@@ -1,8 +1,7 @@
-"""The command `gate`: may this change merge? Without a study: did anything in the grid fail?"""
+"""The command `gate`: may this change merge?"""
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,15 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
         "Decide whether a study's changes may merge. Exit status: 0 passed, 10 worse, 11 undecided, 12 invalid, "
-        "13 decided otherwise.\n"
-        "Without STUDY: list what failed, diverged, is blocked or corrupt; exit status 1 if anything is."
+        "13 decided, but not as required."
     )
     add = parser.add_argument
     add_results(parser)
     add_json(parser)
     add("study", nargs="?", metavar="STUDY", help="the study whose comparisons are asked")
     add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
-    add_requirement(parser, "the verdict that every comparison needs (default: not worse)")
+    add_requirement(parser, "the verdict that every comparison needs (default: not-worse)")
     since = "compare the variants with ANCESTOR, all changes since it together, instead of with their parents"
     add("--since", metavar="ANCESTOR", help=since)
     identical = "identical: imported runs of baseline and candidate may have the same values"
@@ -44,17 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the answers, or what failed."""
+    """Print the answers."""
     if arguments.reference is not None:
         from ablation.cli.reference import run_reference
 
         return run_reference(arguments)
     if arguments.study is None:
-        of_study = ("require", "without", "since", "allow", "markdown", "json")
-        if given := [name for name in of_study if getattr(arguments, name)]:
-            option = f"--{given[0]}"
-            raise ConfigError("gate", option, None, "belongs to a STUDY", "name one, as `ablation gate gad`")
-        return _nothing_failed(arguments)
+        remedy = "name a study, as `ablation gate gad`, or --reference; `ablation status --failed` lists what failed"
+        raise ConfigError("gate", "STUDY", None, "is missing", remedy)
     from ablation.judge.gate import answers, chosen, held
     from ablation.judge.verdicts import judge_study
     from ablation.show.gated import Gated, as_rows
@@ -68,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not comparisons or all(state == "missing" for state, _ in judged.measurements.states.values()):
         problem = "has not run" if comparisons else "has no comparison to compare"
         raise ConfigError("gate", "STUDY", arguments.study, problem, "run the grid first")
-    required = arguments.require or "not worse"
+    required = arguments.require or "not-worse"
     of = held(answers(judged.measurements, judged.comparisons, required, comparisons), judged.guarded)
     gated = Gated(judged.measurements, required, of, price_per_hour(), judged.guarded)
     if arguments.json:
@@ -89,12 +84,3 @@ def report(gated: "Gated", *, markdown: bool) -> str:
         with Path(summary).open("a", encoding="utf-8") as file:
             file.write(text)
     return text
-
-
-def _nothing_failed(arguments: argparse.Namespace) -> int:
-    from ablation.store.current import load_or_collect
-    from ablation.store.gate import gate
-
-    text, passed = gate(load_or_collect(results_folder(arguments), strict=True))
-    print(text, end="", file=sys.stdout if passed else sys.stderr)
-    return 0 if passed else 1

@@ -1,4 +1,4 @@
-"""The command `import`: runs of other programs, shown first and, with --yes, imported."""
+"""The command `import`: runs of other programs, with --dry-run shown and not imported."""
 
 import argparse
 import sys
@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import direction, results_folder
+from ablation.cli.common import direction, print_json, results_folder
 from ablation.cli.configs import tree
-from ablation.cli.options import add_results
+from ablation.cli.options import add_json, add_results
 from ablation.config.formats import formats_of
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
@@ -31,7 +31,7 @@ _SILENT = 5.0  # seconds
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     formats = formats_of("import") | formats_of("ledger")
-    parser.description = "Import runs that other programs logged; without --yes show what they are, and write nothing."
+    parser.description = "Import runs that other programs logged."
     parser.epilog = "\n".join(
         [
             "formats:",
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add_results(parser)
+    add_json(parser)
     add("format", metavar="FORMAT", help="what wrote the runs")
     add("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
     add("--study", metavar="S", help="name of the imported study, or its study.yaml")
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--metric", nargs="+", metavar="NAME", help="the primary final metric")
     add("--items", nargs="+", metavar="P/S/N", help="the primary items: protocol/subset/name")
-    add("--direction", metavar="D", help="max, min or target=0.5")
+    add("--direction", metavar="D", help="max, min or target:0.5")
     add("--margin", type=float, metavar="M", help="a smaller difference does not matter")
     add(
         "--at",
@@ -67,11 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the step of final metrics: last, best, common (the last that all runs logged), or a number; default: "
         "that of the model that was kept, if it is known, else the last",
     )
-    add("--yes", action="store_true", help="import it")
+    add("--dry-run", action="store_true", help="show what the runs are, and write nothing")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show what would be imported, or import it and collect."""
+    from ablation.store.collect import collect
+
     if arguments.format == "ledger":
         from ablation.cli.ledger import run_ledger
 
@@ -92,17 +95,23 @@ def run(arguments: argparse.Namespace) -> int:
         where=where,
         written=written,
         planned=_planned(),
-        write=arguments.yes,
+        write=not arguments.dry_run,
     )
     outcome = import_runs(results, request)
+    if arguments.json:
+        collected = collect(results) if outcome.written else None
+        more = {"new": outcome.new, "changed": outcome.changed, "written": outcome.written}
+        notes = [*outcome.problems, *(collected.problems if collected else ()), *filter(None, [outcome.missing])]
+        print_json(
+            "import", [run.model_dump() for run in outcome.runs], study=name, **more, notes=list(map(str, notes))
+        )
+        return 0
     print(describe(name, outcome))
     if not outcome.written:
         if outcome.missing is not None:
             print(f"note: {outcome.missing}")
-        print("nothing has been written: pass --yes to import this, or correct it with --map or a study.yaml")
+        print("nothing has been written: without --dry-run this is imported; --map or a study.yaml corrects it")
         return 0
-    from ablation.store.collect import collect
-
     collected = collect(results)
     problems = [f"note: {problem}" for problem in collected.problems]
     print("\n".join([*problems, f"{collected.database}: {outcome.new} new, {outcome.changed} changed"]))
@@ -186,7 +195,7 @@ def _planned() -> frozenset[str]:
 
 
 def describe(study: str, outcome: Outcome) -> str:
-    """Return the lineage for a person to confirm: variants, what each changes, its runs, and what could not be read."""
+    """Return the variant tree for a person to confirm: what each changes, its runs, and what could not be read."""
     count = f"{counted(len(outcome.runs), 'run')} of {counted(len(outcome.variants), 'variant')}"
 
     def runs_of(variant: PlannedVariant) -> list[str]:

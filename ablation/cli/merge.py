@@ -1,10 +1,11 @@
 """The command `merge`: adds the stages of another results folder."""
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
-from ablation.cli.common import results_folder
-from ablation.cli.options import add_results
+from ablation.cli.common import print_json, results_folder
+from ablation.cli.options import add_json, add_results
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "weights or metrics, that is an error, and nothing is added."
     )
     add_results(parser)
+    add_json(parser)
     parser.add_argument("other", metavar="OTHER_RESULTS", type=Path)
     parser.add_argument("--site", help="its name in the provenance of the stages (default: the folder's path)")
 
@@ -24,6 +26,9 @@ def run(arguments: argparse.Namespace) -> int:
     from ablation.store.merge import merge
 
     merged = merge(results_folder(arguments), arguments.other, arguments.site or str(arguments.other))
+    if arguments.json:
+        print_json("merge", [], **asdict(merged))
+        return 0
     left = f", {merged.left_out} left out: they did not end well, or are damaged" if merged.left_out else ""
     print(f"{merged.added} stages added, {merged.in_both} in both{left}")
     return 0

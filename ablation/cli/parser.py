@@ -15,13 +15,13 @@ GROUPS = {  # {group: {command: what it does}}
         "variants": "List a study's variants and what each one changes",
         "show": "Print the resolved configuration of a variant",
         "diff": "Show what differs between two variants, and the effect",
-        "fit": "Estimate the memory that each stage needs",
+        "memory": "Estimate the memory that each stage needs",
         "prune": "Remove stages that nothing needs any more",
     },
     "Run": {
         "check": "Try one run of a study in a folder of its own",
         "status": "Show progress, failures and the time left",
-        "decide": "Add seeds to undecided comparisons",
+        "add-seeds": "Add seeds to undecided comparisons",
         "import": "Import runs that other programs logged",
         "collect": "Update the database from the stage folders",
         "merge": "Add the stages of another results folder",
@@ -31,7 +31,7 @@ GROUPS = {  # {group: {command: what it does}}
         "verdicts": "Judge every comparison of a study",
         "gate": "Decide whether a change may merge",
         "explain": "Find which changes carry an effect",
-        "plan": "Calculate how many seeds and items an effect needs",
+        "power": "Calculate how many seeds and items an effect needs",
         "audit": "Check published numbers",
     },
     "Output": {
@@ -42,7 +42,9 @@ GROUPS = {  # {group: {command: what it does}}
         "figures": "Draw learning curves, metrics and variant trees",
         "trace": "Trace a number of a table to its runs and code",
         "sql": "Query the database",
-        "export": "Copy a trained model, or the database as Parquet",
+        "check-paper": "Check that a paper's numbers match the results",
+        "export": "Copy a trained model as a Hugging Face folder",
+        "export-tables": "Write the database as Parquet files",
         "tensorboard": "Show the metrics in TensorBoard",
     },
 }
@@ -56,7 +58,8 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         prog="ablation",
         usage="ablation COMMAND ...",
         description=f"Tell whether a change to a model, a prompt or a training run really helped.\n\n{_listed()}",
-        epilog="Help on a command: ablation COMMAND --help",
+        epilog="Exit status: 0 success; 1 a check found a problem; 2 bad input; of `gate` also 10 to 13.\n"
+        "Help on a command: ablation COMMAND --help",
         formatter_class=Help,
         allow_abbrev=False,
     )

@@ -7,7 +7,8 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 
-from ablation.cli.options import add_configs
+from ablation.cli.common import print_json
+from ablation.cli.options import add_configs, add_json
 from ablation.contract.errors import ConfigError
 from ablation.contract.process import alone, is_locked
 from ablation.contract.stage_folder import DATABASE
@@ -16,16 +17,17 @@ from ablation.contract.stage_folder import DATABASE
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Remove stages that nothing needs any more; without --yes only list them.\n"
+        "Remove stages that nothing needs any more.\n"
         "A stage is needed by the current configurations, by the plan that was started last, and by the database that "
         "tables and verdicts are made from."
     )
-    parser.add_argument("--yes", action="store_true", help="remove them")
+    parser.add_argument("--dry-run", action="store_true", help="list the stages, and remove none")
     add_configs(parser)
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List the stages that nothing needs, and their size; with --yes, remove them."""
+    """List the stages that nothing needs, and their size; without --dry-run, remove them."""
     from ablation.cli.configs import settings_of
     from ablation.plan.build import build_plan
     from ablation.plan.plan_file import read_plan
@@ -48,15 +50,19 @@ def run(arguments: argparse.Namespace) -> int:
         for folder in unneeded:
             size = sum(path.lstat().st_size for path in folder.rglob("*"))
             sizes[".".join(folder.relative_to(results / "stages").parent.parts)].append(size)
-            if arguments.yes:
+            if not arguments.dry_run:
                 shutil.rmtree(folder)
         with alone(results / ".collect.lock"):
-            for left in unfinished_copies(results) if arguments.yes else ():
+            for left in unfinished_copies(results) if not arguments.dry_run else ():
                 shutil.rmtree(left)
+    if arguments.json:
+        rows = [{"stage": id, "folders": len(each), "bytes": sum(each)} for id, each in sizes.items()]
+        print_json("prune", rows, removed=not arguments.dry_run)
+        return 0
     for id, found in sizes.items():
         print(f"{id}: {len(found)} x, {sum(found) / 1e6:,.1f} MB")
     total = sum(map(sum, sizes.values())) / 1e6
-    done = "removed" if arguments.yes else "would be removed: pass --yes" if unneeded else "nothing to remove"
+    done = "would be removed" if arguments.dry_run else "removed"
     print(f"{len(unneeded)} stages, {total:,.1f} MB, that no plan and no database needs: {done}")
     return 0
 

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Write the report page as a folder for Hugging Face Spaces. Nothing is uploaded."
     add_results(parser)
     said = "where index.html goes, and a README.md if it has none"
-    parser.add_argument("folder", type=_named, metavar="DIR", help=said)
+    parser.add_argument("--output", type=_named, required=True, metavar="DIR", help=said)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ConfigError where the folder holds another page.
     """
-    folder: Path = arguments.folder
+    folder: Path = arguments.output
     page_file = folder / "index.html"
     if page_file.exists() and _MARK not in page_file.read_bytes():
         raise ConfigError(page_file, "", None, "is not a page of ours", "name another folder, or move the file away")

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Write the report page: one HTML file that opens offline."
     add_results(parser)
     add_reports(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="another name for the page")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="another name for the page")
     said = "write the page from unfinished results, and only while something is still to run"
     parser.add_argument("--so-far", action="store_true", help=said)
 
@@ -32,12 +32,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the page, and print its path."""
     results, reports = results_folder(arguments), reports_folder(arguments)
     if arguments.so_far:
-        return _report_so_far(results, arguments.out or reports / "index.html")
+        return _report_so_far(results, arguments.output or reports / "index.html")
     with opened(results) as store:
-        if not arguments.out:
+        if not arguments.output:
             claim_reports(results, reports)
         page = read_page(store)
-    path = arguments.out or reports / "index.html"
+    path = arguments.output or reports / "index.html"
     write_text(path, draw(page))
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from ablation.cli.common import obeyed, print_json, results_folder
 from ablation.cli.options import add_json, add_results
@@ -11,8 +12,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = "Show each study's progress, what is running, what failed, and the time left."
     add_results(parser)
-    add_json(parser)
-    parser.add_argument("--watch", action="store_true", help="repeat until everything is done; stop with Ctrl-C")
+    form = parser.add_mutually_exclusive_group()
+    said = "only list what failed, diverged, is blocked or corrupt"
+    form.add_argument("--failed", action="store_true", help=said)
+    add_json(form)
+    form.add_argument("--watch", action="store_true", help="repeat until everything is done; stop with Ctrl-C")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -20,6 +24,8 @@ def run(arguments: argparse.Namespace) -> int:
     from ablation.store.progress import as_rows, describe, watch
 
     results = results_folder(arguments)
+    if arguments.failed:
+        return _failed(results)
     if arguments.json:
         print_json("status", as_rows(results))
         return 0
@@ -34,3 +40,12 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print()
     return 0
+
+
+def _failed(results: Path) -> int:
+    from ablation.store.current import load_or_collect
+    from ablation.store.failures import failures
+
+    text, passed = failures(load_or_collect(results, strict=True))
+    print(text, end="", file=sys.stdout if passed else sys.stderr)
+    return 0 if passed else 1

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_results(parser)
     add_study(parser)
     said = "where the event files go (default: RESULTS/tensorboard)"
-    parser.add_argument("--to", type=Path, metavar="DIR", help=said)
+    parser.add_argument("--output", type=Path, metavar="DIR", help=said)
     parser.add_argument("--port", type=int, default=6006, help="default: 6006; 0 takes a free one")
 
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ablation.store.tensorboard import write_events
 
     results = results_folder(arguments)
-    folder = arguments.to or results / "tensorboard"
+    folder = arguments.output or results / "tensorboard"
     count = write_events(results, folder, arguments.study)
     program = Path(sys.executable).with_name("tensorboard")
     found = str(program) if program.exists() else shutil.which("tensorboard")

@@ -1,10 +1,12 @@
 """The command `validate`: checks every variant of every study."""
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
+from ablation.cli.common import print_json
 from ablation.cli.configs import settings_of
-from ablation.cli.options import add_configs
+from ablation.cli.options import add_configs, add_json
 from ablation.config.variants import load_studies
 from ablation.contract.reading import counted
 from ablation.contract.stage_folder import CHECKS, DATABASE
@@ -13,15 +15,19 @@ if TYPE_CHECKING:
     from ablation.plan.plan_file import Plan
 
 
+_COUNTED = ("variant", "run", "stage", "asset")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = "Check every variant of every study, and count jobs. No results and no GPU are needed."
     add_configs(parser)
+    add_json(parser)
     parser.add_argument("--write-schema", action="store_true", help="also write configs/schema/*.json for editors")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check everything; print a line per study."""
+    """Check everything; print a line per study. The exit status is 1 where the grid would refuse a stage."""
     from ablation.plan.build import build_plan
     from ablation.plan.checks import pool_problems
     from ablation.plan.fit import fullest, needs_of, problem_of
@@ -31,26 +37,35 @@ def run(arguments: argparse.Namespace) -> int:
         from ablation.config.schema import write_schemas
 
         for path in write_schemas(load_studies(settings).values(), settings.configs / "schema"):
-            print(f"wrote {path}")
+            if not arguments.json:
+                print(f"wrote {path}")
     plan = build_plan(settings)
+    rows: list[dict[str, Any]] = []
     for study in plan.studies.values():
         stages = plan.selected(study.name)
         own = sum(stage.study == study.name for stage in stages)
-        runs = len(study.variants) * len(settings.seeds_of(study.name))
-        print(
-            f"{study.name}: {counted(len(study.variants), 'variant')}, {counted(runs, 'run')}, "
-            f"{counted(own, 'stage')} and {counted(len(stages) - own, 'asset')} at scale {settings.scale}"
-        )
+        variants = len(study.variants)
         needs = needs_of(plan, stages, device_memory=settings.device_memory)
         unfit = filter(None, map(problem_of, fullest(needs)))
-        for problem in (*pool_problems(plan, stages), *unfit):
-            print(f"    will be refused: {problem.problem}; {problem.remedy}")
-    _print_unlogged(plan)
-    return 0
+        refused = [f"{problem.problem}; {problem.remedy}" for problem in (*pool_problems(plan, stages), *unfit)]
+        sizes = {"variants": variants, "runs": variants * len(settings.seeds_of(study.name)), "stages": own}
+        rows.append({"study": study.name, **sizes, "assets": len(stages) - own, "refused": refused})
+    unlogged = list(_unlogged(plan))
+    if arguments.json:
+        print_json("validate", rows, scale=settings.scale, unlogged=unlogged)
+    else:
+        for row in rows:
+            *counts, assets = (counted(row[f"{name}s"], name) for name in _COUNTED)
+            print(f"{row['study']}: {', '.join(counts)} and {assets} at scale {settings.scale}")
+            for problem in row["refused"]:
+                print(f"    will be refused: {problem}")
+        for line in unlogged:
+            print(line)
+    return int(any(row["refused"] for row in rows))
 
 
-def _print_unlogged(plan: "Plan") -> None:
-    """Print which names in the studies nothing has logged, where a check or the grid has results."""
+def _unlogged(plan: "Plan") -> Iterator[str]:
+    """Yield which names in the studies nothing has logged, where a check or the grid has results."""
     results = plan.settings.results
     database = next((path for path in (results / CHECKS / DATABASE, results / DATABASE) if path.exists()), None)
     if database is None:
@@ -61,4 +76,4 @@ def _print_unlogged(plan: "Plan") -> None:
     with Store(database) as store:
         for study in plan.content.studies:
             for problem in find_unlogged(store, study.name, study) if study.name in store.studies() else ():
-                print(f"{study.name}: {problem}")
+                yield f"{study.name}: {problem}"

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the lineage of a study."""
+    """Print the variant tree of a study."""
     variants: Sequence[Variant | PlannedVariant]
     if stored := stored_study(arguments, arguments.study):
         title, variants = stored

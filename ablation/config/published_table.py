@@ -7,6 +7,7 @@ Cells may be percentages (`51.7%`, or a heading with `%`), numbers with a spread
 """
 
 import csv
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ _MOST_BYTES = 5_000_000
 class TableOptions:
     """What the command line says about a table."""
 
-    items: str | None = None
+    items: tuple[str, ...] = ()
     target: str | None = None
     runs: int | None = None
     percent: bool = False
@@ -132,9 +133,8 @@ def _cell(where: str, column: str, text: str, *, percent: bool) -> Cell:
 
 def _items(file: Path, options: TableOptions, columns: Sequence[str], mean: str) -> dict[str, int]:
     """Items per column: one number for all, one for each but the mean, or NAME=N for some."""
-    if options.items is None:
+    if not (parts := options.items):
         return {}
-    parts = [part.strip() for part in options.items.split(",") if part.strip()]
     wanted = [column for column in columns if column != mean and column.lower() not in MEANS]
     if any("=" in part for part in parts):
         pairs = [part.rpartition("=")[::2] for part in parts]
@@ -145,7 +145,7 @@ def _items(file: Path, options: TableOptions, columns: Sequence[str], mean: str)
     else:
         problem = f"has {len(parts)} numbers for {len(wanted)} columns ({', '.join(wanted)})"
         remedy = "give one for each, one for all, or NAME=N for some"
-        raise ConfigError(file, "--items", options.items, problem, remedy)
+        raise ConfigError(file, "--items", " ".join(parts), problem, remedy)
     found: dict[str, int] = {}
     for name, number in pairs:
         if name.strip() not in columns:
@@ -192,7 +192,7 @@ def _check_range(
             what, remedy = "rate", "pass --percent if the numbers are percentages"
             kept = [name for name in counted if all(map(fits, counted[name]))]
             if (cell.number.percent or abs(cell.number.exact) > 100) and kept:
-                remedy = f"leave counts and the like out: --columns {','.join((*kept, *others))}"
+                remedy = f"leave counts and the like out: --columns {shlex.join((*kept, *others))}"
             if target is not None:
                 what = f"distance of a rate from {target}"
                 remedy += "; leave --target out if they are the rates themselves"

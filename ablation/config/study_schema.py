@@ -194,10 +194,10 @@ class Analysis(Strict):
     alpha: float = Field(
         default=0.05, gt=0, lt=0.5, description="Error rate over the comparisons, of the kind that `error` names."
     )
-    error: Literal["per_study", "per_word"] = Field(
-        default="per_study",
-        description="What alpha holds: the chance of any false better or worse in the study, or the expected share of "
-        "these words that are false (false discovery rate).",
+    error: Literal["fwer", "fdr"] = Field(
+        default="fwer",
+        description="What alpha bounds: fwer, the chance of any false better or worse in the study (family-wise error "
+        "rate); fdr, the expected share of better and worse that are false (false discovery rate).",
     )
     seeds: Literal["paired", "independent"] | None = Field(
         default=None,
@@ -228,7 +228,7 @@ class Analysis(Strict):
     )
     looks: list[Annotated[int, Field(ge=3)]] = Field(
         default=[],
-        description="Numbers of seeds at which `decide` may judge and stop, increasing; none: one look at all.",
+        description="Numbers of seeds at which `add-seeds` may judge and stop, increasing; none: one look at all.",
     )
     combinations: dict[str, Annotated[list[Text], Field(min_length=2)]] = Field(
         default={}, description="Combining variant: variants with one common parent whose effects it should add up."

@@ -125,7 +125,7 @@ def level_left(study: Measurements, comparisons: Sequence[Comparison]) -> float:
     left = [comparison for comparison in comparisons if not comparison.p_adjusted <= analysis.alpha]
     tested = sum(not np.isnan(comparison.p) for comparison in left)
     joining = sum(comparison.detail == "undecided" and bool(np.isnan(comparison.p)) for comparison in left)
-    if analysis.error == "per_word":
+    if analysis.error == "fdr":
         found = sum(comparison.p_adjusted <= analysis.alpha for comparison in comparisons)
         family = found + tested + joining
         return analysis.alpha * min(found + 1, family) / max(family, 1)

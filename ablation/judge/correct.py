@@ -51,7 +51,7 @@ class Correction:
         """One of CORRECTIONS."""
         if self.alone or len(self.tested) < 2:
             return "none" if self.alone else "one"
-        return "bh" if self.study.analysis.error == "per_word" else "holm" if self.family is None else "max-t"
+        return "bh" if self.study.analysis.error == "fdr" else "holm" if self.family is None else "max-t"
 
     @cached_property
     def covariances(self) -> tuple[Array, Array] | None:
@@ -99,7 +99,7 @@ class Correction:
 
     @cached_property
     def level(self) -> float:
-        """The level at which each comparison may be tested alone; with `error: per_word`, for one further verdict."""
+        """The level at which each comparison may be tested alone; with `error: fdr`, for one further verdict."""
         alpha, count = self.study.analysis.alpha, len(self.tested)
         if self.name == "bh":
             return self._share * min(self._words + 1, count)
@@ -109,7 +109,7 @@ class Correction:
 
     @property
     def joint(self) -> float:
-        """The level of intervals for all comparisons at once; with `error: per_word`, for the verdicts found.
+        """The level of intervals for all comparisons at once; with `error: fdr`, for the verdicts found.
 
         Benjamini and Yekutieli (2005, JASA 100, 71-81); 0 if there are none.
         """

@@ -1,6 +1,6 @@
 """Whether a change may merge: whether each comparison meets the requirement, and the study's guardrails.
 
-`better` and `equivalent` are the study's verdicts. `not worse` is a separate test (non-inferiority): one-sided, of an
+`better` and `equivalent` are the study's verdicts. `not-worse` is a separate test (non-inferiority): one-sided, of an
 effect of -margin or less, with the same noise, looks and correction as the verdicts. A guardrail, a metric that must
 not get worse, is this test on the metric's values; several share the study's alpha. How it is used:
 docs/how-to/gate.md.
@@ -79,7 +79,7 @@ def answers(
     study: Measurements, comparisons: Sequence[Comparison], required: str, of: Sequence[Comparison]
 ) -> list[Answer]:
     """Answer for the comparisons `of`, which are among the study's judged `comparisons`."""
-    found, correction = not_worse(study, comparisons) if required == "not worse" else ({}, "")
+    found, correction = not_worse(study, comparisons) if required == "not-worse" else ({}, "")
     return [_answer(study.analysis, comparison, required, found.get(comparison.pair), correction) for comparison in of]
 
 
@@ -113,7 +113,7 @@ def _answer(
     word = comparison.detail
     if why := _why_invalid(comparison):
         return Answer(comparison, "invalid", why)
-    if word in ("worse", required) or (word == "better" and required == "not worse"):
+    if word in ("worse", required) or (word == "better" and required == "not-worse"):
         return _unless_other_units(Answer(comparison, "worse" if word == "worse" else "passed", comparison.why))
     if test is None:
         return Answer(comparison, "undecided" if word == "undecided" else "unmet", comparison.why)

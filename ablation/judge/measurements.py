@@ -268,7 +268,7 @@ def paired_arms(study: Measurements, variants: Sequence[str]) -> tuple[list[Arm]
     common = set.intersection(*planned)
     smallest = min(planned, key=len)
     problems = [study.cluster_fault] if study.cluster_fault else []
-    # `decide` adds seeds to some variants only: what both have is the beginning of what each has.
+    # `add-seeds` adds seeds to some variants only: what both have is the beginning of what each has.
     paired = study.in_order_added(common)
     begins = all(study.in_order_added(seeds)[: len(common)] == paired for seeds in planned if study.planned)
     if common != smallest or not common or not begins:
@@ -318,7 +318,7 @@ def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
 def without_partner(study: Measurements, child: str, parent: str) -> list[Run]:
     """The runs that are missing beside one of the same seed: nobody knows whether they failed.
 
-    A plan knows which runs there should be, and `decide` may plan more of one variant.
+    A plan knows which runs there should be, and `add-seeds` may plan more of one variant.
     """
     if study.planned or not study.design.paired:
         return []

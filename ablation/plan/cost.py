@@ -74,5 +74,5 @@ def say_due(plan: Plan, states: States) -> None:
     studies = dict.fromkeys(job.study for job in jobs if job.seed is not None)
     seeds = [f"{study}={len(plan.settings.seeds_of(study))}" for study in studies]
     # A process of its own: planning imports nothing that judges.
-    words = [sys.executable, "-m", "ablation.cli.plan", str(plan.settings.results), *seeds]
+    words = [sys.executable, "-m", "ablation.cli.power", str(plan.settings.results), *seeds]
     subprocess.run(words, stdout=sys.stderr, check=False)

@@ -87,7 +87,7 @@ def _noise(result: ComparisonResult, found: Compared) -> Iterator[tuple[str, str
         yield "p", f"{_p(comparison.p)}{corrected}{flips}{', of these checkpoints' if of_items else ''}"
     known = not math.isnan(comparison.mde)
     yield (
-        "found with 80%",
+        "MDE (80% power)",
         f"{_number(comparison.mde)}{' or more: item noise alone' * one_seed}" if known else "not known",
     )
     ours = f"{_number(found.stderr)} paired, {'items' if of_items else 'seeds and items'}"

@@ -171,7 +171,7 @@ def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
 
 
 def _correction(analysis: Analysis, cite: _Cited) -> str:
-    if analysis.error == "per_word":
+    if analysis.error == "fdr":
         return (
             "P-values were adjusted for all comparisons of the study by Benjamini and Hochberg's correction"
             f" {cite('benjamini')}, with a false discovery rate of {analysis.alpha:g}; the corrected intervals of the"
@@ -269,7 +269,7 @@ def plan_in_words(analysis: Analysis) -> str:
         "Of the changes called “better” or “worse”, the expected share that is called so wrongly is held at"
         f" {analysis.alpha} (false discovery rate, Benjamini-Hochberg correction), and so is that of their corrected"
         " intervals that miss."
-        if analysis.error == "per_word"
+        if analysis.error == "fdr"
         else "Over all changes of the study, the chance of any false “better” or “worse” is held at"
         f" {analysis.alpha} ({named[analysis.correction]})."
     )

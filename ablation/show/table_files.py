@@ -273,7 +273,8 @@ _MACRO = (
     r"\providecommand{\ablation}[1]{\ifcsname ablation:#1\endcsname\csname ablation:#1\endcsname\else\textbf{??}\fi}"
 )
 _HEAD = (
-    f"% Made by `ablation tables --macros`. `ablation check PAPER.tex` says which numbers no longer match.\n{_MACRO}\n"
+    "% Made by `ablation tables --macros`. `ablation check-paper PAPER.tex` says which numbers no longer match.\n"
+    f"{_MACRO}\n"
 )
 _COMMENT = re.compile(r"(?<!\\)%.*")
 # \input{x}, \input x, \include{x}, \subfile{x}, \import{folder}{x}, and packages that lie beside the paper.

@@ -47,7 +47,7 @@ def write_events(results: Path, folder: Path, study: str | None = None) -> int:
                 if note.parent.relative_to(folder) not in written:  # a removed variant
                     shutil.rmtree(note.parent)
     except OSError as error:
-        raise TrackerError(f"{folder}: cannot be written ({error.strerror}); use --to FOLDER") from error
+        raise TrackerError(f"{folder}: cannot be written ({error.strerror}); use --output DIR") from error
     if not written:
         raise ConfigError(results, "metrics.parquet", study, "no stage has logged anything yet", "run one that trains")
     return len(written)

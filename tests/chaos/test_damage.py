@@ -86,9 +86,9 @@ def test_each_damage_costs_its_run_and_the_next_call_repairs_it(project, finishe
     assert 0 < (runs["state"] == "ok").sum() < len(runs)
     assert "corrupt" in project.read("reports/debias/table.md")
     assert "corrupt" in unfolded(project.read("reports/index.html"))
-    gate = project.tracker("gate")
-    assert gate.returncode == 1
-    assert gate.stderr.count("corrupt: ") == len(damaged)
+    failed = project.tracker("status", "--failed")
+    assert failed.returncode == 1
+    assert failed.stderr.count("corrupt: ") == len(damaged)
 
     output = project.snakemake().stdout
     assert output.count("runs again, its files are damaged") == len(damaged)

@@ -1,7 +1,7 @@
 """What must not pass a gate does not pass it, whatever is damaged or withheld around it.
 
 A study whose answer is worse, failed, missing or stale is copied, one to three things around it are harmed, and `gate`,
-`compare` and `check` are asked: never 0. `make chaos` tries 2,000 cases. A case is its number:
+`compare` and `check-paper` are asked: never 0. `make chaos` tries 2,000 cases. A case is its number:
 `ABLATION_FUZZ=passes:17 python -m pytest tests/chaos/test_passes.py` runs one.
 """
 
@@ -78,7 +78,7 @@ def imported(results: Path) -> None:
     for old, new in (("base", "new"), ("fast", "base")):
         shutil.copytree(ROOT / "examples/first/runs" / old, runs / new)
     words = ["--study", "known", "--metric", "eval_loss", "--direction", "min"]
-    words += ["--margin", "0.01", "--yes"]
+    words += ["--margin", "0.01"]
     assert main(["import", "trainer_state", str(runs), *words, "--results", str(results)]) == 0
     collect(results)
     shutil.rmtree(runs)
@@ -105,16 +105,16 @@ def printed(results: Path) -> None:
 
 
 GATE = (["gate", "known", "--results", "results"], ["gate", "known", "v1", "--json", "--results", "results"])
-COMPARE = ["compare", "results/a/*/*.csv", "--with", "results/b/*/*.csv", "--margin", "0.05", "--require", "not worse"]
+COMPARE = ["compare", "results/a/*/*.csv", "--with", "results/b/*/*.csv", "--margin", "0.05", "--require", "not-worse"]
 KINDS: dict[Callable[[Path], None], tuple[list[str], ...]] = {
     worse: GATE,
-    failed: (*GATE, ["gate", "--results", "results"]),
+    failed: (*GATE, ["status", "--failed", "--results", "results"]),
     missing: GATE,
     stale: GATE,
-    gone: (*GATE, ["gate", "--results", "results"]),
+    gone: (*GATE, ["status", "--failed", "--results", "results"]),
     imported: GATE,
     evaluated: (COMPARE, [*COMPARE, "--json"], [*COMPARE, "--markdown"]),
-    printed: (["check", "results/paper.tex", "--results", "results"],),
+    printed: (["check-paper", "results/paper.tex", "--results", "results"],),
 }
 
 

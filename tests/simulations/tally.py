@@ -60,15 +60,15 @@ class Trial:
     form: str
     comparisons: tuple[Judged, ...]
 
-    def direction(self, *, per_word: bool) -> float:
-        """The share of wrong ones among words better and worse; unless `per_word`, 1 where there is any."""
+    def direction(self, *, fdr: bool) -> float:
+        """The share of wrong ones among words better and worse; unless `fdr`, 1 where there is any."""
         said = [
             comparison
             for comparison in self.comparisons
             if comparison.word in ("better", "worse") and not isnan(comparison.truth)
         ]
         wrong = sum(comparison.truth * (1 if comparison.word == "better" else -1) <= _EPSILON for comparison in said)
-        return wrong / len(said) if wrong and per_word else float(wrong > 0)
+        return wrong / len(said) if wrong and fdr else float(wrong > 0)
 
     def equivalent(self, margin: float) -> list[bool]:
         """Whether each comparison whose true effect reaches the margin was called equivalent."""
@@ -90,13 +90,13 @@ class Trial:
 
 def tally(trials: Sequence[Trial], analysis: Analysis) -> list[Evidence]:
     """How often words were wrong, and intervals missed, by form."""
-    per_word = analysis.error == "per_word"
+    fdr = analysis.error == "fdr"
     found: list[tuple[str, str, list[Sequence[float]]]] = []
     for form in dict.fromkeys(trial.form for trial in trials):
         of = [trial for trial in trials if trial.form == form]
         groups: dict[str, list[Sequence[float]]] = {}
         if form not in ("seeds", "rare"):
-            groups[DIRECTION] = [[trial.direction(per_word=per_word)] for trial in of]
+            groups[DIRECTION] = [[trial.direction(fdr=fdr)] for trial in of]
         groups["equivalent"] = [trial.equivalent(analysis.margin) for trial in of]
         if form in ("signs", "planted"):
             groups["interval"] = [trial.interval() for trial in of]

@@ -47,7 +47,7 @@ def passed(make, replicates, *, every=False, **world):
     for _ in range(replicates):
         study = make(rng, **world)
         comparisons = judge_comparisons(study)
-        found = [answer.outcome == "passed" for answer in answers(study, comparisons, "not worse", comparisons)]
+        found = [answer.outcome == "passed" for answer in answers(study, comparisons, "not-worse", comparisons)]
         shares.append(np.mean(found) if every else any(found))
     return float(np.mean(shares))
 

@@ -115,8 +115,8 @@ def test_what_counts_as_wrong():
     nan = float("nan")
     comparisons = judged((0.0, "better"), (0.02, "equivalent"), (-0.03, "worse"), (nan, "worse"), (0.05, "undecided"))
     trial = Trial("signs", (*comparisons, Judged(0.1, "better", 0.2, 0.3)))
-    assert trial.direction(per_word=False) == 1
-    assert trial.direction(per_word=True) == pytest.approx(1 / 3)
+    assert trial.direction(fdr=False) == 1
+    assert trial.direction(fdr=True) == pytest.approx(1 / 3)
     assert trial.equivalent(0.02) == [True, False, False, False]
     assert trial.interval() == [False, False, False, False, True]
-    assert Trial("signs", judged((0.01, "better"), (-0.01, "worse"), (nan, "better"))).direction(per_word=True) == 0
+    assert Trial("signs", judged((0.01, "better"), (-0.01, "worse"), (nan, "better"))).direction(fdr=True) == 0

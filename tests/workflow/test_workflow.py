@@ -253,7 +253,7 @@ def test_runs_are_imported_while_a_grid_runs(project):
     words = ["import", "trainer_state", "runs", "--study", "loss", "--metric", "loss", "--direction", "min"]
     for _ in range(2):
         subprocess.run(
-            [sys.executable, "-m", "ablation", *words, "--margin", "0.1", "--yes"],
+            [sys.executable, "-m", "ablation", *words, "--margin", "0.1"],
             cwd=project.folder,
             env=project.environment(),
             check=True,

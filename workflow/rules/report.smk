@@ -107,4 +107,4 @@ rule gate:
     message:
         "check that no stage failed"
     shell:
-        f"{TRACKER} gate --results {shlex.quote(RESULTS)} > {{output:q}} 2> >(tee {{log:q}} >&2)"
+        f"{TRACKER} status --failed --results {shlex.quote(RESULTS)} > {{output:q}} 2> >(tee {{log:q}} >&2)"

@@ -69,7 +69,7 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
     items = sorted(set().union(*(run.items for run in runs)))
     wanted = {
         "metric": "--metric NAME or --items PROTOCOL/SUBSET/NAME",
-        "direction": "--direction max, min or target=0.5",
+        "direction": "--direction max, min or target:0.5",
         "margin": "--margin M, a difference that does not matter",
     }
     given = {"metric", *values} if "value" in values else set(values)  # --items names the metric, too

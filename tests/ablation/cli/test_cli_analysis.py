@@ -45,7 +45,7 @@ def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkey
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "t.csv"
     file.write_text("row,gender,race,religion,mean\nbase,0.0170,0.0410,0.0200,0.0277\nv8,0.0088,0.0260,0.0024,0.0124\n")
-    options = ["audit", "--table", str(file), "--items", "253,962,77", "--target", "0.5"]
+    options = ["audit", "--table", str(file), "--items", "253", "962", "77", "--target", "0.5"]
     out = output(capsys, *options, status=1)
     assert "(0.0170 + 0.0410 + 0.0200) / 3 = 0.0260" in out
     assert "v8, religion: 0.0024 is not |k/77 - 0.5| for any integer k" in out
@@ -57,7 +57,7 @@ def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkey
         (["audit", "debias", "--items", "3"], "--items: belongs to --table"),
         (["audit", "debias", "--percent"], "--percent: belongs to --table"),
         ([*options, "--runs", "0"], "--runs = 0: is below 1"),
-        (["audit", "--table", str(file), "--items", "1,2"], "has 2 numbers for 3 columns (gender, race, religion)"),
+        (["audit", "--table", str(file), "--items", "1", "2"], "has 2 numbers for 3 columns (gender, race, religion)"),
     ):
         line = refused(capsys, *wrong)
         assert said in line

@@ -22,19 +22,27 @@ from tests.simulate import Study, simulate, stage_dir
 
 
 def test_without_a_plan_every_command_says_so_in_one_line(results, capsys):
-    for words in (["collect"], ["status"], ["tables"], ["gate"], ["sql", "select 1"], ["tensorboard"], ["report"]):
+    for words in (
+        ["collect"],
+        ["status"],
+        ["tables"],
+        ["status", "--failed"],
+        ["sql", "select 1"],
+        ["tensorboard"],
+        ["report"],
+    ):
         assert refused(capsys, *words, "--results", results)
 
 
 def test_the_gate_fails_only_for_failures(results, capsys):
     simulate(results, [Study(states={("v1", 0): "missing"})])
     typed(capsys, "collect", "--results", results)
-    status, out, _ = typed(capsys, "gate", "--results", results)
+    status, out, _ = typed(capsys, "status", "--failed", "--results", results)
     assert (status, out) == (0, "16 stages ok, 0 not, 2 not run\n")
     plan = simulate(results, [Study(states={("v1", 0): "failed", ("v2", 1): "diverged"})])
     (stage_dir(plan, "toy", "v3", 0, "evaluate") / "status.json").write_text("{")
     typed(capsys, "collect", "--results", results)
-    status, out, err = typed(capsys, "gate", "--results", results)
+    status, out, err = typed(capsys, "status", "--failed", "--results", results)
     assert (status, out) == (1, "")
     lines = err.splitlines()
     assert [line.split(":")[0] for line in lines[:5]] == ["failed", "diverged", "blocked", "blocked", "corrupt"]
@@ -76,7 +84,7 @@ def ended(results):
     return stages, variants
 
 
-@pytest.mark.parametrize("words", ["verdicts --brief", "figures", "report", "gate", "sql from.runs"])
+@pytest.mark.parametrize("words", ["verdicts --brief", "figures", "report", "status --failed", "sql from.runs"])
 def test_no_command_shows_a_database_of_another_plan_or_of_fewer_stages(results, tmp_path, capsys, words):
     def show():
         reports = ["--reports", tmp_path] if words.split()[0] in ("tables", "figures", "report") else []
@@ -160,7 +168,7 @@ def test_tensorboard_is_started_on_event_files(results, capsys, tmp_path, monkey
     started = []
     board = SimpleNamespace(wait=lambda seconds=None: 0, terminate=lambda: started.append("ended"))
     monkeypatch.setattr("subprocess.Popen", lambda command: started.append(command) or board)
-    out = output(capsys, "tensorboard", "toy", "--results", results, "--to", tmp_path / "board")
+    out = output(capsys, "tensorboard", "toy", "--results", results, "--output", tmp_path / "board")
     assert out.strip() == "2 stages; stop with Ctrl-C"
     assert started[0][1:3] == ["--logdir", f"{tmp_path}/board/toy"]
     assert started[1:] == ["ended"]
@@ -173,12 +181,14 @@ def test_tensorboard_is_started_on_event_files(results, capsys, tmp_path, monkey
     [
         (["verdicts", "toy"], {"guardrails", "interactions", "joint_steps"}),
         (["gate", "toy"], {"outcome", "required", "notes"}),
-        (["plan", "toy", "--effect", "0.1"], {"notes"}),
+        (["power", "toy", "--effect", "0.1"], {"notes"}),
         (["status"], set()),
         (["sql", "from runs"], set()),
+        (["collect"], {"tables", "problems"}),
+        (["validate", "--config", "studies=gad"], {"scale", "unlogged"}),
         (["trace", "toy", "v1", "mean"], {"metric", "shown", "rerun"}),
         (["variants", "gad"], {"study"}),
-        (["fit", "gad"], set()),
+        (["memory", "gad"], set()),
         (["audit", "debias"], {"file"}),
         (["diff", "debias/v4", "debias/v8"], {"why", "effect"}),
         (["diff", "v0", "v1"], {"why", "effect"}),
@@ -187,7 +197,7 @@ def test_tensorboard_is_started_on_event_files(results, capsys, tmp_path, monkey
 )
 def test_json_has_one_form(results, capsys, monkeypatch, words, more):
     monkeypatch.chdir(ROOT)
-    if words[0] not in ("variants", "fit", "audit"):
+    if words[0] not in ("variants", "memory", "audit", "validate"):
         simulate(results)
         collect(results)
         words = [*words, "--results", results]
@@ -202,7 +212,7 @@ def test_json_has_one_form(results, capsys, monkeypatch, words, more):
 def test_export_tables_is_read_by_other_programs(tmp_path):
     results, folder = tmp_path / "results", tmp_path / "tables"
     simulate(results)
-    assert main(["export", "tables", "--results", str(results), "--to", str(folder)]) == 0
+    assert main(["export-tables", "--results", str(results), "--output", str(folder)]) == 0
     with ablation.open(results) as own:
         expected = own.sql("SELECT * FROM results ORDER BY ALL")
     assert len(expected) == 2 * 4 * 10
@@ -221,17 +231,17 @@ def test_export_tables_is_read_by_other_programs(tmp_path):
 def test_publish_writes_a_static_space_and_keeps_its_readme(tmp_path, capsys):
     results, folder = tmp_path / "results", tmp_path / "space"
     simulate(results)
-    said = output(capsys, "publish", "--results", results, folder)
+    said = output(capsys, "publish", "--results", results, "--output", folder)
     front = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
     assert (front["sdk"], front["app_file"], front["title"]) == ("static", "index.html", "toy")
     assert (folder / "index.html").read_text().startswith("<!doctype html>")
     assert f"hf upload USER/SPACE {folder} . --repo-type space" in said
     (folder / "README.md").write_text("mine")
-    output(capsys, "publish", "--results", results, folder)
+    output(capsys, "publish", "--results", results, "--output", folder)
     assert (folder / "README.md").read_text() == "mine"
     (folder / "index.html").write_text("mine")
-    assert "is not a page of ours" in refused(capsys, "publish", "--results", results, folder)
+    assert "is not a page of ours" in refused(capsys, "publish", "--results", results, "--output", folder)
     assert (folder / "index.html").read_text() == "mine"
     with pytest.raises(SystemExit):
-        typed(capsys, "publish", "--results", results, "")
+        typed(capsys, "publish", "--results", results, "--output", "")
     assert "the name is empty" in capsys.readouterr().err

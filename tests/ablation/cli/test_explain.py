@@ -31,12 +31,12 @@ def explained(capsys, *words):
 
 
 def test_all_combinations_are_written_and_lead_to_no_comparison(toy, capsys):
-    out = typed.output(capsys, "explain", "v2", "far")
+    out = typed.output(capsys, "explain", "v2", "far", "--dry-run")
     assert "8 configurations (all combinations): 6 new" in out
     assert "    reward.weight: 0.5 -> 0.2" in out
-    assert "--yes writes the new ones" in out
+    assert "without --dry-run the new ones are written" in out
     assert set(load(toy).variants) == {"base", "v2", "v3", "v10", "far"}
-    found = explained(capsys, "v2", "far", "--yes")
+    found = explained(capsys, "v2", "far")
     assert found["written"] is True
     assert found["variants"]["v2.lr.patience"] == {"as_in_b": ["lr", "patience"], "new": True}
     study = load(toy)
@@ -77,7 +77,7 @@ def test_a_variant_that_exists_is_used(toy, capsys):
 )
 def test_refusals_are_one_line_and_write_nothing(toy, capsys, words, problem):
     before = sorted(toy.folder.iterdir())
-    assert problem in typed.refused(capsys, "explain", *words, "--yes")
+    assert problem in typed.refused(capsys, "explain", *words)
     assert sorted(toy.folder.iterdir()) == before
 
 
@@ -85,7 +85,7 @@ def test_a_combination_that_cannot_be_is_refused_by_name(toy, capsys):
     without_end = {"if": {"lr": 0.03}, "forbid": {"patience": None}, "because": "it would not end"}
     toy.study(exclusions=[without_end], factors={})
     toy.variant("far", {"extends": "v2", "why": "much", "lr": 0.03, "patience": 3, "reward": {"weight": 0.2}})
-    error = typed.refused(capsys, "explain", "v2", "far", "--yes")
+    error = typed.refused(capsys, "explain", "v2", "far")
     assert "v2 with lr of far cannot be: patience excluded by lr = 0.03 (it would not end)" in error
     assert "let what belongs together be one factor" in error
     assert not list(toy.folder.glob("v2.*.yaml"))

@@ -79,8 +79,7 @@ def test_verdicts_begin_with_small_gains_that_are_shown_together(results, capsys
         (["known", "v9"], "COMPARISON = 'v9': is not a comparison of the study; choose from v0:v1, v0:v2, v0:v3"),
         (["steps", "--since", "v3"], "--since = 'v3': has no descendants; choose from v0, v1, v2"),
         (["steps", "--since", "v9"], "--since = 'v9': is not a variant of steps; choose from v0, v1, v2"),
-        (["--require", "better"], "--require: belongs to a STUDY"),
-        (["--markdown"], "--markdown: belongs to a STUDY"),
+        ([], "STUDY: is missing; name a study"),
     ],
 )
 def test_bad_input_is_one_line(results, capsys, words, said):
@@ -142,7 +141,7 @@ PAPER = "\\input{macros}\n\\KnownVoneEditedMeanDistance\n"
 
 
 @pytest.mark.parametrize("damage", [_no_plan, _no_history, _no_status, _no_folders, _no_stages])
-@pytest.mark.parametrize("asked", [["gate", "known"], ["gate"], ["check", "paper.tex"]])
+@pytest.mark.parametrize("asked", [["gate", "known"], ["status", "--failed"], ["check-paper", "paper.tex"]])
 def test_nothing_passes_by_an_old_database(tmp_path, capsys, monkeypatch, damage, asked):
     """It said better, and the results behind it have changed."""
     results = tmp_path / "results"
@@ -154,10 +153,10 @@ def test_nothing_passes_by_an_old_database(tmp_path, capsys, monkeypatch, damage
         ablation.open(results)
 
 
-@pytest.mark.parametrize("asked", [["gate", "known"], ["gate"]])
+@pytest.mark.parametrize("asked", [["gate", "known"], ["status", "--failed"]])
 def test_results_that_cannot_be_written_are_collected_aside(tmp_path, capsys, asked):
     results = tmp_path / "results"
-    _worse(results, states={("v1", 4): "failed"} if asked == ["gate"] else {})
+    _worse(results, states={("v1", 4): "failed"} if asked == ["status", "--failed"] else {})
     before = (results / "tracker.duckdb").read_bytes()
     (results / ".collect.lock").unlink()
     (results / ".collect.lock").mkdir()
@@ -170,7 +169,7 @@ def test_the_plain_gate_needs_a_stage_that_ran(tmp_path, capsys):
     simulate(tmp_path, [Study(states=NOT_RUN)])
     for path in tmp_path.glob("stages/**/status.json"):
         path.unlink()
-    assert "no stage of a plan has run" in refused(capsys, "gate", "--results", tmp_path)
+    assert "no stage of a plan has run" in refused(capsys, "status", "--failed", "--results", tmp_path)
 
 
 @pytest.mark.parametrize(("place", "status"), [("/dev/full", 2), (None, 10)])

@@ -83,7 +83,7 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
         "\\input{reports/toy/numbers}\n\\input{reports/toy/table.tex}\n"
         "It is \\ablation{toy/v1/mean}. % \\ablation{toy/v7/mean}\n\\end{document}\n"
     )
-    check = ("check", "paper.tex", "--results", "results")
+    check = ("check-paper", "paper.tex", "--results", "results")
     assert typed(capsys, *check) == (0, "paper.tex: 15 of 15 numbers match the results\n", "")
     if shutil.which("pdflatex"):
         subprocess.run(["pdflatex", "-interaction=batchmode", "-halt-on-error", "paper.tex"], check=True, timeout=900)
@@ -101,7 +101,7 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
     ]
     paper.write_text("nothing")
     assert "has no number of a table" in typed(capsys, *check)[2]
-    assert "cannot be read" in typed(capsys, "check", "gone.tex", "--results", "results")[2]
+    assert "cannot be read" in typed(capsys, "check-paper", "gone.tex", "--results", "results")[2]
     assert (
         "cannot be combined with --by" in typed(capsys, "tables", "--macros", "--by", "lr", "--results", "results")[2]
     )
@@ -132,6 +132,6 @@ def test_what_is_not_looked_at_does_not_match(results, capsys, tmp_path, text, s
     for name, value in (("part.tex", 0.9), ("sub/part.tex", 0.8), ("own.sty", 0.7)):
         (tmp_path / name).write_text(DEFINES.format(value) + "\\ablation{toy/v1/mean}\n")
     (tmp_path / "paper.tex").write_text(f"\\input{{glyphtounicode}}\n{text}\n")
-    status, out, _ = typed(capsys, "check", "paper.tex", "--results", "results")
+    status, out, _ = typed(capsys, "check-paper", "paper.tex", "--results", "results")
     assert status == 1
     assert said in out

@@ -58,7 +58,7 @@ def packages_after(*words, code=CODE):
         (["variants", "debias"], YAML | PYDANTIC | {"trainers"}),
         (["diff", "v4", "v8", "--config", "results=nowhere"], YAML | PYDANTIC | {"trainers"}),
         (["status"], YAML | PYDANTIC),
-        (["gate"], YAML | DUCKDB | PYDANTIC | PANDAS),
+        (["status", "--failed"], YAML | DUCKDB | PYDANTIC | PANDAS),
         (["sql", "select 1"], YAML | DUCKDB),
         (["collect"], YAML | DUCKDB | PYDANTIC | PANDAS),
     ],

@@ -63,21 +63,21 @@ def test_a_published_file_keeps_the_text_through_the_plan(tmp_path):
 def test_a_table_is_read_as_it_is_printed(tmp_path):
     file = tmp_path / "t.csv"
     file.write_text(TABLE)
-    table = read_table(file, TableOptions(items="10,20"))
+    table = read_table(file, TableOptions(items=("10", "20")))
     assert table.columns == ["gender", "race", "mean"]
     assert table.items == {"gender": 10, "race": 20}
     assert str(table.rows["v1"][0]) == "0.700"
     assert table.rows["v1"][1] is None
-    for items, expected in (("7", {"gender": 7, "race": 7}), ("race=5", {"race": 5}), ("1,2,3", {"mean": 3})):
-        assert expected.items() <= read_table(file, TableOptions(items=items)).items.items()
+    for items, expected in (("7", {"gender": 7, "race": 7}), ("race=5", {"race": 5}), ("1 2 3", {"mean": 3})):
+        assert expected.items() <= read_table(file, TableOptions(items=tuple(items.split()))).items.items()
     file.write_text("row,a (%),b (%),Avg\nv,51.2,71.0,61.1\n")
-    assert [str(cell) for cell in read_table(file, TableOptions(items="500,1319")).rows["v"]] == [
+    assert [str(cell) for cell in read_table(file, TableOptions(items=("500", "1319"))).rows["v"]] == [
         "51.2%",
         "71.0%",
         "61.1%",
     ]
     file.write_text("row,a,b,total,mean\nv,0.5,0.75,1.25,0.625\n")
-    both = read_table(file, TableOptions(items="4"))
+    both = read_table(file, TableOptions(items=("4",)))
     assert (both.mean, both.items) == ("mean", {"a": 4, "b": 4})
     file.write_text("row;acc (%)\nv;51.7\n")
     assert str(read_table(file, TableOptions()).rows["v"][0]) == "51.7%"
@@ -90,15 +90,19 @@ def test_a_table_is_read_as_it_is_printed(tmp_path):
         ("row,a\nv,0.5,0.6\n", {}, ("t.csv:2: has 3 cells, the heading has 2",)),
         ("row,a\nv,0.5\n\nv,0.6\n", {}, ("t.csv:4: row = 'v': is the name of an earlier row",)),
         ("row,a\n,0.5\n", {}, ("t.csv:2: row = '': the row has no name",)),
-        ("row,a\nv,51.7\n", {"items": "10"}, ("t.csv:2: a = '51.7': is not a rate: 0 to 1; pass --percent",)),
-        ("row,a,n,mean\nv,0.5,1319,0.5\n", {"items": "10"}, ("n = '1319': is not a rate", "out: --columns a,mean")),
-        ("row,a,n\nv,51,1319\n", {"items": "10", "percent": True}, ("n = '1319%': is not a rate", "--columns a")),
-        ("row,a\nv,0.51\n", {"items": "10", "target": "0.5"}, ("a = '0.51': is not a distance", "leave --target out")),
+        ("row,a\nv,51.7\n", {"items": ("10",)}, ("t.csv:2: a = '51.7': is not a rate: 0 to 1; pass --percent",)),
+        ("row,a,n,mean\nv,0.5,1319,0.5\n", {"items": ("10",)}, ("n = '1319': is not a rate", "out: --columns a mean")),
+        ("row,a,n\nv,51,1319\n", {"items": ("10",), "percent": True}, ("n = '1319%': is not a rate", "--columns a")),
+        (
+            "row,a\nv,0.51\n",
+            {"items": ("10",), "target": "0.5"},
+            ("a = '0.51': is not a distance", "leave --target out"),
+        ),
         ("row,a,a\nv,1,1\n", {}, ("heading = 'a': is given twice",)),
         ("row,a,\nv,1,1\n", {}, ("column 3 = '': has no heading",)),
-        ("row,a,b\nv,1,1\n", {"items": "1,2,3"}, ("--items = '1,2,3': has 3 numbers for 2 columns (a, b)",)),
-        ("row,a,b\nv,1,1\n", {"items": "c=3"}, ("--items = 'c': is not a column",)),
-        ("row,a\nv,1\n", {"items": "0"}, ("--items = '0': is not a valid number of items",)),
+        ("row,a,b\nv,1,1\n", {"items": ("1", "2", "3")}, ("--items = '1 2 3': has 3 numbers for 2 columns (a, b)",)),
+        ("row,a,b\nv,1,1\n", {"items": ("c=3",)}, ("--items = 'c': is not a column",)),
+        ("row,a\nv,1\n", {"items": ("0",)}, ("--items = '0': is not a valid number of items",)),
         ("row,a\nv,1\n", {"target": "0.33333333333333333333"}, ("is not a valid rate; write one", "with few decimals")),
         ("row,a\nv,1\n", {"columns": ("b",)}, ("--columns = 'b': is not a column",)),
         ("", {}, ("holds no table",)),

@@ -224,7 +224,7 @@ def test_the_level_left_steps_down_and_counts_comparisons_before_their_first_loo
 
 
 def test_each_word_found_leaves_more_to_the_next_where_the_error_is_per_word():
-    study = normal_study(seeds=5, error="per_word", looks=[5, 10])
+    study = normal_study(seeds=5, error="fdr", looks=[5, 10])
     comparisons = judge_comparisons(study)
     assert level_left(study, comparisons) == Correction.of(study, comparisons).level == pytest.approx(0.05 / 5)
     vars(comparisons[0])["p_adjusted"] = 0.001

@@ -77,7 +77,7 @@ def test_no_number_of_seeds_is_promised_where_the_items_are_too_few():
 
 
 def test_a_look_sees_the_seeds_in_the_order_in_which_they_were_added():
-    """Seeds 7, 8, 9 of the settings, then 0 and 1 that `decide` added."""
+    """Seeds 7, 8, 9 of the settings, then 0 and 1 that `add-seeds` added."""
     study = of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", [0.7, 0.3, 0.51, 0.5, 0.49])}, looks=[3, 5])
     added = {0: 3, 1: 4, 2: 0, 3: 1, 4: 2}  # what was seed 0 above is the fourth that was added
     order = sorted(study.states, key=lambda run: added[run[1]])
@@ -185,7 +185,7 @@ def test_the_correction_of_the_family_is_at_most_holms():
 
 
 def test_error_per_word_is_a_false_discovery_rate_with_intervals_for_the_words_found():
-    comparisons = judge_comparisons(of_seeds(TREE, error="per_word"))
+    comparisons = judge_comparisons(of_seeds(TREE, error="fdr"))
     np.testing.assert_allclose([e.p_adjusted for e in comparisons], false_discovery_control([e.p for e in comparisons]))
     found = [comparison for comparison in comparisons if comparison.p_adjusted <= 0.05]
     assert 0 < len(found) < len(comparisons)

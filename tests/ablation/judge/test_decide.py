@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from ablation.cli.decide import run as run_decide
+from ablation.cli.add_seeds import run as run_decide
 from ablation.cli.parser import build_parser
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError, TrackerError
@@ -98,7 +98,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(tmp_path, capsys):
     assert outcome.before == outcome.after
     assert "chosen" in said[-1]
     assert load_extra_seeds(tmp_path) == {}
-    words = ["decide", "toy", "--budget", "100", "--dry-run", "--results", str(tmp_path)]
+    words = ["add-seeds", "toy", "--budget", "100", "--dry-run", "--results", str(tmp_path)]
     assert run_decide(build_parser().parse_args(words)) == 0
     shown = capsys.readouterr().out
     assert "comparisons per hour" in shown

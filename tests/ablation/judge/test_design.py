@@ -183,10 +183,10 @@ def everything(values, **plan):
 
 @pytest.mark.parametrize(
     "plan",
-    [{}, {"correction": "holm"}, {"error": "per_word"}, {"looks": [5, 8], "variance": "own"}, {"claim": "checkpoints"}],
+    [{}, {"correction": "holm"}, {"error": "fdr"}, {"looks": [5, 8], "variance": "own"}, {"claim": "checkpoints"}],
 )
 def test_unequal_numbers_of_runs_are_used_whole_in_any_order(plan):
-    """By verdicts and interim analyses, the family's corrections, the chances that `decide` goes by, plan, explain.
+    """By verdicts and interim analyses, the family's corrections, the chances that `add-seeds` goes by, plan, explain.
 
     Of interim analyses the prior of noise rests on the runs that were added first, so only own variances have no order.
     """

@@ -74,10 +74,8 @@ def test_runs_of_one_value_that_never_varies_decide_nothing(parent, child, said,
 def test_a_variant_that_does_not_use_its_seeds_leaves_the_noise_of_the_others_alone():
     others = {name: {"loss": VARIED * scale} for name, scale in [("a", 1), ("b", 1.1), ("c", 0.9), ("d", 1.2)]}
     parents = {"a": None, "b": "a", "c": "a", "d": "a"}
-    alone = judge_comparisons(measurements(others, parents, error="per_word"))
-    beside = judge_comparisons(
-        measurements(others | {"e": {"loss": 0.7 * ROUNDED}}, parents | {"e": "a"}, error="per_word")
-    )
+    alone = judge_comparisons(measurements(others, parents, error="fdr"))
+    beside = judge_comparisons(measurements(others | {"e": {"loss": 0.7 * ROUNDED}}, parents | {"e": "a"}, error="fdr"))
     assert [(comparison.p, comparison.variance) for comparison in alone] == [
         (comparison.p, comparison.variance) for comparison in beside[:3]
     ]

@@ -61,7 +61,7 @@ def test_what_is_not_selected_or_has_ended_is_not_refused(toy):
 def test_validate_says_what_will_be_refused(given, refused, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     words = ["--config", "studies=gad", "--config", given, "--scale", "paper"]
-    assert f"will be refused: {refused}" in output(capsys, "validate", *words)
+    assert f"will be refused: {refused}" in output(capsys, "validate", *words, status=1)
 
 
 # A stage that asks for devices which its code has no use for: said before the first job, and not refused

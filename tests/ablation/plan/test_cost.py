@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ablation.cli.plan import main
+from ablation.cli.power import main
 from ablation.plan.cost import hours_of, say_due
 from ablation.plan.retry import states_of
 from ablation.store.collect import collect
@@ -48,7 +48,9 @@ def test_what_so_many_seeds_can_find_falls_with_the_seeds(tmp_path, capsys):
     for seeds in (3, 12):
         assert main([str(tmp_path / "results"), f"toy={seeds}", "other=3"]) == 0
         (line,) = capsys.readouterr().out.splitlines()
-        said = re.fullmatch(rf"toy: {seeds} seeds find an effect of (\S+) with 80% \(median of 3 comparisons\)", line)
+        said = re.fullmatch(
+            rf"toy: {seeds} seeds detect an effect of (\S+) with 80% power \(median of 3 comparisons\)", line
+        )
         found.append(float(said[1]))
     assert 0 < found[1] < found[0] / 1.5
     assert main([str(tmp_path / "results"), "toy=1"]) == 0
@@ -61,7 +63,7 @@ def test_seeds_after_the_last_look_are_judged_at_its_share_as_the_command_plan_h
         plan["studies"][0]["analysis"]["looks"] = [3, 5, 10]
     collect(results)
     sizes = ["--seeds", 10, 12, "--items", 200]
-    plan = output(capsys, "plan", "toy", "--effect", 0.1, *sizes, "--results", results, "--json")
+    plan = output(capsys, "power", "toy", "--effect", 0.1, *sizes, "--results", results, "--json")
     of_ten, of_twelve = [row["effect"] for row in json.loads(plan)["rows"]]
     assert of_twelve < of_ten
     assert main([str(results), "toy=12"]) == 0
@@ -82,4 +84,4 @@ def test_a_dry_run_says_both(commands, tmp_path, monkeypatch, capfd):
     assert started == []
     (plan.settings.results / "tracker.duckdb").touch()
     say_due(plan, states_of(plan))
-    assert started == [[sys.executable, "-m", "ablation.cli.plan", str(plan.settings.results), "toy=3"]]
+    assert started == [[sys.executable, "-m", "ablation.cli.power", str(plan.settings.results), "toy=3"]]

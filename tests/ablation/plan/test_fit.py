@@ -122,7 +122,7 @@ def test_remedies_are_those_that_exist_and_were_tried():
 
 
 def fit(capsys, *words):
-    status = main(["fit", *words, "--config", "results=nowhere"])
+    status = main(["memory", *words, "--config", "results=nowhere"])
     return status, capsys.readouterr().out
 
 
@@ -130,7 +130,7 @@ def test_the_command_shows_needs_and_measured_peaks(tmp_path, capsys):
     plan = plan_of("gspo", tmp_path, seeds=2)
     stage = next(stage for stage in plan.content.stages if stage.stage == "reinforce" and stage.seed == 1)
     finish(stage, memory_mb=13312, device_memory_mb=20480)
-    words = ["fit", "gspo", "--scale", "paper"]
+    words = ["memory", "gspo", "--scale", "paper"]
     folders = [f"results={tmp_path / 'results'}", f"reports={tmp_path / 'reports'}"]
     assert main([*words, "--config", *folders]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "reinforce " in line)

@@ -59,4 +59,4 @@ def test_the_commands_refuse_the_reports_of_other_results(tmp_path, capsys):
         assert main([command, "--results", str(tmp_path / "two"), *reports]) == 2
         assert "shows the results in" in capsys.readouterr().err
     assert (tmp_path / "reports/toy/table.md").read_bytes() == before
-    assert main(["report", "--results", str(tmp_path / "two"), "--out", str(tmp_path / "two.html")]) == 0
+    assert main(["report", "--results", str(tmp_path / "two"), "--output", str(tmp_path / "two.html")]) == 0

@@ -75,13 +75,13 @@ def test_prune_removes_what_nothing_needs(commands, capsys):
     other.mkdir()
     gone = [stage.dir for address, stage in old.stages.items() if address not in now.stages]
     assert {folder.parent.name for folder in gone} == {"evaluate"}
-    assert f"toy.evaluate: {len(gone)} x, " in output(capsys, "prune")
+    assert f"toy.evaluate: {len(gone)} x, " in output(capsys, "prune", "--dry-run")
     assert all(folder.exists() for folder in gone)
     with (old.settings.results / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert main(["prune", "--yes"]) == 2
+        assert main(["prune"]) == 2
     assert all(folder.exists() for folder in gone)
-    assert main(["prune", "--yes"]) == 0
+    assert main(["prune"]) == 0
     assert not any(folder.exists() for folder in gone)
     assert all(stage.dir.exists() for stage in now.selected())
     assert other.exists()

@@ -172,14 +172,14 @@ def test_of_several_tries_of_a_task_the_ones_that_ended_are_read_and_the_others_
     left_out = f"{failed}: left out: the evaluation did not end (status error)"
     found = read(capsys, *sides, "--latest")
     assert (found["effect"], found["notes"][0]) == (pytest.approx(1 / 3), left_out)
-    typed.output(capsys, "compare", *sides, "--latest", "--require", "not worse", status=11)  # undecided, not refused
+    typed.output(capsys, "compare", *sides, "--latest", "--require", "not-worse", status=11)  # undecided, not refused
     notes = []
     (run,) = evaluation.read(tmp_path / "b", notes.append)
     assert (run.items.num_rows, left_out in notes) == (3, True)
 
     cancelled = write_log(tmp_path / "b/2026-11-12.eval", log(**about("b3", 12, status="cancelled")))
     assert any(note.startswith(f"{cancelled}: left out") for note in read(capsys, *sides, "--latest")["notes"])
-    assert str(cancelled) in refused(capsys, *sides, "--latest", "--require", "not worse")  # what ended is out of date
+    assert str(cancelled) in refused(capsys, *sides, "--latest", "--require", "not-worse")  # what ended is out of date
     cancelled.unlink()
 
     write_log(tmp_path / "b/words.eval", log(**about("b4", 9, "words", status="started")))

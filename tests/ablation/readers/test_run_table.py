@@ -79,7 +79,7 @@ def test_the_first_try_answers(tmp_path, capsys, monkeypatch):
     ]
     (tmp_path / "runs.csv").write_text("\n".join(["variant,parent,run,loss", *lines]))
     plan = ("--metric", "loss", "--direction", "min", "--margin", "0.1")
-    said = output(capsys, "import", "table", "runs.csv", "--study", "s", *plan, "--yes", status=0)
+    said = output(capsys, "import", "table", "runs.csv", "--study", "s", *plan, status=0)
     assert "read as variant = variant, parent = parent, run = run; metrics: loss" in said
     assert "better" in output(capsys, "verdicts", "s", status=0)
     assert "is not a column of" in refused(

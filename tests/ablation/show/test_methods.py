@@ -53,7 +53,7 @@ def test_settings_of_the_evaluation_that_all_variants_share_are_said(tmp_path):
     [
         {},
         {"correction": "max-t", "looks": [3, 4]},
-        {"error": "per_word"},
+        {"error": "fdr"},
         {"comparisons": [["v2", "v0"]], "direction": "max"},
     ],
 )

@@ -49,7 +49,7 @@ def text_of(html):
 # ---- comparisons of the plan
 
 
-@pytest.mark.parametrize("error", ["per_word", "per_study"])
+@pytest.mark.parametrize("error", ["fdr", "fwer"])
 def test_words_say_in_how_many_seeds_they_hold_and_which_share_a_parent(tmp_path, error):
     """v1 and v2 are better than one parent; v3 is not told from it, and v4 is the only child of its own."""
 
@@ -61,7 +61,7 @@ def test_words_say_in_how_many_seeds_they_hold_and_which_share_a_parent(tmp_path
     distances = {"v0": 0.3, "v1": 0.1, "v2": 0.0, "v3": 0.3, "v4": 0.1}
     seen = text_of(page(build(tmp_path, [Study("s", lineage=lineage, seeds=4, distances=distances)], edit=declare)))
     together = "v1, v2 share v0 as their parent: these words stand or fall together."
-    assert re.findall(r"[^.]*stand or fall together\.", seen) == ([f" {together}"] if error == "per_word" else [])
+    assert re.findall(r"[^.]*stand or fall together\.", seen) == ([f" {together}"] if error == "fdr" else [])
     assert seen.count("with 4 seeds, up to 53% of seeds could behave differently (95% confidence)") == 3
 
 

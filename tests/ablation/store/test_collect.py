@@ -163,7 +163,7 @@ def test_a_history_that_makes_no_sense_is_one_line(results, content):
 def test_a_pipe_in_place_of_the_database_is_built_again(results):
     simulate(results)
     os.mkfifo(results / DATABASE)
-    assert main(["gate", "--results", str(results)]) == 0
+    assert main(["status", "--failed", "--results", str(results)]) == 0
     assert (results / DATABASE).is_file()
 
 

@@ -220,8 +220,8 @@ def test_the_words_of_an_error_are_shown_and_do_nothing(tmp_path, capsys):
     for folder_, reason in zip(failed, reasons, strict=True):
         status(state="failed", reason=reason, device=reason)(folder_ / "status.json")
     folders = ["--results", str(results)]
-    for command in ("tables", "figures", "report", "gate", "status", "verdicts"):
-        more = ["toy"] if command == "verdicts" else []
+    for command in ("tables", "figures", "report", "status", "verdicts"):
+        more = {"verdicts": ["toy"], "status": ["--failed"]}.get(command, [])
         more += ["--reports", str(tmp_path / "reports")] if command in ("tables", "figures", "report") else []
         assert main([command, *more, *folders]) in (0, 1)
     assert main(["sql", "select chr(27) || device as d from stages", *folders]) == 0

@@ -54,7 +54,7 @@ def logits(folder):
 
 def test_the_exported_model_has_the_students_logits(results, tmp_path, tokenizer):
     target = tmp_path / "exported"
-    assert main(["export", "gad", "full", "--seed", "1", "--results", str(results), "--to", str(target)]) == 0
+    assert main(["export", "gad", "full", "--seed", "1", "--results", str(results), "--output", str(target)]) == 0
     with torch.no_grad():
         expected = model_of(tokenizer, 11)(IDS).logits
     torch.testing.assert_close(logits(target), expected, rtol=0, atol=0)
@@ -69,7 +69,7 @@ def test_what_cannot_be_exported_is_told_in_one_line(results, tmp_path, capsys):
         (["debias", "full"], "names no trained model"),
         (["gad", "broken"], "has left no finished model"),
     ):
-        said = refused(capsys, "export", *arguments, "--results", results, "--to", tmp_path / "x")
+        said = refused(capsys, "export", *arguments, "--results", results, "--output", tmp_path / "x")
         assert words in said
     again = f"study=gad variant=broken scale=simulated results={results} reports={tmp_path / 'reports'}`"
     assert said.endswith(f"run `snakemake --cores all --config {again}")  # not into the results of another grid
@@ -150,7 +150,7 @@ def test_any_kept_step_is_exported_also_of_a_stage_that_has_not_ended(results, t
         ("no critic", ["--part", "critic", "--stage", "train"]),
         ("is not a stage", ["--stage", "trian"]),
     ):
-        words_of = ["export", "gad", "full", *options, "--results", results, "--to", tmp_path / "x"]
+        words_of = ["export", "gad", "full", *options, "--results", results, "--output", tmp_path / "x"]
         assert words in refused(capsys, *words_of)
 
 
@@ -167,7 +167,7 @@ def test_a_checkpoint_is_written_with_another_description_and_precision(tmp_path
     save_policy(base, model_of(tokenizer, 8), tokenizer)
     weights = {f"policy/{name}": value for name, value in model.state_dict().items()}
     checkpoint.save(tmp_path / "checkpoint", 1, weights, {})
-    words = ["--from", str(tmp_path / "checkpoint"), "--to", str(tmp_path / "out")]
+    words = ["--from", str(tmp_path / "checkpoint"), "--output", str(tmp_path / "out")]
     assert main(["export", *words, "--hf-model", str(base), "--precision", "bfloat16"]) == 0
     found = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto")
     for name, value in found.state_dict().items():

@@ -34,7 +34,7 @@ def test_the_numbers_are_those_of_the_judge(arms, capsys):
 
 
 def test_items_that_changed_are_those_whose_mean_over_seeds_did(arms, capsys):
-    found = read(capsys, arms[0], "--with", arms[1], "--flips", 2)
+    found = read(capsys, arms[0], "--with", arms[1], "--changed-items", 2)
     before, after = (np.mean([hits(seed, gain) for seed in range(3)], axis=0) for gain in (0.0, 0.25))
     assert found["items_better"] == int((after > before + 1e-9).sum())
     assert found["items_worse"] == int((after < before - 1e-9).sum())
@@ -243,7 +243,7 @@ def test_smaller_is_better_where_the_results_say_so(tmp_path, capsys):
     )
     assert read(capsys, *sides)["verdict"] == "worse"
     assert read(capsys, *sides, "--direction", "max")["verdict"] == "better"
-    assert read(capsys, *sides, "--direction", "target=0.5")["direction"] == {"target": 0.5}
+    assert read(capsys, *sides, "--direction", "target:0.5")["direction"] == {"target": 0.5}
 
 
 def test_tasks_of_other_metrics_are_compared_one_at_a_time(tmp_path, capsys):
@@ -265,7 +265,7 @@ def test_other_shapes_of_the_output(arms, capsys, tmp_path):
     rows = list(csv.DictReader(io.StringIO(told(capsys, arms[0], "--with", arms[1], "--csv"))))
     assert [(r["parent"], r["child"], r["verdict"]) for r in rows] == [("base", "new", "better")]
     page = tmp_path / "page.html"
-    said = told(capsys, arms[0], "--with", arms[1], "--page", page)
+    said = told(capsys, arms[0], "--with", arms[1], "--output", page)
     assert said.startswith("new against base: better")
     html = unfolded(page.read_text())
     assert "new against base" in html
@@ -282,7 +282,7 @@ def test_what_a_terminal_or_a_browser_would_obey_is_shown_as_its_code(tmp_path, 
     for name, hit in (("base", 0), ("new", 1)):
         rows = [f"{odd}{i},{hit if i == 3 else i % 2},{i}" for i in range(40)]
         (tmp_path / f"{name}.csv").write_text("item,hit,n\n" + "\n".join(rows))
-    words = (tmp_path / "base.csv", "--with", tmp_path / "new.csv", "--metric", "hit", "--page", tmp_path / "p.html")
+    words = (tmp_path / "base.csv", "--with", tmp_path / "new.csv", "--metric", "hit", "--output", tmp_path / "p.html")
     for flags in ((), ("--json",), ("--csv",)):
         said = told(capsys, *words, *flags)
         assert printable(said) == said

@@ -112,9 +112,9 @@ def test_what_is_wrong_with_the_files_is_one_line(arms, tmp_path, capsys):
         ("--margin", "0"),
         ("--margin", "-1"),
         ("--margin", "nan"),
-        ("--flips", "-1"),
+        ("--changed-items", "-1"),
         ("--direction", "up"),
-        ("--direction", "target=x"),
+        ("--direction", "target:x"),
         ("--names", "one", "one"),
     ],
 )
@@ -223,7 +223,7 @@ def test_one_evaluation_on_both_sides_passes_nothing(tmp_path, capsys, linked):
     """By a link it is refused; a copy has the same values throughout."""
     one, other = table(tmp_path / "a.csv", (1, 0)), tmp_path / "b.csv"
     linked(one, other)
-    words = one, "--with", other, "--margin", "0.1", "--require", "not worse"
+    words = one, "--with", other, "--margin", "0.1", "--require", "not-worse"
     if linked is not shutil.copy:
         assert f"is on both sides, there as {one}" in refused(capsys, *words)
         return
@@ -246,6 +246,6 @@ def test_what_is_doubtful_passes_no_requirement(tmp_path, capsys, sides, words, 
     a = table(tmp_path / "a.csv", first)
     b = table(tmp_path / "b.csv", second, items=left[0] if left else 200)
     asked = [a, "--with", b, *words]
-    assert said in refused(capsys, *asked, "--require", "not worse")
+    assert said in refused(capsys, *asked, "--require", "not-worse")
     assert said in " ".join(typed(capsys, "compare", *asked)[1].split())
     assert said in typed(capsys, "compare", *asked, "--markdown")[1].replace("\\", "")

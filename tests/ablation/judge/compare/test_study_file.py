@@ -21,7 +21,7 @@ def test_a_study_of_three_variants(arms, tmp_path, capsys):
     assert [(r["parent"], r["child"]) for r in rows] == [("base", "new"), ("new", "third")]
     assert rows[1]["root"] == "base"
     assert rows[0]["p_adjusted"] >= rows[0]["p"]
-    assert told(capsys, "--study", tmp_path / "my.yaml", "--page", tmp_path / "p.html").count(" against ") >= 2
+    assert told(capsys, "--study", tmp_path / "my.yaml", "--output", tmp_path / "p.html").count(" against ") >= 2
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_study_of_other_comparisons(comparisons, pairs, arms, tmp_path, capsys
         f"analysis: {{comparisons: {comparisons}}}\nvariants:\n  base: {{files: [base]}}\n"
         "  new: {extends: base, files: [new]}\n  third: {extends: new, files: [third]}\n"
     )
-    rows = json.loads(told(capsys, "--study", tmp_path / "my.yaml", "--json", "--page", tmp_path / "p.html"))["rows"]
+    rows = json.loads(told(capsys, "--study", tmp_path / "my.yaml", "--json", "--output", tmp_path / "p.html"))["rows"]
     assert {(r["parent"], r["child"]) for r in rows} == pairs
     means = {
         name: sum(hits(seed, gain).mean() for seed in range(3)) / 3

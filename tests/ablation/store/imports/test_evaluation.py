@@ -11,7 +11,7 @@ from tests.ablation.store.imports.test_importing import asked, comparisons_of
 from tests.ablation.typed import output, refused
 
 FILES = Path(__file__).parents[2] / "readers/fixtures/lm_eval.tar.gz"
-DECIDED = ["--direction", "max", "--margin", "0.01", "--yes"]
+DECIDED = ["--direction", "max", "--margin", "0.01"]
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_table_of_items_joins_the_log_of_its_run(tmp_path, monkeypatch, capsys
             text = "\n".join(["item,value", *(line.replace("True", "1").replace("False", "0") for line in lines)])
             (place / "items.csv").write_text(text.replace(",0.0", ",0"))
     assert main(["import", "trainer_state", "runs", "--study", "s", "--metric", "loss", *DECIDED]) == 0
-    again = ["import", "evaluation", "runs", "--study", "s", "--items", "evaluation/all/value", "--yes"]
+    again = ["import", "evaluation", "runs", "--study", "s", "--items", "evaluation/all/value"]
     assert main([*again, "--map", "variant=name:^([a-z]+)/"]) == 0
     [comparison] = comparisons_of("s")
     assert (comparison.child, comparison.seeds, comparison.items) == ("new", 3, 30)

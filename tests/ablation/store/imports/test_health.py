@@ -43,7 +43,7 @@ def test_a_verdict_on_imported_runs_names_the_rule(tmp_path, capsys, monkeypatch
             folder.mkdir(parents=True)
             state = {"global_step": 8, "max_steps": 8, "log_history": lines}
             (folder / "trainer_state.json").write_text(json.dumps(state))
-    plan = ("--metric", "reward", "--direction", "max", "--margin", "0.01", "--yes")
+    plan = ("--metric", "reward", "--direction", "max", "--margin", "0.01")
     output(capsys, "import", "trainer_state", "runs", "--study", "rl", *plan, status=0)
     [comparison] = json.loads(output(capsys, "verdicts", "rl", "--json", status=0))["rows"]
     said = [f"unhealthy (warn): {BROKEN[metric][1]}: ", "(new seed 0, new seed 1, new seed 2)"] if metric else []
@@ -69,6 +69,6 @@ def test_one_run_under_two_seeds_is_refused(tmp_path, capsys, monkeypatch):
             folder.mkdir(parents=True)
             (folder / "trainer_state.json").write_text(json.dumps({"global_step": 12, "log_history": logged}))
     words = ("import", "trainer_state", "runs", "--study", "rl", "--metric", "reward", "--direction", "max")
-    said = refused(capsys, *words, "--margin", "0.01", "--yes")
+    said = refused(capsys, *words, "--margin", "0.01")
     assert "new/seed_1 and new/seed_2 logged the same values at every step, as one run under two seeds" in said
-    output(capsys, *words, "--margin", "0.01", "--yes", "--map", "leave_out=new/seed_2", status=0)
+    output(capsys, *words, "--margin", "0.01", "--map", "leave_out=new/seed_2", status=0)

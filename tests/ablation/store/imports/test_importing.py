@@ -71,37 +71,37 @@ def comparisons_of(study):
         return judge_study(store, study).comparisons
 
 
-def test_the_default_shows_the_lineage_and_writes_nothing(capsys):
-    out = typed.output(capsys, "import", *HF)
+def test_a_dry_run_shows_the_variants_and_writes_nothing(capsys):
+    out = typed.output(capsys, "import", *HF, "--dry-run")
     assert "lr: 4 runs of 2 variants (4 new, 0 changed)" in out
     assert "learning_rate: 0.05 -> 0.2" in out
     assert "runs end at different steps: most at 4, fast seed 1 at 6" in out
     assert "not stated: metric, direction, margin; pass --metric NAME" in out
-    assert "nothing has been written: pass --yes" in out
-    out = typed.output(capsys, "import", *HF, "--metric", "eval_loss", "--direction", "min")
+    assert "nothing has been written: without --dry-run" in out
+    out = typed.output(capsys, "import", *HF, "--metric", "eval_loss", "--direction", "min", "--dry-run")
     assert "not stated: margin; pass --margin M, a difference" in out
     assert list(Path().iterdir()) == []
 
 
 def test_a_refused_import_leaves_nothing_behind(capsys):
-    assert run(*HF, "--yes") == 2
+    assert run(*HF) == 2
     assert list(Path().iterdir()) == []
     Path("results").mkdir()
-    assert run(*HF, "--yes") == 2
+    assert run(*HF) == 2
     assert list(Path().rglob("*")) == [Path("results")]
-    assert run(*HF, *EVAL, "--yes") == 0
+    assert run(*HF, *EVAL) == 0
     capsys.readouterr()
-    refused(capsys, *HF, "--metric", "eval_los", "--yes")
+    refused(capsys, *HF, "--metric", "eval_los")
     assert Path("results/imported/lr/study.json").exists()
 
 
 def test_importing_twice_changes_no_byte():
-    assert run(*HF, *EVAL, "--yes") == 0
+    assert run(*HF, *EVAL) == 0
     before = content()
     assert len([name for name in before if name.endswith("run.json")]) == 4
-    assert run(*HF, *EVAL, "--yes") == 0
+    assert run(*HF, *EVAL) == 0
     assert content() == before
-    assert run(*HF, "--yes") == 0  # the analysis plan is known
+    assert run(*HF) == 0  # the analysis plan is known
     assert content() == before
 
 
@@ -115,7 +115,7 @@ def test_a_verdict_on_a_final_metric_is_a_paired_t_test_over_seeds(tmp_path, cap
             rows = [{"step": 1, "eval_acc": 0.1}, {"step": 2, "eval_acc": value}]
             state = {"global_step": 2, "max_steps": 2, "log_history": rows}
             (place / "trainer_state.json").write_text(json.dumps(state))
-    options = ["--metric", "eval_acc", "--direction", "max", "--margin", "0.01", "--yes"]
+    options = ["--metric", "eval_acc", "--direction", "max", "--margin", "0.01"]
     assert run("trainer_state", tmp_path / "runs", "--study", "acc", *options) == 0
     [comparison] = comparisons_of("acc")
     test = stats.ttest_rel(values["new"], values["base"])
@@ -135,24 +135,24 @@ def final_values(metric):
 
 
 def test_one_step_of_all_runs(capsys):
-    run(*HF, *EVAL, "--yes")
+    run(*HF, *EVAL)
     last = final_values("eval_loss")
     at_4 = dict(course("lr", "fast", 1, "eval_loss"))[4]
-    out = typed.output(capsys, "import", *HF, "--at", "common", "--yes")
+    out = typed.output(capsys, "import", *HF, "--at", "common")
     assert "(trainer_state at step 6, judged at 4)" in out
     assert "note: final metrics are of step 4; --at last takes the last step" in out
     assert final_values("eval_loss") == last | {("fast", 1): at_4}
     [comparison] = comparisons_of("lr")
     assert "different steps" not in comparison.reason
     assert "different steps" not in typed.output(capsys, "gate", "lr")
-    run(*HF, "--step", "4", "--yes")
+    run(*HF, "--step", "4")
     assert final_values("eval_loss") == last | {("fast", 1): at_4}
-    run(*HF, "--at", "last", "--yes")
+    run(*HF, "--at", "last")
     assert final_values("eval_loss") == last
     # Runs that are not read again follow, too.
-    run(*HF[:1], WRITTEN / "trainer/base", *HF[2:], "--at", "checkpoint-2", "--yes")
+    run(*HF[:1], WRITTEN / "trainer/base", *HF[2:], "--at", "checkpoint-2")
     assert final_values("eval_loss")["fast", 1] == dict(course("lr", "fast", 1, "eval_loss"))[2]
-    error = refused(capsys, *HF, "--at", "5", "--yes")
+    error = refused(capsys, *HF, "--at", "5")
     assert "--at = 5: base/seed_0" in error
     assert "logged eval_loss from step 2 to 4; --at common takes the last step of all" in error
     assert "is not a step; write last, best, common or a number" in refused(capsys, *HF, "--at", "end")
@@ -200,7 +200,7 @@ LOADED = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "grea
 def test_the_model_that_was_kept_is_judged(settings, state, options, step, said, *, tmp_path, capsys):
     for seed in (0, 1):
         stopped_early(tmp_path / f"runs/base/seed_{seed}", CURVE, settings, state)
-    arguments = ["trainer_state", tmp_path / "runs", "--study", "es", *EVAL, *options, "--yes"]
+    arguments = ["trainer_state", tmp_path / "runs", "--study", "es", *EVAL, *options]
     out = typed.output(capsys, "import", *arguments)
     assert ("note:" in out) == (said is not None)
     assert said is None or said in out
@@ -213,14 +213,14 @@ def test_runs_that_kept_models_of_different_steps_say_which(tmp_path, capsys):
         curve = CURVE | {best: 0.1 + seed / 10}
         settings = LOADED | {"learning_rate": 0.1 + (variant == "b")}
         stopped_early(tmp_path / f"runs/{variant}/seed_{seed}", curve, settings, {})
-    out = typed.output(capsys, "import", "trainer_state", tmp_path / "runs", "--study", "es", *EVAL, "--yes")
+    out = typed.output(capsys, "import", "trainer_state", tmp_path / "runs", "--study", "es", *EVAL)
     assert "kept: a seed 0 at 200, a seed 1 at 300, b seed 0 at 300; --at last" in out
     [comparison] = comparisons_of("es")
     assert "values are of the models that were kept: a at steps 200 to 300, b at steps 300 to 400" in comparison.reason
 
 
 def test_every_table_verdict_and_page_says_so(capsys):
-    run(*HF, *EVAL, "--yes")
+    run(*HF, *EVAL)
     assert asked("SELECT DISTINCT state FROM runs") == asked("SELECT DISTINCT state FROM stages") == [("imported",)]
     assert asked("SELECT count(*) FROM finals") == [(4,)]
     for command in ("verdicts", "tables", "report"):
@@ -260,16 +260,16 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert apart in " ".join(typed.output(capsys, "verdicts").split())
     assert f"\nnote: {apart}" in typed.output(capsys, "gate", "lr")
     assert f"\n{apart}" in typed.output(capsys, "gate", "lr", "--markdown")
-    assert "for imported runs, name their study" in typed.refused(capsys, "gate")
+    assert "for imported runs, `ablation gate STUDY`" in typed.refused(capsys, "status", "--failed")
     assert "was imported: its runs are not made here; run more seeds" in typed.refused(
-        capsys, "decide", "lr", "--budget", "1"
+        capsys, "add-seeds", "lr", "--budget", "1"
     )
 
 
 def test_in_a_project_of_other_studies_the_results_answer_for_an_imported_one(capsys):
     assert main(["init", "."]) == 0
-    run(*HF, *EVAL, "--yes")
-    run(*HF, "--study", "again", *EVAL, "--yes")
+    run(*HF, *EVAL)
+    run(*HF, "--study", "again", *EVAL)
     capsys.readouterr()
     for command in (["variants", "lr"], ["show", "lr/fast"], ["variants", "example"]):
         assert main(command) == 0
@@ -283,13 +283,13 @@ def test_a_resumed_run_adds_to_what_a_truncated_log_lost(tmp_path):
     place = tmp_path / "logs"
     shutil.copytree(WRITTEN / "verl/grpo", place / "grpo")
     shutil.copytree(WRITTEN / "verl/gspo", place / "gspo")
-    options = ["--items", "validation/step 6/acc", "--direction", "max", "--margin", "0.05", "--yes"]
+    options = ["--items", "validation/step 6/acc", "--direction", "max", "--margin", "0.05"]
     assert run("verl", place, "--study", "po", *options) == 0
     before = content()
     old = course("po", "grpo", 0, "critic/score/mean")
     assert [step for step, _ in old] == [1, 2, 3, 4, 5, 6]
     shutil.copytree(WRITTEN / "verl/resumed", place / "grpo", dirs_exist_ok=True)  # holds the steps from 5 on
-    assert run("verl", place, "--study", "po", "--yes") == 0
+    assert run("verl", place, "--study", "po") == 0
     new = course("po", "grpo", 0, "critic/score/mean")
     log = [json.loads(line) for line in (WRITTEN / "verl/resumed/seed_0.jsonl").read_text().splitlines()]
     assert new == [*old[:4], *((line["step"], line["data"]["critic/score/mean"]) for line in log)]
@@ -307,23 +307,23 @@ def test_another_run_in_the_folder_of_an_earlier_one_replaces_it(tmp_path, capsy
     place = tmp_path / "runs"
     shutil.copytree(WRITTEN / "trainer", place, ignore=shutil.ignore_patterns("checkpoint-*", "runs"))
     options = ["trainer_state", place, "--study", "lr", "--map", "ignore=max_steps"]
-    assert run(*options, *EVAL, "--yes") == 0
+    assert run(*options, *EVAL) == 0
     old = course("lr", "fast", 1, "eval_loss")
     log, settings = (place / "fast/seed_1" / name for name in ("trainer_state.json", "training_args.json"))
     state = json.loads(log.read_text())
     state["log_history"] = [entry for entry in state["log_history"] if entry["step"] <= 2]
     log.write_text(json.dumps(state))
-    assert run(*options, "--yes") == 0
+    assert run(*options) == 0
     assert course("lr", "fast", 1, "eval_loss") == old  # the same settings: a log that was cut short
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"learning_rate": 0.5}))
     capsys.readouterr()
-    assert run(*options, "--map", "variant=name:^(.*)/", "--yes") == 0
+    assert run(*options, "--map", "variant=name:^(.*)/") == 0
     assert "another run than at the last import (learning_rate changed)" in capsys.readouterr().out
     assert course("lr", "fast", 1, "eval_loss") == [entry for entry in old if entry[0] <= 2]
 
 
 def test_items_with_repeats_are_paired_by_question_and_cluster():
-    options = ["--items", "validation/step 6/acc", "--direction", "max", "--margin", "0.05", "--yes"]
+    options = ["--items", "validation/step 6/acc", "--direction", "max", "--margin", "0.05"]
     assert run("verl", WRITTEN / "verl/grpo", WRITTEN / "verl/gspo", "--study", "po", *options) == 0
     [comparison] = comparisons_of("po")
     assert asked("SELECT DISTINCT item FROM items WHERE protocol = 'logged' AND item <> 'final'") == []
@@ -340,7 +340,7 @@ def test_items_with_repeats_are_paired_by_question_and_cluster():
 def test_a_project_keeps_its_own_studies_and_the_imports_survive_a_rebuild(tmp_path, capsys):
     results = tmp_path / "results"
     simulate(results, [Study("toy", variants=2)])
-    assert run(*HF, *EVAL, "--yes", "--results", results) == 0
+    assert run(*HF, *EVAL, "--results", results) == 0
     database = results / "tracker.duckdb"
     database.unlink()
     collect(results)
@@ -352,7 +352,7 @@ def test_a_project_keeps_its_own_studies_and_the_imports_survive_a_rebuild(tmp_p
         }
         assert store.meta()["scale"] == "simulated"
         assert [comparison.verdict for comparison in judge_study(store, "toy").comparisons] != []
-    assert main(["gate", "--results", str(results)]) == 0
+    assert main(["status", "--failed", "--results", str(results)]) == 0
     assert main(["report", "--results", str(results), "--reports", str(tmp_path)]) == 0
     page = (tmp_path / "index.html").read_text()
     assert "<strong>Scale: simulated.</strong>" in page
@@ -361,17 +361,17 @@ def test_a_project_keeps_its_own_studies_and_the_imports_survive_a_rebuild(tmp_p
 
 def test_a_metric_that_is_mapped_replaces_the_one_of_its_name(capsys):
     """What a run logged as both would else be mixed, step by step."""
-    assert run(*HF, "--map", "metrics.loss=eval_loss", "--metric", "loss", *EVAL[2:], "--yes") == 0
+    assert run(*HF, "--map", "metrics.loss=eval_loss", "--metric", "loss", *EVAL[2:]) == 0
     assert "left out metrics that --map replaces: ['loss']" in capsys.readouterr().out
     with Store(Path("results/tracker.duckdb")) as store:
         assert store.rows("SELECT count(*) FROM metrics WHERE name = 'eval_loss'")[1] == [(0,)]
     mapped = course("lr", "fast", 1, "loss")
-    assert run(*HF[:2], "--study", "plain", *HF[4:], *EVAL, "--yes") == 0
+    assert run(*HF[:2], "--study", "plain", *HF[4:], *EVAL) == 0
     assert mapped == course("plain", "fast", 1, "eval_loss")
 
 
 def test_a_damaged_import_costs_its_run_and_importing_again_mends_it(capsys):
-    run(*HF, *EVAL, "--yes")
+    run(*HF, *EVAL)
     before = content()
     [first, *_] = sorted(Path("results/imported/lr").glob("*/log/metrics.parquet"))
     flipped = bytearray(first.read_bytes())
@@ -379,14 +379,14 @@ def test_a_damaged_import_costs_its_run_and_importing_again_mends_it(capsys):
     first.write_bytes(flipped)
     collect(Path("results"))
     assert asked("SELECT state FROM runs ORDER BY state") == [("corrupt",), *[("imported",)] * 3]
-    assert run(*HF, *EVAL, "--yes") == 0
+    assert run(*HF, *EVAL) == 0
     assert "is lost" in capsys.readouterr().out
     assert content() == before
 
 
 def test_a_broken_manifest_costs_no_other_study(tmp_path):
-    run(*HF, *EVAL, "--yes")
-    run("trainer_state", WRITTEN / "trl", "--study", "other", *REWARD, "--yes")
+    run(*HF, *EVAL)
+    run("trainer_state", WRITTEN / "trl", "--study", "other", *REWARD)
     Path("results/imported/lr/study.json").write_text("{")
     done = collect(Path("results"))
     with Store(done.database) as store:
@@ -396,7 +396,7 @@ def test_a_broken_manifest_costs_no_other_study(tmp_path):
 
 
 def test_an_import_that_is_killed_has_imported_nothing(monkeypatch):
-    run(*HF, *EVAL, "--yes")
+    run(*HF, *EVAL)
     before = content()
 
     def killed(*_):
@@ -404,10 +404,10 @@ def test_an_import_that_is_killed_has_imported_nothing(monkeypatch):
 
     monkeypatch.setattr(importing, "update_text", killed)
     with pytest.raises(KeyboardInterrupt):
-        run("trainer_state", WRITTEN / "trl", "--study", "lr", "--yes")
+        run("trainer_state", WRITTEN / "trl", "--study", "lr")
     assert content() == before
     with pytest.raises(KeyboardInterrupt):
-        run("trainer_state", WRITTEN / "trl", "--study", "new", *REWARD, "--yes")
+        run("trainer_state", WRITTEN / "trl", "--study", "new", *REWARD)
     assert not Path("results/imported/new").exists()
 
 
@@ -419,10 +419,10 @@ def test_another_machines_database(tmp_path, capsys):
     collect(away)
     with Store(away / "tracker.duckdb") as store:
         theirs = {comparison.child: comparison for comparison in judge_study(store, "toy").comparisons}
-    line = refused(capsys, "database", away / "tracker.duckdb", "--study", "far", "--yes")
+    line = refused(capsys, "database", away / "tracker.duckdb", "--study", "far")
     assert "far" in line
     assert "--map study=NAME" in line
-    assert run("database", away / "tracker.duckdb", "--study", "far", "--map", "study=toy", "--yes") == 0
+    assert run("database", away / "tracker.duckdb", "--study", "far", "--map", "study=toy") == 0
     with Store(Path("results/tracker.duckdb")) as store:
         ours = {comparison.child: comparison for comparison in judge_study(store, "far").comparisons}
         states = dict(store.rows("SELECT (variant || seed), state FROM runs")[1])
@@ -437,7 +437,7 @@ def test_another_machines_database(tmp_path, capsys):
     assert states == {f"{v}{s}": "failed" if (v, s) == ("v2", 1) else "imported" for v in lineage for s in range(3)}
     assert changes == {"base": [], "v1": ["lr"], "v2": ["gamma"]}
     before = content()
-    assert run("database", away / "tracker.duckdb", "--study", "far", "--yes") == 0
+    assert run("database", away / "tracker.duckdb", "--study", "far") == 0
     assert content() == before
 
 
@@ -456,7 +456,7 @@ runs: {ignore: [max_steps]}
 def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
     file = tmp_path / "my study.yaml"
     file.write_text(STUDY_YAML)
-    assert run("trainer_state", WRITTEN / "trainer", "--study", file, "--yes") == 0
+    assert run("trainer_state", WRITTEN / "trainer", "--study", file) == 0
     with Store(Path("results/tracker.duckdb")) as store:
         [comparison] = judge_study(store, "rates").comparisons
         assert (comparison.parent, comparison.child, comparison.factors) == ("slow", "quick", ("learning_rate",))
@@ -465,7 +465,7 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
     file.write_text(STUDY_YAML.replace('["fast/*"]', '["quick/*"]'))
     assert "run fast/seed_0 fits none of them" in refused(capsys, "trainer_state", WRITTEN / "trainer", "--study", file)
     file.write_text(STUDY_YAML.replace("margin", "margins"))
-    line = refused(capsys, "trainer_state", WRITTEN / "trainer", "--study", file, "--yes")
+    line = refused(capsys, "trainer_state", WRITTEN / "trainer", "--study", file)
     assert "my study.yaml: analysis" in line
 
 
@@ -482,12 +482,12 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
         (["trainer_state", WRITTEN / "verl", "--study", "s"], "holds no trainer_state.json"),
         (["database", WRITTEN / "verl/grpo/seed_0.jsonl", "--study", "s"], "seed_0.jsonl: is not a DuckDB database"),
         (["database", WRITTEN, "--study", "s"], "is not a file"),
-        ([*HF, "--yes"], "not stated: metric"),
-        ([*HF, *EVAL[:4], "--yes"], "pass --margin M"),
-        ([*HF, "--metric", "eval_los", *EVAL[2:], "--yes"], "no run has logged it; did you mean 'eval_loss'?"),
-        ([*HF, "--items", "a/b/c", *EVAL[2:], "--yes"], "no run has such items"),
+        ([*HF], "not stated: metric"),
+        ([*HF, *EVAL[:4]], "pass --margin M"),
+        ([*HF, "--metric", "eval_los", *EVAL[2:]], "no run has logged it; did you mean 'eval_loss'?"),
+        ([*HF, "--items", "a/b/c", *EVAL[2:]], "no run has such items"),
         ([*HF, *EVAL[:2], "--direction", "up", "--margin", "1"], "--direction = 'up': is not a valid direction"),
-        ([*HF, *EVAL[:4], "--margin", "-1", "--yes"], "analysis.margin = -1.0"),
+        ([*HF, *EVAL[:4], "--margin", "-1"], "analysis.margin = -1.0"),
         ([*HF, "--map", "sed=x"], "is not KEY=VALUE of a known key; did you mean 'seed'?"),
         ([*HF, "--map", "seed=nothing"], "does not tell its seed; --map seed=KEY"),
         ([*HF, "--map", "parents.fast=bas"], "no run is of bas; did you mean 'base'?"),
@@ -513,7 +513,7 @@ def test_items_that_make_no_sense_are_refused_and_nothing_is_half_imported(tmp_p
     lines = samples.read_text().splitlines()
     row = json.loads(lines[0])
     samples.write_text("\n".join([json.dumps(row | {"acc": float("nan")}), *lines[1:]]))
-    options = ["--metric", "critic/score/mean", "--direction", "max", "--margin", "0.05", "--yes"]
+    options = ["--metric", "critic/score/mean", "--direction", "max", "--margin", "0.05"]
     line = refused(capsys, "verl", place, "--study", "po", *options)
     assert "seed_1" in line
     assert "has a acc that is not a number (1 such rows)" in line
@@ -543,16 +543,16 @@ def test_a_run_with_another_id_after_a_preemption_goes_on(second, tmp_path, caps
     for seed in (0, 1):
         preempted(tmp_path, second, seed=seed)
     arguments = ["import", "mlflow", tmp_path / "mlruns", "--study", "s", *ACC]
-    out = typed.output(capsys, *arguments)
+    out = typed.output(capsys, *arguments, "--dry-run")
     assert "s: 2 runs of 1 variant" in out
     assert "base goes on where base ended, with the same settings: they are one run" in out
     assert f"seed 0: base (mlflow at step {second + 9})" in out
-    assert "s: 2 runs of 1 variant (2 new, 0 changed)" in typed.output(capsys, *arguments, "--yes")
+    assert "s: 2 runs of 1 variant (2 new, 0 changed)" in typed.output(capsys, *arguments)
     before = content()
     for seed in (0, 1):
         values = {step: (step >= second) + step / 100 + seed / 7 for step in range(1, second + 10)}
         assert dict(course("s", "base", seed, "acc")) == pytest.approx(values)
-    assert "s: 2 runs of 1 variant (0 new, 0 changed)" in typed.output(capsys, *arguments, "--yes")
+    assert "s: 2 runs of 1 variant (0 new, 0 changed)" in typed.output(capsys, *arguments)
     assert content() == before
 
 
@@ -561,7 +561,7 @@ def judged(capsys, values, *words, status):
     rows = [f"base,,{seed},{0.8 + seed**2 / 1000}" for seed in range(6)]
     rows += [f"new,base,{seed},{values(0.8 + seed**2 / 1000, seed)}" for seed in range(6)]
     Path("runs.csv").write_text("\n".join(["variant,parent,seed,acc", *rows]) + "\n")
-    assert run("table", "runs.csv", "--study", "s", *ACC, "--yes") == 0
+    assert run("table", "runs.csv", "--study", "s", *ACC) == 0
     capsys.readouterr()
     return typed.output(capsys, "gate", "s", *words, status=status)
 
@@ -581,13 +581,13 @@ def test_runs_that_go_on_are_one_where_no_seed_is_known(second, count, tmp_path,
         file.unlink()
     arguments = ["mlflow", tmp_path / "mlruns", "--study", "s", *ACC]
     assert "does not tell its seed" in refused(capsys, *arguments)
-    out = typed.output(capsys, "import", *arguments, "--map", "seed=number")
+    out = typed.output(capsys, "import", *arguments, "--map", "seed=number", "--dry-run")
     assert f"s: {count} run{'s' * (count > 1)} of 1 variant" in out
 
 
 def test_two_runs_of_one_seed_are_refused_with_an_option_that_helps(tmp_path, capsys):
     preempted(tmp_path, 1)  # from the first step again: no continuation
-    arguments = ["mlflow", tmp_path / "mlruns", "--study", "s", *ACC, "--yes"]
+    arguments = ["mlflow", tmp_path / "mlruns", "--study", "s", *ACC]
     error = refused(capsys, *arguments)
     assert "are both seed 0 of one variant: nothing else tells them apart" in error
     option = re.search(r"--map '(leave_out=.*?)'", error)[1]
@@ -612,8 +612,8 @@ def test_of_a_run_for_each_rank_rank_0_counts(rows, variants, tmp_path, capsys):
     path = tmp_path / "runs.csv"
     pd.DataFrame(rows).to_csv(path, index=False)
     found = ["import", "wandb", str(path), "--study", "ddp", "--metric", "acc", "--direction", "max", "--margin", 1]
-    said = typed.output(capsys, *found, "--yes")
+    said = typed.output(capsys, *found)
     judged = json.loads(Path("results/imported/ddp/study.json").read_text())["runs"]
     assert Counter(run["variant"] for run in judged) == variants
     assert ("left out base-s0-rank1, base-s0-rank2, base-s1-rank1" in said) == ("base-rank0" in variants)
-    assert typed.output(capsys, *found, "--yes").endswith("0 new, 0 changed\n")
+    assert typed.output(capsys, *found).endswith("0 new, 0 changed\n")

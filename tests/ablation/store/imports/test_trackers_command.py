@@ -29,7 +29,7 @@ def check_import(kind, path, here, monkeypatch, capsys):
     here.mkdir()
     monkeypatch.chdir(here)
     command = ["import", kind, str(path), "--study", "lr", "--metric", "acc", "--direction", "max", "--margin", "0.01"]
-    assert main([*command, "--yes"]) == 0
+    assert main(command) == 0
     with Store(Path("results/tracker.duckdb")) as store:
         query = "SELECT variant, seed, step, value FROM curves WHERE study = 'lr' AND metric = 'acc'"
         found = {tuple(row[:3]): row[3] for row in store.rows(query)[1]}
@@ -46,5 +46,5 @@ def check_import(kind, path, here, monkeypatch, capsys):
     assert (verdict.child, verdict.parent) == (fast, base)
     assert np.isclose(verdict.effect, 0.2)
     capsys.readouterr()
-    assert main([*command, "--yes"]) == 0
+    assert main(command) == 0
     assert "0 new, 0 changed" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The command `fit`: memory that every stage needs, next to declared sizes and measured use."""
+"""The command `memory`: memory that every stage needs, next to declared sizes and measured use."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
             lines = ["nothing is known: _study.yaml names no `footprint`"]
         print(f"{name} at scale {settings.scale}{of_device}", *lines, sep="\n    ")
     if arguments.json:
-        print_json("fit", list(map(as_row, found)))
+        print_json("memory", list(map(as_row, found)))
     return int(any(problem_of(need) is not None for need in found))
 
 

@@ -1,4 +1,4 @@
-"""The final gate: a grid goes on past a failure, and the exit status of its last job reports it."""
+"""What failed: a grid goes on past a failure, and the exit status of its last job reports it."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from ablation.contract.status import FAILED, TO_COME
 from ablation.store.database import Store
 
 
-def gate(database: Path) -> tuple[str, bool]:
+def failures(database: Path) -> tuple[str, bool]:
     """Return (report, whether everything that ran is ok). Stages that never ran are counted, but are not failures.
 
     Raises ConfigError where none has run.
@@ -19,7 +19,7 @@ def gate(database: Path) -> tuple[str, bool]:
     failed = [row for state in FAILED for row in stages if row[0] == state]
     done, waiting = (sum(row[0] in states for row in stages) for states in (("ok",), TO_COME))
     if not done and not failed:
-        remedy = "run `snakemake`; for imported runs, name their study"
+        remedy = "run `snakemake`; for imported runs, `ablation gate STUDY`"
         raise ConfigError(database, "stages", None, "no stage of a plan has run", remedy)
     lines = []
     for state, study, stage, label, reason, folder in failed:

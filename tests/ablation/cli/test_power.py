@@ -1,4 +1,4 @@
-"""The command plan: what finds an effect, and what it costs, before it runs."""
+"""The command power: what detects an effect, and what it costs, before it runs."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def results(tmp_path_factory):
 
 
 def test_hours_count_what_is_shared_once_and_what_has_run_not_again(results, capsys):
-    words = ["plan", "one", "v1", "--effect", "0.03", "--seeds", "5", "10", "--items", "400", "800"]
+    words = ["power", "one", "v1", "--effect", "0.03", "--seeds", "5", "10", "--items", "400", "800"]
     printed = output(capsys, *words, "--results", results)
     lines = [re.split(" {2,}", line.strip()) for line in printed.splitlines()]
     rows = [line for line in lines if line[1:2] in (["400"], ["800"])]
@@ -38,22 +38,20 @@ def test_hours_count_what_is_shared_once_and_what_has_run_not_again(results, cap
         ("5", "800", "6 min", "4 min"),  # the evaluations again, of twice the length
         ("10", "800", "12 min", "10 min"),
     ]
-    said = (
-        r"v0 -> v1: \d+ seeds of 400 items find an effect of 0.03 with 80% \(likely .*\), with .* of device time to run"
-    )
-    assert re.fullmatch(f"{said}; no cheaper plan does", lines[-1][0])
+    said = r"v0 -> v1: \d+ seeds of 400 items detect an effect of 0.03 with 80% power \(likely .*\)"
+    assert re.fullmatch(f"{said}, with .* of device time to run; no cheaper plan does", lines[-1][0])
 
 
 def test_every_comparison_is_answered_at_the_same_items(results, capsys):
     words = ["one", "--effect", "0.03", "--items", "400", "1600", "--results", str(results)]
-    printed = json.loads(output(capsys, "plan", *words, "--json"))
+    printed = json.loads(output(capsys, "power", *words, "--json"))
     each = printed["notes"]
     assert sorted(note.partition(":")[0] for note in each) == ["v0 -> v1", "v0 -> v2"]
-    assert all(re.search(r"\d+ seeds of 400 items find .* \(likely [\d.]+ to [\d.]+\)", note) for note in each)
+    assert all(re.search(r"\d+ seeds of 400 items detect .* \(likely [\d.]+ to [\d.]+\)", note) for note in each)
 
 
 def test_a_stated_noise_is_that_of_the_power_analysis(capsys):
-    words = ["plan", "--effect", "0.05", "--seed-sd", "0.02", "--item-sd", "0.3", "--items", "500", "--seeds", "8"]
+    words = ["power", "--effect", "0.05", "--seed-sd", "0.02", "--item-sd", "0.3", "--items", "500", "--seeds", "8"]
     assert main(words) == 0
     noise = Pilot("", 2, 500, 0.02**2, 0.0, 0.3**2 / 500).noise(8, 500)
     assert f"{minimal_detectable_effect(noise, 0.05):.3g}" in capsys.readouterr().out
@@ -67,13 +65,13 @@ def test_the_example_of_the_page(capsys):
 
 def test_two_sides_of_another_tool_are_a_pilot(tmp_path, capsys):
     sides = arm(tmp_path / "base"), arm(tmp_path / "new", gain=0.1)
-    said = output(capsys, "plan", "--effect", "0.1", "--seeds", "5", "--pilot", *sides)
+    said = output(capsys, "power", "--effect", "0.1", "--seeds", "5", "--pilot", *sides)
     assert "from the noise of 1 comparison, 3 seeds of 60 items" in said
 
 
 def rows_of(capsys, *words):
     """{(samples, checkpoints): row} of `--json`, and what the notes say."""
-    printed = json.loads(output(capsys, "plan", *words, "--json"))
+    printed = json.loads(output(capsys, "power", *words, "--json"))
     return {(row["samples"], row["checkpoints"]): row for row in printed["rows"]}, " ".join(printed["notes"])
 
 
@@ -92,7 +90,7 @@ def test_the_samples_of_another_tools_items_tell_their_noise(tmp_path, capsys):
     same, _ = rows_of(capsys, *words, "--samples", "4", "64", "--sample-sd", "0")
     assert same[64, 1]["effect"] == pytest.approx(same[4, 1]["effect"])
     assert rows_of(capsys, *words)[0].keys() == {(4, 1)}
-    assert "with 4 samples each at 2 checkpoints" in output(capsys, "plan", *words, "--checkpoints", "2")
+    assert "with 4 samples each at 2 checkpoints" in output(capsys, "power", *words, "--checkpoints", "2")
 
 
 def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
@@ -114,7 +112,7 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
     }
     assert found[2, 3]["hours_to_run"] == 0
     assert "--checkpoints: nothing tells what averaging over checkpoints takes" in refused(
-        capsys, "plan", *words, "--checkpoints", "2"
+        capsys, "power", *words, "--checkpoints", "2"
     )
 
 
@@ -124,11 +122,11 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
         (["single", "--effect", "0.1"], "has one seed, or none"),
         (["one", "--effect", "0"], "--effect = 0.0: is not a valid number"),
         (["one", "--effect", "0.1", "--power", "1"], "--power = 1.0: is not a valid number"),
-        (["one", "--effect", "0.03", "--hours", "0.01"], "no plan finds an effect of 0.03 with 80% below "),
-        (["one", "--effect", "0.0001", "--hours", "1"], "do not find an effect of 0.0001"),
+        (["one", "--effect", "0.03", "--hours", "0.01"], "no plan detects an effect of 0.03 with 80% power below "),
+        (["one", "--effect", "0.0001", "--hours", "1"], "do not detect an effect of 0.0001"),
         (["one", "--effect", "0.1", "--seeds", "1"], "--seeds = 1: is not a valid number"),
         (["one", "--effect", "0.1", "--seed-sd", "1"], "states a noise by hand"),
-        (["--effect", "0.1"], "nothing tells the noise"),
+        (["--effect", "0.1"], "no variance estimate"),
         (["one", "--effect", "0.1", "--samples", "4"], "--samples: one does not say how many samples"),
         (["one", "--effect", "0.1", "--checkpoints", "4"], "--checkpoints: nothing tells what averaging over"),
         (["one", "--effect", "0.1", "--samples", "0"], "--samples = 0: is not a valid number"),
@@ -137,4 +135,4 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
     ],
 )
 def test_bad_input_is_one_line(results, capsys, words, said):
-    assert said in refused(capsys, "plan", *words, "--results", results)
+    assert said in refused(capsys, "power", *words, "--results", results)

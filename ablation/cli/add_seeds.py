@@ -1,4 +1,4 @@
-"""The command `decide`: more seeds for comparisons that are undecided."""
+"""The command `add-seeds`: more seeds for comparisons that are undecided."""
 
 import argparse
 import sys
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     results = results_folder(arguments, overrides)
     if (results / "imported" / arguments.study / "study.json").exists():
         remedy = "run more seeds where they were made, and import again"
-        raise ConfigError("decide", "STUDY", arguments.study, "was imported: its runs are not made here", remedy)
+        raise ConfigError("add-seeds", "STUDY", arguments.study, "was imported: its runs are not made here", remedy)
     pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
     command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
     say, output = (_to_stderr, sys.stderr) if arguments.json else (print, None)
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         told = {"stopped": run.why, "rounds": run.rounds, "spent_hours": run.spent_hours}
         print_json(
-            "decide",
+            "add-seeds",
             clean_records(verdicts.comparison_rows(run.comparisons)),
             **told,
             offers=[asdict(each) for each in run.offers],

@@ -1,6 +1,6 @@
-"""The command `plan`: how many seeds and items find an effect, and what they cost.
+"""The command `power`: how many seeds and items detect an effect, and what they cost.
 
-    python -m ablation.cli.plan RESULTS STUDY=SEEDS ...
+    python -m ablation.cli.power RESULTS STUDY=SEEDS ...
 
 says what so many seeds can find, for the end of `snakemake -n`: a line for each study whose results tell its noise.
 """
@@ -88,12 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
         )
         if logged and arguments.items:
             problem, remedy = f"{' and '.join(study.analysis.subsets)} was logged without items", "leave --items out"
-            raise ConfigError("plan", "--items", arguments.items[0], problem, remedy)
+            raise ConfigError("power", "--items", arguments.items[0], problem, remedy)
 
     for few in arguments.items or ():
         if clusters := next((n for pilot in pilots if (n := pilot.clusters(few)) < FEWEST_CLUSTERS), 0.0):
             problem = f"is about {clusters:.1f} independent items: too few to say anything about other items"
-            raise ConfigError("plan", "--items", few, problem, "plan more")
+            raise ConfigError("power", "--items", few, problem, "plan more")
     pilots = _by_noise(pilots, alone)
     items, middle = max(pilot.items for pilot in pilots), _middle(pilots)
     sizes = Sizes(
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     question = Question(arguments.effect, arguments.power, _level_at(alone, looks), arguments.hours)
     if arguments.json:
-        print_json("plan", as_rows(question, pilots, sizes), notes=list(smallest(question, pilots, sizes)))
+        print_json("power", as_rows(question, pilots, sizes), notes=list(smallest(question, pilots, sizes)))
         return 0
     text = in_words(question, pilots, sizes)
     print(f"from {said}; the table is of {middle.name}\n\n{text}")
@@ -145,19 +145,19 @@ def _check(arguments: argparse.Namespace) -> None:
         for value in given if isinstance(given, list) else [] if given is None else [given]:
             if not least <= value <= most:
                 name = f"--{option.replace('_', '-')}"
-                raise ConfigError("plan", name, value, "is not a valid number", f"give {wanted}")
+                raise ConfigError("power", name, value, "is not a valid number", f"give {wanted}")
     if arguments.family < 1:
-        raise ConfigError("plan", "--family", arguments.family, "is not a number of comparisons", "give at least 1")
+        raise ConfigError("power", "--family", arguments.family, "is not a number of comparisons", "give at least 1")
     stated = [arguments.seed_sd is not None, arguments.item_sd is not None]
     if any(stated) and not (all(stated) and arguments.items and not arguments.study and not arguments.pilot):
         remedy = "give --seed-sd, --item-sd and --items, and neither STUDY nor --pilot"
-        raise ConfigError("plan", "--seed-sd", arguments.seed_sd, "states a noise by hand", remedy)
+        raise ConfigError("power", "--seed-sd", arguments.seed_sd, "states a noise by hand", remedy)
     if not any(stated) and arguments.study is None and not _two(arguments):
-        remedy = "name a STUDY, or two sides with --pilot, or state it (--seed-sd, --item-sd, --items)"
-        raise ConfigError("plan", "", None, "nothing tells the noise", remedy)
+        remedy = "name a STUDY, or a baseline and a candidate with --pilot, or state it (--seed-sd, --item-sd, --items)"
+        raise ConfigError("power", "", None, "no variance estimate", remedy)
     if len(arguments.pilot) > 2:
-        remedy = "give one folder of results, or the evaluations of two sides"
-        raise ConfigError("plan", "--pilot", str(arguments.pilot[2]), "is a third path", remedy)
+        remedy = "give one folder of results, or the evaluations of a baseline and of a candidate"
+        raise ConfigError("power", "--pilot", str(arguments.pilot[2]), "is a third path", remedy)
 
 
 def _two(arguments: argparse.Namespace) -> bool:
@@ -178,7 +178,7 @@ def _pilot(study: Measurements, comparison: Comparison, averaged: int, arguments
     """The noise of a comparison, whose values are means over so many checkpoints."""
     if arguments.samples and comparison.child not in study.samples and not study.imported:
         problem = f"{study.name} does not say how many samples its items' values are the mean of"
-        raise ConfigError("plan", "--samples", None, problem, "add `samples` to its analysis plan")
+        raise ConfigError("power", "--samples", None, problem, "add `samples` to its analysis plan")
     total = study.samples.get(comparison.child, averaged)
     samples, checkpoints = (total // averaged, averaged) if total % averaged == 0 else (total, 1)
     return _evaluated(split(comparison), samples, checkpoints, of_draws(study, comparison), arguments)
@@ -195,13 +195,15 @@ def _evaluated(
         drawn = arguments.sample_sd**2 / (pilot.items * samples * checkpoints)
     if arguments.samples and drawn is None:
         problem = "nothing tells what drawing an item's samples adds to the noise"
-        raise ConfigError("plan", "--samples", None, problem, "state it with --sample-sd (docs/how-to/choose-seeds.md)")
+        raise ConfigError(
+            "power", "--samples", None, problem, "state it with --sample-sd (docs/how-to/choose-seeds.md)"
+        )
     of_checkpoints = arguments.checkpoint_sd is not None
     fewer = min(arguments.checkpoints or [checkpoints]) < checkpoints
     if arguments.checkpoints and not of_checkpoints and (fewer or drawn is None):
         problem = "nothing tells what averaging over checkpoints takes from the noise"
         raise ConfigError(
-            "plan", "--checkpoints", None, problem, "state it with --checkpoint-sd (docs/how-to/choose-seeds.md)"
+            "power", "--checkpoints", None, problem, "state it with --checkpoint-sd (docs/how-to/choose-seeds.md)"
         )
     between = arguments.checkpoint_sd**2 / checkpoints if of_checkpoints else 0.0
     return pilot.evaluated(samples, checkpoints, drawn or 0.0, between)
@@ -210,7 +212,7 @@ def _evaluated(
 def _of_results(arguments: argparse.Namespace) -> _Source:
     """The study of a database, with the cost of its stages."""
     with opened(arguments.pilot[0] if arguments.pilot else results_folder(arguments)) as store:
-        check_study(store, "plan", arguments.study)
+        check_study(store, "power", arguments.study)
         study, stages = read_measurements(store, arguments.study), read_seeded_stages(store, arguments.study)
         definition = store.study(arguments.study)
 
@@ -226,7 +228,7 @@ def _of_results(arguments: argparse.Namespace) -> _Source:
 
 
 def _of_evaluations(paths: Sequence[Path]) -> _Source:
-    """Two sides written by other tools; their cost is not known."""
+    """Evaluations of a baseline and a candidate by other tools; their cost is not known."""
     from ablation.judge.compare.arms import Options, expand
     from ablation.judge.compare.comparison import Rules, compare_sides
 
@@ -241,7 +243,7 @@ def _known(comparisons: Sequence[Comparison]) -> list[Comparison]:
     if not known:
         same = "the same value or difference in every seed"
         problem = f"has one seed, or none, or {same}: it tells nothing of the noise between seeds"
-        raise ConfigError("plan", "--pilot", None, problem, "run two seeds, or state the noise with --seed-sd")
+        raise ConfigError("power", "--pilot", None, problem, "run two seeds, or state the noise with --seed-sd")
     return known
 
 
@@ -297,7 +299,7 @@ def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
         "items": "items",
         "samples": "samples",
         "checkpoints": "checkpoints",
-        "effect": f"found with {question.power:.0%}",
+        "effect": f"MDE ({question.power:.0%} power)",
         "range": "likely range",
         "noisiest": pilots[-1].name,
         "hours": "device time",
@@ -349,7 +351,7 @@ def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Itera
 
     Raises as `in_words`.
     """
-    wanted = f"an effect of {question.effect:g} with {question.power:.0%}"
+    wanted = f"an effect of {question.effect:g} with {question.power:.0%} power"
     middle = _middle(pilots)
     own = (middle.items, middle.samples, middle.checkpoints)
     first = own if own in sizes.evaluated else sizes.evaluated[0]
@@ -363,14 +365,14 @@ def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Itera
     for pilot in pilots:
         seeds = seeds_of(pilot, first)
         if seeds is None:
-            yield f"{pilot.name}: not even {MOST_SEEDS} seeds{sizes.of(first)} find {wanted}"
+            yield f"{pilot.name}: not even {MOST_SEEDS} seeds{sizes.of(first)} detect {wanted}"
             continue
         items, *draws = first
         low, high = detectable(pilot.at(*draws), seeds, items, question.level(seeds), question.power)[1:]
         likely = "" if low == high else " (likely {} to {})".format(*leveled([low, high]))
         hours = sizes.hours(seeds, first) if pilot is middle else None
         best = "; no cheaper plan does" if hours is not None and cheapest and cheapest[2] == first else ""
-        found = f"{seeds} seeds{sizes.of(first)} find {wanted}{likely}"
+        found = f"{seeds} seeds{sizes.of(first)} detect {wanted}{likely}"
         yield f"{pilot.name}: {found}{_cost(sizes, hours)}{best}"
     if sizes.cost is None:
         alternatives = [f"or {seeds} seeds{sizes.of(of)}" for of, seeds in plans.items() if of != first]
@@ -389,18 +391,18 @@ def _affordable(
     cheapest = min(known, default=None)
     if question.hours is None:
         return cheapest
-    wanted = f"an effect of {question.effect:g} with {question.power:.0%}"
+    wanted = f"an effect of {question.effect:g} with {question.power:.0%} power"
     problem, remedy = "nothing tells what a seed costs", "plan with the results of a study"
     if not plans:
-        problem = f"{MOST_SEEDS} seeds{sizes.of(max(sizes.evaluated))} do not find {wanted}"
+        problem = f"{MOST_SEEDS} seeds{sizes.of(max(sizes.evaluated))} do not detect {wanted}"
         remedy = "plan more items"
     elif cheapest:
         hours, seeds, of = cheapest
         if hours <= question.hours:
             return cheapest
-        problem = f"no plan finds {wanted} below {device_time(hours)} ({seeds} seeds{sizes.of(of)})"
+        problem = f"no plan detects {wanted} below {device_time(hours)} ({seeds} seeds{sizes.of(of)})"
         remedy = "allow more, or ask for a larger effect"
-    raise ConfigError("plan", "--hours", question.hours, problem, remedy)
+    raise ConfigError("power", "--hours", question.hours, problem, remedy)
 
 
 def _cost(sizes: Sizes, hours: float | None) -> str:
@@ -408,7 +410,7 @@ def _cost(sizes: Sizes, hours: float | None) -> str:
 
 
 def findable(results: Path, seeds: Mapping[str, int]) -> Iterator[str]:
-    """Yield `gad: 5 seeds find an effect of 0.02 with 80% (median of 19 comparisons)` per study of two seeds or more
+    """Yield `gad: 5 seeds detect an effect of 0.02 with 80% power (median of 19 comparisons)` for studies of two seeds.
 
     Raises TrackerError where the database cannot be read.
     """
@@ -425,7 +427,7 @@ def findable(results: Path, seeds: Mapping[str, int]) -> Iterator[str]:
                 middle = _middle(pilots)
                 effect = detectable(middle, count, middle.items, level, POWER)[0]
                 of = f" (median of {len(pilots)} comparisons)" if len(pilots) > 1 else ""
-                yield f"{name}: {count} seeds find an effect of {effect:.3g} with {POWER:.0%}{of}"
+                yield f"{name}: {count} seeds detect an effect of {effect:.3g} with {POWER:.0%} power{of}"
 
 
 def main(words: Sequence[str]) -> int:
