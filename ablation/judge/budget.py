@@ -19,7 +19,7 @@ from ablation.judge.comparisons import Comparison
 from ablation.judge.correct import Correction
 from ablation.judge.measurements import Measurements
 from ablation.judge.power import variance_ratios
-from ablation.judge.significance import Noise, critical_square, half_width, look_weights, share_otherwise
+from ablation.judge.significance import Noise, critical_square, half_width, look_weights, max_undetected_share
 
 Chances = dict[tuple[str, str], dict[int, float]]  # by comparison (child, parent) and number of seeds
 
@@ -62,7 +62,7 @@ def predict(study: Measurements, comparisons: Sequence[Comparison]) -> Chances:
                     Rule(
                         look,
                         left * weight if comparison.estimate and comparison.estimate.least_p <= left * weight else 0.0,
-                        analysis.margin if share_otherwise(look, analysis.alpha) <= analysis.rare else nan,
+                        analysis.margin if max_undetected_share(look, analysis.alpha) <= analysis.rare else nan,
                         2 * analysis.alpha * weight,
                     ),
                     spread,

@@ -25,10 +25,10 @@ from ablation.judge.measure import Look, Measured, around, measure
 from ablation.judge.measurements import Measurements, Run, Warned, comparable, warnings, without_partner
 from ablation.judge.power import minimal_detectable_effect, seeds_needed
 from ablation.judge.significance import (
-    enough,
+    enough_seeds_for_equivalence,
     look_weights,
+    max_undetected_share,
     seeds_for,
-    share_otherwise,
     sign_flip,
     units_for,
 )
@@ -73,7 +73,7 @@ class Comparison(Measured):
         if not self.noise.seeds_known:
             return "undecided", None
         if (look := self._equivalent_at) is not None:
-            return "equivalent" if enough(look.seeds, self.of.analysis) else "undecided", look
+            return "equivalent" if enough_seeds_for_equivalence(look.seeds, self.of.analysis) else "undecided", look
         if self.significant:
             look = self._smallest_p
             return "better" if look.estimate.centre > 0 else "worse", look
@@ -95,7 +95,7 @@ class Comparison(Measured):
         word, look = self._basis
         if self.of.design.claim == "checkpoints":
             return _NAN
-        return 1 - share_otherwise(look.seeds, self.of.analysis.alpha) if look and word in DECIDED else _NAN
+        return 1 - max_undetected_share(look.seeds, self.of.analysis.alpha) if look and word in DECIDED else _NAN
 
     @property
     def _smallest_p(self) -> Look:
@@ -115,7 +115,7 @@ class Comparison(Measured):
             for look in self.looks
             if look.estimate.within(analysis.margin, look.noise, analysis.alpha * look.weight)
         ]
-        if usable := [look for look in within if enough(look.seeds, analysis)]:
+        if usable := [look for look in within if enough_seeds_for_equivalence(look.seeds, analysis)]:
             return usable[0]
         if not within or (within[-1] is not self.looks[-1] and self.significant):
             return None
@@ -368,7 +368,7 @@ def study_pairs(study: Measurements) -> list[tuple[str, str]]:
 
 def may_differ(seeds: int, analysis: Analysis) -> str:
     """Return the largest share of seeds in which a verdict may not hold, as a clause."""
-    share = share_otherwise(seeds, analysis.alpha)
+    share = max_undetected_share(seeds, analysis.alpha)
     return (
         f"with {seeds} seeds, up to {share:.0%} of seeds could behave differently ({1 - analysis.alpha:.0%} confidence)"
     )
@@ -376,7 +376,7 @@ def may_differ(seeds: int, analysis: Analysis) -> str:
 
 def too_few(seeds: int, analysis: Analysis) -> str:
     """Why a verdict that needs more seeds is not given."""
-    share = share_otherwise(seeds, analysis.alpha)
+    share = max_undetected_share(seeds, analysis.alpha)
     needed = f"{seeds_for(analysis.rare, analysis.alpha)} seeds would leave at most {analysis.rare:.0%}"
     return f"of {seeds} seeds alone, which leave {share:.0%} of seeds that may behave otherwise; {needed}"
 

@@ -19,7 +19,7 @@ from ablation.judge.comparisons import NOT_COMPARED, Comparison, judge_compariso
 from ablation.judge.correct import CORRECTIONS, Correction
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.remarks import other_units
-from ablation.judge.significance import enough, sequential_p
+from ablation.judge.significance import enough_seeds_for_equivalence, sequential_p
 from ablation.store.database import Store
 
 # Outcome: exit status, the gravest first, which counts for several comparisons. 1 and 2 are left to errors.
@@ -97,7 +97,8 @@ def not_worse(study: Measurements, comparisons: Sequence[Comparison]) -> tuple[d
     p, seeds = [], []
     for comparison in tested:
         # A look at too few seeds decides nothing, as with `equivalent`; if all are, the last one says so.
-        looks = [look for look in comparison.looks if enough(look.seeds, analysis)] or comparison.looks[-1:]
+        usable = [look for look in comparison.looks if enough_seeds_for_equivalence(look.seeds, analysis)]
+        looks = usable or comparison.looks[-1:]
         by_look = {look.seeds: look.estimate.p_not_worse(analysis.margin, look.noise) for look in looks}
         weights = {look.seeds: look.weight for look in looks}
         p.append(sequential_p(by_look, weights))
@@ -120,7 +121,7 @@ def _answer(
     bound = f"above -{analysis.margin:g}: one-sided p = {test.p:.2g}{correction}"
     if test.p > analysis.alpha:
         return Answer(comparison, "undecided", f"the effect is not shown to be {bound}", test.p)
-    if not enough(test.seeds, analysis):
+    if not enough_seeds_for_equivalence(test.seeds, analysis):
         return Answer(comparison, "undecided", f"the effect is {bound}, but {too_few(test.seeds, analysis)}", test.p)
     held = "of these runs alone" if analysis.claim == "checkpoints" else may_differ(test.seeds, analysis)
     return _unless_other_units(Answer(comparison, "passed", f"the effect is {bound}; {held}", test.p))
@@ -206,7 +207,7 @@ def _guarded(analysis: Analysis, comparison: Comparison, test: NotWorse | None) 
         return Guarded(metric, "not run" if comparison.detail == "not run" else "invalid", comparison, margin)
     if test is None:
         return Guarded(metric, "undecided", comparison, margin)
-    if test.p <= analysis.alpha and enough(test.seeds, analysis):
+    if test.p <= analysis.alpha and enough_seeds_for_equivalence(test.seeds, analysis):
         return Guarded(metric, "holds", comparison, margin, test.p)
     return Guarded(metric, "worse" if comparison.detail == "worse" else "undecided", comparison, margin, test.p)
 

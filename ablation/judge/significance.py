@@ -338,7 +338,7 @@ def sequential_p(p_by_look: Mapping[int, float], weights: Mapping[int, float]) -
     return min(1.0, *taken) if taken else float("nan")
 
 
-def share_otherwise(seeds: int, alpha: float) -> float:
+def max_undetected_share(seeds: int, alpha: float) -> float:
     """Return the share of seeds that may behave differently although none of those run did, at confidence 1 - alpha.
 
     If a share q of seeds does (a collapse, an early stop), none of S does with probability (1 - q)^S; the bound is the
@@ -358,9 +358,9 @@ def units_for(level: float) -> int:
     return ceil(1 - log2(level) - 1e-9)
 
 
-def enough(seeds: int, analysis: Analysis) -> bool:
+def enough_seeds_for_equivalence(seeds: int, analysis: Analysis) -> bool:
     """Return whether this many seeds leave at most the plan's share of seeds that may behave differently.
 
     Verdicts on checkpoints say nothing of other seeds.
     """
-    return analysis.claim == "checkpoints" or share_otherwise(seeds, analysis.alpha) <= analysis.rare
+    return analysis.claim == "checkpoints" or max_undetected_share(seeds, analysis.alpha) <= analysis.rare

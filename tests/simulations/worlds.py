@@ -31,7 +31,7 @@ from ablation.judge.comparisons import study_pairs
 from ablation.judge.measurements import Column, Measurements
 from ablation.judge.moderation import LEAST, fit_prior, squeeze
 from ablation.judge.resampling import Clusters, Numbers
-from ablation.judge.significance import Array, share_otherwise
+from ablation.judge.significance import Array, max_undetected_share
 from ablation.judge.statistics import gain
 
 NOISY = ("signs", "planted", "across")
@@ -369,10 +369,10 @@ def _compared(study: Measurements, names: Sequence[str]) -> list[tuple[str, str]
 def acting_share(analysis: Analysis, seeds: int) -> float:
     """The share of seeds in which a change acts that `equivalent` from so many seeds denies.
 
-    The verdict leaves open a share q of seeds (`share_otherwise`), largest at the first look that may give it;
+    The verdict leaves open a share q of seeds (`max_undetected_share`), largest at the first look that may give it;
     with fewer seeds than `rare` requires it must not be given at all. This share is a little more than q, or than
     `rare`. So the probability that none of the seeds that were run shows the change is below alpha: the promise.
     """
     counts = [look for look in analysis.looks if look <= seeds] if analysis.looks else [seeds]
-    left = [share_otherwise(count, analysis.alpha) for count in counts if count > 1]
+    left = [max_undetected_share(count, analysis.alpha) for count in counts if count > 1]
     return min(max((q for q in left if q <= analysis.rare), default=analysis.rare) + MORE, 1.0)
