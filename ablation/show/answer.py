@@ -36,8 +36,9 @@ def findings(verdicts: pd.DataFrame, analysis: Analysis) -> list[str]:
     """
     rows = clean_records(verdicts)
     of_verdict = {name: [row for row in rows if row["verdict"] == name] for name in {row["verdict"] for row in rows}}
-    intervals = [interval for row in rows if is_number((interval := shown_interval(row))[0])]
-    decimals = decimals_for([(high - low) / 2 for low, high in intervals] or [analysis.margin])
+    ends = map(shown_interval, rows)
+    halves = [(high - low) / 2 for low, high in ends if is_number(low) and is_number(high)]
+    decimals = decimals_for(halves or [analysis.margin])
     sentences = [_moved(name, of_verdict[name], decimals) for name in ("better", "worse") if name in of_verdict]
     for name, (one, many) in _COUNTED.items():
         if counted := of_verdict.get(name):
