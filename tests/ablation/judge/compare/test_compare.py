@@ -31,6 +31,9 @@ def test_the_numbers_are_those_of_the_judge(arms, capsys):
     assert found["tasks"][0]["before"] == pytest.approx(values[1].mean())
     assert found["tasks"][0]["stderr_before"] == 0.02
     assert found["standard_error_unpaired"] == pytest.approx(np.hypot(0.02, 0.02))
+    change = (values[0] - values[1]).mean(axis=0)
+    said = told(capsys, arms[0], "--with", arms[1])
+    assert f"items: {(change > 0).sum()} better, {(change < 0).sum()} worse" in said
 
 
 def test_items_that_changed_are_those_whose_mean_over_seeds_did(arms, capsys):
