@@ -1,0 +1,127 @@
+"""A machine with NVIDIA devices: is it correct, how fast is it, and what would scale `paper` take? `make first-gpu`.
+
+    python benchmarks/first_gpu.py                        # 15 minutes at most; --only sampling step: these parts
+    python benchmarks/first_gpu.py --device cpu --tiny    # how it is itself tested
+    python benchmarks/first_gpu.py --device cpu --only step --scale demo --model FOLDER    # a policy of yours
+
+Each part is a process with a limit in seconds, and each of its figures is in OUT/PART.jsonl at once. After each part
+OUT/report.md, to paste into an issue, and OUT/report.json have all so far. What cannot run here (vLLM or TRL is not
+installed) is named in one line. Exit status 1: a part failed or something was not equal; 2: there is no device.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+MINUTES = 15
+Figures = dict[str, Any]
+
+
+def main() -> int:
+    """Run the parts one after the other, each in a process group of its own."""
+    from benchmarks import device_parts
+
+    options = parse()
+    if options.part:
+        write(options, device_parts.PARTS[options.part].run(options))
+        return 0
+    import torch
+
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print(
+            f"error: --device cuda: torch {torch.__version__} sees no NVIDIA device here; "
+            "run this on a machine with one or more, or pass --device cpu --tiny to try the script",
+            file=sys.stderr,
+        )
+        return 2
+    options.out.mkdir(parents=True, exist_ok=True)
+    began, report = time.monotonic(), [{"part": "machine", "figures": [device_parts.machine(options)]}]
+    for name in options.only or device_parts.PARTS:
+        patience = 1 if options.device == "cuda" else 4  # two cores have their time
+        left = patience * 60 * MINUTES - (time.monotonic() - began)
+        report.append(run(options, name, min(patience * device_parts.PARTS[name].seconds, left)))
+        print(in_words(report[-1:]), flush=True)
+        (options.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+        (options.out / "report.md").write_text("# A machine with devices\n\n" + in_words(report))
+    print(f"{options.out / 'report.md'}, report.json: {time.monotonic() - began:.0f} s")
+    return int(any(part.get("error") or any("wrong" in each for each in part["figures"]) for part in report))
+
+
+def parse() -> argparse.Namespace:
+    """Return the command line."""
+    from benchmarks.device_parts import PARTS
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="narrow models, short responses, a part of the grid")
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--model", help="a policy's folder; default: random weights of Qwen2.5-0.5B's shape")
+    parser.add_argument("--scale", help="the sizes of a step of GRPO (default: paper)")
+    parser.add_argument("--counts", type=int, nargs="+", help="numbers of devices, of which the first is compared with")
+    parser.add_argument("--out", type=Path, default=Path("build/first-gpu"))
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.scale = options.scale or ("smoke" if options.tiny else "paper")
+    options.out = options.out.resolve()
+    return options
+
+
+def run(options: argparse.Namespace, name: str, seconds: float) -> Figures:
+    """Run a part for at most so many seconds; return what it wrote until then."""
+    figures = options.out / f"{name}.jsonl"
+    figures.unlink(missing_ok=True)
+    began, problem = time.monotonic(), None
+    environment = {"OMP_NUM_THREADS": "4"} | dict(os.environ)
+    with (options.out / f"{name}.txt").open("w") as log:
+        command = [sys.executable, __file__, *sys.argv[1:], "--part", name]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            if process.wait(max(1.0, seconds)):
+                problem = f"exit status {process.returncode}; see {log.name}"
+        except subprocess.TimeoutExpired:
+            problem = f"stopped after {seconds:.0f} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    written = figures.read_text().splitlines() if figures.exists() else []
+    took = round(time.monotonic() - began, 1)
+    return {"part": name, "seconds": took, "error": problem, "figures": [json.loads(line) for line in written]}
+
+
+def write(options: argparse.Namespace, figures: Iterator[Figures]) -> None:
+    """Write each of a part's figures when it is there."""
+    with (options.out / f"{options.part}.jsonl").open("a") as file:
+        for each in figures:
+            file.write(json.dumps(each) + "\n")
+            file.flush()
+
+
+def in_words(report: list[Figures]) -> str:
+    """Return parts as Markdown: a heading, and a line for each figure."""
+    lines = []
+    for part in report:
+        lines += [f"## {part['part']}" + (f", {part['seconds']} s" if "seconds" in part else ""), ""]
+        for each in part["figures"]:
+            values = [
+                f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in each.items()
+            ]
+            lines.append("- " + " · ".join(value.removeprefix("what ") for value in values))
+        lines += [f"- **{part['error']}**"] if part.get("error") else []
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
