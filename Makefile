@@ -24,7 +24,7 @@ define RUN
 	  $(BIN)/python -m ablation verdicts $(STUDY) --brief && ls reports/index.html; fi; exit $$status
 endef
 
-.PHONY: demo grid smoke add-seeds venv lock test test-fast test-rest test-all test-parallel simulations test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs site wheelhouse evidence screens clean help
+.PHONY: demo grid smoke add-seeds venv lock test test-fast test-rest test-all test-parallel simulations first-gpu test-cluster peers test-peers vllm test-vllm chaos lint format docs site wheelhouse evidence screens clean help
 
 demo: venv ## a part of the grid that answers in ten minutes: make demo [SEEDS=8] [WATCH=1, which serves the page meanwhile]
 	$(call RUN, --configfile configs/demo.yaml)
@@ -70,8 +70,8 @@ test-parallel: venv ## several devices, by processes on the CPU: the short form 
 simulations: venv ## how often words are false where the truth is known: the short form and the long one
 	$(PYTEST) tests/simulations
 
-test-accelerators: venv ## the smoke grid, NCCL and a model of 0.5B parameters on this machine's NVIDIA devices, with a report to paste
-	$(BIN)/python benchmarks/several_devices.py
+first-gpu: venv ## on a machine with NVIDIA devices, 15 minutes: is it correct, how fast is it, what would scale paper take; a report to paste
+	$(BIN)/python benchmarks/first_gpu.py
 
 chaos: venv ## faults, the long form: 50 kills over the smoke grid, ten minutes of damaged files, 2,000 studies that no gate may pass, full disks (needs root to mount one)
 	OMP_NUM_THREADS=1 ABLATION_CHAOS=long $(BIN)/python -m pytest -q -m chaos

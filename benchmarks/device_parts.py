@@ -75,8 +75,8 @@ def machine(options: Namespace) -> Figures:
 
 def grid(options: Namespace) -> Iterator[Figures]:
     """Run a part of the smoke grid on a device and on the CPU, side by side, and one variant twice on the device."""
-    from tests.oracle import DEMO as variants
-    from tests.oracle import differing
+    from benchmarks.oracle import DEMO as variants
+    from benchmarks.oracle import differing
 
     studies = {"debias": ["baseline"]} if options.tiny else {name: list(some) for name, some in variants.items()}
     again = {"debias": ["baseline"]} if options.tiny else {"gspo": ["gspo"]}
@@ -130,7 +130,7 @@ def _beside_the_cpu(study: str, statuses: list[Path], folders: dict[str, Path], 
     """
     import pandas as pd
 
-    from tests.oracle import rows
+    from benchmarks.oracle import rows
 
     stages, wrong = [json.loads(path.read_text()) for path in statuses], []
     same_words, words, gap, items = 0, 0, 0.0, 0.0
@@ -213,11 +213,15 @@ def _samplers(model: Any, ids: Any, group: int, tokens: int) -> dict[str, Callab
     whole = {**lengths, "min_new_tokens": tokens, "eos_token_id": None, "num_return_sequences": group}
     settings = {"group_size": group, "max_new_tokens": tokens, "uniforms": uniforms, "eos": -1, "pad": 0}
     paged = GenerationConfig(**lengths, eos_token_id=-1)
-    return {
+    ways: dict[str, Callable[[], object]] = {
         "ours": lambda: sample_all(model, ids, mask, batch_size=None, **settings),  # type: ignore[arg-type]
         "generate": lambda: model.generate(ids, attention_mask=mask, **whole),
-        "continuous batching": lambda: model.generate_batch(repeated, generation_config=paged, progress_bar=False),
     }
+    if ids.is_cuda:  # on a CPU it takes a minute for 64 tokens
+        ways["continuous batching"] = lambda: model.generate_batch(
+            repeated, generation_config=paged, progress_bar=False
+        )
+    return ways
 
 
 def _sampling_by_vllm(options: Namespace, sizes: tuple[int, int, int]) -> Figures:
@@ -246,7 +250,7 @@ def _sampling_by_vllm(options: Namespace, sizes: tuple[int, int, int]) -> Figure
 
 
 def step(options: Namespace) -> Iterator[Figures]:
-    """A step of GRPO with the settings of gspo's `grpo`, and TRL's with the same ones, from one policy."""
+    """A step of GRPO with the settings of innovations' `grpo`, and TRL's with the same ones, from one policy."""
     import torch
 
     from trainers.objectives.normalized_advantages import normalized_advantages
@@ -260,7 +264,8 @@ def step(options: Namespace) -> Iterator[Figures]:
     config, folder = _grpo_config(options), _policy(options)
     config = config.model_copy(update={"kl": config.kl.model_copy(update={"coef": config.kl.coef or 0.02})})
     rollout, update, steps = config.rollout, config.update, 2 if options.tiny else 4
-    task, prompts = create(config.task), rollout.responses // rollout.group_size
+    prompts = rollout.responses // rollout.group_size
+    task: Any = create(config.task)
     problems = task.splits({"warm": 1, "train": prompts * (steps + 1), "dev": 1, "test": 1}, 0)["train"]
     place = models.Placement.of([_first(options)], config.precision)
     memory = MicroBatch(update.micro_batch)
@@ -401,7 +406,7 @@ def critic(options: Namespace) -> Iterator[Figures]:
     from trainers.policy.value_model import ValueModel
     from trainers.running.micro_batch import MicroBatch
 
-    compute = "bfloat16" if options.device == "cuda" else "float32"
+    compute: Any = "bfloat16" if options.device == "cuda" else "float32"
     prompts, group, length = (2, 2, 16) if options.tiny else (32, 8, 256)
     place = Placement.of([_first(options)], Precision(compute=compute, activation_checkpointing=not options.tiny))
     model = ValueModel.from_causal(_policy(options), place, sees_token=True)
@@ -511,7 +516,7 @@ def take_steps(options: Namespace) -> None:
     if ranks.rank == 0:
         save_file(gradients, options.out / "gradients.safetensors")
         steady = median(seconds[2:])
-        figures = {
+        figures: Figures = {
             "what": f"{ranks.size} devices, {options.compute}, {rows} rows of {length} tokens",
             "values": losses + norms,
         }
@@ -597,7 +602,9 @@ def _grpo_config(options: Namespace) -> Any:
     from trainers.policy.config import PolicyConfig
     from trainers.tasks.settings import KnightsKnaves
 
-    variant = load_studies(load_settings({"studies": ["gspo"], "scale": options.scale}))["gspo"].variants["grpo"]
+    variant = load_studies(load_settings({"studies": ["innovations"], "scale": options.scale}))["innovations"].variants[
+        "grpo"
+    ]
     changes: Figures = {"task": KnightsKnaves()}  # random weights know no instructions
     if options.device == "cpu":
         changes["precision"] = PolicyConfig().precision
@@ -615,7 +622,8 @@ def _policy(options: Namespace) -> Path:
         return Path(options.model)
     folder: Path = options.out / "policy"
     if not (folder / "config.json").exists():
-        save_policy(folder, _model(DEMO if options.tiny else HALF_BILLION, "cpu", end=-1), word_tokenizer(WORDS))
+        tokenizer, shape = word_tokenizer(WORDS), DEMO if options.tiny else HALF_BILLION
+        save_policy(folder, _model(shape, "cpu", end=tokenizer.eos_token_id), tokenizer)
     return folder
 
 

@@ -67,7 +67,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tiny", action="store_true", help="narrow models, short responses, a part of the grid")
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--model", help="a policy's folder; default: random weights of Qwen2.5-0.5B's shape")
-    parser.add_argument("--scale", help="the sizes of a step of GRPO (default: paper)")
+    parser.add_argument("--scale", help="of the step of GRPO (default: paper)")
     parser.add_argument("--counts", type=int, nargs="+", help="numbers of devices, of which the first is compared with")
     parser.add_argument("--out", type=Path, default=Path("build/first-gpu"))
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)

@@ -82,7 +82,7 @@ def write(tmp_path, **settings):
 
 
 def devices(count):
-    """The environment in which a stage finds so many devices; benchmarks/several_devices.py wants the real ones."""
+    """The environment in which a stage finds so many devices; benchmarks/first_gpu.py wants the real ones."""
     return {} if ON_CUDA else {"ABLATION_FAKE_GPUS": str(count)}
 
 

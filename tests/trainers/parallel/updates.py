@@ -47,7 +47,7 @@ from trainers.policy.text import pad
 from trainers.policy.value_model import TokenRewardModel, ValueModel
 from trainers.running.micro_batch import MicroBatch
 
-# benchmarks/several_devices.py has the same done by NVIDIA devices, with NCCL.
+# benchmarks/device_parts.py has the same done by NVIDIA devices, with NCCL.
 DEVICE = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if os.environ.get("ABLATION_TEST_DEVICE") == "cuda" else "cpu"
 VOCABULARY = 37  # divides by no number of ranks
 SHAPE = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
