@@ -386,7 +386,7 @@ def debias(options: Namespace) -> Iterator[Figures]:
         status, planned = (json.loads(path.with_name(name).read_text()) for name in (path.name, "config.json"))
         metrics = pd.read_parquet(path.with_name("metrics.parquet"))
         seconds = metrics[metrics["name"] == "train/wall_s"]["value"]
-        term = "with" if planned["config"]["grpo"] else "without"
+        term = "with" if planned["config"]["grpo"]["weight"] else "without"
         figures: Figures = {"what": f"a training step of debias at {scale}, {term} a GRPO term"}
         figures |= {"seconds": float(seconds.median()), "steps": len(seconds)}
         figures |= {"memory, GiB": status["device_memory_mb"] / 1024} if "device_memory_mb" in status else {}
