@@ -533,7 +533,7 @@ def take_steps(options: Namespace) -> None:
 
 
 def _estimate(compute: Any, config: Any, *, count: int, rows: int, length: int, at_once: int) -> int:
-    """Return the bytes of the fullest device, as `ablation fit` counts a supervised stage."""
+    """Return the bytes of the fullest device, as `ablation memory` counts a supervised stage."""
     from ablation.contract.footprint import Footprint
     from trainers.footprint import Model, of_config, share
     from trainers.policy.config import Precision
@@ -564,7 +564,7 @@ def paper(options: Namespace) -> Iterator[Figures]:
     from ablation.config.settings import load_settings
     from ablation.config.variants import load_studies
 
-    fit = [sys.executable, "-m", "ablation", "fit", "--scale", "paper", "--json"]
+    fit = [sys.executable, "-m", "ablation", "memory", "--scale", "paper", "--json"]
     rows = json.loads(subprocess.run(fit, cwd=ROOT, capture_output=True, text=True, check=False).stdout)["rows"]
     steps, wide = _written(options, "step"), _written(options, "debias")
     for study in ("gspo", "innovations"):
@@ -573,7 +573,7 @@ def paper(options: Namespace) -> Iterator[Figures]:
         config: Any = root.resolved
         gib = max(row["configured"] for row in rows if row["study"] == study) / 2**30
         figures: Figures = {"what": f"{study}, {root.name}, one seed", "steps": config.steps}
-        figures["memory, GiB, as fit says"] = gib
+        figures["memory, GiB, as `ablation memory` says"] = gib
         if steps and options.scale == "paper":
             figures["device-hours"] = (
                 config.steps * steps[0]["seconds"] * config.rollout.responses / steps[0]["responses"] / 3600
@@ -581,7 +581,7 @@ def paper(options: Namespace) -> Iterator[Figures]:
         yield figures
     for study in ("debias", "gad", "demonstrations"):
         gib = max(row["configured"] for row in rows if row["study"] == study) / 2**30
-        figures = {"what": study, "memory, GiB, as fit says": gib, "devices": max(_devices(rows, study))}
+        figures = {"what": study, "memory, GiB, as `ablation memory` says": gib, "devices": max(_devices(rows, study))}
         if study == "debias" and wide:
             figures["seconds of a training step"] = wide[-1]["seconds"]
         yield figures
