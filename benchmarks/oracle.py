@@ -41,7 +41,7 @@ def run(results: Path, study: str | None, cores: int, *, smoke: bool) -> None:
             grids[f"demo-{name}"] = ["scale=demo", f"study={name}", "seed=0", f"variant=[{','.join(variants)}]"]
     for name, settings in grids.items():
         folders = [f"results={results / name}", f"reports={results / name}-reports"]
-        command = [Path(sys.executable).with_name("snakemake"), "collect", "--quiet", "all", "--cores", str(cores)]
+        command = [str(Path(sys.executable).with_name("snakemake")), "collect", "--quiet", "all", "--cores", str(cores)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run([*command, "--resources", "gpu=1", "--config", *folders, *settings], check=True, env=environment)
 

@@ -99,7 +99,7 @@ def attempt(path: Path) -> Attempt | None:
                 ended = "header.json" in archive.namelist()
                 header = json.loads(_unpack(archive, "header.json" if ended else "_journal/start.json"))
             known = header["eval"] | {"status": header["status"] if ended else "started"}
-        return Attempt(*(str(known[name]) for name in ("task_id", "created", "status")), str(known.get("task")))
+        return Attempt(str(known["task_id"]), str(known["created"]), str(known["status"]), str(known.get("task")))
     except (*_DAMAGE, KeyError, TypeError):  # reading it says why
         return None
 

@@ -37,7 +37,7 @@ class Sampled(Strict):
 
     batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all.")
     recompute_logps: bool = Field(default=False, description="Old log-probabilities from a training forward pass.")
-    engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
+    engine: Annotated[Literal["own", "own_without_end", "vllm"], Absent("own")] = Field(
         default="own", description="Sampler in training; evaluation uses own."
     )
     vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Settings of vLLM.")
@@ -132,6 +132,9 @@ class Rollout(Sampled):
     group_size: int = Field(default=8, ge=1, description="Responses per prompt.")
     order: Annotated[Literal["drawn", "passes"], Absent("drawn")] = Field(
         default="drawn", description="Prompts: drawn from all, or passes through the data."
+    )
+    engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
+        default="own", description="Sampler in training; evaluation uses own."
     )
 
     @model_validator(mode="after")
