@@ -31,7 +31,7 @@ def findings(verdicts: pd.DataFrame, analysis: Analysis) -> list[str]:
     """Return a short sentence, without its full stop, for each verdict that occurs in one study: the best ones first.
 
     Args:
-        verdicts: a row per comparison, as `ablation.judge.verdicts.edge_table` returns them.
+        verdicts: a row per comparison, as `ablation.judge.verdicts.comparison_table` returns them.
         analysis: the study's analysis plan.
     """
     rows = clean_records(verdicts)
