@@ -223,7 +223,8 @@ def _run_guarded(
     grace = _grace()
     adopt_orphans()
     guard = subprocess.Popen(
-        [sys.executable, "-I", str(_GUARD), str(os.getpid()), grace, *words],
+        # -P: it finds psutil where this process does, in a user's packages too, and nothing beside its own file.
+        [sys.executable, "-P", str(_GUARD), str(os.getpid()), grace, *words],
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for this process, which ends the command by ending
         pass_fds=locks,

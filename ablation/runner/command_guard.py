@@ -1,6 +1,6 @@
 """Runs a command, and ends it with all that it started.
 
-    python -I ablation/runner/command_guard.py PARENT GRACE WORD...
+    python -P ablation/runner/command_guard.py PARENT GRACE WORD...
 
 Ends as the command does. When the process PARENT, the stage's runner, ends in whatever way, or when this process gets
 SIGTERM, SIGINT or SIGHUP, everything that runs below this process gets SIGTERM and, GRACE seconds later, SIGKILL. So do

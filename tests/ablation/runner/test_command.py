@@ -248,6 +248,22 @@ def test_it_ends_with_its_parent(command):
     wait_for(lambda: not alive(command))
 
 
+def test_its_guard_finds_packages_where_its_runner_does(command, tmp_path):
+    """In a user's own packages, say, where `pip install --user` puts them."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "psutil.py").write_text(f"""
+import os, sys
+print("own packages of", os.path.basename(sys.argv[0]), flush=True)
+sys.path.remove({str(own)!r})
+del sys.modules["psutil"]
+import psutil
+""")
+    _, status = command.write(["true"]).run(PYTHONPATH=f"{ROOT}:{own}")
+    assert status["state"] == "ok"
+    assert "own packages of command_guard.py" in command.log()
+
+
 def test_a_time_limit_ends_it(command):
     command.write(PYTHON, "import time; time.sleep(1000)", time_limit=0.01)
     _, status = command.run()
