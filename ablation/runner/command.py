@@ -289,10 +289,11 @@ def _last_words(log: Path, begin: int) -> str:
 
 
 def _tail(log: Path, begin: int) -> str:
-    """Return the end of a log, from byte `begin` at most."""
+    """Return the end of a log, from byte `begin` at most, or of one that a program has begun anew (`> /dev/stderr`)."""
     try:
         with log.open("rb") as file:
-            file.seek(max(begin, file.seek(0, os.SEEK_END) - _TAIL))
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(begin if begin <= size else 0, size - _TAIL))
             return file.read(_TAIL).decode(errors="replace")
     except OSError:  # the command removed it
         return ""

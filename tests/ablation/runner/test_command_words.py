@@ -18,6 +18,12 @@ def test_a_gigabyte_without_an_end_of_line_is_not_read(tmp_path):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 
 
+def test_a_log_that_the_program_has_begun_anew_says_why_all_the_same(tmp_path):
+    """A shell's `echo ... > /dev/stderr` empties the file that standard error is."""
+    (tmp_path / "log.txt").write_text("echoed\nValueError: no such model\n")
+    assert _last_words(tmp_path / "log.txt", 5000) == "ValueError: no such model"
+
+
 @pytest.mark.parametrize(
     ("log", "words"),
     [
