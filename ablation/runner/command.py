@@ -102,7 +102,7 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
     words = fill(plan.words, _filling(stage, values, output, devices))
     stage.log.info("starts %s", json.dumps(words))
     began, log = time.time(), stage.out / "log.txt"
-    begin, left_out = log.stat().st_size, 0
+    begin, left_out = log.stat().st_size, LeftOut()
     steps = value_at(values, plan.steps) if plan.steps else None
     total = steps if isinstance(steps, int) and steps > 0 else None
 
@@ -299,8 +299,15 @@ def _tail(log: Path, begin: int) -> str:
         return ""
 
 
-def _shorten(log: Path, left_out: int) -> int:
-    """Of a very long log keep the beginning and the end; return the bytes that are left out so far.
+class LeftOut(NamedTuple):
+    """What is left out of a log: how many bytes, and where."""
+
+    size: int = 0
+    at: int = 0
+
+
+def _shorten(log: Path, left_out: LeftOut) -> LeftOut:
+    """Of a very long log keep the beginning and the end; return what is left out so far.
 
     The command goes on writing to its end: what it writes in the last microseconds of this is lost.
     """
@@ -308,11 +315,11 @@ def _shorten(log: Path, left_out: int) -> int:
         if (size := file.seek(0, os.SEEK_END)) <= MOST:
             return left_out
         file.seek(HEAD - _LINE)
-        head = HEAD - len(file.read(_LINE).rpartition(b"\n")[2])
+        head = left_out.at or HEAD - len(file.read(_LINE).rpartition(b"\n")[2])
         file.seek(size - TAIL)
         tail = size - TAIL + file.read(_LINE).find(b"\n") + 1
-        left_out += tail - head
-        end = head + os.pwrite(file.fileno(), _NOTE % round(left_out / 1e6), head)
+        left_out = LeftOut(left_out.size + tail - head, head)
+        end = head + os.pwrite(file.fileno(), _NOTE % round(left_out.size / 1e6), head)
         while chunk := os.pread(file.fileno(), 1 << 20, tail):
             tail, end = tail + len(chunk), end + os.pwrite(file.fileno(), chunk, end)
         file.truncate(end)
