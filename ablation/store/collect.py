@@ -119,7 +119,7 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
     missing = {key for key, (_, _, state) in known.items() if state.state == "missing"}
     as_before = all(key in same or (key in missing and state.state == "missing") for key, state in read.items())
     if as_before and made_before == made_from and known.keys() == read.keys():
-        return _summary(database)
+        return _summary(database, imports.problems)
     states = {key: known[key][2] if key in same else state for key, state in read.items()}
     for key, state in states.items():
         if key not in same and (problem := altered(places[key], state)):

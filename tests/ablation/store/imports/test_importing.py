@@ -393,6 +393,8 @@ def test_a_broken_manifest_costs_no_other_study(tmp_path):
         assert store.studies() == ["other"]
     assert len(done.problems) == 1
     assert "imported/lr/study.json" in done.problems[0]
+    Path("results/imported/other/study.json").write_text("{")
+    assert [len(collect(Path("results")).problems) for _ in range(2)] == [2, 2]  # not the first time alone
 
 
 def test_an_import_that_is_killed_has_imported_nothing(monkeypatch):
