@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,9 +46,10 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    options.out.mkdir(parents=True, exist_ok=True)
+    names = options.only or list(device_parts.PARTS)
+    empty(options.out, names)
     began, report = time.monotonic(), [{"part": "machine", "figures": [device_parts.machine(options)]}]
-    for name in options.only or device_parts.PARTS:
+    for name in names:
         patience = 1 if options.device == "cuda" else 4  # two cores have their time
         left = patience * 60 * MINUTES - (time.monotonic() - began)
         report.append(run(options, name, min(patience * device_parts.PARTS[name].seconds, left)))
@@ -56,6 +58,13 @@ def main() -> int:
         (options.out / "report.md").write_text("# A machine with devices\n\n" + in_words(report))
     print(f"{options.out / 'report.md'}, report.json: {time.monotonic() - began:.0f} s")
     return int(any(part.get("error") or any("wrong" in each for each in part["figures"]) for part in report))
+
+
+def empty(out: Path, names: list[str]) -> None:
+    """Make the folder, without what an earlier run of these parts left there, of another machine or a tiny model."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in (*names, "policy", "trl"):
+        shutil.rmtree(out / name, ignore_errors=True)
 
 
 def parse() -> argparse.Namespace:

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from benchmarks.first_gpu import in_words
+from benchmarks.first_gpu import empty, in_words
 from tests.repository import ROOT
 
 pytestmark = pytest.mark.slow  # processes that import torch and transformers
@@ -45,6 +45,14 @@ def test_every_part_runs_on_a_cpu_and_the_report_says_so(tmp_path):
     text = (tmp_path / "report.md").read_text()
     assert all(f"## {name}" in text for name in parts)
     assert "trl is not installed" in text
+
+
+def test_results_of_an_earlier_run_are_not_those_of_this_machine(tmp_path):
+    for name in ("grid", "policy", "devices", "mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").touch()
+    empty(tmp_path, ["grid", "step"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["devices", "mine"]
 
 
 def test_a_part_that_was_stopped_keeps_its_figures():
