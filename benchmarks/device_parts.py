@@ -90,7 +90,7 @@ def grid(options: Namespace) -> Iterator[Figures]:
         yield _beside_the_cpu(study, stages, folders, options.device)
     if any(statuses):
         yield {"what": "snakemake", "wrong": f"exit statuses {statuses} (device, CPU): grid/*.txt has the logs"}
-    _start_grid(folders["again"], again, on_device).wait()
+    status = _start_grid(folders["again"], again, on_device).wait()
     differ = {}
     stages = [path.parent for path in sorted(folders["again"].glob("stages/*/*/*/status.json"))]
     for folder in stages:
@@ -102,7 +102,10 @@ def grid(options: Namespace) -> Iterator[Figures]:
         "stages": len(stages),
         "not bit-equal": len(differ),
     }
-    yield figures | ({"wrong": differ} if differ else {})
+    if status or not stages:
+        yield figures | {"wrong": f"exit status {status}, see grid/again.txt"}
+    else:
+        yield figures | ({"wrong": differ} if differ else {})
 
 
 def _start_grid(results: Path, studies: dict[str, list[str]], environment: dict[str, str], scale: str = "smoke") -> Any:
@@ -379,9 +382,10 @@ def debias(options: Namespace) -> Iterator[Figures]:
     """Training steps at GPT-2 Medium's shape (configs/scales/first_gpu.yaml), without and with a GRPO term."""
     import pandas as pd
 
-    scale, results = "smoke" if options.tiny else "first_gpu", options.out / "debias"
+    scale, results = "smoke" if options.tiny else "first_gpu", options.out / "debias" / "results"
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if options.device == "cpu" else {}
-    _start_grid(results, {"debias": ["v1"]}, hidden, scale).wait()
+    if exit_status := _start_grid(results, {"debias": ["v1"]}, hidden, scale).wait():
+        yield {"what": "snakemake", "wrong": f"exit status {exit_status}, see debias/results.txt"}
     for path in sorted(results.glob("stages/debias/train/*/status.json")):
         status, planned = (json.loads(path.with_name(name).read_text()) for name in (path.name, "config.json"))
         metrics = pd.read_parquet(path.with_name("metrics.parquet"))

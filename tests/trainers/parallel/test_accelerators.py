@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from benchmarks import device_parts
 from benchmarks.first_gpu import empty, in_words
 from tests.repository import ROOT
 
@@ -53,6 +56,14 @@ def test_results_of_an_earlier_run_are_not_those_of_this_machine(tmp_path):
         (tmp_path / name / "config.json").touch()
     empty(tmp_path, ["grid", "step"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["devices", "mine"]
+
+
+@pytest.mark.parametrize("part", ["grid", "debias"])
+def test_a_grid_that_fails_is_wrong(tmp_path, monkeypatch, part):
+    monkeypatch.setattr(device_parts, "_start_grid", lambda *_: SimpleNamespace(wait=lambda: 1))
+    figures = list(device_parts.PARTS[part].run(Namespace(out=tmp_path, device="cpu", tiny=True)))
+    assert figures
+    assert all("wrong" in each for each in figures)
 
 
 def test_a_part_that_was_stopped_keeps_its_figures():
