@@ -11,6 +11,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import inf, isnan
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -149,8 +150,9 @@ def _beside_the_cpu(study: str, statuses: list[Path], folders: dict[str, Path], 
         if all(len(each) for each in metrics):
             first = pd.merge(*(each[each["step"] == each["step"].min()] for each in metrics), on=["step", "name"])
             losses = first[first["name"].str.contains("loss")]
+            losses = losses[losses["value_x"].notna() | losses["value_y"].notna()]
             differences = (losses["value_x"] - losses["value_y"]).abs() / losses["value_y"].abs().clip(lower=1e-3)
-            gap = max([gap, *differences.dropna()])
+            gap = max([gap, *differences.fillna(inf)])  # not a number on one side alone
         values = [rows(folder / "items.parquet") for folder in (here, there)]
         if all(len(each) for each in values) and len(values[0]) == len(values[1]):
             items = max(items, float((values[0]["value"] - values[1]["value"]).abs().mean()))
@@ -461,7 +463,7 @@ def _beside_the_first(first: Figures, figures: Figures, compute: str) -> Figures
     size = sum(float(each.double().square().sum()) for each in reference.values()) ** 0.5
     gap = sum(float((own[name].double() - reference[name].double()).square().sum()) for name in reference) ** 0.5
     pairs = zip(figures["values"], first["values"], strict=True)
-    apart = max(abs(a - b) / max(abs(b), 1e-12) for a, b in pairs)
+    apart = max(inf if isnan(a) else abs(a - b) / max(abs(b), 1e-12) for a, b in pairs)
     shown = {name: value for name, value in figures.items() if name not in ("folder", "values")}
     shown |= {"times one": figures["tokens/s"] / first["tokens/s"], "gradients": gap / size, "losses, norms": apart}
     loose = 1 if compute == "float32" else 100  # the order of sums in bfloat16 is worth a thousandth and more

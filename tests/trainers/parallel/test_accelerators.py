@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from benchmarks import device_parts
 from benchmarks.first_gpu import empty, in_words
@@ -64,6 +65,14 @@ def test_a_grid_that_fails_is_wrong(tmp_path, monkeypatch, part):
     figures = list(device_parts.PARTS[part].run(Namespace(out=tmp_path, device="cpu", tiny=True)))
     assert figures
     assert all("wrong" in each for each in figures)
+
+
+def test_a_loss_that_is_no_number_is_not_what_one_device_gives(tmp_path):
+    save_file({"w": torch.ones(2)}, tmp_path / "gradients.safetensors")
+    one = {"folder": tmp_path, "tokens/s": 1.0, "values": [0.5, 0.25, 1.0]}
+    assert "wrong" not in device_parts._beside_the_first(one, one, "float32")
+    two = one | {"values": [0.5, float("nan"), 1.0]}
+    assert "wrong" in device_parts._beside_the_first(one, two, "float32")
 
 
 def test_a_part_that_was_stopped_keeps_its_figures():
