@@ -31,6 +31,8 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
         raise ConfigError(results, "", None, "nothing was planned, run or imported here", "run `snakemake`")
     whole, states = is_whole(database), states_now(results)
     copy = is_copy(results)
+    if copy and not whole and not (results / PLAN_FILE).exists():
+        Store(database).close()  # says why it cannot be used, as one of another version
     if whole and is_current(results, states) and (copy or not strict):
         if copy and strict:
             print(f"note: {database} is a copy: what it was collected from is not here", file=sys.stderr)

@@ -113,7 +113,8 @@ class Store:
             raise ConfigError(path, "", None, f"not a readable database ({error})", "run `collect` again") from None
         if version != [SCHEMA_VERSION]:
             self.close()
-            raise ConfigError(path, "schema version", version, f"expected {SCHEMA_VERSION}", "run `collect` again")
+            remedy = "run `collect` again, where its stages are"
+            raise ConfigError(path, "schema version", version, f"expected {SCHEMA_VERSION}", remedy)
 
     def __enter__(self) -> Self:
         return self

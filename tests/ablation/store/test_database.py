@@ -1,13 +1,16 @@
 """The reader cannot write or look elsewhere, and its views say what the shards say."""
 
 import math
+import shutil
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
 
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.store.collect import collect
+from ablation.store.current import load_or_collect
 from ablation.store.database import DATABASE, Store
 from tests.simulate import Study, simulate, stage_dir
 
@@ -116,6 +119,18 @@ def test_a_missing_or_foreign_file_says_what_to_do(tmp_path):
     (tmp_path / DATABASE).write_text("not a database")
     with pytest.raises(ConfigError, match="run `collect` again"):
         Store(tmp_path / DATABASE)
+
+
+def test_a_copy_of_another_version_is_refused_for_its_version(results, tmp_path):
+    with opened(results, Study()):
+        pass
+    (tmp_path / "copy").mkdir()
+    copy = tmp_path / "copy" / DATABASE
+    shutil.copy(results / DATABASE, copy)
+    with duckdb.connect(str(copy)) as connection:
+        connection.execute("UPDATE meta SET value = '7' WHERE key = 'schema version'")
+    with pytest.raises(ConfigError, match="schema version"):
+        load_or_collect(copy.parent)
 
 
 def test_definition_and_variants_come_back_as_written(results):
