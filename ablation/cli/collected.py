@@ -12,7 +12,7 @@ Readers name evaluations during training as subsets `step N`. Items of the large
 the subset `last`.
 
 Of a run that kept the model of an earlier step, as its settings or `at` say, this step is logged as `kept_step`: final
-metrics are those up to it, and the subset `last` is of the last evaluation up to it.
+metrics are those up to it, and the subset `last` is of the last evaluation up to it, in files of items as well.
 
 Each protocol, subset and name of items gives a metric `<protocol>/<subset>/<name>`, its mean, unless the command logged
 one of that name; of several subsets there is `<protocol>/mean/<name>` as well.
@@ -80,18 +80,20 @@ def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[st
     metrics: Metrics = {}
     items: list[pa.Table] = []
     old = frozenset(output / name for name in left)
-    found: list[tuple[ImportedRun, int | None]] = []
+    found: list[tuple[ImportedRun, int | None, bool]] = []
     mistakes = Mistakes()
     for entry in wanted:
         with mistakes:
-            found += [(run, _kept(run, entry)) for run in _runs(output, entry, old)]
+            found += [(run, _kept(run, entry), entry.get("at") is not None) for run in _runs(output, entry, old)]
     mistakes.refuse()
-    for run, kept in found:
+    of_stage = max((kept for run, kept, _ in found if kept is not None and run.metrics.num_rows), default=None)
+    for run, kept, chosen in found:
         columns = (run.metrics.column(name).to_pylist() for name in METRIC_ROWS.names)
         metrics.update({(step, name): value for step, name, value in zip(*columns, strict=True)})
         if run.items is not None:
-            items.append(_with_last(run.items, kept))
-        if kept is not None:
+            beside = run.metrics.num_rows == 0 and not chosen  # a file of items beside the log of a run
+            items.append(_with_last(run.items, of_stage if beside else kept))
+        if kept is not None and run.metrics.num_rows:
             metrics[pc.max(run.metrics["step"]).as_py(), KEPT_STEP] = float(kept)
     together = pa.concat_tables([ITEM_ROWS.empty_table(), *(table.select(ITEM_ROWS.names) for table in items)])
     logged = {name for _, name in metrics}
@@ -147,8 +149,10 @@ def _files(path: Path) -> Iterator[Path]:
 
 def _kept(run: ImportedRun, entry: Mapping[str, Any]) -> int | None:
     """Return the step of the model that a run kept, if it is not the last; the log says so."""
-    if entry.get("at") == "last" or run.metrics.num_rows == 0:
+    if entry.get("at") == "last":
         return None
+    if run.metrics.num_rows == 0:  # items alone
+        return entry.get("at")
     kept = entry.get("at") if run.kept is None or entry.get("at") is not None else run.kept
     if kept is None:
         kept, unclear = kept_step(run.config, run.metrics)

@@ -165,6 +165,21 @@ def test_the_step_of_the_model_that_was_kept_is_logged(tmp_path, capsys, at, kep
     assert (f"of the model that was kept, at step {kept} (`at: last`)" in capsys.readouterr().err) == bool(kept)
 
 
+@pytest.mark.parametrize(("at", "last"), [({}, 300), ({"at": 100}, 100), ({"at": "last"}, 400)])
+def test_items_in_a_file_of_their_own_are_of_the_kept_model_too(tmp_path, at, last):
+    rows = [{"step": step, "eval_loss": loss} for step, loss in {100: 0.9, 300: 0.5, 400: 0.7}.items()]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"best_global_step": 300, "log_history": rows}))
+    (tmp_path / "args.json").write_text(json.dumps({"load_best_model_at_end": True}))
+    lines = "".join(f"q,step {step},{step}\n" for step in (100, 300, 400))
+    (tmp_path / "items.csv").write_text(f"item,subset,value\n{lines}")
+    values, items = collected(tmp_path, {"reader": "trainer_state"}, {"reader": "items", **at})
+    assert [row[4] for row in items if row[1] == "last"] == [last]
+    assert values[400, "test/last/value"] == last
+    assert [row[4] for row in collected(tmp_path, {"reader": "items", **at})[1] if row[1] == "last"] == [
+        last if at else 400
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
