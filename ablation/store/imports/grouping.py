@@ -316,14 +316,15 @@ def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
     """
     if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
         return []
-    jobs: dict[tuple[str, ...], dict[int, int]] = {}
+    jobs: dict[tuple[str, ...], dict[int, list[int]]] = {}  # of several seeds, perhaps: all of them by these names
     for place, run in enumerate(runs):
         if said := _RANK.search(run.name):
             settings = {k: v for k, v in _leaves(run, study).items() if k.rpartition(".")[2] not in _RANK_KEYS}
             rest = run.name[: said.start()], run.name[said.end() :]
-            jobs.setdefault((run.format, *rest, json.dumps(settings, sort_keys=True)), {})[int(said[1])] = place
+            job = jobs.setdefault((run.format, *rest, json.dumps(settings, sort_keys=True)), {})
+            job.setdefault(int(said[1]), []).append(place)
     whole = (job for job in jobs.values() if sorted(job) == list(range(len(job))))
-    return [place for job in whole for rank, place in job.items() if rank]
+    return [place for job in whole for rank, places in job.items() if rank for place in places]
 
 
 def safe_name(name: str) -> str:

@@ -17,6 +17,9 @@ from ablation.judge.verdicts import judge_study
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from ablation.store.imports import importing
+from ablation.store.imports.grouping import other_ranks
+from ablation.store.imports.stored import Record
+from ablation.store.imports.study_file import ImportFile
 from tests.ablation import typed
 from tests.repository import ROOT
 from tests.simulate import Study, simulate
@@ -619,3 +622,13 @@ def test_of_a_run_for_each_rank_rank_0_counts(rows, variants, tmp_path, capsys):
     assert Counter(run["variant"] for run in judged) == variants
     assert ("left out base-s0-rank1, base-s0-rank2, base-s1-rank1" in said) == ("base-rank0" in variants)
     assert typed.output(capsys, *found).endswith("0 new, 0 changed\n")
+
+
+def test_rank_0_counts_of_every_seed_that_has_the_same_names():
+    facts = {"format": "wandb", "source": "s", "seed": None, "state": "finished", "started": None, "last_step": 1}
+    runs = [
+        Record(id=f"{seed}{rank}", name=f"ddp-rank{rank}", config={"seed": seed}, **facts)
+        for seed in range(2)
+        for rank in range(3)
+    ]
+    assert [runs[place].name for place in sorted(other_ranks(runs, ImportFile()))] == ["ddp-rank1", "ddp-rank2"] * 2
