@@ -82,7 +82,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.scale = options.scale or ("smoke" if options.tiny else "paper")
-    options.out = options.out.resolve()
+    options.out = options.out.resolve()  # the parts run in the project's folder
+    if options.model and Path(options.model).exists():
+        options.model = str(Path(options.model).resolve())
     return options
 
 
@@ -93,7 +95,8 @@ def run(options: argparse.Namespace, name: str, seconds: float) -> Figures:
     began, problem = time.monotonic(), None
     environment = {"OMP_NUM_THREADS": "4"} | dict(os.environ)
     with (options.out / f"{name}.txt").open("w") as log:
-        command = [sys.executable, __file__, *sys.argv[1:], "--part", name]
+        places = ["--out", str(options.out), *(["--model", options.model] if options.model else [])]
+        command = [sys.executable, __file__, *sys.argv[1:], "--part", name, *places]
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
             if process.wait(max(1.0, seconds)):

@@ -18,10 +18,10 @@ from tests.repository import ROOT
 pytestmark = pytest.mark.slow  # processes that import torch and transformers
 
 
-def run(*words):
+def run(*words, cwd=None):
     command = [sys.executable, str(ROOT / "benchmarks" / "first_gpu.py"), *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500, check=False)
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=1500, check=False)
 
 
 @pytest.mark.parallel
@@ -49,6 +49,13 @@ def test_every_part_runs_on_a_cpu_and_the_report_says_so(tmp_path):
     text = (tmp_path / "report.md").read_text()
     assert all(f"## {name}" in text for name in parts)
     assert "trl is not installed" in text
+
+
+def test_a_report_goes_where_it_was_called(tmp_path):
+    done = run("--device", "cpu", "--tiny", "--only", "tests", "--out", "here", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [_, part] = json.loads((tmp_path / "here" / "report.json").read_text())
+    assert [each["what"] for each in part["figures"]] == ["tests/trainers/parallel"]
 
 
 def test_results_of_an_earlier_run_are_not_those_of_this_machine(tmp_path):
