@@ -233,7 +233,9 @@ def _of_evaluations(paths: Sequence[Path]) -> _Source:
     from ablation.judge.compare.comparison import Rules, compare_sides
 
     a, b = (expand([str(path)]) for path in paths)
-    rules = Rules(margin=1.0, allow=frozenset({"prompt", "target", "task"}), flips=0)
+    # Of one run a side `compare` would judge these checkpoints, which say nothing of other seeds.
+    analysis = {"claim": "recipe"}
+    rules = Rules(margin=1.0, allow=frozenset({"prompt", "target", "task"}), flips=0, analysis=analysis)
     return compare_sides(a, b, None, Options(), rules).measured, lambda *_: None, 1
 
 

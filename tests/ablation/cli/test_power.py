@@ -69,6 +69,12 @@ def test_two_sides_of_another_tool_are_a_pilot(tmp_path, capsys):
     assert "from the noise of 1 comparison, 3 seeds of 60 items" in said
 
 
+def test_one_run_of_each_side_is_no_pilot(tmp_path, capsys):
+    sides = [arm(tmp_path / name, seeds=1, gain=gain) for name, gain in (("base", 0.0), ("new", 0.1))]
+    assert main(["power", "--effect", "0.1", "--pilot", *sides]) == 2
+    assert "has one seed" in capsys.readouterr().err
+
+
 def rows_of(capsys, *words):
     """{(samples, checkpoints): row} of `--json`, and what the notes say."""
     printed = json.loads(output(capsys, "power", *words, "--json"))
