@@ -46,7 +46,7 @@ ELSEWHERE = {  # what runs in other tests, or cannot run in one
     "export --from": "needs a trained model: tests/trainers/test_export.py",
     "check STUDY[/VARIANT]": "tests/test_followed_pages.py runs `check example/average`",
     "check example/average": "tests/test_followed_pages.py",
-    "check my/base": "needs the reader's program: tests/ablation/cli/test_check.py",
+    "check example/base": "the project of `init`: tests/ablation/cli/test_check.py",
     "merge": "needs a second site: tests/ablation/store/test_merge.py",
     "gate --reference": "tests/ablation/cli/test_nightly.py runs what docs/how-to/nightly-gate.md prints",
     "import trainer_state": "tests/test_docs.py runs the README's; the folder of docs/how-to/import.md is the reader's",
