@@ -1,7 +1,8 @@
 """The lineage of imported variants.
 
-`study.yaml` may declare it. Otherwise the root is the variant that started first, and each other variant's parent is
-the one from which its configuration differs least.
+`study.yaml` may declare it. Otherwise the root is the variant that is called `base` or the like, else the one that
+started first or, where start times are not known, the one most like the others; each other variant's parent is the one
+from which its configuration differs least.
 """
 
 import json
