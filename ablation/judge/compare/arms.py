@@ -324,7 +324,8 @@ def _subsets(parent: Arm, child: Arm, ours: dict[str, Sheet], theirs: dict[str, 
             for arm, left in ((parent, ours.keys() - theirs.keys()), (child, theirs.keys() - ours.keys()))
             if left
         ]
-        raise ConfigError("compare", "tasks", None, "; ".join(only), "give the files of the same tasks on both sides")
+        remedy = "give the files of the same tasks on both sides, or choose some with --tasks"
+        raise ConfigError("compare", "tasks", None, "; ".join(only), remedy)
 
 
 def _pair(ours: Sheet, theirs: Sheet, allow: Set[str]) -> Iterator[str]:
