@@ -74,7 +74,8 @@ def _mistakes(
             problem = "is not a key of this configuration"
         shown = value if not isinstance(value, Mapping) and len(repr(value)) <= 120 else None
         description = _description(model, key)
-        remedy = f"expected: {description}" if description else advice if own else "correct the value"
+        correct = "add it" if detail["type"] == "missing" else "correct the value"
+        remedy = f"expected: {description}" if description else advice if own else correct
         found.setdefault(key, ConfigError(file, f"{prefix}{key}".rstrip("."), shown, problem, remedy))
     return list(found.values())
 
