@@ -28,7 +28,8 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
     database = results / DATABASE
     sources = (database, results / PLAN_FILE, *results.glob("imported/*/study.json"))
     if not any(source.exists() for source in sources):
-        raise ConfigError(results, "", None, "nothing was planned, run or imported here", "run `snakemake`")
+        remedy = "run `snakemake`, or import runs"
+        raise ConfigError(results, "", None, "nothing was planned, run or imported here", remedy)
     whole, states = is_whole(database), states_now(results)
     copy = is_copy(results)
     if copy and not whole and not (results / PLAN_FILE).exists():
