@@ -25,6 +25,7 @@ from ablation.store.imports.stored import FOLDER, MANIFEST, PlacedRun, read_stud
 from ablation.store.imports.study_file import ImportFile, checked_name, read_import_file, with_options
 
 _SHOWN = 6  # runs of a variant
+_TITLES = {"table": "a table (CSV, TSV, JSON lines, Parquet) with a row for each run or logged value"}
 _SILENT = 5.0  # seconds
 
 
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "\n".join(
         [
             "formats:",
-            *(f"  {name:<17}{each.title}" for name, each in formats.items()),
+            *(f"  {name:<17}{_TITLES.get(name, each.title)}" for name, each in formats.items()),
             "",
             "example:",
             "  ablation import trainer_state runs/ --study lr --metric eval_loss --direction min --margin 0.01",
