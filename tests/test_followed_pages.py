@@ -233,6 +233,8 @@ def test_a_task_from_nothing(tmp_path):
     assert {name: after[name] for name in before} == before
     assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"reversal", "questions"}
     validate, diff, grid = follower.commands
+    assert "mem_mb" in follower.run("ablation validate", status=1)
+    (tmp_path / "configs/studies/innovations/questions.yaml").unlink()  # the page comes to it later
     follower.run(validate)
     assert "task.name: knights_knaves -> reversal" in follower.run(diff)
     follower.run(grid)

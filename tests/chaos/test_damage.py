@@ -86,7 +86,7 @@ def test_each_damage_costs_its_run_and_the_next_call_repairs_it(project, finishe
     assert 0 < (runs["state"] == "ok").sum() < len(runs)
     assert "corrupt" in project.read("reports/debias/table.md")
     assert "corrupt" in unfolded(project.read("reports/index.html"))
-    failed = project.tracker("status", "--failed")
+    failed = project.tracker("status --failed")
     assert failed.returncode == 1
     assert failed.stderr.count("corrupt: ") == len(damaged)
 

@@ -198,7 +198,7 @@ class Project:
     def tracker(self, *commands: str) -> subprocess.CompletedProcess[str]:
         """Run commands of the tracker one after the other, until one fails; return the last one's end."""
         for command in commands:
-            done = warm.run("ablation", [command], cwd=self.folder, env=self.environment(), separate=True)
+            done = warm.run("ablation", command.split(), cwd=self.folder, env=self.environment(), separate=True)
             if done.returncode != 0:
                 break
         return done
