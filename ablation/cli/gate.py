@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ablation.show.gated import Gated
 
 
+_NIGHTLY = ("new", "metric", "window", "at", "update")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
@@ -35,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--new", nargs="+", type=Path, metavar="RUN", help="the new run, then its reruns")
     watched = "what is watched: NAME (larger is better), NAME:min, NAME:both"
     add("--metric", nargs="+", metavar="NAME[:min]", help=watched)
-    add("--window", default="last", metavar="last:N", help="mean of the last N values (default: last)")
+    add("--window", metavar="last:N", help="mean of the last N values (default: last)")
     kept = "step of the values: last, best (of the first metric) or a number; default: of the model that was kept"
     add("--at", metavar="STEP", help=f"{kept}, else the last")
     add("--update", action="store_true", help="append a run that passes to PAST")
@@ -43,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the answers."""
+    _refuse_what_is_not_asked(arguments)
     if arguments.reference is not None:
         from ablation.cli.reference import run_reference
 
@@ -71,6 +75,17 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(report(gated, markdown=arguments.markdown), end="")
     return gated.status
+
+
+def _refuse_what_is_not_asked(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for options of the other form of the command, which would pass unseen."""
+    nightly = arguments.reference is not None
+    other = ("study", "require", "since", "without", "allow", "markdown") if nightly else _NIGHTLY
+    for name in other:
+        if value := getattr(arguments, name):
+            option = "STUDY" if name == "study" else f"--{name}"
+            problem = "does not go with --reference" if nightly else "needs --reference"
+            raise ConfigError("gate", option, value, problem, "leave it out, or ask in a call of its own")
 
 
 def report(gated: "Gated", *, markdown: bool) -> str:

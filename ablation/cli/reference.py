@@ -31,7 +31,7 @@ def run_reference(arguments: argparse.Namespace) -> int:
     names, path = list(watched), Path(arguments.reference)
     if arguments.at == "best" and watched[names[0]] == "both":
         raise ConfigError("gate", "--at", "best", f"asks which value of {names[0]} is better", "name a step")
-    window = window_of(arguments.window, arguments.at, smaller=watched[names[0]] == "min")
+    window = window_of(arguments.window or "last", arguments.at, smaller=watched[names[0]] == "min")
     if arguments.update and path.is_dir():
         raise ConfigError("gate", "--update", str(path), "is a folder", "name a file that is to be kept, as past.csv")
     runs = [(_name(run, place), run) for place in arguments.new for run in read_runs([place], names, notes.append)]

@@ -22,6 +22,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import counted, one_line
 from ablation.readers import inspect_ai, lm_eval, table
 from ablation.readers.run import EVALUATION, ImportedRun, Problem, name_below, shortened
+from ablation.readers.seeds import seed_in
 from ablation.readers.sheet import Sheet, Wanted, sheet_items
 from ablation.readers.walk import files_below
 
@@ -99,19 +100,19 @@ def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
 
 
 def without_unfinished(files: Sequence[Path], problem: Problem, doubt: Problem) -> list[Path]:
-    """Return the files without logs of Inspect that did not end, beside logs of the same task that did.
+    """Return the files without logs of Inspect that did not end, beside logs of the same run and task that did.
 
     `problem` is told of each; `doubt` of those that began after all that ended: what ended may be out of date.
     """
     tries = _tries(files)
-    last: dict[tuple[Path, str], str] = {}  # when the newest evaluation of a task that ended began, by folder
+    last: dict[tuple[Path, str, str, str], str] = {}  # when the newest evaluation that ended began, by run and task
     for file, tried in tries.items():
         if tried.ended:
-            place = file.parent, tried.task
+            place = _run_and_task(file, tried)
             last[place] = max(last.get(place, ""), tried.created)
-    left = {file: tried for file, tried in tries.items() if not tried.ended and (file.parent, tried.task) in last}
+    left = {file: tried for file, tried in tries.items() if not tried.ended and _run_and_task(file, tried) in last}
     for file, tried in left.items():
-        tell = doubt if tried.created > last[file.parent, tried.task] else problem
+        tell = doubt if tried.created > last[_run_and_task(file, tried)] else problem
         tell(_left_out(file, tried))
     return [file for file in files if file not in left]
 
@@ -119,6 +120,12 @@ def without_unfinished(files: Sequence[Path], problem: Problem, doubt: Problem) 
 def _tries(files: Iterable[Path]) -> dict[Path, inspect_ai.Attempt]:
     logs = (file for file in files if file.suffix in (".eval", ".json") and _is_log(file))
     return {log: tried for log in logs if (tried := inspect_ai.attempt(log)) is not None}
+
+
+def _run_and_task(log: Path, tried: inspect_ai.Attempt) -> tuple[Path, str, str, str]:
+    """Return the folder, model, seed (as the file is named) and task of a log."""
+    seed = seed_in(log.name)
+    return log.parent, tried.model, seed["seed"] if seed else "", tried.task
 
 
 def _left_out(log: Path, tried: inspect_ai.Attempt) -> str:

@@ -78,6 +78,7 @@ class Attempt(NamedTuple):
     created: str
     status: str
     task: str
+    model: str
 
     @property
     def ended(self) -> bool:
@@ -91,15 +92,15 @@ def attempt(path: Path) -> Attempt | None:
         if path.suffix == ".json":
             with path.open("rb") as handle:
                 start = handle.read(1 << 16).decode("utf-8", "replace")
-            known = dict(
-                re.findall(r'"(status|task_id|created|task)"\s*:\s*"([^"]*)"', start)[::-1]
-            )  # the first of each
+            names = "|".join(Attempt._fields)
+            fields = dict(re.findall(rf'"({names})"\s*:\s*"([^"]*)"', start)[::-1])  # the first of each
         else:
             with zipfile.ZipFile(path) as archive:
                 ended = "header.json" in archive.namelist()
                 header = json.loads(_unpack(archive, "header.json" if ended else "_journal/start.json"))
-            known = header["eval"] | {"status": header["status"] if ended else "started"}
-        return Attempt(str(known["task_id"]), str(known["created"]), str(known["status"]), str(known.get("task")))
+            fields = header["eval"] | {"status": header["status"] if ended else "started"}
+        task_id, created, status = (str(fields[name]) for name in ("task_id", "created", "status"))
+        return Attempt(task_id, created, status, str(fields.get("task")), str(fields.get("model")))
     except (*_DAMAGE, KeyError, TypeError):  # reading it says why
         return None
 

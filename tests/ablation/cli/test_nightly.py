@@ -117,6 +117,7 @@ def test_a_broken_run_is_invalid(nights, tmp_path, capsys, run, said):
             "ends at step 100; name a step that all runs",
         ),
         (["--new", "nowhere", "--metric", "reward"], "nowhere: does not exist"),
+        (["--new", "nights/night0", "--metric", "reward", "--require", "better"], "does not go with --reference"),
     ],
 )
 def test_bad_input_is_one_line(nights, monkeypatch, capsys, words, said):

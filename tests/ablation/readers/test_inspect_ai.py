@@ -159,8 +159,8 @@ def test_of_logs_in_a_folder_both_forms_and_of_each_task_the_last_try_are_read(t
 
 
 def test_of_several_tries_of_a_task_the_ones_that_ended_are_read_and_the_others_are_named(tmp_path, capsys):
-    def about(task_id, day, task="letters", **more):
-        of_try = {"task": task, "task_id": task_id, "created": f"2026-11-{day}T10:00:00+00:00"}
+    def about(task_id, day, task="letters", model="mock/a", **more):
+        of_try = {"task": task, "task_id": task_id, "model": model, "created": f"2026-11-{day}T10:00:00+00:00"}
         return {"eval": log()["eval"] | of_try} | more
 
     write_log(tmp_path / "a/2026-11-10.eval", log(**about("a", 10)))
@@ -181,6 +181,10 @@ def test_of_several_tries_of_a_task_the_ones_that_ended_are_read_and_the_others_
     assert any(note.startswith(f"{cancelled}: left out") for note in read(capsys, *sides, "--latest")["notes"])
     assert str(cancelled) in refused(capsys, *sides, "--latest", "--require", "not-worse")  # what ended is out of date
     cancelled.unlink()
+    for name, model in (("other.eval", "mock/b"), ("seed_2.json", "mock/a")):  # not a try of what ended
+        other = write_log(tmp_path / "b" / name, log(**about("b5", 10, model=model, status="error")))
+        assert name in refused(capsys, *sides, "--latest")
+        other.unlink()
 
     write_log(tmp_path / "b/words.eval", log(**about("b4", 9, "words", status="started")))
     assert "words.eval" in refused(capsys, *sides, "--latest")  # nothing of this task ended
