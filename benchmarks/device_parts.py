@@ -722,13 +722,13 @@ class Part:
     seconds: int
 
 
-PARTS = {
-    "grid": Part(grid, 300),
-    "sampling": Part(sampling, 180),
-    "step": Part(step, 150),
-    "debias": Part(debias, 70),
-    "critic": Part(critic, 60),
-    "devices": Part(devices, 90),
+PARTS = {  # 15 minutes in all
+    "grid": Part(grid, 260),
+    "sampling": Part(sampling, 160),
+    "step": Part(step, 140),
+    "debias": Part(debias, 60),
+    "critic": Part(critic, 50),
+    "devices": Part(devices, 80),
     "tests": Part(tests, 120),
     "paper": Part(paper, 30),
 }

@@ -43,7 +43,7 @@ def command_page() -> str:
 
 
 def write(site: Path = SITE) -> None:
-    """Write the folder anew."""
+    """Write the folder, without what was in it."""
     shutil.rmtree(site, ignore_errors=True)
     texts = {path: path.read_text(encoding="utf-8") for path in pages()} | made()
     files = set()

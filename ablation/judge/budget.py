@@ -1,9 +1,8 @@
 """Chooses the comparisons that get more seeds: those most likely to be decided per device-hour, within a budget.
 
 The chance is predictive power (Spiegelhalter, Freedman and Blackburn, 1986, Controlled Clinical Trials 7, 8-17).
-Existing seeds stay in the mean, only new ones are random. What is assumed (docs/explanation/statistics.md, "More seeds
-until decided"): normal seeds, effects of the study's comparisons spread normally around 0, and for comparisons at a
-target no change of side.
+Existing seeds stay in the mean, only new ones are random. What is assumed: normal seeds, effects of the study's
+comparisons spread normally around 0, and for comparisons at a target no change of side.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""More seeds until decided: run the grid, judge the comparisons, add seeds where they decide most per device-hour.
+"""Adds seeds between interim analyses: run the grid, judge, add seeds where they decide most per device-hour.
 
 Seeds are added only at the looks that the study's analysis declares (`looks: [3, 5, 10]`), so that the p-values of
 `ablation.judge.comparisons` (`significance.sequential_p`) are valid however often one looked. `ablation.judge.budget`

@@ -22,7 +22,7 @@ from ablation.judge.remarks import other_units
 from ablation.judge.significance import enough_seeds_for_equivalence, sequential_p
 from ablation.store.database import Store
 
-# Outcome: exit status, the gravest first, which counts for several comparisons. 1 and 2 are left to errors.
+# Outcome: exit status. Of several comparisons the first outcome in this order counts. 1 and 2 are left to errors.
 STATUS = {"worse": 10, "invalid": 12, "unmet": 13, "undecided": 11, "passed": 0}
 _NAN = float("nan")
 
@@ -37,7 +37,7 @@ class Answer:
     p_not_worse: float = _NAN  # one-sided, corrected for the study's comparisons
 
 
-def gravest(found: Sequence[Answer]) -> str:
+def most_severe(found: Sequence[Answer]) -> str:
     """The outcome of all together."""
     return next(outcome for outcome in STATUS if any(answer.outcome == outcome for answer in found))
 

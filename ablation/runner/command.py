@@ -289,7 +289,7 @@ def _last_words(log: Path, begin: int) -> str:
 
 
 def _tail(log: Path, begin: int) -> str:
-    """Return the end of a log, from byte `begin` at most, or of one that a program has begun anew (`> /dev/stderr`)."""
+    """Return the end of a log, from byte `begin` at most, or of one that a program has emptied (`> /dev/stderr`)."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

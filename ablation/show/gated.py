@@ -8,7 +8,7 @@ from typing import Any
 
 from ablation.contract.reading import device_time
 from ablation.judge.comparisons import Comparison
-from ablation.judge.gate import STATUS, Answer, Guarded, Pair, gravest, rails_in_words
+from ablation.judge.gate import STATUS, Answer, Guarded, Pair, most_severe, rails_in_words
 from ablation.judge.measurements import Measurements
 from ablation.judge.remarks import steps_apart
 from ablation.judge.verdicts import comparison_rows
@@ -34,7 +34,7 @@ class Gated:
     @property
     def outcome(self) -> str:
         """The outcome of all comparisons together."""
-        return gravest(self.answers)
+        return most_severe(self.answers)
 
     @property
     def status(self) -> int:

@@ -5,7 +5,7 @@ set -eu
 seed=$1 output=$2
 shift 2
 log="$output/metrics.jsonl"
-# A run that goes on after a kill opens its log anew: what there is of it is kept, and put before the rest at the end.
+# A run that goes on after a kill overwrites its log: what it has logged so far is kept, and put before the rest at the end.
 if [ -e "$log" ]; then
   { cat "$log"; echo; } >>"$output/earlier.log"
 fi
