@@ -139,7 +139,7 @@ def test_the_comparison_of_the_page_is_taken_apart(tmp_path):
     assert question == "ablation explain A B"
     follower.run(grid)
     said = follower.run(declare)
-    shown = page.split("the second of them,\n\n")[1].split("\n\n")[0]
+    shown = page.split("the second says\n\n")[1].split("\n\n")[0]
     assert said.startswith(textwrap.dedent(shown))
     assert "to run: 15 of 40 jobs" in said
     written = sorted(path.name for path in follower.folder.glob("configs/studies/example/base.*.yaml"))
