@@ -174,7 +174,7 @@ def test_the_commands_of_the_pages_run(stored, capsys, monkeypatch, tmp_path):
     lines = re.findall(r"^    ablation (compare .*)$", page, flags=re.MULTILINE)
     lines = [line for line in lines if "--allow" in line or "--study" in line]
     assert len(lines) >= 4
-    shown = textwrap.dedent(re.search(r"with two\s+prompts:\n\n((?:    .*\n|\n)+)", page)[1]).strip()
+    shown = textwrap.dedent(re.search(r"harness\s+0.4.13:\n\n((?:    .*\n|\n)+)", page)[1]).strip()
     monkeypatch.setenv("COLUMNS", "120")
     assert shown == "\n".join(line.rstrip() for line in output(capsys, *shlex.split(lines[0])).strip().splitlines())
     for line in lines:
