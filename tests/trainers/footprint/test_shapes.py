@@ -1,6 +1,7 @@
 """Numbers of parameters against the models themselves, which torch makes without memory."""
 
 import json
+import re
 from dataclasses import replace
 from importlib import import_module
 
@@ -21,12 +22,10 @@ from trainers.demonstrations.selector import build_selector
 from trainers.footprint import LISTED, Model, of_config, shape_of, training
 from trainers.models.causal import EditedModule
 from trainers.policy.config import Lora, Memory, PolicyConfig, Precision, Scratch
+from trainers.policy.footprint import PROMPT, scratch_shape
 from trainers.policy.footprint import footprint as of_policy
-from trainers.policy.footprint import scratch_shape
-from trainers.policy.text import prompt_tokens, word_tokenizer
 from trainers.tasks.interface import SPLITS
-from trainers.tasks.knights_knaves import create
-from trainers.tasks.settings import Arithmetic, KnightsKnaves, QuestionAnswer
+from trainers.tasks.settings import Arithmetic, KnightsKnaves
 
 FLOAT32 = Precision()
 QWEN_7B = LISTED["Qwen/Qwen2.5-7B"]
@@ -60,11 +59,7 @@ def count(model):
         ("Qwen/Qwen2.5-1.5B", 1.54e9),
         ("Qwen/Qwen2.5-3B", 3.09e9),
         ("Qwen/Qwen2.5-7B", 7.61e9),
-        ("Qwen/Qwen2.5-14B", 14.8e9),
-        ("Qwen/Qwen3-4B", 4.02e9),
-        ("Qwen/Qwen3-8B", 8.19e9),
         ("HuggingFaceTB/SmolLM2-135M", 0.1345e9),
-        ("HuggingFaceTB/SmolLM2-1.7B", 1.71e9),
         ("Qwen/Qwen2.5-VL-3B", 3.75e9),
     ],
 )
@@ -123,27 +118,12 @@ def test_the_editor_and_the_selector(monkeypatch):
     assert of_demonstrations("rce", settings, {}, 1).held["selector"] == pytest.approx(16 * count(selector), rel=0.05)
 
 
-@pytest.mark.parametrize("task", [KnightsKnaves(people=5), Arithmetic(digits=4)])
-def test_a_prompt_is_at_least_as_long_as_the_longest_of_the_task(task):
-    config, made = PolicyConfig(task=task), import_module(f"trainers.tasks.{task.name}").create(task, None)
-    tokenizer = word_tokenizer(made.words)
-    problems = made.splits(config.data.model_dump(exclude={"seed"}), config.data.seed)["train"]
-    longest = max(len(prompt_tokens(tokenizer, each.prompt, made.instruction)) for each in problems)
-    (line,) = of_policy("evaluate", config, {}, 1).notes
-    assert longest <= int(line.split()[3]) <= 2 * longest + 16
-
-
-def test_a_pretrained_models_prompt_has_more_tokens_than_words_and_a_file_tells_nothing():
-    model = asset({"source": "hub", "repo": "Qwen/Qwen2.5-0.5B-Instruct"})
-    made, said = create(KnightsKnaves(form="textual")), {}
+@pytest.mark.parametrize("task", [KnightsKnaves(people=5), KnightsKnaves(form="textual"), Arithmetic(digits=4)])
+def test_a_prompt_is_assumed_longer_than_the_longest_of_a_task(task):
+    made = import_module(f"trainers.tasks.{task.name}").create(task, None)
     problems = made.splits(dict.fromkeys(SPLITS, 100), 0)["train"]
-    words = max(len(f"{made.instruction} {each.prompt}".split()) for each in problems)
-    for task in (made.settings, QuestionAnswer()):
-        config = PolicyConfig.model_construct(**{**PolicyConfig().__dict__, "task": task, "model": model})
-        (line,) = of_policy("evaluate", config, {"model": ModelAsset(model)}, 1).notes
-        said[task.name] = int(line.split()[3])
-    assert 1.3 * words < said["knights_knaves"] < 2.5 * words
-    assert said["question_answer"] == 512
+    pieces = (re.findall(r"\d|[^\W\d]+|[^\w\s]", f"{made.instruction or ''} {each.prompt}") for each in problems)
+    assert 1.5 * max(map(len, pieces)) + 16 < PROMPT  # tokens of a word with SmolLM2's tokenizer, and of ChatML
 
 
 def test_a_warm_start_that_ends_at_an_accuracy_draws_responses():

@@ -1,4 +1,4 @@
-"""Estimates of memory against the tensors of the passes themselves, on models small enough to run."""
+"""Bounds of memory against the tensors of the passes themselves, on models small enough to run."""
 
 from types import SimpleNamespace
 
@@ -60,6 +60,11 @@ def sequences(rows, prompt, response):
     return Sequences(ids[0], torch.ones_like(ids[0]), ids[1], torch.ones_like(ids[1]))
 
 
+def check_bound(work, seen):
+    """A bound is above what was seen, and by at most half of it."""
+    assert 0.98 * seen <= work.of_rows(work.rows) <= 1.5 * seen
+
+
 def checkpointed(model, *, active):
     if active:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -97,19 +102,19 @@ def logits_loss(model, rows, compute, entropy):
         ("gpt2", "bfloat16", True, "dropped"),
     ],
 )
-def test_an_update_needs_what_is_estimated(kind, compute, checkpointing, entropy):
+def test_an_update_stays_below_its_bound(kind, compute, checkpointing, entropy):
     model = checkpointed(made(kind), active=checkpointing)
     rows = sequences(3, 80, 80)
     learner = Learner.adamw(model, lr=1e-5)
     seen = peak_of_second_step(learner, lambda part: logits_loss(model, rows, compute, entropy), torch.arange(3))
     settings = precision(compute, checkpointing=checkpointing)
     work = Model("", shape(model), settings).update("", 3, 160, predicted=80, entropy=entropy == "learnt")
-    assert work.of_rows(3) == pytest.approx(seen, rel=0.06)
+    check_bound(work, seen)
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable")
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
-def test_a_critics_update_needs_what_is_estimated(compute):
+def test_a_critics_update_stays_below_its_bound(compute):
     body = made("qwen2").model
     settings = precision(compute, checkpointing=True)
     critic = ValueModel(body, Placement.of(["cpu"], settings), sees_token=True)
@@ -125,12 +130,12 @@ def test_a_critics_update_needs_what_is_estimated(compute):
     known = of_config(body.config.to_dict())
     assert known.body == pytest.approx(sum(each.numel() for each in critic.parameters()), rel=0.01)
     # The teacher's pass and the student's are two: what is computed again is one of them.
-    assert Model("", known, settings).update("", 5, 120).of_rows(5) == pytest.approx(seen, rel=0.2)
+    check_bound(Model("", known, settings).update("", 5, 120), seen)
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "gpt2"])
 @pytest.mark.parametrize(("compute", "frozen"), [("float32", False), ("bfloat16", False), ("bfloat16", True)])
-def test_sampling_needs_what_is_estimated(kind, compute, frozen):
+def test_sampling_stays_below_its_bound(kind, compute, frozen):
     model = made(kind).eval()
     if frozen:
         model = model.requires_grad_(False).to(torch.bfloat16)
@@ -140,18 +145,18 @@ def test_sampling_needs_what_is_estimated(kind, compute, frozen):
         settings = {"group_size": 2, "max_new_tokens": 60, "eos": WORDS + 1, "pad": 0, "uniforms": uniforms}
         sample_all(model, rows.prompt_ids, rows.prompt_mask, batch_size=8, **settings)
     known = Model("", shape(model), precision(compute), frozen=frozen)
-    assert known.sampling("", 8, group=2, prompt=60, response=60).of_rows(8) == pytest.approx(memory.peak, rel=0.15)
+    check_bound(known.sampling("", 8, group=2, prompt=60, response=60), memory.peak)
 
 
 @pytest.mark.parametrize(("compute", "frozen"), [("float32", False), ("bfloat16", False), ("bfloat16", True)])
-def test_log_probabilities_need_what_is_estimated(compute, frozen):
+def test_log_probabilities_stay_below_their_bound(compute, frozen):
     model = made("qwen2").eval()
     if frozen:
         model = model.requires_grad_(False).to(torch.bfloat16)
     with LiveMemory() as memory, autocast(compute):
         batched_logps(model, sequences(4, 60, 60), 1.0, None)
     known = Model("", shape(model), precision(compute), frozen=frozen)
-    assert known.forward("", 4, 120, predicted=60).of_rows(4) == pytest.approx(memory.peak, rel=0.15)
+    check_bound(known.forward("", 4, 120, predicted=60), memory.peak)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "qwen2"])
