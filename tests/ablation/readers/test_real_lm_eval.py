@@ -189,7 +189,7 @@ def test_the_gate_of_its_page_answers_as_shown(stored, capsys, monkeypatch, tmp_
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     (line,) = re.findall(r"^    ablation (compare .*)$", page, flags=re.MULTILINE)
     printed = output(capsys, *shlex.split(line), status=11)
-    shown = re.search(r"is set:\n\n((?:    .*\n|\n)+)", page)[1]
+    shown = re.search(r"third command above prints,[^:]*:\n\n((?:    .*\n|\n)+)", page)[1]
     assert textwrap.dedent(shown).strip() == printed.strip()
     assert (tmp_path / "summary.md").read_text() == printed
     assert main([*shlex.split(line)[:-3], "--markdown"]) == 0  # nothing is required
