@@ -19,15 +19,25 @@ from ablation.show.text import markdown  # noqa: E402
 from ablation.store.database import DATABASE, Store  # noqa: E402
 
 CONFIGS = DOCS.parent / "configs"
-HEAD = """# What the sources claim, and what was measured here
+SHOWN = ("reproduced", "contradicted")
+HEAD = """# The studies that come with the repository
 
-Made by `docs/make_claims.py RESULTS` from `configs/published/` and a results folder. The table has the claims that were
-tested, the report page all of them. {scale}
+- [debias](debias.md): which terms of a loss edit the bias out of a language model?
+- [innovations](innovations.md) and [gspo](gspo.md): which weights, advantages and KL control train a better reasoner?
+- [gad](gad.md): which loss of a critic distils a teacher that can only be read?
+- [demonstrations](demonstrations.md): which reward chooses better examples for a prompt?
+
+`ablation variants debias` prints the variants of one. Each study follows a set of notes; [From the
+sources](from-the-sources.md) translates their scripts and flags.
+
+## What the notes claim, and what was measured here
+
+`docs/make_claims.py RESULTS` makes this page from `configs/published/` and a results folder. Our models and sizes are
+those of the scale, not the sources'. {scale}
 
 A change is *reproduced* if the 95% interval of our mean lies on the claimed side of 0 (around 0 where none is claimed),
 *contradicted* on the other side, else *not seen*. A figure of a training log is reproduced if our curve passes it, a
-range if at least half of our steps lie inside (*contradicted*: none). Our models and sizes are those of the scale, not
-the sources'.
+range if at least half of our steps lie inside (*contradicted*: none).
 """
 
 
@@ -50,9 +60,10 @@ def page(results: Path | None, configs: Path = CONFIGS) -> str:
                 tables[name] = claimed(published, ours)
             scale = f"Measured at scale {store.meta()['scale']}."
     counts = Counter(claim.verdict for claims in tables.values() for claim in claims)
-    lines = [HEAD.format(scale=scale), f"Of {counts.total()} claims, {_counted(counts)}.", ""]
+    said = f"Of {counts.total()} claims, {_counted(counts)}; the report page lists all."
+    lines = [HEAD.format(scale=scale), said, ""]
     lines += ["| study | variant | claimed | measured | verdict |", "| --- | --- | --- | --- | --- |"]
-    lines += [_row(name, claim) for name, claims in tables.items() for claim in claims if claim.measured]
+    lines += [_row(name, claim) for name, claims in tables.items() for claim in claims if claim.verdict in SHOWN]
     return "\n".join(lines) + "\n"
 
 
