@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from ablation.config.study_schema import Analysis
+from ablation.judge.comparisons import Comparison
 from ablation.judge.joint_steps import JointSteps
 from ablation.show.text import clean_records, decimals_for, is_number, leveled, number, p_value, plural, signed
 from ablation.store.database import ENDED_WELL
@@ -59,6 +60,14 @@ def shown_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
     """
     joint = row.get("joint_low"), row.get("joint_high")
     return joint if row["verdict"] != "equivalent" and is_number(joint[0]) else (row.get("low"), row.get("high"))
+
+
+def interval_of(comparison: Comparison) -> tuple[float, float]:
+    """Return the same of a comparison itself; NaN where there is none."""
+    of = {name: getattr(comparison, name) for name in ("verdict", "low", "high", "joint_low", "joint_high")}
+    low, high = shown_interval(of)
+    assert low is not None and high is not None
+    return low, high
 
 
 def _moved(verdict: str, rows: Sequence[Mapping[str, Any]], decimals: int) -> str:

@@ -19,6 +19,7 @@ from ablation.contract.reading import aligned, one_line
 from ablation.judge.compare.comparison import Compared, ComparisonResult, Flip
 from ablation.judge.verdicts import COMPARISON_COLUMNS
 from ablation.readers.sheet import short
+from ablation.show.answer import interval_of
 from ablation.store.analysis_history import StoredStudy
 from ablation.store.database import Store
 from ablation.store.samples import Run, Samples
@@ -48,9 +49,9 @@ def _comparison(result: ComparisonResult, found: Compared, width: int) -> str:
 def _facts(result: ComparisonResult, found: Compared) -> Iterator[tuple[str, str]]:
     comparison, analysis = found.comparison, result.measured.analysis
     level = f"{100 * (1 - analysis.alpha):g}%"
-    interval = (
-        f"  [{_signed(comparison.low)}, {_signed(comparison.high)}] {level}" if not math.isnan(comparison.low) else ""
-    )
+    low, high = interval_of(comparison)
+    corrected = ", for all comparisons at once" if (low, high) != (comparison.low, comparison.high) else ""
+    interval = "" if math.isnan(low) else f"  [{_signed(low)}, {_signed(high)}] {level}{corrected}"
     yield "effect", f"{_signed(comparison.effect)}{interval}"
     yield from _noise(result, found)
     if comparison.of.design.paired:

@@ -13,6 +13,7 @@ from ablation.judge.measurements import Measurements
 from ablation.judge.remarks import steps_apart
 from ablation.judge.verdicts import comparison_rows
 from ablation.readers.sheet import short
+from ablation.show.answer import interval_of
 from ablation.show.page.samples import find_flips
 from ablation.show.table_files import pipe
 from ablation.show.text import clean_records, leveled, markdown
@@ -118,9 +119,10 @@ def _name(comparison: Comparison) -> str:
 
 
 def _effect(comparison: Comparison) -> tuple[str, str]:
-    """Effect and interval."""
-    effect, low, high = leveled((comparison.effect, comparison.low, comparison.high), "+")
-    return effect, "-" if math.isnan(comparison.low) else f"[{low}, {high}]"
+    """Effect, and the interval that agrees with the verdict."""
+    ends = interval_of(comparison)
+    effect, low, high = leveled((comparison.effect, *ends), "+")
+    return effect, "-" if math.isnan(ends[0]) else f"[{low}, {high}]"
 
 
 def _cost(comparison: Comparison, price: float | None) -> str:

@@ -63,6 +63,18 @@ def test_answers(results, capsys, words, status, said):
     assert said in output(capsys, "gate", *words, "--results", results, status=status)
 
 
+def test_the_interval_is_the_one_that_agrees_with_the_verdict(results, capsys):
+    """Corrected for all comparisons, and of equivalent ones not, as these are judged."""
+    rows = json.loads(output(capsys, "verdicts", "known", "--json", "--results", results))["rows"]
+    said = output(capsys, "gate", "known", "--results", results, status=10)
+    for row in rows:
+        ends = ("low", "high") if row["verdict"] == "equivalent" else ("joint_low", "joint_high")
+        [line] = [line for line in said.splitlines() if f": {row['child']} after" in line]
+        shown = [float(end) for end in line.partition("[")[2].partition("]")[0].split(", ")]
+        assert shown == pytest.approx([row[end] for end in ends], abs=1e-4), row["child"]
+        assert row["joint_low"] != pytest.approx(row["low"], abs=1e-4)
+
+
 def test_verdicts_begin_with_small_gains_that_are_shown_together(results, capsys):
     said = "steps: no single step from v0 to v3 is shown; together they are better: +0.0384 [+0.0091, +0.0677]"
     shown = [output(capsys, "verdicts", "steps", *brief, "--results", results) for brief in ((), ("--brief",))]
