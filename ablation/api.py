@@ -24,7 +24,7 @@ from ablation.cli.compare import outcome_of
 from ablation.cli.effects import studies_with, tell_pair
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import plain
-from ablation.judge.compare.arms import Files, Options, expand
+from ablation.judge.compare.arms import DEFAULT_NAMES, Files, Options, expand
 from ablation.judge.compare.comparison import Rules, Weight, compare_sides
 from ablation.judge.design import Claim, Seeds
 from ablation.judge.measurements import read_measurements
@@ -173,7 +173,7 @@ def compare(
     if names is not None and len(names) != 2:
         raise ConfigError("compare", "names", names, "are not the names of two sides", "give a pair")
     if isinstance(direction, Mapping):
-        direction = ",".join(f"{name}={value}" for name, value in direction.items())
+        direction = ",".join(f"{name}:{value}" for name, value in direction.items())
     tasks, allow, without = ((each,) if isinstance(each, str) else each for each in (tasks, allow, without))
     for name, given, known in (("seeds", seeds, get_args(Seeds)), ("claim", claim, get_args(Claim))):
         if given is not None and given not in known:
@@ -259,7 +259,9 @@ def _as_files(*sides: Any) -> Iterator[list[Files]]:
     """The files of each side; frames and arrays are written to files of their own, and so read as tables are."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            yield [_files(side, Path(folder) / f"{name}.parquet") for name, side in zip("AB", sides, strict=True)]
+            yield [
+                _files(side, Path(folder) / f"{name}.parquet") for name, side in zip(DEFAULT_NAMES, sides, strict=True)
+            ]
         except ConfigError as error:
             said = [str(part).replace(f"{folder}/", "") for part in (error.file, error.problem)]
             raise ConfigError(said[0], error.key, error.value, said[1], error.remedy) from None

@@ -7,6 +7,7 @@ import argparse
 import textwrap
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import NoReturn
 
 GROUPS = {  # {group: {command: what it does}}
     "Project": {
@@ -54,7 +55,7 @@ MODULES = {"import": "import_runs"}  # where a module cannot have the name of it
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of `ablation`; `only` is the one command whose file is imported (default: all)."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ablation",
         usage="ablation COMMAND ...",
         description=f"Tell whether a change to a model, a prompt or a training run really helped.\n\n{_listed()}",
@@ -73,6 +74,14 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
             command.set_defaults(run=module.run)
             module.add_arguments(command)
     return parser
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with the arguments, as for other bad input."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 2."""
+        self.exit(2, f"error: {self.prog}: {message}; see {self.prog} --help\n")
 
 
 class Help(argparse.HelpFormatter):

@@ -26,7 +26,18 @@ from ablation.judge.correct import Correction
 from ablation.judge.decide import read_seeded_stages
 from ablation.judge.gate import chosen
 from ablation.judge.measurements import Measurements, read_measurements
-from ablation.judge.planning import MOST_SEEDS, Cost, Evaluated, Level, Pilot, detectable, fewest_seeds, of_draws, split
+from ablation.judge.planning import (
+    MOST_SEEDS,
+    Cost,
+    Evaluated,
+    Level,
+    Pilot,
+    detectable,
+    fewest_items,
+    fewest_seeds,
+    of_draws,
+    split,
+)
 from ablation.judge.power import minimal_detectable_effect
 from ablation.judge.significance import look_weights
 from ablation.judge.statistics import FEWEST_CLUSTERS
@@ -53,6 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--power", type=float, default=0.8, metavar="P", help="probability of detecting it (default: 0.8)")
     pilot = "another results folder, or evaluations of a baseline and of a candidate"
     add("--pilot", nargs="+", type=Path, default=[], metavar="PATH", help=pilot)
+    add("--metric", metavar="NAME", help="of these evaluations, as for `compare`")
+    add("--item", metavar="NAME", help="the column that names a table's items, as for `compare`")
     add("--seed-sd", type=float, metavar="SD", help="stated noise: of the difference of two runs between seeds")
     add("--item-sd", type=float, metavar="SD", help="of that difference between items, over many seeds")
     said = "of the difference of two samples of an item (default: estimated, if samples are right or wrong)"
@@ -74,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         pilots, cost, alone = [_stated(arguments)], None, 0.05 / arguments.family
         said = f"stated noise, alpha 0.05 / {arguments.family}"
     else:
-        study, cost_of, averaged = _of_evaluations(arguments.pilot) if _two(arguments) else _of_results(arguments)
+        study, cost_of, averaged = _of_evaluations(arguments) if _two(arguments) else _of_results(arguments)
         comparisons = judge_comparisons(study)
         tried = _known(chosen(comparisons, arguments.comparisons))
         pilots = [_pilot(study, comparison, averaged, arguments) for comparison in tried]
@@ -155,6 +168,10 @@ def _check(arguments: argparse.Namespace) -> None:
     if not any(stated) and arguments.study is None and not _two(arguments):
         remedy = "name a STUDY, or a baseline and a candidate with --pilot, or state it (--seed-sd, --item-sd, --items)"
         raise ConfigError("power", "", None, "no variance estimate", remedy)
+    for option in ("metric", "item"):
+        if (given := getattr(arguments, option)) and not _two(arguments):
+            remedy = "give both with --pilot, or leave it out"
+            raise ConfigError("power", f"--{option}", given, "is of evaluations of a baseline and a candidate", remedy)
     if len(arguments.pilot) > 2:
         remedy = "give one folder of results, or the evaluations of a baseline and of a candidate"
         raise ConfigError("power", "--pilot", str(arguments.pilot[2]), "is a third path", remedy)
@@ -227,16 +244,18 @@ def _of_results(arguments: argparse.Namespace) -> _Source:
     return study, cost, counts.pop() if len(counts) == 1 else 1
 
 
-def _of_evaluations(paths: Sequence[Path]) -> _Source:
+def _of_evaluations(arguments: argparse.Namespace) -> _Source:
     """Evaluations of a baseline and a candidate by other tools; their cost is not known."""
     from ablation.judge.compare.arms import Options, expand
     from ablation.judge.compare.comparison import Rules, compare_sides
+    from ablation.readers.sheet import Wanted
 
-    a, b = (expand([str(path)]) for path in paths)
+    a, b = (expand([str(path)]) for path in arguments.pilot)
     # Of one run a side `compare` would judge these checkpoints, which say nothing of other seeds.
     analysis = {"claim": "recipe"}
     rules = Rules(margin=1.0, allow=frozenset({"prompt", "target", "task"}), flips=0, analysis=analysis)
-    return compare_sides(a, b, None, Options(), rules).measured, lambda *_: None, 1
+    wanted = Wanted(arguments.metric, None, (), None, arguments.item)
+    return compare_sides(a, b, None, Options(wanted), rules).measured, lambda *_: None, 1
 
 
 def _known(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -367,7 +386,8 @@ def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Itera
     for pilot in pilots:
         seeds = seeds_of(pilot, first)
         if seeds is None:
-            yield f"{pilot.name}: not even {MOST_SEEDS} seeds{sizes.of(first)} detect {wanted}"
+            more = _more_items(question, pilot, sizes, first)
+            yield f"{pilot.name}: not even {MOST_SEEDS} seeds{sizes.of(first)} detect {wanted}{more}"
             continue
         items, *draws = first
         low, high = detectable(pilot.at(*draws), seeds, items, question.level(seeds), question.power)[1:]
@@ -383,6 +403,14 @@ def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Itera
     elif cheapest and cheapest[2] != first:
         hours, seeds, of = cheapest
         yield f"{middle.name}: the cheapest plan is {seeds} seeds{sizes.of(of)}{_cost(sizes, hours)}"
+
+
+def _more_items(question: Question, pilot: Pilot, sizes: Sizes, of: Evaluated) -> str:
+    """How many items detect the effect with the seeds of the table; nothing where no number does."""
+    items, *draws = of
+    seeds = sizes.seeds[-1]
+    found = fewest_items(pilot.at(*draws), question.effect, seeds, question.level(seeds), question.power)
+    return "" if items == 1 or found is None else f"; {seeds} seeds of {found:,} items do"
 
 
 def _affordable(

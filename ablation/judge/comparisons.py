@@ -171,7 +171,8 @@ class Comparison(Measured):
         analysis = self.of.analysis
         at = f" at the look at {look.seeds} seeds" if analysis.looks else ""
         if self._equivalent_at is None:
-            return f"{self._shown}{at}"
+            wider = "; the interval for all comparisons at once reaches 0: it is wider than this step-down test"
+            return f"{self._shown}{at}{wider * (look is self.seen and self.joint_low <= 0 <= self.joint_high)}"
         if _no_difference(numbers):
             if remarks.same_measured(self.of.weights, self.child, self.parent, self.paired):
                 return "the models that were measured are equal in every seed, so no item can differ"

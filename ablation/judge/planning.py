@@ -4,6 +4,7 @@ The pilot's variances are estimates. The power that is promised is its mean over
 (the estimate times df / chi2_df, as in `ablation.judge.budget`), so that plans keep their promise on average.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf, prod
@@ -22,6 +23,7 @@ from ablation.judge.roots import brentq
 from ablation.judge.significance import Noise
 
 MOST_SEEDS = 200
+MOST_ITEMS = 1_000_000
 _TRUTHS = 12  # quantiles of what the true seed variance may be
 _ESTIMATES = 100  # quantiles of what the study may estimate, for each of these
 _OFTEN = 400  # quantiles; the outer tenths bound the detectable effect
@@ -157,6 +159,15 @@ def fewest_seeds(pilot: Pilot, effect: float, items: int, level: Level, wanted: 
         enough = pilot.power(effect, middle, items, level(middle)) >= wanted
         low, high = (low, middle) if enough else (middle, high)
     return high
+
+
+def fewest_items(pilot: Pilot, effect: float, seeds: int, level: float, wanted: float) -> int | None:
+    """The fewest items, to two digits, that find the effect with these seeds; None: not even `MOST_ITEMS` do."""
+    powers = (10**digits for digits in range(1, 9))
+    counts = [step * power for power in powers for step in range(10, 100)]
+    counts = [count for count in counts if pilot.items <= count <= MOST_ITEMS]
+    place = bisect_left(counts, True, key=lambda items: pilot.power(effect, seeds, items, level) >= wanted)
+    return counts[place] if place < len(counts) else None
 
 
 Evaluated = tuple[int, int, int]  # items, samples of an item, averaged checkpoints

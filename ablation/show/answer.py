@@ -1,5 +1,6 @@
 """Findings in brief: a study's in a few short sentences, and for a notebook one verdict or a results folder as HTML."""
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -65,8 +66,7 @@ def shown_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
 def interval_of(comparison: Comparison) -> tuple[float, float]:
     """Return the same of a comparison itself; NaN where there is none."""
     of = {name: getattr(comparison, name) for name in ("verdict", "low", "high", "joint_low", "joint_high")}
-    low, high = shown_interval(of)
-    assert low is not None and high is not None
+    low, high = (math.nan if end is None else end for end in shown_interval(of))
     return low, high
 
 

@@ -101,7 +101,9 @@ def test_paths_frames_and_arrays_are_one_comparison(tmp_path):
     ]
     assert len({(verdict.effect, verdict.low, verdict.verdict) for verdict in found}) == 1
     assert found[0].effect == pytest.approx(sides[1].mean() - sides[0].mean())
+    assert {(verdict.parent, verdict.child) for verdict in found[1:4]} == {("baseline", "candidate")}
     assert ablation.judge(sides[1][0], sides[0][0]).row["seeds"] == 1
+    assert ablation.judge(*sides, direction={"target": 0.6}).direction == {"target": 0.6}
     together = ablation.judge(sides[1], sides[0], clusters=np.arange(50) // 5)
     assert together.low != found[0].low
 
@@ -160,7 +162,7 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
         (lambda a: ablation.judge(a, a, alpha=0.7), "is not a valid level"),
         (lambda a: ablation.judge(a, a, names="abc"), "are not the names of two sides"),
         (lambda a: ablation.judge(a[0, 0], a[0, 0]), "is not a valid shape"),
-        (lambda a: ablation.compare(a, a * np.nan), "B.parquet: value: item 0 and 11 more has no finite value"),
+        (lambda a: ablation.compare(a, a * np.nan), "candidate.parquet: value: item 0 and 11 more has no finite value"),
         (lambda a: ablation.compare(a, a, alpha=2), "is not a valid level"),
         (lambda a: ablation.compare("nowhere", a), "no such file"),
     ],

@@ -5,6 +5,7 @@ prompt is the change under comparison.
 """
 
 import glob
+import itertools
 import os
 import re
 import shlex
@@ -23,6 +24,8 @@ from ablation.readers import table
 from ablation.readers.evaluation import evaluations_below, reader_of, without_retried, without_unfinished
 from ablation.readers.seeds import seed_in
 from ablation.readers.sheet import ANY, REPEATED, Sheet, Wanted, date_in, newer, short, some
+
+DEFAULT_NAMES = ("baseline", "candidate")
 
 
 def with_outcome(sheet: Sheet, outcome: Outcome) -> Sheet:
@@ -262,13 +265,22 @@ def _by_other_words(sources: Sequence[Path]) -> dict[Path, int]:
 
 
 def name_arms(first: Sequence[Path], second: Sequence[Path]) -> tuple[str, str]:
-    """Names by the first part shared by all paths of one side and by none of the other; else `A` and `B`."""
-    for column_a, column_b in zip(zip(*(p.parts for p in first)), zip(*(p.parts for p in second))):  # noqa: B905
-        a, b = set(column_a), set(column_b)
+    """Names by what the first part that no path of the other side has begins with; else `baseline`, `candidate`."""
+    for columns in zip(zip(*(p.parts for p in first)), zip(*(p.parts for p in second))):  # noqa: B905
+        a, b = map(set, columns)
         if a.isdisjoint(b):
-            named = [re.sub(r"\.(csv|tsv|jsonl|parquet|json|eval)$", "", next(iter(part))) for part in (a, b)]
-            return (named[0], named[1]) if len(a) == len(b) == 1 and named[0] != named[1] else ("A", "B")
-    return "A", "B"
+            one, other = map(_common_name, (a, b))
+            return (one, other) if one and other and one != other else DEFAULT_NAMES
+    return DEFAULT_NAMES
+
+
+def _common_name(parts: Set[str]) -> str:
+    """What parts of paths begin with: `base` of base-seed0.csv and base-seed1.csv."""
+    if len(parts) > 1:
+        columns = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*parts, strict=False))
+        shared = "".join(letters[0] for letters in columns)
+        return re.sub(r"(?i)([\W_]+(seed|run|rep|trial|s)?[\W_]*\d*|\d+)$", "", shared)
+    return re.sub(r"\.(csv|tsv|jsonl|parquet|json|eval)$", "", next(iter(parts)))
 
 
 def pairs_of(parent: Arm, child: Arm, *, paired: bool) -> list[tuple[int, int]]:

@@ -20,6 +20,14 @@ def test_help_is_written(command, capsys):
     assert capsys.readouterr().out.startswith(f"usage: ablation {command} ")
 
 
+def test_a_missing_option_is_one_line(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["power"])
+    assert end.value.code == 2
+    said = "error: ablation power: the following arguments are required: --effect; see ablation power --help\n"
+    assert capsys.readouterr().err == said
+
+
 def test_a_bare_call_lists_the_commands_and_imports_none():
     code = """
 import sys

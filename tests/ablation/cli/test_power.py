@@ -67,6 +67,9 @@ def test_two_sides_of_another_tool_are_a_pilot(tmp_path, capsys):
     sides = arm(tmp_path / "base"), arm(tmp_path / "new", gain=0.1)
     said = output(capsys, "power", "--effect", "0.1", "--seeds", "5", "--pilot", *sides)
     assert "from the noise of 1 comparison, 3 seeds of 60 items" in said
+    assert "there is none of this name" in refused(
+        capsys, "power", "--effect", "0.1", "--pilot", *sides, "--metric", "none"
+    )
 
 
 def test_one_run_of_each_side_is_no_pilot(tmp_path, capsys):
@@ -133,6 +136,7 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
         (["one", "--effect", "0.1", "--seeds", "1"], "--seeds = 1: is not a valid number"),
         (["one", "--effect", "0.1", "--seed-sd", "1"], "states a noise by hand"),
         (["--effect", "0.1"], "no variance estimate"),
+        (["one", "--effect", "0.1", "--item", "id"], "--item = 'id': is of evaluations of a baseline and a candidate"),
         (["one", "--effect", "0.1", "--samples", "4"], "--samples: one does not say how many samples"),
         (["one", "--effect", "0.1", "--checkpoints", "4"], "--checkpoints: nothing tells what averaging over"),
         (["one", "--effect", "0.1", "--samples", "0"], "--samples = 0: is not a valid number"),

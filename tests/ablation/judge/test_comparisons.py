@@ -184,6 +184,16 @@ def test_the_correction_of_the_family_is_at_most_holms():
     assert "after Holm's correction" in by_holm[0].reason
 
 
+def test_a_verdict_beside_an_interval_that_holds_0_says_why():
+    base, gains = [0.5, 0.51, 0.49, 0.5, 0.5], [0.05, 0.03, 0.07, 0.01, 0.09]
+    runs = {"v0": (None, base), "v1": ("v0", [of + 0.3 for of in base])}
+    runs["v2"] = ("v0", [of + more for of, more in zip(base, gains, strict=True)])
+    large, small = judge_comparisons(of_seeds(runs, correction="holm", variance="own"))
+    said = "the interval for all comparisons at once reaches 0: it is wider than this step-down test"
+    assert (small.verdict, small.joint_low < 0, said in small.reason) == ("better", True, True)
+    assert (large.verdict, large.joint_low < 0, said in large.reason) == ("better", False, False)
+
+
 def test_error_per_word_is_a_false_discovery_rate_with_intervals_for_the_words_found():
     comparisons = judge_comparisons(of_seeds(TREE, error="fdr"))
     np.testing.assert_allclose([e.p_adjusted for e in comparisons], false_discovery_control([e.p for e in comparisons]))

@@ -89,6 +89,24 @@ def test_the_seed_is_found_in_the_path(names, pattern, tmp_path, capsys):
     assert read(capsys, tmp_path / "base", "--with", tmp_path / "new", *more)["paired_seeds"] == [7, 8]
 
 
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (("base-seed{}", "long_prompt_run{}"), ("base", "long_prompt")),
+        (("prompts{}", "s{}"), ("prompts", "s")),
+        (("{}1", "{}2"), ("baseline", "candidate")),
+    ],
+)
+def test_sides_are_named_by_what_their_files_begin_with(files, named, tmp_path, capsys):
+    sides = [[tmp_path / f"{name.format(seed)}.csv" for seed in range(3)] for name in files]
+    for seed in range(3):
+        for side, gain in zip(sides, (0, 0.2), strict=True):
+            rows = "".join(f"i{k},{v:g},{seed}\n" for k, v in enumerate(hits(seed, gain)))
+            side[seed].write_text(f"item,value,seed\n{rows}")
+    found = read(capsys, *sides[0], "--with", *sides[1])
+    assert (found["parent"], found["child"]) == named
+
+
 def test_a_seed_without_a_partner_passes_no_requirement_until_it_is_allowed_by_name(tmp_path, capsys):
     """A run that is missing may be the one that collapsed."""
     sides = arm(tmp_path / "base", seeds=7), "--with", arm(tmp_path / "new", gain=0.4, seeds=6)
