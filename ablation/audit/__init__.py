@@ -2,26 +2,22 @@
 
 `published` is an `ablation.config.published_schema.PublishedFile`; `measured` are our own numbers
 (`ablation.audit.measured.measured`). Tests and assumptions: docs/explanation/statistics.md.
-Finding.kind is one of KINDS, severity is error (impossible or wrong), warn (unsupported) or note.
+Finding.kind is mean, attainability, share, grimmer, claim, noise or reproduction.
 """
 
 from ablation.audit.claims import claim_findings, standing_findings
-from ablation.audit.noise import chance_findings, group_findings, noise_findings, weight_findings
+from ablation.audit.noise import noise_findings
 from ablation.audit.possible import attainability_findings, grimmer_findings
 from ablation.audit.reproduction import Measured, cell_findings, delta_findings
 from ablation.audit.table import Finding, Table, mean_findings
-from ablation.audit.training import training_findings
 from ablation.config.published_schema import PublishedFile
-
-KINDS = ["mean", "attainability", "share", "grimmer", "claim", "noise", "group", "chance", "reproduction", "training"]
 
 
 def audit(published: PublishedFile, measured: Measured | None = None) -> list[Finding]:
-    """Check one published table; findings come in the order of KINDS."""
+    """Check one published table; findings come in the order of the checks."""
     table = Table.of(published)
-    checks = [mean_findings, attainability_findings, grimmer_findings, claim_findings, standing_findings]
-    checks += [weight_findings, noise_findings, group_findings, chance_findings]
+    checks = mean_findings, attainability_findings, grimmer_findings, claim_findings, standing_findings, noise_findings
     findings = [finding for check in checks for finding in check(table)]
     if measured is not None:
         findings += [*cell_findings(table, measured), *delta_findings(published.deltas, measured)]
-    return [*findings, *training_findings(published, measured)]
+    return findings

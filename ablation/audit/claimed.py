@@ -7,12 +7,14 @@ those are the source's is said by `Measured.difference`.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import Literal
 
+import numpy as np
+
 from ablation.audit.reproduction import Measured, MeasuredCell
-from ablation.audit.training import figure_verdicts
-from ablation.config.published_schema import PublishedFile
+from ablation.config.printed import Printed
+from ablation.config.published_schema import PublishedFile, Reading
 from ablation.contract.reading import counted
 
 Verdict = Literal["reproduced", "not seen", "contradicted", "not testable here"]
@@ -87,10 +89,73 @@ def _standings(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
 
 def _of_training(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
     for reading in published.training:
-        said, found = figure_verdicts(reading, ours.curves)
-        verdicts = {meets for meets, _ in found}
+        figures = [
+            _Figure(metric, *((value, value) if isinstance(value, Printed) else value))
+            for metric, value in reading.values.items()
+        ]
+        notes = "; ".join(part for part in (reading.kind, reading.at, reading.text) if part)
+        said = f"{', '.join(f'{figure.metric} {figure}' for figure in figures)} ({notes})"
+        courses = [(figure, figure.course(reading, ours)) for figure in figures]
+        found = [(figure.verdict(values), figure.shown(values)) for figure, values in courses if len(values)]
+        verdicts = {verdict for verdict, _ in found}
         verdict: Verdict = "not testable here"
         if found:
             verdict = "reproduced" if verdicts == {"reproduced"} else "not seen"
             verdict = "contradicted" if "contradicted" in verdicts else verdict
         yield Claimed(reading.variant, said, "; ".join(text for _, text in found), verdict)
+
+
+class _Figure:
+    """A stated figure of a training: a range, or a number as a range of no width; `|metric|` is an absolute value.
+
+    A number is reproduced where our curve passes it, else not seen. A range is reproduced by at least half of our
+    steps, contradicted by none, else not seen.
+    """
+
+    def __init__(self, metric: str, low: Printed | None, high: Printed | None) -> None:
+        self.metric = metric
+        self.low, self.high = -inf if low is None else low.value, inf if high is None else high.value
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return f"{self.low:g}"
+        if self.high == inf:
+            return f"{self.low:g} and more"
+        return f"{self.high:g} and less" if self.low == -inf else f"{self.low:g} to {self.high:g}"
+
+    def course(self, reading: Reading, ours: Measured) -> np.ndarray:
+        """Return our values of all steps, seeds and stages."""
+        name = self.metric.strip("|")
+        seeds = [
+            values
+            for (variant, stage, metric), of_seeds in ours.curves.items()
+            if (variant, metric) == (reading.variant, name) and reading.stage in (None, stage)
+            for values in of_seeds
+        ]
+        values = np.concatenate(seeds) if seeds else np.empty(0)
+        return values if name == self.metric else np.abs(values)
+
+    def share(self, values: np.ndarray) -> float:
+        """Return the share of values inside; bounds count as inside."""
+        slack = 1e-9 * max(abs(bound) for bound in (self.low, self.high, 0.0) if isfinite(bound))
+        return float(np.mean((values >= self.low - slack) & (values <= self.high + slack)))
+
+    def verdict(self, values: np.ndarray) -> Verdict:
+        """Return the verdict of our values."""
+        if self.low == self.high:
+            return "reproduced" if values.min() <= self.low <= values.max() else "not seen"
+        share = self.share(values)
+        return "reproduced" if share >= 0.5 else "not seen" if share else "contradicted"
+
+    def shown(self, values: np.ndarray) -> str:
+        """Return our course in words."""
+        course = f"{self.metric} {values.min():.4g} to {values.max():.4g}, median {np.median(values):.4g}"
+        if self.low == self.high:
+            return course if self.verdict(values) == "reproduced" else f"{course}, never there"
+        return f"{course}, {self.share(values):.0%} inside"
+
+
+def stated_metrics(published: PublishedFile) -> list[str]:
+    """Names of the metrics with figures in the source, without the bars of an absolute value."""
+    names = (name.strip("|") for reading in published.training for name in reading.values)
+    return list(dict.fromkeys(names))

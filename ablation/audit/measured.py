@@ -7,8 +7,8 @@ from math import nan
 
 import numpy as np
 
+from ablation.audit.claimed import stated_metrics
 from ablation.audit.reproduction import Curves, Measured, MeasuredCell
-from ablation.audit.training import stated_metrics
 from ablation.config.published_schema import PublishedFile
 from ablation.judge.measurements import Measurements, item_clusters, paired_values
 from ablation.judge.significance import Array, Noise, half_width

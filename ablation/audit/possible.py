@@ -5,28 +5,26 @@ Allard (2018), where sum and sum of squares of integers are of one parity, and t
 deviation (Anaya 2016, PeerJ Preprints 4:e2400). Known bounds of the counts (0 and the items) limit it further.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
-from math import ceil, comb, floor, sqrt
+from math import ceil, floor, sqrt
 
 from ablation.audit.counts import MOST_RUNS, Evaluation, TooLongError
-from ablation.audit.noise import ALPHA
 from ablation.audit.table import Finding, Severity, Table
 from ablation.config.printed import Printed
 from ablation.contract.reading import counted
 
 
 def attainability_findings(table: Table) -> Iterator[Finding]:
-    """Values that no count gives, one finding a cell; per column what the test was worth; rows that miss together."""
-    worth, missing = [], {}
+    """Values that no count gives, one finding a cell; per column what the test was worth."""
+    worth = []
     for column, items in table.items.items():
         numbers = table.column(column)
         if not numbers:
             continue
         evaluation = Evaluation(items, table.batches, table.target)
-        missed = missing[column] = set[str]()
+        missed = 0
         for row, number in numbers.items():
             try:
                 finding = _cell(table, evaluation, row, column, number)
@@ -34,11 +32,9 @@ def attainability_findings(table: Table) -> Iterator[Finding]:
                 continue
             if finding is not None:
                 yield finding
-                if not evaluation.can_be_mean(number, table.runs or 1, batched=True):
-                    missed.add(row)
-        worth.append(_worth(evaluation, column, list(numbers.values()), len(missed)))
+                missed += not evaluation.can_be_mean(number, table.runs or 1, batched=True)
+        worth.append(_worth(evaluation, column, list(numbers.values()), missed))
     yield from worth
-    yield from _together(table, missing)
 
 
 def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: Printed) -> Finding | None:
@@ -116,29 +112,6 @@ def _worth(evaluation: Evaluation, column: str, numbers: list[Printed], missed: 
     elif missed and hits <= 2 * share * len(numbers):
         text += f", no more than by chance ({float(share * len(numbers)):.1f} expected)"
     return Finding("share", "", column, "note", f"{text}.")
-
-
-def _together(table: Table, missing: Mapping[str, set[str]]) -> Iterator[Finding]:
-    """Pairs of columns that miss in the same rows more often than misses in either would meet by chance."""
-    for one, other in combinations(missing, 2):
-        rows = [row for row in table.rows if {one, other} <= set(table.rows[row])]
-        first, second = missing[one] & set(rows), missing[other] & set(rows)
-        both = [row for row in rows if row in first & second]
-        # Fisher's exact test, one-sided: at least so many of the rows that miss in one column miss in the other too.
-        ways = sum(
-            comb(len(first), n) * comb(len(rows) - len(first), len(second) - n)
-            for n in range(len(both), min(len(first), len(second)) + 1)
-        )
-        p = ways / comb(len(rows), len(second))
-        if not both or p > ALPHA:
-            continue
-        whole = [row for row in rows if not any(row in missed for missed in missing.values())]
-        text = (
-            f"{one} and {other} miss in the same rows: of {len(rows)} rows one run cannot give the value of "
-            f"{len(first)} and of {len(second)}, and of both in {', '.join(both)} (by chance p {p:.2g})"
-        )
-        text += f"; every column is attainable in {', '.join(whole)}" if whole else ""
-        yield Finding("share", "", "", "warn", f"{text}.")
 
 
 MOST_SUMS = 5000  # sums of counts that one mean may stand for; with more, some count always fits

@@ -103,14 +103,6 @@ class Reading(Strict):
         return self
 
 
-class Difference(Strict):
-    """A metric that is one metric minus another by definition, so that readings of all three can be checked."""
-
-    metric: Text
-    of: Text
-    less: Text
-
-
 class PublishedFile(Strict):
     """The whole file. `rows`, `deltas` and `training` are three forms of report; a source may have any of them."""
 
@@ -136,7 +128,6 @@ class PublishedFile(Strict):
     standings: list[Standing] = Field(default=[], description="Superlatives and bounds: the best, below 0.004.")
     deltas: list[Delta] = Field(default=[], description="Where the source gives differences and no values.")
     training: list[Reading] = Field(default=[], description="Figures of the training, compared with our curves.")
-    differences: list[Difference] = Field(default=[], description="Which figures are differences of others.")
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

@@ -8,16 +8,13 @@ from ablation.show.tables import ComparisonTable
 
 ROW, LEFT, PLOT, RIGHT, FOOT = 18, 112, 142, 12, 22  # SVG units
 KINDS = {
-    "group": "Taken together",
     "mean": "Means of their parts",
     "claim": "What the source claims",
     "share": "What counts of items can give at all",
     "attainability": "Values that no count of items can give",
     "grimmer": "Spreads that no counts of items can have",
-    "chance": "The best of many rows",
     "noise": "Differences within the noise of the items",
     "reproduction": "Measured beside published",
-    "training": "Figures of the training",
 }
 
 
@@ -25,8 +22,7 @@ def finding_groups(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]
     """Findings by kind: what sums them up first, single cells last; of each kind the most severe first."""
     order = {"error": 0, "warn": 1}
     ranked = sorted(findings, key=lambda finding: order.get(finding.severity, 2))
-    kinds = [*KINDS, *sorted({finding.kind for finding in findings} - set(KINDS))]
-    groups = [(KINDS.get(kind, kind), [finding for finding in ranked if finding.kind == kind]) for kind in kinds]
+    groups = [(title, [finding for finding in ranked if finding.kind == kind]) for kind, title in KINDS.items()]
     return [(title, found) for title, found in groups if found]
 
 

@@ -12,30 +12,18 @@ from ablation.audit import audit
 from ablation.audit.measured import _cells, _deltas, measured, prediction_half_width, published_value
 from ablation.audit.reproduction import Measured, MeasuredCell
 from ablation.config.published_schema import PublishedFile
+from ablation.config.validation import validate
 from ablation.judge.measurements import read_measurements
-from ablation.judge.significance import Noise, half_width
+from ablation.judge.significance import Noise
+from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests.ablation.judge.published import of_kind, published
 from tests.ablation.judge.studies import measurements
 from tests.ablation.judge.test_verdicts import edit_analysis, run
+from tests.simulate import Study, simulate
 
 ROWS = {"v1": ["0.500", "0.500"], "v0": ["0.500", "0.500"]}
 DELTA = {"variant": "v1", "against": "v0", "column": "a", "text": "a change"}
-
-
-def wrong(seeds, runs, *, item_sd=0.0, draws=4000):
-    """How often an honest mean of new runs is called different: by a confidence and by our prediction interval."""
-    rng = np.random.default_rng(0)
-    easy = rng.normal(0, item_sd, (2, draws))  # how easy the items are, ours and theirs
-    ours = rng.normal(0, 1, (draws, seeds)) + easy[0][:, None]
-    theirs = rng.normal(0, 1, (draws, runs)).mean(axis=1) + easy[1]
-    miss = np.abs(theirs - ours.mean(axis=1))
-    variances = ours.var(axis=1, ddof=1)
-    noises = [Noise(v / seeds, seeds - 1, item_sd**2) for v in variances]
-    confidence = [half_width(noise, 0.05) for noise in noises]
-    more = {"seeds": seeds, "runs": runs, "alpha": 0.05}
-    prediction = [prediction_half_width(noise, **more) for noise in noises]
-    return float(np.mean(miss > confidence)), float(np.mean(miss > prediction))
 
 
 def test_the_prediction_interval_by_hand():
@@ -159,3 +147,17 @@ def test_a_published_rate_stands_beside_the_value_that_it_is_a_mean_of(tmp_path)
     expected = cells[(cells["variant"] == "v1") & (cells["metric"] == "edited/gender/distance")]["value"].mean()
     assert ours.rows["v1"]["gender"].value == pytest.approx(expected)
     assert planned.rows["v1"]["gender"].value == pytest.approx(0.4)
+
+
+def test_our_curves_come_from_the_runs_that_ended_well(tmp_path):
+    simulate(tmp_path, [Study("toy", seeds=2, steps=30, states={("v2", 1): "failed"})])
+    stated = {"variant": "v1", "kind": "seen", "values": {"train/m00": 1.0, "|train/m01|": 1.0}, "text": "a run"}
+    published = validate(PublishedFile, {"source": "x", "training": [stated]}, "a log")
+    with Store(collect(tmp_path).database) as store:
+        curves = measured(store, read_measurements(store, "toy"), published).curves
+        of_one = "variant = 'v1' AND seed = 1 AND metric = 'train/m01'"
+        expected = store.sql(f"SELECT value FROM curves WHERE {of_one} ORDER BY step")
+    assert {key[1:] for key in curves} == {("train", "train/m00"), ("train", "train/m01")}
+    assert [len(course) for course in curves["v1", "train", "train/m01"]] == [30, 30]
+    assert curves["v1", "train", "train/m01"][1].tolist() == expected["value"].tolist()
+    assert len(curves["v2", "train", "train/m00"]) == 1
