@@ -16,10 +16,11 @@ from ablation.config.names import suggest
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import listed
 from ablation.readers.run import ImportedRun, Problem, metric_table
+from ablation.readers.seeds import seed_in, without_seed
 from ablation.readers.tabular import SUFFIXES, Row, number, rows_of, whole
 
 ROLES = {
-    "variant": (
+    "variant": [
         "variant",
         "config",
         "method",
@@ -30,13 +31,13 @@ ROLES = {
         "algo",
         "name",
         "condition",
-    ),
-    "parent": ("parent", "base", "baseline", "extends", "compared_to"),
-    "seed": ("seed", "random_seed"),
-    "run": ("run", "run_id", "replicate", "rep", "trial", "repeat"),
-    "step": ("step", "global_step", "iteration", "iter", "epoch", "training_step"),
-    "metric": ("metric", "metric_name", "measure", "key"),
-    "value": ("value", "metric_value", "score", "result"),
+    ],
+    "parent": ["parent", "base", "baseline", "extends", "compared_to"],
+    "seed": ["seed", "random_seed"],
+    "run": ["run", "run_id", "replicate", "rep", "trial", "repeat"],
+    "step": ["step", "global_step", "iteration", "iter", "epoch", "training_step"],
+    "metric": ["metric", "metric_name", "measure", "key"],
+    "value": ["value", "metric_value", "score", "result"],
 }
 """What a column can hold, and the names by which it is recognised, the likeliest first."""
 
@@ -59,6 +60,7 @@ class RunTable:
         metrics: columns of numbers that are logged, or the names in the column of metrics.
         settings: columns that are the same in all runs of a variant.
         parents: {variant: parent}; empty without a column of parents.
+        groups: a column that would gather the runs of a variant, where each run is one of its own; else empty.
     """
 
     path: Path
@@ -67,6 +69,7 @@ class RunTable:
     settings: Sequence[str]
     parents: Mapping[str, str | None]
     runs: Sequence[_Run]
+    groups: str = ""
 
     def imported(self) -> Iterator[ImportedRun]:
         """Yield the runs, named `variant/run`."""
@@ -95,10 +98,10 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     long = {"metric", "value"} <= {*roles}
     if not long:  # of a wide table, `score` is a metric
         roles = {role: column for role, column in roles.items() if role not in ("metric", "value")}
+    roles, rows = _with_seeds_of_names(roles, rows)
     others = [column for column in head if column not in roles.values()]
-    numeric = [
-        column for column in others if all(_empty(row.get(column)) or _is_number(row[column]) for _, row in rows)
-    ]
+    filled = {column: [row[column] for _, row in rows if not _empty(row.get(column))] for column in others}
+    numeric = [column for column, cells in filled.items() if cells and all(map(_is_number, cells))]
     settings = _settings(rows, roles["variant"], others, numeric)
     metrics = [column for column in numeric if column not in settings]
     if long:
@@ -106,7 +109,8 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     if not metrics:
         raise ConfigError(path, "", None, "has no column of numbers that differ", "name it: --map columns.value=COLUMN")
     runs = _runs(path, rows, roles, metrics if not long else None, settings)
-    return RunTable(path, roles, metrics, settings, _parents(path, rows, roles), runs)
+    groups = "" if {"run", "parent"} & roles.keys() else _groups(rows, roles, others, runs)
+    return RunTable(path, roles, metrics, settings, _parents(path, rows, roles), runs, groups)
 
 
 def _roles(path: Path, head: Sequence[str], named: Mapping[str, str]) -> dict[str, str]:
@@ -126,6 +130,17 @@ def _roles(path: Path, head: Sequence[str], named: Mapping[str, str]) -> dict[st
         remedy = f"pass --map columns.variant=COLUMN ({listed(list(head), 8)})"
         raise ConfigError(path, "variant", None, "no column names the variants", remedy)
     return {role: roles[role] for role in ROLES if role in roles}
+
+
+def _with_seeds_of_names(roles: dict[str, str], rows: Sequence[Row]) -> tuple[dict[str, str], Sequence[Row]]:
+    """Return roles and rows where the names of runs, as `base-s3`, become variants and their seeds."""
+    column = roles["variant"]
+    said = {str(row[column]): seed_in(str(row[column])) for _, row in rows}
+    if {"seed", "run", "parent"} & roles.keys() or not all(said.values()):
+        return roles, rows
+    own = f"{column}'s seed"
+    cut = {name: {column: without_seed(name, found), own: found["seed"]} for name, found in said.items() if found}
+    return {**roles, "seed": own}, [(line, row | cut[str(row[column])]) for line, row in rows]
 
 
 def _settings(rows: Sequence[Row], variant: str, others: Sequence[str], numeric: Sequence[str]) -> list[str]:
@@ -183,6 +198,19 @@ def _runs(
     return list(runs.values())
 
 
+def _groups(rows: Sequence[Row], roles: Mapping[str, str], others: Sequence[str], runs: Sequence[_Run]) -> str:
+    """Return the column of fewest values that several runs share, each with other seeds; "" if variants have runs."""
+    if len({run.variant for run in runs}) < len(runs) or "seed" not in roles or len(rows) > len(runs):
+        return ""
+    found = {}
+    for column in others:
+        pairs = {(row.get(column), row[roles["seed"]]) for _, row in rows}
+        values = {value for value, _ in pairs}
+        if len(pairs) == len(rows) and 1 < len(values) < len(rows) and not any(map(_empty, values)):
+            found[column] = len(values)
+    return min(found, key=lambda column: found[column], default="")
+
+
 def _parents(path: Path, rows: Sequence[Row], roles: Mapping[str, str]) -> dict[str, str | None]:
     if "parent" not in roles:
         return {}
@@ -217,6 +245,9 @@ def read_runs(path: Path, problem: Problem, named: Mapping[str, str]) -> Iterato
     """Yield the runs of a table, and tell how its columns were read. Raises ConfigError."""
     table = read_table(path, named)
     problem(table.told())
+    if table.groups and "variant" not in named:
+        what = f"each of its {len(table.runs)} runs is a variant of its own; where {table.roles['variant']} names runs"
+        problem(f"{path}: {what}, name the column that runs of one variant share: --map columns.variant={table.groups}")
     for variant, parent in table.parents.items():
         if parent is not None and parent not in table.parents:
             problem(f"{path}: {variant} has no baseline, since its parent {parent} has no runs")

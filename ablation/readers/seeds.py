@@ -29,3 +29,10 @@ def seed_in(name: str, *, only_seed: bool = False) -> re.Match[str] | None:
     if not found and not only_seed:
         found = list(_OTHER.finditer(name))
     return found[-1] if found else None
+
+
+def without_seed(name: str, said: re.Match[str] | None) -> str:
+    """Return a name without the seed that `seed_in` found in it."""
+    if said:
+        name = name[: said.start()] + name[said.end() :]
+    return re.sub(r"[-_./ ]{2,}", "-", name).strip("-_./ ")

@@ -49,6 +49,19 @@ def test_a_row_for_each_run_and_settings_of_a_variant(tmp_path):
     assert next(found.imported()).config == {"variant": "base", "lr": "0.1"}
 
 
+def test_names_of_runs_are_variants_and_seeds_or_are_told_with_what_to_map(tmp_path):
+    """As a table that W&B exports has them."""
+    found = table(tmp_path, "Name,Tags,lr,loss\nbase-s0,,.1,2\nbase-s1,,.1,3\nfast-s0,,.3,4\n")
+    assert [(run.name, run.seed) for run in found.imported()] == [("base/0", 0), ("base/1", 1), ("fast/0", 0)]
+    assert (found.metrics, list(found.settings)) == (["loss"], ["Tags", "lr"])
+    text = "Name,seed,lr,loss\nred-fox-1,0,.1,2\nblue-sky-2,1,.1,3\nbig-sun-3,0,.3,2\nold-sea-4,1,.3,4\n"
+    assert table(tmp_path, text).groups == "lr"
+    found = table(tmp_path, text, variant="lr")
+    assert [(run.name, run.seed) for run in found.imported()] == [(".1/0", 0), (".1/1", 1), (".3/0", 0), (".3/1", 1)]
+    assert found.groups == ""
+    assert table(tmp_path, "Name,acc\na,1\nb,2\n").groups == ""
+
+
 @pytest.mark.parametrize(
     ("text", "named", "said"),
     [
