@@ -12,7 +12,7 @@ from ablation.config import dotted
 from ablation.config.lineage import natural
 from ablation.config.names import is_safe_name
 from ablation.contract.errors import ConfigError
-from ablation.readers.seeds import seed_in
+from ablation.readers.seeds import seed_in, without_seed
 from ablation.store.imports.stored import Record
 from ablation.store.imports.study_file import ImportFile, NamedVariant
 
@@ -23,7 +23,8 @@ _NO_CHANGE = {*SEED_KEYS, *_PLACES, *_NAMES, "data_seed", "resume_from_checkpoin
 # SummaryWriter's <date>_<host><comment>; without a comment the date is all that tells two runs apart.
 _START_IN_NAME = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_(?=[^/]*(?:_|[-.]s(?:eed)?[-=]?\d))")
 _RANK = re.compile(r"(?<![^\W\d_])(?:(?:local|global|node)[-_]?)?rank[-_=]?(\d+)(?!\d)", re.IGNORECASE)
-_RANK_KEYS = ("local_rank", "global_rank", "node_rank", "process_index")
+# Keys of a configuration, the likeliest first; a bare `rank` further down may be LoRA's.
+_RANK_KEYS = (r"((ddp|dist|distributed)\.)?rank", r"(.*\.)?(global_rank|process_index)", r"(.*\.)?(local|node)_rank")
 _LONGEST = 60
 
 
@@ -177,10 +178,8 @@ def _stem(run: Record, seed: int | None) -> str:
     name = _START_IN_NAME.sub("", run.name)
     said = seed_in(name)
     if said and int(said["seed"]) == seed:
-        name = name[: said.start()] + name[said.end() :]
-    elif seed is not None:
-        name = re.sub(rf"[-_./ ]{seed}$", "", name)
-    return re.sub(r"[-_./ ]{2,}", "-", name).strip("-_./ ")
+        return without_seed(name, said)
+    return without_seed(name if seed is None else re.sub(rf"[-_./ ]{seed}$", "", name), None)
 
 
 def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], stems: Sequence[str]) -> list[Group]:
@@ -310,19 +309,25 @@ def _goes_on(one: Record, other: Record, *, known: bool) -> bool:
 
 
 def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
-    """Return the places of runs that other ranks of a job logged: of runs alike but for `rank-N`, rank 0 counts.
+    """Return the places of runs that other ranks of a job logged: of runs alike but for their rank, rank 0 counts.
 
-    Their settings are the same, and their numbers go from 0 on without a gap. None where a rule names the variants.
+    The rank is in the name, as `rank-N`, or in the configuration; then the names may differ, and the seeds must not.
+    Settings are the same, and ranks go from 0 on without a gap. None where a rule names the variants.
     """
     if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
         return []
-    jobs: dict[tuple[str, ...], dict[int, list[int]]] = {}  # of several seeds, perhaps: all of them by these names
+    jobs: dict[tuple[Any, ...], dict[int, list[int]]] = {}  # of several seeds, perhaps: all of them by these names
     for place, run in enumerate(runs):
+        leaves = _leaves(run, study)
+        told = [key for pattern in _RANK_KEYS for key in leaves if re.fullmatch(pattern, key, re.IGNORECASE)]
         if said := _RANK.search(run.name):
-            settings = {k: v for k, v in _leaves(run, study).items() if k.rpartition(".")[2] not in _RANK_KEYS}
-            rest = run.name[: said.start()], run.name[said.end() :]
-            job = jobs.setdefault((run.format, *rest, json.dumps(settings, sort_keys=True)), {})
-            job.setdefault(int(said[1]), []).append(place)
+            number, alike = int(said[1]), (run.name[: said.start()], run.name[said.end() :])
+        elif told and isinstance(leaves[told[0]], int):
+            number, alike = leaves[told[0]], ("", str(_seed(run, None, "")))
+        else:
+            continue
+        settings = json.dumps({k: v for k, v in leaves.items() if k not in told}, sort_keys=True)
+        jobs.setdefault((run.format, *alike, settings), {}).setdefault(number, []).append(place)
     whole = (job for job in jobs.values() if sorted(job) == list(range(len(job))))
     return [place for job in whole for rank, places in job.items() if rank for place in places]
 

@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from ablation.cli.main import main
+from ablation.config import dotted
 from ablation.judge.verdicts import judge_study
 from ablation.store.collect import collect
 from ablation.store.database import Store
@@ -624,11 +625,26 @@ def test_of_a_run_for_each_rank_rank_0_counts(rows, variants, tmp_path, capsys):
     assert typed.output(capsys, *found).endswith("0 new, 0 changed\n")
 
 
-def test_rank_0_counts_of_every_seed_that_has_the_same_names():
+@pytest.mark.parametrize(
+    ("name", "config", "others"),
+    [
+        ("ddp-rank{rank}", {}, [1, 2, 4, 5]),
+        ("swift-{place}", {"rank": None}, [1, 2, 4, 5]),  # a name for each process, as W&B makes them
+        ("swift-{place}", {"dist.rank": None, "local_rank": 0}, [1, 2, 4, 5]),
+        ("swift-{place}", {"lora.rank": None}, []),
+        ("swift-{place}", {"rank": 8}, []),
+    ],
+)
+def test_rank_0_counts_of_every_seed(name, config, others):
     facts = {"format": "wandb", "source": "s", "seed": None, "state": "finished", "started": None, "last_step": 1}
+    places = [(seed, rank) for seed in range(2) for rank in range(3)]
     runs = [
-        Record(id=f"{seed}{rank}", name=f"ddp-rank{rank}", config={"seed": seed}, **facts)
-        for seed in range(2)
-        for rank in range(3)
+        Record(
+            id=str(place),
+            name=name.format(rank=rank, place=place),
+            config=dotted.nested({k: rank if v is None else v for k, v in config.items()}) | {"seed": seed},
+            **facts,
+        )
+        for place, (seed, rank) in enumerate(places)
     ]
-    assert [runs[place].name for place in sorted(other_ranks(runs, ImportFile()))] == ["ddp-rank1", "ddp-rank2"] * 2
+    assert sorted(other_ranks(runs, ImportFile())) == others
