@@ -129,9 +129,9 @@ FORMATS = {
     "mlflow": Format(
         ("import", "collect"),
         "mlflow.db, mlruns/",
-        "`mlflow.db`, `mlruns/`, one experiment or run",
+        "`mlflow.db`, `mlruns/`, one experiment or run, or a folder with such at any depth",
         "metrics, parameters, the tag `seed`",
-        patterns=("*.db",),
+        patterns=("*.db", "meta.yaml"),
         left_out="deleted runs, system metrics, artifacts",
         tried="MLflow 3.17.2",
     ),

@@ -63,38 +63,50 @@ _Points = Callable[[RawRun, Problem], Iterable[tuple[int, str, float]]]
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs of a database, of a folder `mlruns`, of one experiment or run in it, or of a folder with both.
+    """Yield the runs of a database, of a folder `mlruns`, of one experiment or run in it, or of all below a folder.
 
-    Raises ConfigError if there is no MLflow store, or its database cannot be read.
+    The name of a run begins with the subfolder that its store is in. Raises ConfigError if there is no MLflow store, or
+    its database cannot be read.
     """
     try:
-        files = files_below(path, FORMATS["mlflow"].patterns, problem, depth=1) if path.is_dir() else [path]
-        databases = [file for file in files if is_sqlite(file)]
-        stores = {store: places for store in (path, path / "mlruns") if (places := _run_folders(store, problem))}
+        files = files_below(path, FORMATS["mlflow"].patterns, problem) if path.is_dir() else [path]
+        databases = [file for file in files if file.name != _META and is_sqlite(file)]
+        folders = _run_folders(path, [file for file in files if file.name == _META])
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read: {error}", _REMEDY) from None
-    found = bool(stores)
+    found = bool(folders)
     for file in databases:
         try:
             with open_database(file) as connection:
                 missing = next((table for table in _TABLES if not columns(connection, table)), None)
-                if missing is None:
-                    found = True
-                    runs = database_runs(connection, file, problem)
-                    yield from _imported(file, runs, partial(database_points, connection), problem)
-                elif not path.is_dir():
+                if missing is not None:
                     raise ConfigError(file, "", None, f"is not an MLflow database: it has no table {missing}", _REMEDY)
+                found = True
+                runs, within = database_runs(connection, file, problem), _within(path, file.parent)
+                yield from _imported(file, runs, partial(database_points, connection), problem, within)
         except ConfigError as error:
             if not path.is_dir():
                 raise
             problem(str(error))
-    for store, folders in stores.items():
-        yield from _imported(store, folder_runs(folders, problem), folder_points, problem)
+    stores: dict[Path, list[Path]] = {}
+    for folder in folders:
+        stores.setdefault(folder.parents[2 if _TRASH in folder.parts[-3:] else 1], []).append(folder)
+    for store, own in stores.items():
+        place = store if store.is_relative_to(path) else path
+        yield from _imported(place, folder_runs(own, problem), folder_points, problem, _within(path, store))
     if not found:
         raise ConfigError(path, "", None, "holds no store of MLflow's", _REMEDY)
 
 
-def _imported(store: Path, runs: Sequence[RawRun], points: _Points, problem: Problem) -> Iterator[ImportedRun]:
+def _within(path: Path, store: Path) -> str:
+    """Return the subfolder that holds a store, as the beginning of a name; "" where there is none."""
+    parts = store.relative_to(path).parts if store.is_relative_to(path) else ()
+    return "".join(f"{part}/" for part in (parts[:-1] if parts[-1:] == ("mlruns",) else parts))
+
+
+def _imported(
+    store: Path, runs: Sequence[RawRun], points: _Points, problem: Problem, within: str
+) -> Iterator[ImportedRun]:
     by_key = {run.key: run for run in runs}
     deleted = [f"{run.name} ({run.key})" for run in runs if run.deleted]
     if deleted:
@@ -115,7 +127,7 @@ def _imported(store: Path, runs: Sequence[RawRun], points: _Points, problem: Pro
         yield ImportedRun(
             source=run.place,
             id=run.key,
-            name=" / ".join([*_above(run, by_key), run.name]),
+            name=within + " / ".join([*_above(run, by_key), run.name]),
             config=config,
             seed=_seed(run.tags),
             state=_STATES.get(run.status, "running"),
@@ -164,21 +176,21 @@ def typed(text: str) -> Any:
         return text
 
 
-def _run_folders(path: Path, problem: Problem) -> list[Path]:
-    """Return the folders of the runs, deleted ones too, in a folder that is a run, an experiment or a store."""
-    for pattern in ("metrics", "*/metrics", "*/*/metrics"):
-        places = [place.parent for place in path.glob(pattern) if (place.parent / "params").is_dir()]
-        names = {place: place.relative_to(path) for place in places}
-        if found := [place for place in places if not any(map(_holds_no_run, names[place].parts))]:
-            if aside := sorted(str(name) for name in names.values() if any(map(is_aside, name.parts))):
-                reason = "hidden, or temporary or backup copies"
-                problem(f"{path}: {len(aside)} left out ({reason}): {shortened(aside)}")
-            return found + [place.parent for place in path.glob(f"{_TRASH}/*/*/metrics")]
-    return []
+def _run_folders(path: Path, metas: Sequence[Path]) -> list[Path]:
+    """Return the folders of runs: with a file `meta.yaml`, beside one with it, or deleted from its experiment."""
+    found = {folder for folder in (path, *(meta.parent for meta in metas)) if _is_run(folder)}
+    for experiment in [place for place in {folder.parent for folder in found} if place.is_relative_to(path)]:
+        found |= {place.parent for place in experiment.glob("*/metrics") if _is_run(place.parent)}
+        if experiment != path:
+            found |= {place.parent for place in experiment.parent.glob(f"{_TRASH}/*/*/metrics")}
+    return sorted(found)
 
 
-def _holds_no_run(name: str) -> bool:
-    return name in _NO_RUNS or is_aside(name)
+def _is_run(folder: Path) -> bool:
+    names = folder.name, folder.parent.name
+    return not any(name in _NO_RUNS or is_aside(name) for name in names) and all(
+        (folder / part).is_dir() for part in ("metrics", "params")
+    )
 
 
 def folder_runs(folders: Sequence[Path], problem: Problem) -> list[RawRun]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ablation.contract.reading import listed, one_line
 
-_NEVER_DATA = (".git", ".DS_Store")  # not even counted
+_NEVER_DATA = (".git", ".DS_Store", ".trash")  # not even counted; the last is MLflow's, whose reader names it
 _NOT_DATA = {"__MACOSX", "__pycache__"}
 _BACKUP = re.compile(r"(?P<of>.+)(?:~|\.(?:bak|orig|tmp|swp|part|partial|crdownload))|tmp-checkpoint-\d+")
 _COPY = re.compile(r"(?P<of>.+?)(?:-checkpoint|-Copy\d*| - Copy| copy)?(?: ?\(\d+\)| \d+)?(?P<suffix>(?:\.\w+)?)")

@@ -73,8 +73,9 @@ def test_a_run_that_only_holds_others_is_left_out_and_named(folder):
 
 def test_a_folder_with_both_an_experiment_and_a_run(written):
     runs, problems = read_all(read, written)
-    assert len(runs) == 6
-    assert len(problems) == 2
+    assert len(runs) == 12
+    assert sum(run.name.startswith("study/sweep / ") for run in runs.values()) == 6
+    assert len(problems) == 3
     [grid] = {run.source.parent for run in runs.values() if run.source.is_dir()}
     assert len(read_all(read, grid)[0]) == 3
     child = next(run for run in runs.values() if run.source.is_dir() and run.name == "sweep / child")
@@ -83,7 +84,24 @@ def test_a_folder_with_both_an_experiment_and_a_run(written):
     assert alone[child.id].name.endswith(" / child")
 
 
-@pytest.mark.parametrize("end", range(0, 60))
+def test_stores_in_subfolders_are_read_by_their_names(written, tmp_path):
+    for place in ("a", "b/c"):
+        shutil.copytree(written / "mlruns", tmp_path / place / "mlruns")
+    shutil.copyfile(written / "mlflow.db", tmp_path / "b/mlflow.db")
+    sqlite3.connect(tmp_path / "b/other.db").execute("CREATE TABLE runs (a)").connection.close()
+    problems = []
+    runs = list(read(tmp_path, problems.append))
+    assert [run.name for run in runs if run.name.endswith("grandchild")] == [
+        f"{place}/sweep / child / grandchild" for place in ("b", "a", "b/c")
+    ]
+    assert len(runs) == 9
+    assert [line for line in problems if "deleted" not in line] == [
+        f"{tmp_path}/b/other.db: is not an MLflow database: it has no table experiments; "
+        "name mlflow.db, mlruns/ or a folder that holds one of them"
+    ]
+
+
+@pytest.mark.parametrize("end", range(0, 60, 7))
 def test_a_metric_that_is_cut_off(written, tmp_path, end):
     source = next(path for path in (written / "mlruns").rglob("metrics/loss") if path.stat().st_size > 60)
     run = tmp_path / "run"
