@@ -47,7 +47,7 @@ def test_comma_separated_with_other_names(tmp_path, capsys):
         (HEAD + ROWS, ["--sd", "1", "--metric", "loss"], "--metric = 'loss': is not a column"),
         (HEAD + "a\t0.9\t4\tmaybe\tx\n", ["--sd", "1"], "line 2: status = 'maybe': is not a known status"),
         (HEAD + "a\thigh\t4\tkeep\tx\nb\t1\t4\tkeep\tx\n", ["--sd", "1"], "line 2: val_bpb = 'high': is not a number"),
-        (HEAD + "a\t0.9\n", ["--sd", "1"], "line 2 = 'a,0.9': lacks cells"),
+        (HEAD + "a\t0.9\n", ["--sd", "1"], "line 2: status = '': is not a known status"),
         (HEAD + "a\t0.9\t4\tkeep\tx\n", ["--sd", "1"], "has fewer than three attempts with a value"),
         ("x,y\n1,2\n", ["--sd", "1"], "lacks a column that names the attempts; call it commit"),
         ("", ["--sd", "1"], "lacks a column that names the attempts"),
