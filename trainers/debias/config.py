@@ -224,18 +224,14 @@ class DebiasConfig(Strict):
         distances = sorted({abs(count / size - 0.5) for size in sizes for count in range(size + 1)})
 
         changed = [key for key in ("thresholds", "alphas", "schedule") if getattr(mine, key) != getattr(theirs, key)]
-        found = [key for key in changed if self._alike(mine, theirs, [key], distances)]
+        if mine._strengths(self.n_epochs, distances) != theirs._strengths(self.n_epochs, distances):
+            return {}
         shown = ", ".join(f"{distance:.4g}" for distance in distances[:4])
         where = f"|SS - 0.5| of a batch of {max(sizes)} items is one of {shown}, ..."
-        if "schedule" in found:
+        if "schedule" in changed:
             begin = [f"{epoch / self.n_epochs:.4g}" for epoch in range(self.n_epochs)]
             where += f"; epochs begin at {', '.join(begin[:4])}{', ...' if begin[4:] else ''}"
-        return {f"rcs.{key}": where for key in found} if self._alike(mine, theirs, found, distances) else {}
-
-    def _alike(self, rcs: Rcs, other: Rcs, keys: Sequence[str], distances: Sequence[float]) -> bool:
-        """Return whether the curriculum would act the same with these keys of `other`."""
-        changed = rcs.model_copy(update={key: getattr(other, key) for key in keys})
-        return changed._strengths(self.n_epochs, distances) == rcs._strengths(self.n_epochs, distances)
+        return {f"rcs.{key}": where for key in changed}
 
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""

@@ -143,10 +143,10 @@ def split_files(folder: Path, domains: Sequence[str]) -> dict[str, dict[Path, tu
     A split is one file `<split>.json` of all domains, or `<domain>_<split>.json` for each domain; `.jsonl` too.
     """
     files = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".jsonl")}
-    found: dict[str, dict[Path, tuple[str, ...]]] = {}
+    splits: dict[str, dict[Path, tuple[str, ...]]] = {}
     for split in SPLITS:
         if split in files:
-            found[split] = {files[split]: tuple(domains)}
+            splits[split] = {files[split]: tuple(domains)}
             continue
         if missing := [domain for domain in domains if f"{domain}_{split}" not in files]:
             raise ValueError(
@@ -154,8 +154,8 @@ def split_files(folder: Path, domains: Sequence[str]) -> dict[str, dict[Path, tu
                 f"; the data has {', '.join(path.name for path in files.values()) or 'nothing'}. Give a folder with "
                 "BiasEdit's files, or set split.by to term"
             )
-        found[split] = {files[f"{domain}_{split}"]: (domain,) for domain in domains}
-    return found
+        splits[split] = {files[f"{domain}_{split}"]: (domain,) for domain in domains}
+    return splits
 
 
 def read_own_splits(
@@ -194,15 +194,15 @@ def refuse_swapped(items: Sequence[Item], labels: Iterable[Item], path: Path) ->
     orders: dict[frozenset[str], set[str]] = {}
     for item in labels:
         orders.setdefault(_pair(item), set()).add(_plain(item.stereo))
-    known = [item for item in items if _pair(item) in orders]
-    swapped = [item for item in known if _plain(item.stereo) not in orders[_pair(item)]]
+    both = [item for item in items if _pair(item) in orders]
+    swapped = [item for item in both if _plain(item.stereo) not in orders[_pair(item)]]
     if swapped:
         raise ValueError(
             f"{path.name}: stereotype and anti-stereotype are swapped in {len(swapped)} of its {len(items)} items "
-            f"({len(known)} of them are in StereoSet); the first has stereotype {swapped[0].stereo!r}, which StereoSet "
-            "labels anti-stereotype. Exchange the two labels in the file (docs/studies/debias.md says how)"
+            f"({len(both)} of them are in StereoSet); the first has stereotype {swapped[0].stereo!r}, which it labels "
+            "anti-stereotype. Exchange the two labels in the file (docs/studies/debias.md says how)"
         )
-    return len(known)
+    return len(both)
 
 
 def _pair(item: Item) -> frozenset[str]:

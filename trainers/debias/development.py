@@ -5,11 +5,10 @@ from functools import partial
 
 from ablation.runner.ranks import Ranks
 from trainers.debias.config import DebiasConfig
-from trainers.debias.editor import edit_batches, micro_batches
-from trainers.debias.hypernetwork import Hypernetwork
+from trainers.debias.editor import Hypernetwork, edit_batches, micro_batches
 from trainers.debias.measure import ItemScores, batch_mean, measure_edited, summarise, unedited
+from trainers.debias.model import SuffixModel
 from trainers.debias.prepared import Prepared
-from trainers.debias.suffix import SuffixModel
 
 Losses = list[tuple[float, float]]  # edit loss and retention loss of each pass
 

@@ -28,8 +28,7 @@ from torch import Tensor
 from trainers.assets import files
 from trainers.debias.config import DebiasConfig
 from trainers.debias.data import KINDS
-from trainers.debias.editor import micro_batches, predict
-from trainers.debias.hypernetwork import WEIGHTS_FILE, Hypernetwork
+from trainers.debias.editor import WEIGHTS_FILE, Hypernetwork, micro_batches, predict
 from trainers.debias.measure import (
     ItemScores,
     batch_shares,
@@ -41,9 +40,9 @@ from trainers.debias.measure import (
     term_means,
     unedited,
 )
+from trainers.debias.model import SuffixModel
 from trainers.debias.prepared import PAIR, Prepared, TokenisedItem
-from trainers.debias.scores import stereotype_probability
-from trainers.debias.suffix import SuffixModel
+from trainers.objectives.debias import stereotype_probability
 from trainers.parallel import join
 from trainers.running.samples import Row as Sample
 from trainers.running.samples import save_samples, some_items
@@ -129,9 +128,9 @@ class Evaluator:
             return measure(self.model, self.prepared, shifts, micro_batches(indices, size))
 
         def work(indices: Sequence[int]) -> list[ItemScores]:
-            found = scores(indices)
+            results = scores(indices)
             note(len(indices))
-            return found
+            return results
 
         return self.stage.ranks.divided(batches, work)
 
@@ -153,10 +152,10 @@ def run(stage: Stage) -> None:
 
     for protocol in PROTOCOLS:
         figures = {}
-        found = iter(evaluator.measured(protocol, [batch for domain in domains for batch in batches[domain]], note))
+        scores = iter(evaluator.measured(protocol, [batch for domain in domains for batch in batches[domain]], note))
         for domain in domains:
             indices = prepared.indices("test", domain)
-            measured = [next(found) for _ in batches[domain]]
+            measured = [next(scores) for _ in batches[domain]]
             parts = [part for batch in measured for part in batch]
             graded = _graded(prepared, indices, parts)
             more = {"ss_graded": graded, "ss_batch_mean": batch_shares(measured)}
@@ -200,7 +199,7 @@ def _names(protocol: str, domains: Mapping[str, Mapping[str, float]]) -> dict[st
 
 
 def _graded(prepared: Prepared, indices: Sequence[int], parts: Sequence[ItemScores]) -> Tensor:
-    """Probability of the stereotype [items]; see `scores.stereotype_probability`."""
+    """Probability of the stereotype [items]; see `objectives.debias.stereotype_probability`."""
     logp = torch.cat([part.logp for part in parts])
     lengths = torch.tensor([prepared.items[i].pair_labels / len(PAIR) for i in indices], device=logp.device)
     return stereotype_probability(logp[:, 1], logp[:, 0], lengths)

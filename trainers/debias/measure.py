@@ -7,13 +7,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainers.debias.editor import applied, micro_batches, predict
-from trainers.debias.hypernetwork import Hypernetwork
+from trainers.debias.editor import Hypernetwork, applied, micro_batches, predict
+from trainers.debias.model import SuffixModel, score_items
 from trainers.debias.prepared import Prepared
-from trainers.debias.scores import icat, language_modelling, score_items, stereotype_preferred
-from trainers.debias.suffix import SuffixModel
 from trainers.models.causal import load_model
-from trainers.objectives.debias import edit_loss, retention_loss
+from trainers.objectives.debias import edit_loss, icat, language_modelling, retention_loss, stereotype_preferred
 
 
 @dataclass(frozen=True)

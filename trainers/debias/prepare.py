@@ -23,10 +23,8 @@ from trainers.debias.data import (
     split_files,
     split_items,
 )
-from trainers.debias.head import reference
+from trainers.debias.model import PrefixTree, SuffixModel, last_hidden, pad, reference, score
 from trainers.debias.prepared import PAIR, TokenisedItem, save_prepared
-from trainers.debias.scores import PrefixTree, last_hidden, score
-from trainers.debias.suffix import SuffixModel, pad
 from trainers.models.causal import load_model, load_tokenizer
 from trainers.objectives.debias import edit_loss
 from trainers.parallel import join
@@ -96,19 +94,19 @@ def tokenise(item: Item, split: str, tokenizer: PreTrainedTokenizerBase) -> Toke
 @contextmanager
 def _record(model: SuffixModel) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
     """Collect input and output of each edited module in one forward pass; outputs are made part of a graph."""
-    seen: dict[str, tuple[Tensor, Tensor]] = {}
+    recorded: dict[str, tuple[Tensor, Tensor]] = {}
 
     def hook(name: str) -> Callable[[torch.nn.Module, tuple, Tensor], None]:
         def keep(module: torch.nn.Module, args: tuple, output: Tensor) -> None:
             if not output.requires_grad:
                 output.requires_grad_()
-            seen[name] = (args[0], output)
+            recorded[name] = (args[0], output)
 
         return keep
 
     handles = [model.module(module.name).register_forward_hook(hook(module.name)) for module in model.modules]
     try:
-        yield seen
+        yield recorded
     finally:
         for handle in handles:
             handle.remove()
@@ -128,8 +126,8 @@ def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Sta
     for begin in range(0, len(passes), ranks.size):
         here = passes[begin + ranks.rank : begin + ranks.rank + 1]  # none in the last round of some ranks
         everyone = ranks.gather([_rows(model, items, chosen) for chosen in here])
-        found = [columns for of_rank in everyone for columns in of_rank]
-        for chosen, columns in zip(passes[begin : begin + ranks.size], found, strict=True):
+        results = [columns for of_rank in everyone for columns in of_rank]
+        for chosen, columns in zip(passes[begin : begin + ranks.size], results, strict=True):
             for name, rows in columns.items() if ranks.rank == 0 else ():
                 for index, part in zip(chosen, rows, strict=True):
                     parts.setdefault(name, [part] * len(items))[index] = part
@@ -151,7 +149,7 @@ def _packed_prefix(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> Te
     """Hidden states [N, d] that enter the first edited block at all tokens; equal prefixes are run once."""
     tree = PrefixTree.of(sentences).to(model.device)
     ids = torch.tensor([token for tokens in sentences for token in tokens], device=model.device)
-    return model.prefix(ids[tree.rows].unsqueeze(0), tree.seen, tree.depth)[0, tree.inverse]
+    return model.prefix(ids[tree.rows].unsqueeze(0), tree.attends, tree.depth)[0, tree.inverse]
 
 
 @torch.no_grad()
@@ -195,13 +193,13 @@ def _pairs(
     lengths = [len(items[i].tokens[kind]) for i in chosen for kind in KINDS]
     states = [state for n, state in enumerate(entering.to(model.device).split(lengths)) if n % len(KINDS) < len(PAIR)]
     hidden, mask = pad(states)
-    with _record(model) as seen:
+    with _record(model) as recorded:
         final = model.forward(hidden, mask)[:, :-1][mask[:, 1:].bool()]
         scored = score(final, sentences, model.matrix)
     p, logp = scored.p.view(-1, 2), scored.logp.view(-1, 2)
     # The loss is a mean over items: times their number it is the sum of the items' own losses.
     loss = edit_loss(p[:, 0], logp[:, 0], p[:, 1], logp[:, 1]) * len(chosen)
-    gradients = torch.autograd.grad(loss, [output for _, output in seen.values()])
+    gradients = torch.autograd.grad(loss, [output for _, output in recorded.values()])
     tree = PrefixTree.of([tokens[:-1] for tokens in sentences]).to(model.device)
     mean, offset = reference(final.detach(), tree.rows, tree.inverse, model.matrix)
 
@@ -209,7 +207,7 @@ def _pairs(
     labelled[:, 0] = False
     columns = {"reference.mean": mean, "reference.offset": offset}
     for i, (module, gradient) in enumerate(zip(model.modules, gradients, strict=True)):
-        columns[f"keys.{i}"] = seen[module.name][0].detach()[labelled].float()
+        columns[f"keys.{i}"] = recorded[module.name][0].detach()[labelled].float()
         columns[f"value_grads.{i}"] = gradient[labelled].float()
     columns["scores"] = torch.stack((p, logp), -1)
     return {name: values.detach().cpu() for name, values in columns.items()}

@@ -4,7 +4,7 @@ unedited model. Tensors are read slice by slice from a memory-mapped safetensors
     hidden            [sum of lengths, d]  states that enter the first edited block: anti, stereo, unrelated of an item
     keys.<i>          [P, d_in]            inputs of edited module i at the labelled tokens of anti, then stereo
     value_grads.<i>   [P, d_out]           gradient of the item's own edit loss w.r.t. the module's outputs there
-    reference.mean    [P, d]               see `head.reference`: next-token distributions at the positions that predict
+    reference.mean    [P, d]               see `model.reference`: next-token distributions at the positions that predict
     reference.offset  [P]                  those tokens
     scores            [items, 3, 2]        p and logp of anti, stereo, unrelated
 """
@@ -126,7 +126,7 @@ class Prepared:
         return torch.tensor(same, device=self.device)
 
     def reference(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """`head.reference` of the unedited model at the predicting positions of anti and stereo, item by item."""
+        """`model.reference` of the unedited model at the predicting positions of anti and stereo, item by item."""
         rows = [self._pairs[i] for i in indices]
         return self._rows("reference.mean", rows), self._rows("reference.offset", rows)
 

@@ -1,14 +1,21 @@
 """Stage `train` of study `debias`: learn the hypernetwork with a variant's objective (docs/studies/debias.md).
 
-Read `Trainer.step`, `Trainer.edit_batch` and `objective`: per edit batch (BiasEdit, arXiv 2503.08588; MALMEN, arXiv
-2311.04661) predict shifts of the edited weights from cached keys and value gradients, take the loss of the edited
-model, and take its gradient back through the closed form.
+A step of BiasEdit (arXiv 2503.08588), which is one of MALMEN (arXiv 2311.04661): `Trainer.step` calls, for each edit
+batch, `Trainer.edit_batch`
+
+    shifts = predict(hypernetwork, ...)               of the edited weights, from cached keys and value gradients
+    loss = objective(score_items(edited model), ...)  of each micro-batch, by `trainers/objectives/debias.py`
+    accumulate(hypernetwork, gradients of shifts)     back through the closed form
+
+and then Adam. `model.py` runs the edited model, `editor.py` has the hypernetwork and the closed form, `prepared.py` the
+unedited model's tensors; `parts.py` says which terms a variant has. Shapes: B items of a micro-batch, each with an
+anti-stereotype, a stereotype and an unrelated sentence; N positions that predict a token.
 """
 
 import copy
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +28,8 @@ from trainers.assets import files
 from trainers.debias.config import DebiasConfig
 from trainers.debias.development import development
 from trainers.debias.editor import (
+    WEIGHTS_FILE,
+    Hypernetwork,
     ModuleEdit,
     accumulate,
     applied,
@@ -29,21 +38,11 @@ from trainers.debias.editor import (
     predict,
     shift_gradients,
 )
-from trainers.debias.head import token_kl
-from trainers.debias.hypernetwork import WEIGHTS_FILE, Hypernetwork
 from trainers.debias.measure import load_suffix
+from trainers.debias.model import SentenceScores, SuffixModel, detached, join, score_items, token_kl
 from trainers.debias.parts import Terms
 from trainers.debias.prepared import Prepared
-from trainers.debias.scores import (
-    SentenceScores,
-    detached,
-    join,
-    language_modelling,
-    score_items,
-    stereotype_preferred,
-)
-from trainers.debias.suffix import SuffixModel
-from trainers.objectives.debias import edit_loss, retention_loss
+from trainers.objectives.debias import edit_loss, language_modelling, retention_loss, stereotype_preferred
 from trainers.parallel import join as join_ranks
 from trainers.running.stage import Diverged, Stage
 from trainers.running.state import State
@@ -67,7 +66,7 @@ class Reference:
     """The unedited model on the same items.
 
     unrelated_p: scores of the unrelated sentences (B,). mean, offset: where the objective has a KL, the next-token
-    distributions at the predicting positions of anti and stereo (see `head.reference`).
+    distributions at the predicting positions of anti and stereo (see `model.reference`).
     """
 
     unrelated_p: Tensor
@@ -78,7 +77,7 @@ class Reference:
 def objective(
     config: DebiasConfig, terms: Terms, scores: SentenceScores, reference: Reference, phase: float
 ) -> tuple[Tensor, dict[str, float]]:
-    """Return the loss of the edited model on B items, and the figures to log.
+    """Return the loss of the edited model on B items, and its metrics.
 
         combined = (1 - weight) * edit_loss + weight * grpo_loss
         loss     = rcs_weight * combined + loc_coef * retention + mo_fairness_weight * fairness
@@ -94,27 +93,27 @@ def objective(
     retention = retention_loss(unrelated_logp, reference.unrelated_p)
     compared = (stereo_p, anti_p) if config.ss == "probability" else (stereo_logp, anti_logp)
     ss = float(stereotype_preferred(*compared).mean())
-    figures = {"edit_loss": edit.item(), "loc_loss": retention.item(), "ss": ss, "ss_distance": abs(ss - 0.5)}
-    figures["lms"] = float(language_modelling(anti_logp, stereo_logp, unrelated_logp).mean())
+    metrics = {"edit_loss": edit.item(), "loc_loss": retention.item(), "ss": ss, "ss_distance": abs(ss - 0.5)}
+    metrics["lms"] = float(language_modelling(anti_logp, stereo_logp, unrelated_logp).mean())
     combined = edit
     if terms.grpo is not None:
         reward = terms.grpo.reward(anti_logp, stereo_logp)
         kl = terms.grpo.kl(*_token_kls(scores, reference))
         grpo = terms.grpo.loss(reward, kl, beta=config.grpo.beta, gamma=config.grpo.gamma)
         combined = terms.grpo.combine(edit, grpo, weight=config.grpo.weight)
-        figures |= {"reward": reward.item(), "kl": kl.item(), "grpo_loss": grpo.item()}
+        metrics |= {"reward": reward.item(), "kl": kl.item(), "grpo_loss": grpo.item()}
     if terms.curriculum is not None:  # `_study.yaml` excludes one without a reward
         alpha = terms.curriculum.alpha(config.rcs, abs(ss - 0.5), phase)
-        rcs_weight = terms.curriculum.weight(figures["reward"], alpha)
+        rcs_weight = terms.curriculum.weight(metrics["reward"], alpha)
         combined = rcs_weight * combined
-        figures |= {"rcs_alpha": alpha, "rcs_weight": rcs_weight}
+        metrics |= {"rcs_alpha": alpha, "rcs_weight": rcs_weight}
     loss = combined + config.loc_coef * retention
     if terms.fairness is not None:
         gap = terms.fairness(anti_logp, stereo_logp)
         loss = loss + config.mo_fairness_weight * gap
-        figures["fairness"] = gap.item()
-    figures["loss"] = loss.item()
-    return loss, figures
+        metrics["fairness"] = gap.item()
+    metrics["loss"] = loss.item()
+    return loss, metrics
 
 
 def _token_kls(scores: SentenceScores, reference: Reference) -> tuple[Tensor, Tensor]:
@@ -162,25 +161,25 @@ class Trainer:
 
     def run_epoch(self) -> None:
         """Go through the training items (from where a checkpoint left off), then measure the development set."""
-        progress, groups = self.progress, self.groups()
-        while progress.step < len(groups):
-            group = groups[progress.step]
-            self.step(group)
+        progress, steps = self.progress, self.batches_of_steps()
+        while progress.step < len(steps):
+            batches = steps[progress.step]
+            self.step(batches)
             progress.step += 1
-            self.unsaved += len(group)
+            self.unsaved += len(batches)
             if self.unsaved >= self.config.checkpoint_every:
                 self.unsaved = 0
                 self.state.save(self.stage, self.steps)
-            self.stage.progress(self.steps, len(groups) * self.config.n_epochs)
-        figures = self.ranks.same(self.development())
-        self._check(figures)
-        self.stage.log_metrics(self.steps, figures)
-        self.keep_if_best(figures)
+            self.stage.progress(self.steps, len(steps) * self.config.n_epochs)
+        metrics = self.ranks.same(self.development())
+        self._check(metrics)
+        self.stage.log_metrics(self.steps, metrics)
+        self.keep_if_best(metrics)
         progress.epoch, progress.step = progress.epoch + 1, 0
         if self.stopped:
             self.stage.log.info("early stop after epoch %d, best was %d", progress.epoch, progress.best_epoch + 1)
 
-    def groups(self) -> list[Sequence[list[int]]]:
+    def batches_of_steps(self) -> list[Sequence[list[int]]]:
         """Return the edit batches of this epoch, grouped by steps of Adam."""
         config, items = self.config, self.prepared.indices("train")
         order = f"{self.stage.seed}/{self.progress.epoch}" if config.batches.order == "shuffled" else None
@@ -194,42 +193,31 @@ class Trainer:
             )
         return micro_batches(batches, config.accumulation_steps)
 
-    def step(self, group: Sequence[Sequence[int]]) -> None:
-        """Take one step of Adam on the mean gradient of a group of edit batches."""
+    def step(self, batches: Sequence[Sequence[int]]) -> None:
+        """Take one step of Adam on the mean gradient of some edit batches."""
         start = time.perf_counter()
         self.optimiser.zero_grad()
-        figures = [self.edit_batch(batch, 1 / len(group)) for batch in group]
-        parameters = list(self.hypernetwork.parameters())
-        if self.ranks.size > 1:  # each knows what its modules say
-            for parameter in parameters:
-                if parameter.grad is None:  # a rank without modules
-                    parameter.grad = torch.zeros_like(parameter)
-            self.ranks.add_up([parameter.grad for parameter in parameters])
-        limit = self.config.max_grad_norm
-        grad_norm = torch.nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
-        mean = self.ranks.same(_mean(figures) | {"grad_norm": float(grad_norm)})
-        self._check(mean)
+        metrics = _mean([self.edit_batch(batch, 1 / len(batches)) for batch in batches])
+        metrics["grad_norm"] = self._clip_gradients()
+        metrics = self.ranks.same(metrics)
+        self._check(metrics)
         self.optimiser.step()
         self.steps += 1
         networks: list[Any] = list(self.hypernetwork.networks.values())
-        mean["lr"] = torch.cat([network.lr for network in networks]).mean().item()
-        mean["lambda"] = torch.cat([network.log_lambda for network in networks]).exp().mean().item()
-        mean["wall_s"] = time.perf_counter() - start
-        self.stage.log_metrics(self.steps, {f"train/{name}": value for name, value in mean.items()})
+        metrics["lr"] = torch.cat([network.lr for network in networks]).mean().item()
+        metrics["lambda"] = torch.cat([network.log_lambda for network in networks]).exp().mean().item()
+        metrics["wall_s"] = time.perf_counter() - start
+        self.stage.log_metrics(self.steps, {f"train/{name}": value for name, value in metrics.items()})
 
     def edit_batch(self, items: Sequence[int], share: float) -> dict[str, float]:
-        """Edit on the items, measure, and add `share` of the gradient to the hypernetwork's.
+        """Edit on the items, measure, and add `share` of the gradient to the hypernetwork's; return means of metrics.
 
         Ranks divide the edited modules where shifts are predicted and learnt from, and the items in between.
         """
         batches, chunk = micro_batches(items, self.config.edit.batch_size), self.config.editor.batch_size
         edits = self._predict(batches, chunk)
-        shifts = {  # (d_in, d_out) each
-            module.name: edits[module.name].shift
-            if module.name in edits
-            else torch.zeros(module.d_in, module.d_out, device=self.prepared.device)
-            for module in self.prepared.modules
-        }
+        shifts = {module.name: torch.zeros(module.shape, device=self.model.device) for module in self.prepared.modules}
+        shifts |= {name: edit.shift for name, edit in edits.items()}  # (d_in, d_out) each
         self.ranks.add_up(list(shifts.values()))
         with applied(self.model, shifts, gradients=True) as edited:
 
@@ -238,12 +226,12 @@ class Trainer:
                     weight.grad = None
                 return [self._backward(batch, size) for batch in batches]
 
-            figures = self.memory.retry(-(-max(map(len, batches)) // self.ranks.size), backward)
+            metrics = self.memory.retry(-(-max(map(len, batches)) // self.ranks.size), backward)
             gradients = shift_gradients(self.model, edited)
         self.ranks.add_up(list(gradients.values()))
         accumulate(self.hypernetwork, edits, gradients, chunk=chunk, share=share)
         norm = torch.stack([shift.square().sum() for shift in shifts.values()]).sum().sqrt()
-        return _mean(figures) | {"shift_norm": float(norm)}
+        return _mean(metrics) | {"shift_norm": float(norm)}
 
     def _predict(self, batches: Sequence[Sequence[int]], chunk: int) -> dict[str, ModuleEdit]:
         """Return the edits of this rank's modules."""
@@ -258,48 +246,66 @@ class Trainer:
             raise Diverged(f"step {self.steps + 1}: the ridge system has no solution ({problem})")
         return edits
 
-    def _backward(self, batch: Sequence[int], size: int) -> dict[str, float]:
+    def _backward(self, items: Sequence[int], size: int) -> dict[str, float]:
         """Add the gradient of one micro-batch to the edited weights', with at most `size` items in the model at once.
 
-        The loss looks at all items of a micro-batch together (the curriculum weighs them by their SS). So where memory
-        does not suffice for them the parts are scored twice: without a graph, to take the loss of all, and again to
-        take its gradient back through each (GradCache, arXiv 2101.06983). Likewise the ranks put together the scores of
-        their parts, each takes the loss of all, and its gradient back through its own.
+        The loss looks at all items of a micro-batch together: the curriculum weighs them by their SS.
         """
-        unrelated_p = self.prepared.unedited(batch)[0][:, 2]
-        of_pairs = () if self.terms.grpo is None else self.prepared.reference(batch)
-        reference, phase = Reference(unrelated_p, *of_pairs), self.progress.epoch / self.config.n_epochs
+        unrelated_p = self.prepared.unedited(items)[0][:, 2]
+        distributions = () if self.terms.grpo is None else self.prepared.reference(items)
+        reference, phase = Reference(unrelated_p, *distributions), self.progress.epoch / self.config.n_epochs
 
-        def loss_of(scores: SentenceScores) -> dict[str, float]:
-            loss, figures = objective(self.config, self.terms, scores, reference, phase)
+        def backward(scores: SentenceScores) -> dict[str, float]:
+            loss, metrics = objective(self.config, self.terms, scores, reference, phase)
             loss.backward()
-            return figures
+            return metrics
 
-        parts = micro_batches(batch[self.ranks.share(len(batch))], size)
+        parts = micro_batches(items[self.ranks.share(len(items))], size)
+        if self.ranks.size == 1 and len(parts) == 1:
+            return backward(score_items(self.model, self.prepared, items))
+        return self._backward_in_parts(parts, backward)
+
+    def _backward_in_parts(
+        self, parts: Sequence[Sequence[int]], backward: Callable[[SentenceScores], dict[str, float]]
+    ) -> dict[str, float]:
+        """Take the loss of all items, of several parts and ranks, and its gradient back through each part here.
+
+        Where memory does not suffice for all parts at once they are scored twice, first without a graph (GradCache,
+        arXiv 2101.06983).
+        """
         at_once = len(parts) == 1
-        if self.ranks.size == 1 and at_once:
-            return loss_of(score_items(self.model, self.prepared, batch))
         with torch.set_grad_enabled(at_once):
             scored = [score_items(self.model, self.prepared, part) for part in parts]
         leaves = [detached(scores) for scores in scored]
-        everyone = self.ranks.gather(leaves)
-        everyone[self.ranks.rank] = leaves
-        figures = loss_of(join([leaf for of_rank in everyone for leaf in of_rank]))
+        all_leaves = self.ranks.gather(leaves)
+        all_leaves[self.ranks.rank] = leaves
+        metrics = backward(join([leaf for of_rank in all_leaves for leaf in of_rank]))
         for part, scores, leaf in zip(parts, scored, leaves, strict=True):
             again = scores if at_once else score_items(self.model, self.prepared, part)
             used = [name for name in ("p", "logp", "hidden", "partition") if getattr(leaf, name).grad is not None]
             torch.autograd.backward([getattr(again, n) for n in used], [getattr(leaf, n).grad for n in used])
-        return figures
+        return metrics
+
+    def _clip_gradients(self) -> float:
+        """Add up the gradients of all ranks and clip them; return their norm before."""
+        parameters = list(self.hypernetwork.parameters())
+        if self.ranks.size > 1:  # each knows what its modules say
+            for parameter in parameters:
+                if parameter.grad is None:  # a rank without modules
+                    parameter.grad = torch.zeros_like(parameter)
+            self.ranks.add_up([parameter.grad for parameter in parameters])
+        limit = self.config.max_grad_norm
+        return float(torch.nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit))
 
     def development(self) -> dict[str, float]:
-        """Return the figures `edit/...` of the development items."""
+        """Return the metrics `edit/...` of the development items."""
         return development(self.model, self.prepared, self.hypernetwork, self.config, self.ranks)
 
-    def keep_if_best(self, figures: Mapping[str, float]) -> None:
+    def keep_if_best(self, metrics: Mapping[str, float]) -> None:
         """Keep the hypernetwork unless the watched figure of the epoch, lower being better, was as low before."""
         progress, settings = self.progress, self.config.early_stop
         if settings is not None:
-            value = figures[settings.key]
+            value = metrics[settings.key]
             if progress.best is not None and value >= progress.best:
                 return
             progress.best = value
@@ -312,8 +318,8 @@ class Trainer:
         settings, progress = self.config.early_stop, self.progress
         return settings is not None and progress.epoch - 1 - progress.best_epoch >= settings.patience
 
-    def _check(self, figures: Mapping[str, float]) -> None:
-        for name, value in figures.items():
+    def _check(self, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
             if not math.isfinite(value):
                 raise Diverged(f"step {self.steps + 1}: {name} is {value}")
 
@@ -327,5 +333,5 @@ class Trainer:
         self.stage.log.info("%d epochs, the best was %d", self.progress.epoch, self.progress.best_epoch + 1)
 
 
-def _mean(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: sum(values[name] for values in figures) / len(figures) for name in figures[0]}
+def _mean(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: sum(values[name] for values in metrics) / len(metrics) for name in metrics[0]}

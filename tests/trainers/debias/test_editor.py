@@ -10,10 +10,10 @@ from transformers.pytorch_utils import Conv1D
 from tests.trainers.debias.helpers import config
 from trainers.debias.editor import Ridge, applied
 from trainers.debias.measure import ItemScores, batch_shares, reported, summarise, term_means
-from trainers.debias.scores import PrefixTree, icat, language_modelling, stereotype_preferred, stereotype_probability
-from trainers.debias.suffix import SuffixModel
+from trainers.debias.model import PrefixTree, SuffixModel
 from trainers.models.causal import find_modules
 from trainers.models.random_model import build_random_model
+from trainers.objectives.debias import icat, language_modelling, stereotype_preferred, stereotype_probability
 
 RULE = config().edit.modules
 
@@ -95,7 +95,7 @@ def test_shared_prefixes_are_found_once():
     assert tree.inverse.tolist() == [0, 1, 2, 3, 0, 1, 4, 5, 0, 6]
     assert tree.depth.tolist() == [0, 1, 2, 3, 2, 3, 1]
     begins_with = [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 4], [0, 1, 4, 5], [0, 6]]
-    assert [row.nonzero().flatten().tolist() for row in tree.seen] == begins_with
+    assert [row.nonzero().flatten().tolist() for row in tree.attends] == begins_with
 
 
 def test_graded_preference_is_the_share_of_the_pair_s_probability():

@@ -7,7 +7,7 @@ import torch
 
 from tests.make_stage import parts_of
 from tests.trainers.debias.helpers import config
-from trainers.debias.scores import SentenceScores
+from trainers.debias.model import SentenceScores
 from trainers.debias.train import Reference, objective
 
 GRPO = {"weight": 0.3, "reward": "balanced", "beta": 0.1, "gamma": 1.5}

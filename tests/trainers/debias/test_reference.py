@@ -10,10 +10,9 @@ from tests.trainers.debias.reference import Editor
 from trainers.assets import files
 from trainers.debias import prepare
 from trainers.debias.editor import micro_batches, predict
-from trainers.debias.head import OutputMatrix, label_log_probs, log_partition, reference, token_kl
 from trainers.debias.measure import load_suffix, measure
+from trainers.debias.model import OutputMatrix, SuffixModel, label_log_probs, log_partition, reference, token_kl
 from trainers.debias.prepared import Prepared
-from trainers.debias.suffix import SuffixModel
 from trainers.debias.train import Trainer
 from trainers.models.causal import blocks, load_model
 
@@ -148,7 +147,7 @@ def test_token_kl_is_the_kl_of_the_whole_vocabulary(bias):
 def test_chunks_change_nothing(monkeypatch):
     hidden, _, _, _, matrix = head_case(True)
     whole = log_partition(hidden, matrix, mean=True)
-    monkeypatch.setattr("trainers.debias.head.CHUNK", 2)
+    monkeypatch.setattr("trainers.debias.model.CHUNK", 2)
     torch.testing.assert_close(log_partition(hidden, matrix, mean=True), whole)
 
 

@@ -87,7 +87,7 @@ def test_every_epoch_has_all_items_in_an_order_of_its_own(home, tmp_path):
         trainer = Trainer(debias_stage(tmp_path, f"t{seed}", config(), home[1], seed), prepared, model)
         starts.append(torch.cat([p.detach().flatten() for p in trainer.hypernetwork.parameters()]))
         for trainer.progress.epoch in (0, 1):
-            groups = trainer.groups()
+            groups = trainer.batches_of_steps()
             assert [[len(batch) for batch in group] for group in groups] == [[6, 6], [4]]
             orders.append([index for group in groups for batch in group for index in batch])
             assert sorted(orders[-1]) == prepared.indices("train")

@@ -14,8 +14,8 @@ from ablation.contract.footprint import GIB, ModelAsset
 from tests.repository import ROOT
 from trainers.assets_config import Asset
 from trainers.debias.config import DebiasConfig
+from trainers.debias.editor import Hypernetwork
 from trainers.debias.footprint import _edited, _editor
-from trainers.debias.hypernetwork import Hypernetwork
 from trainers.demonstrations.config import DemonstrationsConfig
 from trainers.demonstrations.footprint import footprint as of_demonstrations
 from trainers.demonstrations.selector import build_selector

@@ -1,0 +1,345 @@
+"""The frozen language model as BiasEdit needs it: its last blocks on cached states, and scores of sentences.
+
+Everything below the first edited block is frozen, so the states that enter that block are computed once. In
+`SuffixModel` the blocks below it are replaced by placeholders that pass their input on (indices, and what a model looks
+up by index, stay right), and a hook puts the cached states in. The model's own forward does the rest: masks, positions,
+final norm.
+
+A causal model gives equal prefixes equal states: sentences that share one are run once (`PrefixTree`). Labels are as in
+BiasEdit: a BOS token is prepended and not labelled, every other token is; the state at position t - 1 predicts token t.
+A sentence's scores are means over its labelled tokens (`score`).
+
+Scores and the KL need two numbers of each position's distribution: the label's logit and the log partition function
+A(h) = logsumexp(W h + b). The gradient of A is the expected output row m(h) = E_p[W_v], so one pass over the vocabulary
+gives value and gradient, and memory is one chunk of logits. And since logits are linear in h,
+
+    KL(p_ref || p) = A(h) - A(h_ref) - m(h_ref) . (h - h_ref)
+
+(the Bregman divergence of A), so the reference distribution of every position is kept as one vector and one number
+instead of a vocabulary of log-probabilities.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from trainers.debias.prepared import Prepared
+from trainers.models.causal import EditedModule, blocks, find_modules, output_matrix
+
+CHUNK = 256  # positions whose logits are in memory at once
+GROUP = 96  # sentences (of 32 items) that are run together
+
+
+class _Passed(nn.Module):
+    """Stands for a block that is not run."""
+
+    def forward(self, hidden_states: Tensor, *args: object, **kwargs: object) -> Tensor:
+        return hidden_states
+
+
+class _PrefixDone(Exception):
+    """Ends a forward pass where the first edited block would begin; carries the states that enter it."""
+
+    def __init__(self, hidden: Tensor) -> None:
+        super().__init__()
+        self.hidden = hidden
+
+
+class SuffixModel:
+    """A frozen causal LM of which the blocks from the first edited one on are run.
+
+    Attributes:
+        modules: the edited modules, in order.
+        matrix: the output matrix.
+    """
+
+    def __init__(self, model: PreTrainedModel, rule: object, *, prefix: bool = True) -> None:
+        """Take over `model`, in evaluation mode; until `drop_prefix` its weights and its forward are untouched.
+
+        rule: which modules are edited, see `models.find_modules`. prefix: False drops the prefix at once, before its
+        weights are read from the disk.
+        """
+        self.model = model
+        self.modules: list[EditedModule] = find_modules(model, rule)
+        self.first = self.modules[0].block
+        self.layers = blocks(model)[1]
+        if not prefix:
+            self.drop_prefix()
+        self.matrix = OutputMatrix(*output_matrix(model))  # runs the model on two tokens
+        self.device = self.matrix.weight.device
+
+    def module(self, name: str) -> nn.Module:
+        """Return an edited module."""
+        return self.model.get_submodule(name)
+
+    def drop_prefix(self) -> None:
+        """Free the blocks below the first edited one; `prefix` can no longer be called."""
+        for index in range(self.first):
+            self.layers[index] = _Passed()
+
+    def prefix(self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """Hidden states [B, T, d] that enter the first edited block, from ids [B, T]; the rest is as in `forward`."""
+
+        def stop(module: nn.Module, args: tuple, kwargs: dict) -> None:
+            raise _PrefixDone(args[0] if args else kwargs["hidden_states"])
+
+        handle = self.layers[self.first].register_forward_pre_hook(stop, with_kwargs=True)
+        try:
+            with torch.no_grad():
+                self.model.base_model(input_ids=input_ids, **self._attention(attention_mask, position_ids))
+        except _PrefixDone as done:
+            return done.hidden
+        finally:
+            handle.remove()
+        raise AssertionError("the first edited block was never reached")
+
+    def _attention(self, mask: Tensor, positions: Tensor | None) -> dict[str, object]:
+        """Arguments of a base model for its attention."""
+        if positions is None:
+            return {"attention_mask": mask, "use_cache": False}
+        dtype = self.matrix.weight.dtype
+        hidden = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
+        return {"attention_mask": hidden[None, None], "position_ids": positions.unsqueeze(0), "use_cache": False}
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """Last hidden state [B, T, d] (after the final norm) from the states that enter the first edited block.
+
+        attention_mask: [B, T], 1 for tokens, 0 for padding on the right. With position_ids [T], where B is 1: [T, T],
+        whether the first token attends to the second. Without them positions are 0, 1, 2, ...
+        """
+
+        def replace(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+            if args:
+                return (hidden, *args[1:]), kwargs
+            return args, {**kwargs, "hidden_states": hidden}
+
+        skipped = [self.layers[index] for index in range(self.first)]
+        self.drop_prefix()
+        handle = self.layers[self.first].register_forward_pre_hook(replace, with_kwargs=True)
+        try:
+            output = self.model.base_model(inputs_embeds=hidden, **self._attention(attention_mask, position_ids))
+        finally:
+            handle.remove()
+            for index, layer in enumerate(skipped):
+                self.layers[index] = layer
+        return output.last_hidden_state
+
+
+def pad(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Stack [L_i, ...] tensors into [B, T, ...] with zeros on the right, and the mask [B, T] of what is real."""
+    padded = nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+    lengths = torch.tensor([len(row) for row in rows], device=padded.device)
+    mask = torch.arange(padded.shape[1], device=padded.device).unsqueeze(0) < lengths.unsqueeze(1)
+    return padded, mask.long()
+
+
+@dataclass
+class OutputMatrix:
+    """logits = weight @ hidden + bias; weight [V, d], bias [V] or None."""
+
+    weight: Tensor
+    bias: Tensor | None
+    # By dtype, reused: fresh memory of this size costs page faults, a fifth of the product's time.
+    _scratch: dict[torch.dtype, Tensor] = field(default_factory=dict)
+
+    def _memory(self, rows: int, dtype: torch.dtype) -> Tensor:
+        if dtype not in self._scratch:
+            self._scratch[dtype] = torch.empty(CHUNK, len(self.weight), dtype=dtype, device=self.weight.device)
+        return self._scratch[dtype][:rows]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [R, V] of at most CHUNK rows, float32 at least, in memory that the next call overwrites; no graph."""
+        dtype = self.weight.dtype
+        out = torch.mm(hidden, self.weight.T, out=self._memory(len(hidden), dtype))
+        if self.bias is not None:
+            out.add_(self.bias)
+        return self._memory(len(hidden), torch.float32).copy_(out) if dtype == torch.bfloat16 else out
+
+    def expected_rows(self, weights: Tensor) -> Tensor:
+        """Return weights [R, V] @ weight in its dtype; may overwrite what `logits` keeps in that dtype."""
+        dtype = self.weight.dtype
+        low = weights if weights.dtype == dtype else self._memory(len(weights), dtype).copy_(weights)
+        return low @ self.weight
+
+
+def log_partition(hidden: Tensor, matrix: OutputMatrix, *, mean: bool) -> tuple[Tensor, Tensor | None]:
+    """Return A(h) [R] of hidden [R, d] and, if `mean`, m(h) [R, d]: float32 at least, in chunks and without a graph."""
+    partitions, means = [], []
+    with torch.no_grad():
+        for chunk in hidden.tensor_split(math.ceil(len(hidden) / CHUNK)):
+            logits = matrix.logits(chunk)
+            top = logits.amax(-1, keepdim=True)
+            weights = logits.sub_(top).exp_()
+            total = weights.sum(-1, keepdim=True)
+            partitions.append((top + total.log()).squeeze(-1))
+            if mean:
+                means.append(matrix.expected_rows(weights).to(total.dtype) / total)
+    return torch.cat(partitions), torch.cat(means) if mean else None
+
+
+class _LogPartition(torch.autograd.Function):
+    """A(h) for rows of which several share one distribution: `rows` are computed, `inverse` says which one is whose."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: Any) -> Tensor:
+        partition, mean = log_partition(hidden[rows], matrix, mean=ctx.needs_input_grad[0])
+        ctx.save_for_backward(mean, inverse)
+        ctx.dtype = hidden.dtype
+        return partition[inverse]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]  # torch: *any
+        mean, inverse = ctx.saved_tensors
+        return (gradient.unsqueeze(-1) * mean[inverse]).to(ctx.dtype), None, None, None
+
+
+def label_log_probs(
+    hidden: Tensor, labels: Tensor, rows: Tensor, inverse: Tensor, matrix: OutputMatrix
+) -> tuple[Tensor, Tensor]:
+    """Return the log-probability of each label and the log partition function, [N] each; differentiable in `hidden`.
+
+    hidden: [N, d], last hidden state at the predicting positions. labels: [N], the word that each predicts. rows: [R],
+    positions that stand for all those with the same prefix of tokens (their hidden states are equal). inverse: [N],
+    which of the R each position equals.
+    """
+    partition = _LogPartition.apply(hidden, rows, inverse, matrix)
+    logits = (hidden * matrix.weight[labels]).sum(-1).to(partition.dtype)
+    if matrix.bias is not None:
+        logits = logits + matrix.bias[labels]
+    return logits - partition, partition
+
+
+def reference(hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: OutputMatrix) -> tuple[Tensor, Tensor]:
+    """Return what `token_kl` needs of the reference: m(h_ref) [N, d] and the offset m(h_ref) . h_ref - A(h_ref) [N].
+
+    hidden: [N, d], last hidden state of the unedited model. rows, inverse: as in `label_log_probs`.
+    """
+    partition, mean = log_partition(hidden[rows], matrix, mean=True)
+    assert mean is not None  # asked for
+    offset = (mean.double() * hidden[rows].double()).sum(-1) - partition.double()
+    return mean[inverse], offset.to(partition.dtype)[inverse]
+
+
+def token_kl(hidden: Tensor, partition: Tensor, reference_mean: Tensor, reference_offset: Tensor) -> Tensor:
+    """Return KL(reference || current) [N] of the next-token distributions, in nats.
+
+    Differentiable in `hidden` and `partition`. Rounding can make a vanishing KL negative by about 1e-6. hidden [N, d],
+    partition [N]: of the current model. reference_mean [N, d], reference_offset [N]: from `reference`.
+    """
+    return reference_offset + partition - (reference_mean * hidden).sum(-1)
+
+
+@dataclass(frozen=True)
+class SentenceScores:
+    """Scores of S sentences, and their N predicting positions, sentence by sentence."""
+
+    p: Tensor  # [S], mean probability of the labelled tokens
+    logp: Tensor  # [S], mean log-probability
+    hidden: Tensor  # [N, d], last hidden state at the predicting positions
+    partition: Tensor  # [N], log partition function there
+    sentence: Tensor  # [N], which sentence a position belongs to
+
+
+@dataclass(frozen=True)
+class PrefixTree:
+    """The distinct prefixes of some sentences: a causal model gives equal prefixes equal states, so each is run once.
+
+    The three sentences of an item agree up to the word that differs: more than half of all positions are repetitions.
+    Positions are numbered sentence by sentence, prefixes (R of them) in the order in which they are first met.
+    """
+
+    rows: Tensor  # [R], the first position of each prefix
+    inverse: Tensor  # [N], the prefix that ends at each position
+    depth: Tensor  # [R], tokens before the last one of the prefix: its position in the sentence
+    attends: (
+        Tensor  # [R, R], whether the last token of the first prefix attends to that of the second, which it begins with
+    )
+
+    @classmethod
+    def of(cls, sentences: Sequence[Sequence[int]]) -> Self:
+        """Find the distinct prefixes of sentences of token ids."""
+        numbers: dict[tuple[int, int], int] = {}  # (prefix without its last token, last token) -> prefix
+        rows: list[int] = []
+        inverse: list[int] = []
+        depth: list[int] = []
+        parents: list[int] = []
+        for sentence in sentences:
+            node = -1
+            for position, token in enumerate(sentence):
+                parent, node = node, numbers.setdefault((node, token), len(rows))
+                if node == len(rows):
+                    rows.append(len(inverse))
+                    depth.append(position)
+                    parents.append(parent)
+                inverse.append(node)
+        attends = torch.eye(len(rows), dtype=torch.bool)
+        for node, parent in enumerate(parents):
+            if parent >= 0:
+                attends[node] |= attends[parent]
+        return cls(torch.tensor(rows), torch.tensor(inverse), torch.tensor(depth), attends)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same on a device."""
+        return type(self)(*(tensor.to(device) for tensor in (self.rows, self.inverse, self.depth, self.attends)))
+
+
+def last_hidden(model: SuffixModel, states: Sequence[Tensor], tokens: Sequence[Sequence[int]]) -> Tensor:
+    """Run the suffix and return the hidden states [sum(L_i - 1), d] of all predicting positions, sentence by sentence.
+
+    The distinct prefixes of a group of sentences are one row of tokens, without padding. states: per sentence [L_i, d],
+    what enters the first edited block. tokens: per sentence its L_i token ids, BOS first.
+    """
+    parts = []
+    for begin in range(0, len(tokens), GROUP):
+        chosen = [sentence[:-1] for sentence in tokens[begin : begin + GROUP]]
+        tree = PrefixTree.of(chosen).to(model.device)
+        entering = torch.cat([state[:-1] for state in states[begin : begin + GROUP]])
+        hidden = model.forward(entering[tree.rows].unsqueeze(0), tree.attends, tree.depth)
+        parts.append(hidden[0].index_select(0, tree.inverse))
+    return torch.cat(parts)
+
+
+def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix) -> SentenceScores:
+    """Score sentences from the hidden states [N, d] of `last_hidden`; differentiable in them.
+
+    tokens: per sentence its token ids, BOS first; N = sum(len - 1).
+    """
+    device = hidden.device
+    tree = PrefixTree.of([sentence[:-1] for sentence in tokens]).to(device)
+    labels = torch.tensor([token for sentence in tokens for token in sentence[1:]], device=device)
+    lengths = torch.tensor([len(sentence) - 1 for sentence in tokens], device=device)
+    sentence = torch.arange(len(tokens), device=device).repeat_interleave(lengths, output_size=len(labels))
+    logp, partition = label_log_probs(hidden, labels, tree.rows, tree.inverse, matrix)
+
+    def mean(values: Tensor) -> Tensor:
+        return torch.zeros(len(tokens), dtype=values.dtype, device=device).index_add(0, sentence, values) / lengths
+
+    return SentenceScores(mean(logp.exp()), mean(logp), hidden, partition, sentence)
+
+
+def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) -> SentenceScores:
+    """Score the three sentences of each item with the model as it is now; in a graph where gradients are on."""
+    tokens = prepared.tokens(indices)
+    return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, model.matrix)
+
+
+def detached(scores: SentenceScores) -> SentenceScores:
+    """The same scores as the beginning of a graph of their own, so that they collect gradients."""
+    named = {name: getattr(scores, name).detach().requires_grad_() for name in ("p", "logp", "hidden", "partition")}
+    return SentenceScores(**named, sentence=scores.sentence)
+
+
+def join(parts: Sequence[SentenceScores]) -> SentenceScores:
+    """The scores of all sentences of several parts, in order; differentiable."""
+    starts = accumulate((len(part.p) for part in parts), initial=0)
+    names = ("p", "logp", "hidden", "partition")
+    return SentenceScores(
+        **{name: torch.cat([getattr(part, name) for part in parts]) for name in names},
+        sentence=torch.cat([part.sentence + start for part, start in zip(parts, starts, strict=False)]),
+    )
