@@ -90,7 +90,7 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     """Read a table; `named` is {role: column} of the columns that are not to be guessed. Raises ConfigError."""
     if path.suffix not in (*SUFFIXES, ".tsv") or not path.is_file():
         raise ConfigError(path, "", None, "is not a table", f"name a file {', '.join((*SUFFIXES, '.tsv'))}")
-    rows = list(rows_of(path))
+    rows: Sequence[Row] = list(rows_of(path))
     if not rows:
         raise ConfigError(path, "", None, "has no rows", "give a table with a row for each run or logged value")
     head = list(dict.fromkeys(name for _, row in rows for name in row))

@@ -6,6 +6,7 @@ differ in time, step and value alone, so one in a few thousand is parsed, and it
 
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -17,11 +18,8 @@ from numpy.typing import NDArray
 from ablation.contract.reading import regular
 from ablation.readers.run import Problem
 
-_LARGEST_RECORD = 1 << 30
 _LARGE = 1 << 16  # bytes of an event that is read only if it is a text: others of that size are images
-_SHORT = 1 << 12  # bytes of an event on average, from which on a file is searched and not walked
 _AT_ONCE = 1 << 24  # bytes
-_HEAD = struct.Struct("<QI")
 _POLYNOMIAL = 0x82F63B78  # CRC-32C (Castagnoli), reflected
 _OTHER_VALUES = (0.5, -3.25)  # that a place of a value is tried with
 
@@ -56,7 +54,7 @@ def _sums(records: Bytes) -> Any:
         found ^= np.array([np.bitwise_xor.reduce(table[back, row]) for row in records], np.uint32)
     else:
         for at, column in enumerate(np.ascontiguousarray(records.T)):
-            found ^= table[length - 1 - at][column]
+            found ^= table[length - 1 - at][column[0] if (column == column[0]).all() else column]
     found ^= np.uint32(0xFFFFFFFF)
     return ((found >> np.uint32(15)) | (found << np.uint32(17))) + np.uint32(0xA282EAD8)
 
@@ -88,61 +86,21 @@ class EventFile:
 
     def _find(self) -> tuple[Any, Any]:
         """Return where events start and their lengths, up to the first record that is cut off or does not add up."""
-        end = len(self.data)
-        found = [self._walk(0, 1000)]
-        place = self._after(found[0])
-        at_hand = place < _SHORT * 1000  # most events are short
-        while len(found[-1][0]) and at_hand:
-            found.append(self._many(place))
-            place = self._after(found[-1]) if len(found[-1][0]) else place
-        found.append(self._walk(place, end))
-        starts, sizes = (np.concatenate(column) for column in zip(*found, strict=True))
-        place = int(starts[-1] + sizes[-1]) + 4 if len(starts) else 0
-        if place < end:
+        length, place, end = struct.Struct("<Q").unpack_from, 0, len(self.data)
+        borders: list[int] = []
+        with suppress(struct.error, OverflowError):
+            while True:
+                borders.append(place)
+                place += length(self._bytes, place)[0] + 16  # from one length to the next, without reading events
+        while borders[-1] > end:
+            borders.pop()
+        heads = np.array(borders, np.int64)[:-1]
+        wrong = np.flatnonzero(~_is_head(_rows(self.data, heads, 12)))
+        count = int(wrong[0]) if len(wrong) else len(heads)
+        if (place := borders[count]) < end:
             rest = end - place
             self.problem(f"{self.path}: cut off or damaged after byte {place}; the last {rest} bytes are not read")
-        return starts, sizes
-
-    @staticmethod
-    def _after(found: tuple[Any, Any]) -> int:
-        return int(found[0][-1] + found[1][-1]) + 4 if len(found[0]) else 0
-
-    def _walk(self, place: int, most: int) -> tuple[Any, Any]:
-        """Return where the next events start, and their lengths: one after the other, without reading them."""
-        end, head = len(self.data), _HEAD.unpack_from
-        places: list[int] = []
-        sizes: list[int] = []
-        while place + 12 <= end and len(places) < most:
-            size = head(self._bytes, place)[0]
-            if size >= _LARGEST_RECORD or place + 16 + size > end:
-                break
-            places.append(place + 12)
-            sizes.append(size)
-            place += 16 + size
-        starts = np.array(places, np.int64)
-        wrong = np.flatnonzero(~_is_head(_rows(self.data, starts - 12, 12)))
-        count = int(wrong[0]) if len(wrong) else len(starts)
-        return starts[:count], np.array(sizes[:count], np.int64)
-
-    def _many(self, place: int) -> tuple[Any, Any]:
-        """Return the same of the next 16 MiB: all places where a length and its checksum stand, one after the other."""
-        block = self.data[place : place + _AT_ONCE]
-        zero = block == 0
-        maybe = (
-            np.flatnonzero(zero[4:-7] & zero[5:-6] & zero[6:-5] & zero[7:-4])
-            if len(block) > 11
-            else np.empty(0, np.int64)
-        )
-        if len(maybe) > len(block) // 8:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        heads = _rows(block, maybe, 12)
-        is_head = _is_head(heads)
-        starts = maybe[is_head]
-        sizes = np.ascontiguousarray(heads[is_head][:, :8]).view("<u8")[:, 0].astype(np.int64)
-        after = np.append(0, starts + sizes + 16)
-        holds = (starts == after[:-1]) & (place + after[1:] <= len(self.data)) & (sizes < _LARGEST_RECORD)
-        count = len(starts) if holds.all() else int(holds.argmin())
-        return place + starts[:count] + 12, sizes[:count]
+        return heads[:count] + 12, np.diff(borders)[:count] - 16
 
     def alike(self) -> Iterator[tuple[Any, Bytes]]:
         """Yield (places among the file's events, events of one length [events, bytes]); without those that are damaged.
@@ -165,11 +123,6 @@ class EventFile:
                         self.problem(f"{self.path}: the record at byte {place - 12} is damaged and left out")
                     own, events = own[whole], events[whole]
                 yield own, events
-
-    def event(self, place: int) -> bytes:
-        """Return an event by its place among all."""
-        start = int(self.places[place])
-        return bytes(self._bytes[start : start + int(self.sizes[place])])
 
 
 def template(event: bytes, read: Callable[[bytes], tuple[str, int, float] | None]) -> tuple[int, int] | None:
