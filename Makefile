@@ -67,7 +67,7 @@ test-all: test test-rest test-parallel simulations chaos test-cluster ## everyth
 test-parallel: venv ## several devices, by processes on the CPU: the short form and the long one
 	$(PYTEST) tests/trainers/parallel
 
-simulations: venv ## how often words are false where the truth is known: the short form and the long one
+simulations: venv ## how often verdicts are false where the truth is known: the short form and the long one
 	$(PYTEST) tests/simulations
 
 first-gpu: venv ## on a machine with NVIDIA devices, 15 minutes: is it correct, how fast is it, what would scale paper take; a report to paste

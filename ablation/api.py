@@ -24,8 +24,8 @@ from ablation.cli.compare import outcome_of
 from ablation.cli.effects import studies_with, tell_pair
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import plain
-from ablation.judge.compare.arms import DEFAULT_NAMES, Files, Options, expand
-from ablation.judge.compare.comparison import Rules, Weight, compare_sides
+from ablation.judge.compare.comparison import Rules, Weight, compare_files
+from ablation.judge.compare.groups import DEFAULT_NAMES, Files, Options, expand
 from ablation.judge.design import Claim, Seeds
 from ablation.judge.measurements import read_measurements
 from ablation.judge.verdicts import comparison_table, judge_studies
@@ -157,13 +157,13 @@ def compare(
     common_items: bool = False,
     latest: bool = False,
     weight: Weight = "tasks",
-    flips: int = 3,
+    changed_items: int = 3,
     pass_at: int | None = None,
     cons_at: int | None = None,
 ) -> Verdict:
     """Judge `b` against `a`. Options are as for `ablation compare`.
 
-    Each side is a path or several (files, folders, patterns), a frame with the columns item and value and optionally
+    Each is a path or several (files, folders, patterns), a frame with the columns item and value and optionally
     seed, subset, cluster and sample, or an array as for `judge`.
     """
     if not 0 < alpha < 0.5:
@@ -171,7 +171,7 @@ def compare(
     if margin is not None and not 0 < margin < math.inf:
         raise ConfigError("compare", "margin", margin, "is not a valid margin", "give a number above 0")
     if names is not None and len(names) != 2:
-        raise ConfigError("compare", "names", names, "are not the names of two sides", "give a pair")
+        raise ConfigError("compare", "names", names, "are not the names of baseline and candidate", "give a pair")
     if isinstance(direction, Mapping):
         direction = ",".join(f"{name}:{value}" for name, value in direction.items())
     tasks, allow, without = ((each,) if isinstance(each, str) else each for each in (tasks, allow, without))
@@ -188,12 +188,12 @@ def compare(
         without=runs_named("compare", without),
         common_items=common_items,
         weight=weight,
-        flips=flips,
+        changed_items=changed_items,
         chosen=options.wanted,
         analysis={"alpha": alpha, "seeds": seeds, "claim": claim},
     )
     with _as_files(a, b) as (first, second):
-        result = compare_sides(first, second, names, options, rules)
+        result = compare_files(first, second, names, options, rules)
         [row] = as_rows(result)
         return Verdict(plain(row) | {"notes": list(result.notes)}, in_words(result, _WIDTH))
 
@@ -209,16 +209,16 @@ def judge(
     """Judge arrays whose seeds and items stand in the same places: [seeds, items], or [items], which is one seed, or
     [seeds, items, samples].
 
-    items: their names, by default numbers; clusters: what items share that err together. The options are those of
-    `compare`; with `seeds="independent"` the sides may have other numbers of runs.
+    items: their names, by default numbers; clusters: what correlated items share. The options are those of
+    `compare`; with `seeds="independent"` the two may have other numbers of runs.
     """
-    shapes = [np.shape(side) if np.ndim(side) > 1 else (1, *np.shape(side)) for side in (child, parent)]
+    shapes = [np.shape(group) if np.ndim(group) > 1 else (1, *np.shape(group)) for group in (child, parent)]
     apart = options.get("seeds") == "independent"
     if shapes[0][apart:] != shapes[1][apart:] or np.ndim(child) != np.ndim(parent):
         problem, remedy = f"is not the shape of the parent, {np.shape(parent)}", "pair them, or seeds='independent'"
         raise ConfigError("judge", "child", np.shape(child), problem, remedy)
-    sides = [_frame(array, items, clusters) for array in (parent, child)]
-    return compare(*sides, **{"names": ("parent", "child"), **options})
+    groups = [_frame(array, items, clusters) for array in (parent, child)]
+    return compare(*groups, **{"names": ("parent", "child"), **options})
 
 
 def _frame(array: Any, items: Sequence[Any] | None = None, clusters: Sequence[Any] | None = None) -> pd.DataFrame:
@@ -241,26 +241,27 @@ def _frame(array: Any, items: Sequence[Any] | None = None, clusters: Sequence[An
     return frame if values.ndim < 3 else frame.assign(sample=np.tile(np.arange(samples), seeds * count))
 
 
-def _files(side: Any, file: Path) -> Files:
-    if isinstance(side, str | Path):
-        return expand([str(side)])
-    if isinstance(side, list | tuple) and side and all(isinstance(path, str | Path) for path in side):
-        return expand(map(str, side))
-    if isinstance(side, pd.DataFrame):
-        table = pa.Table.from_pandas(side, preserve_index=False)
+def _files(group: Any, file: Path) -> Files:
+    if isinstance(group, str | Path):
+        return expand([str(group)])
+    if isinstance(group, list | tuple) and group and all(isinstance(path, str | Path) for path in group):
+        return expand(map(str, group))
+    if isinstance(group, pd.DataFrame):
+        table = pa.Table.from_pandas(group, preserve_index=False)
     else:  # of Arrow, Polars, DuckDB, ... or numbers
-        table = pa.table(side if hasattr(side, "__arrow_c_stream__") else _frame(side))
+        table = pa.table(group if hasattr(group, "__arrow_c_stream__") else _frame(group))
     pq.write_table(table, file)
     return Files([file])
 
 
 @contextmanager
-def _as_files(*sides: Any) -> Iterator[list[Files]]:
-    """The files of each side; frames and arrays are written to files of their own, and so read as tables are."""
+def _as_files(*groups: Any) -> Iterator[list[Files]]:
+    """The files of each; frames and arrays are written to files of their own, and so read as tables are."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             yield [
-                _files(side, Path(folder) / f"{name}.parquet") for name, side in zip(DEFAULT_NAMES, sides, strict=True)
+                _files(group, Path(folder) / f"{name}.parquet")
+                for name, group in zip(DEFAULT_NAMES, groups, strict=True)
             ]
         except ConfigError as error:
             said = [str(part).replace(f"{folder}/", "") for part in (error.file, error.problem)]

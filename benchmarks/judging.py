@@ -1,8 +1,8 @@
 """What it costs to judge studies: python benchmarks/judging.py [--studies 5 --variants 20 --seeds 10 --items 2000].
 
 Simulated 0/1 items in memory, a binary tree of variants, three subsets; CPU seconds of the verdicts of all comparisons
-(`judge_comparisons`), without reading the database. `--target` judges the distance from 0.5, `--looks` at three looks,
-`--pairs` every two variants as well, as the page does (`judge_all_pairs`).
+(`judge_comparisons`), without reading the database. `--target` judges the distance from 0.5, `--interim-analyses` at
+three of them, `--pairs` every two variants as well, as the page does (`judge_all_pairs`).
 """
 
 import argparse
@@ -55,7 +55,7 @@ def main() -> None:
     for name, default in (("studies", 5), ("variants", 20), ("seeds", 10), ("items", 2000)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--target", action="store_true")
-    parser.add_argument("--looks", action="store_true")
+    parser.add_argument("--interim-analyses", action="store_true")
     parser.add_argument("--pairs", action="store_true")
     arguments = parser.parse_args()
     analysis = Analysis(
@@ -64,7 +64,7 @@ def main() -> None:
         subsets=SUBSETS,
         direction={"target": 0.5} if arguments.target else "max",
         margin=0.02,
-        looks=[3, 5, arguments.seeds] if arguments.looks else [],
+        interim_analyses=[3, 5, arguments.seeds] if arguments.interim_analyses else [],
     )
     total = 0.0
     for number in range(arguments.studies):
@@ -75,8 +75,8 @@ def main() -> None:
             judge_all_pairs(study)
         spent = time.process_time() - start
         total += spent
-        words = pd.Series([comparison.verdict for comparison in comparisons]).value_counts().to_dict()
-        print(f"study {number}: {spent:.2f} CPU seconds, {words}", flush=True)
+        verdicts = pd.Series([comparison.verdict for comparison in comparisons]).value_counts().to_dict()
+        print(f"study {number}: {spent:.2f} CPU seconds, {verdicts}", flush=True)
     print(f"{arguments.studies} studies: {total:.1f} CPU seconds")
 
 

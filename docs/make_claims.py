@@ -73,7 +73,7 @@ def _row(study: str, claim: Claimed) -> str:
 
 
 def _counted(counts: Counter[str]) -> str:
-    return ", ".join(f"{number} {'is' if number == 1 else 'are'} {word}" for word, number in counts.most_common())
+    return ", ".join(f"{number} {'is' if number == 1 else 'are'} {verdict}" for verdict, number in counts.most_common())
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ STATED = {("9", "11"): 0.69, ("14", "16"): 0.34, ("30", "34"): 0.168}
 """The p that the maintainers print: one-sided, that the child needs fewer steps."""
 
 
-def lineage(contest: Contest) -> Iterator[str]:
+def reruns_of_records(contest: Contest) -> Iterator[str]:
     """Judge every record by its parent, all as one study, as `import table` and `verdicts` do."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "contest.csv"
@@ -128,22 +128,22 @@ def lineage(contest: Contest) -> Iterator[str]:
 
 
 def splits(contest: Contest) -> Iterator[str]:
-    """Split the runs of one record at random into two sides: every verdict of better or worse is false."""
+    """Split the runs of one record at random into two groups: every verdict of better or worse is false."""
     records = {name: np.array(losses) for name, losses in contest.losses.items() if len(losses) >= 16}
     rng, rows = np.random.default_rng(12), []
     for size in (3, 5, 8):
         false = 0
         for number in range(SPLITS):
             drawn = rng.permutation(records[[*records][number % len(records)]])
-            sides = (drawn[:size, None], drawn[size : 2 * size, None])
-            found = ablation.judge(*sides, seeds="independent", direction="min", margin=0.001)
+            groups = (drawn[:size, None], drawn[size : 2 * size, None])
+            found = ablation.judge(*groups, seeds="independent", direction="min", margin=0.001)
             false += found.verdict in ("better", "worse")
         rows.append([str(size), f"{false / SPLITS:.1%}", f"{np.sqrt(0.05 * 0.95 / SPLITS):.1%}"])
     yield section(
         "A recipe against itself",
         f"""The runs of each of {len(records)} records are split at random, {SPLITS} times for each size:""",
     )
-    yield markdown(("runs a side", "better or worse, which is false", "standard error at 5%"), rows)
+    yield markdown(("runs of each", "better or worse, which is false", "standard error at 5%"), rows)
 
 
 # --- two checkpoints -----------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ noise. [How to use it](../how-to/nightly-gate.md)."""
 def page() -> str:
     """Return the page."""
     contest = read_contest()
-    parts = itertools.chain(checkpoints(), [""], lineage(contest), splits(contest), [""], nightly(contest))
+    parts = itertools.chain(checkpoints(), [""], reruns_of_records(contest), splits(contest), [""], nightly(contest))
     return "\n".join([HEAD, *parts]).rstrip() + "\n"
 
 

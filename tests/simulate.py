@@ -1,7 +1,7 @@
 """Simulated results: plan.json and stage folders with known truth, and no training.
 
     plan = simulate(tmp_path / "results")                               # one study, 4 variants, 2 seeds
-    plan = simulate(results, [Study("debias", lineage=DEBIAS, seeds=5)])
+    plan = simulate(results, [Study("debias", variant_tree=DEBIAS, seeds=5)])
     plan = simulate(results, [Study(f"s{i}", variants=20, seeds=5, steps=500, metrics=20) for i in range(5)])
     plan = simulate(results, [Study("s", distances={"v1": 0.05}, states={("v2", 1): "failed"})])
 
@@ -37,8 +37,8 @@ MODEL = {"model": {"kind": "model", "sources": [{"source": "random", "architectu
 STARTED = "2026-01-01T00:00:00+00:00"
 
 # variant: (parent, {key: (from, to)}); the shape of a real study: chains, a fan, and comparisons of several factors.
-Lineage = Mapping[str, tuple[str | None, Mapping[str, tuple[Any, Any]]]]
-DEBIAS: Lineage = {
+VariantTree = Mapping[str, tuple[str | None, Mapping[str, tuple[Any, Any]]]]
+DEBIAS: VariantTree = {
     "baseline": (None, {}),
     "v1": ("baseline", {"grpo.weight": (0.0, 0.2), "grpo.beta": (0.1, 0.05), "lr": (1e-5, 1e-6)}),
     "v2": ("v1", {"grpo.beta": (0.05, 0.1), "grpo.gamma": (0.5, 1.0), "grpo.weight": (0.2, 0.4)}),
@@ -59,13 +59,13 @@ DEBIAS: Lineage = {
 }
 
 
-def default_lineage(variants: int) -> Lineage:
+def default_tree(variants: int) -> VariantTree:
     """A root, then children that alternate between prolonging the chain and fanning out from every third variant."""
-    lineage: dict[str, tuple[str | None, dict[str, tuple[Any, Any]]]] = {"v0": (None, {})}
+    variant_tree: dict[str, tuple[str | None, dict[str, tuple[Any, Any]]]] = {"v0": (None, {})}
     for index in range(1, variants):
         parent = f"v{index - 1 if index % 4 == 1 else (index - 1) // 4 * 4}"
-        lineage[f"v{index}"] = (parent, {"objective.weight": (0.1 * (index - 1), 0.1 * index)})
-    return lineage
+        variant_tree[f"v{index}"] = (parent, {"objective.weight": (0.1 * (index - 1), 0.1 * index)})
+    return variant_tree
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Study:
 
     name: str = "toy"
     variants: int = 4
-    lineage: Lineage | None = None
+    variant_tree: VariantTree | None = None
     seeds: int = 2
     steps: int = 20
     metrics: int = 3
@@ -98,9 +98,9 @@ class Study:
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     health: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
-    def tree(self) -> Lineage:
-        """The declared lineage, or the default one."""
-        return self.lineage if self.lineage is not None else default_lineage(self.variants)
+    def tree(self) -> VariantTree:
+        """The declared variant tree, or the default one."""
+        return self.variant_tree if self.variant_tree is not None else default_tree(self.variants)
 
 
 def simulate(results: Path, studies: Sequence[Study] = (Study(),), *, seed: int = 0, scale: str = "simulated") -> Path:

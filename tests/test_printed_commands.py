@@ -103,7 +103,7 @@ def project(tmp_path_factory):
     for name in ("configs", "trainers", "examples", "workflow", "Snakefile"):
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, folder / name)
     items = {"gender": 60, "race": 60}
-    simulate(folder / "results", [Study(name, lineage=of, seeds=3, items=items) for name, of in NAMED.items()])
+    simulate(folder / "results", [Study(name, variant_tree=of, seeds=3, items=items) for name, of in NAMED.items()])
     collect(folder / "results")
     (folder / "results/toy").mkdir()
     simulate(folder / "results/toy", [Study("toy", seeds=3, items=items)])

@@ -106,9 +106,9 @@ def test_init_and_the_grid_of_its_project(python, tmp_path):
     again = well(python, "-m", "snakemake", "--cores", "2", "--config", "seeds=1", "-n", cwd=project, **path)
     assert "Nothing to be done" in again
     assert not (project / "ablation").exists()
-    for arm in (0, 1):
-        rows = "".join(f"{item},{item * (arm + 2) % 3 // 2}\n" for item in range(60))
-        (project / f"{arm}.csv").write_text(f"item,value\n{rows}")
+    for group in (0, 1):
+        rows = "".join(f"{item},{item * (group + 2) % 3 // 2}\n" for item in range(60))
+        (project / f"{group}.csv").write_text(f"item,value\n{rows}")
     compared = well(python.parent / "ablation", "compare", "0.csv", "--with", "1.csv", cwd=project)
     assert re.search(r"items +60\n", compared)
     written = ROOT / "tests/ablation/readers/written/tensorboard"

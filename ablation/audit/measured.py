@@ -15,7 +15,7 @@ from ablation.judge.significance import Array, Noise, half_width
 from ablation.judge.statistics import Direction, Numbers, contrast
 from ablation.store.database import Store
 
-Part = tuple[Sequence[Array], Sequence[Numbers]]  # one array [arms, seeds, items] and one [items] per subset
+Part = tuple[Sequence[Array], Sequence[Numbers]]  # one array [groups, seeds, items] and one [items] per subset
 
 
 def measured(store: Store, study: Measurements, published: PublishedFile) -> Measured:

@@ -11,8 +11,8 @@ from ablation.cli.options import add_json, add_requirement
 from ablation.config.formats import formats_of
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import no_formula
-from ablation.judge.compare.arms import Options, expand
-from ablation.judge.compare.comparison import ComparisonResult, Rules, compare_sides
+from ablation.judge.compare.comparison import ComparisonResult, Rules, compare_files
+from ablation.judge.compare.groups import Options, expand
 from ablation.judge.outcomes import Outcome
 from ablation.readers.sheet import Wanted
 from ablation.show.comparison import as_rows, in_words, write_comparison
@@ -116,7 +116,7 @@ def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
     if not arguments.files or not arguments.other:
         remedy = "ablation compare A... --with B..., or --study FILE"
         raise ConfigError("compare", "", None, "two evaluations are needed, or a study", remedy)
-    sides = expand(arguments.files), expand(arguments.other)
+    groups = expand(arguments.files), expand(arguments.other)
     options = Options(
         Wanted(arguments.metric, arguments.filter, tuple(arguments.tasks), arguments.cluster, arguments.item),
         arguments.seed_from,
@@ -125,7 +125,7 @@ def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
         outcome_of(arguments.pass_at, arguments.cons_at),
         independent=arguments.seeds == "independent" and arguments.seed_from is None,
     )
-    return compare_sides(*sides, arguments.names, options, _rules(arguments))
+    return compare_files(*groups, arguments.names, options, _rules(arguments))
 
 
 def outcome_of(pass_at: int | None, cons_at: int | None) -> Outcome | None:
@@ -149,7 +149,7 @@ def _rules(arguments: argparse.Namespace) -> Rules:
         without=runs_named("compare", arguments.without),
         common_items=arguments.common_items,
         weight=arguments.weight or "tasks",
-        flips=arguments.changed_items,
+        changed_items=arguments.changed_items,
         chosen=Wanted(arguments.metric, arguments.filter),
         analysis={name: given for name in ("seeds", "claim") if (given := getattr(arguments, name)) is not None},
     )
@@ -167,5 +167,5 @@ def _from_study(arguments: argparse.Namespace) -> ComparisonResult:
         without=runs_named("compare", arguments.without),
         common_items=arguments.common_items,
         latest=arguments.latest,
-        flips=arguments.changed_items,
+        changed_items=arguments.changed_items,
     )

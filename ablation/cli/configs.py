@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ablation.cli.common import opened, overrides_of
-from ablation.config.lineage import in_natural_order, walk
 from ablation.config.names import suggest
 from ablation.config.settings import Settings, load_settings
 from ablation.config.study import Change, Study, Variant
+from ablation.config.variant_tree import in_natural_order, walk
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import DATABASE

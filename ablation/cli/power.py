@@ -39,7 +39,7 @@ from ablation.judge.planning import (
     split,
 )
 from ablation.judge.power import minimal_detectable_effect
-from ablation.judge.significance import look_weights
+from ablation.judge.significance import interim_weights
 from ablation.judge.statistics import FEWEST_CLUSTERS
 from ablation.show.text import leveled
 from ablation.store.database import Store
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the table and the smallest plans."""
     _check(arguments)
-    looks: Sequence[int] = ()
+    interims: Sequence[int] = ()
     if arguments.seed_sd is not None:
         pilots, cost, alone = [_stated(arguments)], None, 0.05 / arguments.family
         said = f"stated noise, alpha 0.05 / {arguments.family}"
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         pilots = [_pilot(study, comparison, averaged, arguments) for comparison in tried]
         largest = max(pilots, key=lambda pilot: pilot.items)
         cost = cost_of(tried, (largest.items, largest.samples, largest.checkpoints))
-        alone, looks = Correction.of(study, comparisons).level, study.analysis.looks
+        alone, interims = Correction.of(study, comparisons).level, study.analysis.interim_analyses
         comparisons_ = "1 comparison" if len(tried) == 1 else f"{len(tried)} comparisons"
         logged = study.analysis.protocol == LOGGED  # a value of each run, without items
         said = f"the noise of {comparisons_}, {pilots[0].seeds} seeds" + (
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     pilots = _by_noise(pilots, alone)
     items, middle = max(pilot.items for pilot in pilots), _middle(pilots)
     sizes = Sizes(
-        arguments.seeds or looks or SEEDS,
+        arguments.seeds or interims or SEEDS,
         list(
             product(
                 arguments.items or ((items,) if items == 1 else (items, 2 * items, 4 * items)),
@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         cost,
         price_per_hour() if cost else None,
     )
-    question = Question(arguments.effect, arguments.power, _level_at(alone, looks), arguments.hours)
+    question = Question(arguments.effect, arguments.power, _level_at(alone, interims), arguments.hours)
     if arguments.json:
         print_json("power", as_rows(question, pilots, sizes), notes=list(smallest(question, pilots, sizes)))
         return 0
@@ -130,11 +130,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _level_at(alone: float, looks: Sequence[int]) -> Level:
-    """Return the level of a comparison that is judged at so many seeds; `alone`: of all its looks together."""
-    shares = look_weights(looks)
-    last = shares[looks[-1]] if looks else 1.0  # verdicts on more seeds rest on this look
-    return lambda seeds: alone * next((share for look, share in shares.items() if look >= seeds), last)
+def _level_at(alone: float, interims: Sequence[int]) -> Level:
+    """Return the level of a comparison at so many seeds; `alone`: of all its interim analyses together."""
+    shares = interim_weights(interims)
+    last = shares[interims[-1]] if interims else 1.0  # verdicts on more seeds rest on this interim analysis
+    return lambda seeds: alone * next((share for interim, share in shares.items() if interim >= seeds), last)
 
 
 def _by_noise(pilots: Sequence[Pilot], level: float) -> list[Pilot]:
@@ -246,16 +246,16 @@ def _of_results(arguments: argparse.Namespace) -> _Source:
 
 def _of_evaluations(arguments: argparse.Namespace) -> _Source:
     """Evaluations of a baseline and a candidate by other tools; their cost is not known."""
-    from ablation.judge.compare.arms import Options, expand
-    from ablation.judge.compare.comparison import Rules, compare_sides
+    from ablation.judge.compare.comparison import Rules, compare_files
+    from ablation.judge.compare.groups import Options, expand
     from ablation.readers.sheet import Wanted
 
     a, b = (expand([str(path)]) for path in arguments.pilot)
-    # Of one run a side `compare` would judge these checkpoints, which say nothing of other seeds.
+    # Of one run each `compare` would judge these checkpoints, which say nothing of other seeds.
     analysis = {"claim": "recipe"}
-    rules = Rules(margin=1.0, allow=frozenset({"prompt", "target", "task"}), flips=0, analysis=analysis)
+    rules = Rules(margin=1.0, allow=frozenset({"prompt", "target", "task"}), changed_items=0, analysis=analysis)
     wanted = Wanted(arguments.metric, None, (), None, arguments.item)
-    return compare_sides(a, b, None, Options(wanted), rules).measured, lambda *_: None, 1
+    return compare_files(a, b, None, Options(wanted), rules).measured, lambda *_: None, 1
 
 
 def _known(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -450,7 +450,7 @@ def findable(results: Path, seeds: Mapping[str, int]) -> Iterator[str]:
                 continue
             study = read_measurements(store, name)
             comparisons = judge_comparisons(study)
-            level = _level_at(Correction.of(study, comparisons).level, study.analysis.looks)(count)
+            level = _level_at(Correction.of(study, comparisons).level, study.analysis.interim_analyses)(count)
             if pilots := _by_noise(
                 [split(comparison) for comparison in comparisons if _tells_noise(comparison)], level
             ):

@@ -10,11 +10,11 @@ from typing import get_args
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import aligned, counted, listed
 from ablation.judge.gate import STATUS
-from ablation.judge.reference import ALARM, CONFIRM, MIN_RUNS, RERUNS, Side, Watched, watch
+from ablation.judge.reference import ALARM, CONFIRM, MIN_RUNS, RERUNS, Direction, Watched, watch
 from ablation.readers.past_runs import Value, Window, append, read_file, read_runs, values_of, window_of
 from ablation.readers.run import ImportedRun, Problem
 
-_SIDES: tuple[Side, ...] = get_args(Side)
+_DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 def run_reference(arguments: argparse.Namespace) -> int:
@@ -47,7 +47,9 @@ def run_reference(arguments: argparse.Namespace) -> int:
     else:
         past = {name: [] for name in names}
     broken = [fault for name, run in runs if (fault := _fault(run, new[name], past))]
-    answers = [] if broken else [_answer(name, side, past, new, len(watched)) for name, side in watched.items()]
+    answers = (
+        [] if broken else [_answer(name, direction, past, new, len(watched)) for name, direction in watched.items()]
+    )
     outcome = "invalid" if broken else next(o for o in STATUS if any(a.outcome == o for a in answers))
     too_few = any(answer.runs < MIN_RUNS for answer in answers)
     if arguments.update and (outcome == "passed" or too_few):
@@ -60,11 +62,11 @@ def run_reference(arguments: argparse.Namespace) -> int:
     return STATUS[outcome]
 
 
-def _metric(text: str) -> tuple[str, Side]:
-    """Return name and side of `NAME` or `NAME:min`."""
-    head, _, side = text.rpartition(":")
-    for known in _SIDES:
-        if head and side == known:
+def _metric(text: str) -> tuple[str, Direction]:
+    """Return name and direction of `NAME` or `NAME:min`."""
+    head, _, direction = text.rpartition(":")
+    for known in _DIRECTIONS:
+        if head and direction == known:
             return head, known
     return text, "max"
 
@@ -121,10 +123,10 @@ def _fault(run: ImportedRun, values: Sequence[Value], past: Mapping[str, Sequenc
 
 
 def _answer(
-    metric: str, side: Side, past: Mapping[str, Sequence[Value]], new: Mapping[str, list[Value]], metrics: int
+    metric: str, direction: Direction, past: Mapping[str, Sequence[Value]], new: Mapping[str, list[Value]], metrics: int
 ) -> Watched:
     values = [value.value for run in new.values() for value in run if value.metric == metric]
-    return watch(metric, side, [value.value for value in past[metric]], values, metrics)
+    return watch(metric, direction, [value.value for value in past[metric]], values, metrics)
 
 
 def _in_words(answers: Sequence[Watched], broken: Sequence[str], notes: Sequence[str], outcome: str) -> str:

@@ -15,7 +15,7 @@ from ablation.serve.draw import NICENESS, database_now
 from ablation.show.page.content import read_page
 from ablation.show.page.render import draw
 from ablation.store.database import Store
-from ablation.store.progress import look, summary
+from ablation.store.progress import stage_views, summary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def _report_so_far(results: Path, path: Path) -> int:
         Store(database_now(results, Path(folder))) as store,
     ):
         page = draw(read_page(store))
-    views = look(results, time.time())
+    views = stage_views(results, time.time())
     if _written(path) == before and any(view.state.state in TO_COME for view in views):
         write_text(path, page)
         print(f"{path}: as far as the grid is; {summary(views, time.time())}")

@@ -13,20 +13,20 @@ RULES = (
     "2026-11-23: An item alone counts as differing by its mean over seeds, in tenths of the range: fewer equivalent.",
     "2026-11-23: A run of one value has no rounding step: its intervals are narrower.",
     "2026-11-23: Where more than a tenth of the variants are far more or less stable than the rest, all of them form "
-    "the prior of the seeds' noise: fewer words.",
-    "2026-11-23: The prior counts for up to 10 degrees of freedom from five seeds on, for 5 with four: more words.",
-    "2026-11-23: Equivalent rests on the 90% interval at alpha 0.05 (two one-sided tests at alpha): more words.",
-    "2026-11-23: Fewer than 30 items of 0 or 1 are judged by an exact test as well: fewer words.",
+    "the prior of the seeds' noise: fewer verdicts.",
+    "2026-11-23: The prior counts for up to 10 degrees of freedom from five seeds on, for 5 with four: more verdicts.",
+    "2026-11-23: Equivalent rests on the 90% interval at alpha 0.05 (two one-sided tests at alpha): more verdicts.",
+    "2026-11-23: Fewer than 30 items of 0 or 1 are judged by an exact test as well: fewer verdicts.",
     "2026-11-24: Where all variants form the prior, from five seeds on a variance counts in their mean up to the bound "
-    "at which it is called unstable: more words. Made after the demo's results were seen.",
+    "at which it is called unstable: more verdicts. Made after the demo's results were seen.",
     "2026-11-25: What is subtracted in the variance of few clusters of items counts by the normal quantile: wider "
     "intervals. Made after results of demonstrations were seen.",
-    "2026-11-25: Runs of one value whose difference is the same in every seed are undecided: fewer words.",
-    "2026-11-27: Runs of one value, equal in all seeds of a variant but for rounding, are one run: fewer words.",
-    "2026-11-27: Seeds of one side of imported runs or evaluations that are equal on every item count as one run: "
-    "wider intervals. Where both sides are such, in a planned study too, the comparison is undecided: fewer words.",
+    "2026-11-25: Runs of one value whose difference is the same in every seed are undecided: fewer verdicts.",
+    "2026-11-27: Runs of one value, equal in all seeds of a variant but for rounding, are one run: fewer verdicts.",
+    "2026-11-27: Seeds of one variant of imported runs or evaluations that are equal on every item count as one run: "
+    "wider intervals. Where both are such, in a planned study too, the comparison is undecided: fewer verdicts.",
     "2026-11-27: Better and worse of right or wrong items rest on exact sign flips at every number of items, and ask "
-    "nothing of what went unseen: more words of rare and capped items. Intervals end at 0 where p decides.",
+    "nothing of what went unseen: more verdicts of rare and capped items. Intervals end at 0 where p decides.",
     "2026-11-27: A pair that is not corrected for others (diff) has its own variance: wider intervals of few seeds.",
     "2026-11-27: With a false discovery rate, comparisons that are not shown to be better or worse have a corrected "
     "interval, too, at the level of one further verdict: it holds 0.",

@@ -201,7 +201,7 @@ class Analysis(Strict):
     )
     seeds: Literal["paired", "independent"] | None = Field(
         default=None,
-        description="Whether runs of one seed share something on both sides (data order, initialisation), or nothing. "
+        description="Whether both runs of a seed share something (data order, initialisation), or nothing. "
         "Left out: paired, but for imported runs without named seeds.",
     )
     claim: Literal["recipe", "checkpoints"] | None = Field(
@@ -226,9 +226,9 @@ class Analysis(Strict):
         default="parent",
         description="What is compared: each variant with its parent, with its root, or the pairs [child, parent].",
     )
-    looks: list[Annotated[int, Field(ge=3)]] = Field(
+    interim_analyses: list[Annotated[int, Field(ge=3)]] = Field(
         default=[],
-        description="Numbers of seeds at which `add-seeds` may judge and stop, increasing; none: one look at all.",
+        description="Numbers of seeds at which `add-seeds` may judge and stop, increasing; none: one analysis of all.",
     )
     combinations: dict[str, Annotated[list[Text], Field(min_length=2)]] = Field(
         default={}, description="Combining variant: variants with one common parent whose effects it should add up."
@@ -290,8 +290,8 @@ class Analysis(Strict):
         names = [self.named, *(rail.metric for rail in self.guardrails)]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"guardrails: {twice[0]} is judged already: name each metric once")
-        if any(later <= earlier for earlier, later in pairwise(self.looks)):
-            raise ValueError(f"looks {self.looks} must increase")
+        if any(later <= earlier for earlier, later in pairwise(self.interim_analyses)):
+            raise ValueError(f"interim_analyses {self.interim_analyses} must increase")
         pairs = self.comparisons if isinstance(self.comparisons, list) else [("child", "parent")]
         if not pairs or len({frozenset(pair) for pair in pairs}) < len(pairs) or any(a == b for a, b in pairs):
             raise ValueError(f"comparisons {pairs} must be different pairs of two variants")
@@ -435,7 +435,9 @@ class FigureDefinition(Strict):
     x: FigureAxis | None = Field(default=None, description="For lines and each; null: the step.")
     axis: Text | None = Field(default=None, description="For subsets: what they are, in words.")
     columns: int = Field(default=2, ge=1, le=6, description="Panels side by side.")
-    variants: list[Text] = Field(default=[], description="The variants shown, in the order of the lineage; none: all.")
+    variants: list[Text] = Field(
+        default=[], description="The variants shown, in the order of the variant tree; none: all."
+    )
 
     def names(self) -> list[str]:
         """Return every variant that it names."""
@@ -474,7 +476,9 @@ class StudyDefinition(Strict):
     source: Text | None = Field(default=None, description="Where question and variants come from.")
     table: TableDefinition
     curves: list[CurveDefinition] = Field(default=[])
-    figures: list[FigureDefinition] = Field(default=[], description="Figures other than curves, metric and lineage.")
+    figures: list[FigureDefinition] = Field(
+        default=[], description="Figures other than curves, metric and variant-tree."
+    )
     analysis: Analysis
     health: Annotated[list[HealthRule], BeforeValidator(_rule_per_stage)] = Field(default=[])
     trained_model: StageName | None = Field(

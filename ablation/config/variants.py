@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from ablation.config import dotted, study_file
-from ablation.config.lineage import ancestors, in_natural_order, walk
 from ablation.config.names import NO_VARIANT, RESERVED_KEYS, check_name, is_safe_name
 from ablation.config.scale import Scale, load_scale
 from ablation.config.settings import Settings
 from ablation.config.study import Change, Study, Variant, changes
 from ablation.config.study_schema import Exclusion, StageDefinition, StudyFile
 from ablation.config.validation import check_known, validate
+from ablation.config.variant_tree import ancestors, in_natural_order, walk
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError, Mistakes
 
@@ -247,7 +247,7 @@ def _parents_first(files: Mapping[str, VariantFile]) -> Iterator[VariantFile]:
     if len(reached) < len(files):
         start = next(name for name in files if name not in reached)
         first = next(name for name in (start, *ancestors(start, parents)) if name in ancestors(name, parents))
-        problem = f"the lineage is a cycle: {' -> '.join([first, *ancestors(first, parents)])}"
+        problem = f"the variants' parents form a cycle: {' -> '.join([first, *ancestors(first, parents)])}"
         remedy = "remove `extends` from the one that is the root"
         raise ConfigError(files[first].path, "extends", parents[first], problem, remedy)
     yield from (files[name] for name in reached)

@@ -1,4 +1,4 @@
-"""Judging results: contrasts, power, looks, verdicts, and the choice of seeds to add.
+"""Judging results: contrasts, power, interim analyses, verdicts, and the choice of seeds to add.
 
 `ablation.judge(child, parent)` calls this package: once imported, it hides any function of its name.
 """

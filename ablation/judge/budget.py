@@ -18,7 +18,7 @@ from ablation.judge.comparisons import Comparison
 from ablation.judge.correct import Correction
 from ablation.judge.measurements import Measurements
 from ablation.judge.power import variance_ratios
-from ablation.judge.significance import Noise, critical_square, half_width, look_weights, max_undetected_share
+from ablation.judge.significance import Noise, critical_square, half_width, interim_weights, max_undetected_share
 
 Chances = dict[tuple[str, str], dict[int, float]]  # by comparison (child, parent) and number of seeds
 
@@ -38,36 +38,36 @@ class Found:
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of a look."""
+    """The rule of an interim analysis."""
 
     seeds: int
     level: float  # of better and worse; 0 where no level that is left can be reached
-    margin: float  # nan where the look is of too few seeds to call anything equivalent
+    margin: float  # nan where the interim analysis is of too few seeds to call anything equivalent
     interval_level: float  # of the interval that must lie inside the margin
 
 
 def predict(study: Measurements, comparisons: Sequence[Comparison]) -> Chances:
-    """Chances of the undecided comparisons at the looks that they have not taken; past the last look there are none."""
+    """Chances of the undecided comparisons at the interim analyses still to come; past the last one there are none."""
     analysis = study.analysis
-    weights = look_weights(analysis.looks)
+    weights = interim_weights(analysis.interim_analyses)
     left = level_left(study, comparisons)
     spread = effect_variance([_found(comparison) for comparison in comparisons if comparison.estimate is not None])
     chances: Chances = {}
     for comparison in comparisons:
         if comparison.verdict == "undecided":
             chances[comparison.pair] = {
-                look: decided_at(
+                interim: decided_at(
                     _found(comparison),
                     Rule(
-                        look,
+                        interim,
                         left * weight if comparison.estimate and comparison.estimate.least_p <= left * weight else 0.0,
-                        analysis.margin if max_undetected_share(look, analysis.alpha) <= analysis.rare else nan,
+                        analysis.margin if max_undetected_share(interim, analysis.alpha) <= analysis.rare else nan,
                         2 * analysis.alpha * weight,
                     ),
                     spread,
                 )
-                for look, weight in weights.items()
-                if look > comparison.seeds
+                for interim, weight in weights.items()
+                if interim > comparison.seeds
             }
     return chances
 
@@ -86,11 +86,11 @@ def decided_at(found: Found, rule: Rule, effect_variance: float) -> float:
     for ratio in (1 / variance_ratios(df, _QUANTILES)).tolist():
         seen = 1.0 if isinf(df) else (df + added * ratio) / (df + added)
         then = noise.after(rule.seeds, found.seeds)
-        arms = tuple(replace(arm, variance=arm.variance * seen) for arm in then.arms)
-        then = replace(then, seed_variance=then.seed_variance * seen, arms=arms)
+        groups = tuple(replace(group, variance=group.variance * seen) for group in then.groups)
+        then = replace(then, seed_variance=then.seed_variance * seen, groups=groups)
         mean, sd = predicted_mean(found, noise.seed_variance * ratio, rule.seeds, effect_variance)
-        words = replace(then, unseen=0.0) if found.counts else then
-        significant = sqrt(critical_square(words, rule.level)) if rule.level > 0 else inf
+        for_verdict = replace(then, unseen=0.0) if found.counts else then
+        significant = sqrt(critical_square(for_verdict, rule.level)) if rule.level > 0 else inf
         inside = rule.margin - half_width(then, rule.interval_level)  # nan where nothing may be called equivalent
         chances.append(_either(mean, sd, inside, significant))
     return float(np.mean(chances))
@@ -118,7 +118,8 @@ def effect_variance(found: Sequence[Found]) -> float:
 def level_left(study: Measurements, comparisons: Sequence[Comparison]) -> float:
     """The level that the family leaves to a comparison that is not significant yet: those that are have stepped down.
 
-    Comparisons before their first look join the family at it. Per word, each word found leaves what the next one asks.
+    Comparisons before their first interim analysis join the family at it. With `error: fdr`, each better or worse found
+    leaves what the next one asks.
     """
     analysis = study.analysis
     left = [comparison for comparison in comparisons if not comparison.p_adjusted <= analysis.alpha]
@@ -134,7 +135,7 @@ def level_left(study: Measurements, comparisons: Sequence[Comparison]) -> float:
 
 
 def _found(comparison: Comparison) -> Found:
-    """The estimate from all its seeds, with the noise that a look at just these would use."""
+    """The estimate from all its seeds, with the noise that an interim analysis at just these would use."""
     assert comparison.estimate is not None
     return Found(comparison.estimate.centre, comparison.noise, comparison.seeds, comparison.estimate.counts)
 
@@ -150,7 +151,7 @@ def _either(mean: float, sd: float, inside: float, significant: float) -> float:
     return float(beyond + within)
 
 
-LEAST_CHANCE = 0.01  # below it at every look, more seeds do not decide a comparison
+LEAST_CHANCE = 0.01  # below it at every interim analysis, more seeds do not decide a comparison
 
 Unit = str  # a stage of a seed, of one variant or shared by several
 
@@ -194,13 +195,13 @@ class Prices:
 
 @dataclass(frozen=True)
 class Offer:
-    """More seeds for one comparison: up to a look, the chance that it is decided there, and the hours still to pay."""
+    """More seeds for one comparison, up to an interim analysis: the chance of a decision there, and its hours."""
 
     child: str
     parent: str
     seeds: int  # taken
-    look: int  # the one that decides most per device-hour
-    next_look: int  # the first on the way to it
+    interim: int  # the one that decides most per device-hour
+    next_interim: int  # the first on the way to it
     chance: float
     hours: float
     chosen: bool = False
@@ -217,20 +218,20 @@ def choose(
 ) -> list[Offer]:
     """Offers of all comparisons, the chosen ones first in the order of choice; together they cost at most `hours`.
 
-    Greedy: each time the comparison and look that decide most per device-hour; stages that chosen comparisons already
-    pay for are free. `chances` holds the looks that a comparison has not taken, `taken` its seeds, `counts` the
-    variants' seeds.
+    Greedy: each time the comparison and interim analysis that decide most per device-hour; stages that chosen
+    comparisons already pay for are free. `chances` holds the interim analyses still to come, `taken` a comparison's
+    seeds, `counts` the variants' seeds.
     """
     paid, left = prices.paid(counts), hours
     chosen: list[Offer] = []
     waiting = dict(chances)
 
     def offers(comparison: tuple[str, str]) -> list[Offer]:
-        """Offers of a comparison, one for each look that is left, at what is still to pay."""
+        """Offers of a comparison, one for each interim analysis that is left, at what is still to pay."""
         first = min(waiting[comparison], default=0)
         return [
-            Offer(*comparison, taken[comparison], look, first, chance, prices.missing(comparison, look, paid))
-            for look, chance in waiting[comparison].items()
+            Offer(*comparison, taken[comparison], interim, first, chance, prices.missing(comparison, interim, paid))
+            for interim, chance in waiting[comparison].items()
         ]
 
     while True:
@@ -243,28 +244,28 @@ def choose(
         left -= best.hours
         del waiting[best.child, best.parent]
         for unit in prices.units_of((best.child, best.parent)):
-            paid[unit] = max(paid[unit], best.look)
+            paid[unit] = max(paid[unit], best.interim)
     left_out = []
     for comparison in waiting:
         found, seeds = offers(comparison), taken[comparison]
         if likely := [offer for offer in found if offer.chance >= LEAST_CHANCE]:
             left_out.append(replace(max(likely, key=_worth), why_not="beyond the budget"))
         elif found:
-            most = max(found, key=lambda offer: (offer.chance, -offer.look))
+            most = max(found, key=lambda offer: (offer.chance, -offer.interim))
             left_out.append(replace(most, why_not="more seeds do not decide it"))
         else:
-            left_out.append(Offer(*comparison, seeds, seeds, seeds, 0.0, 0.0, why_not="no look left"))
+            left_out.append(Offer(*comparison, seeds, seeds, seeds, 0.0, 0.0, why_not="no interim analysis left"))
     return chosen + sorted(left_out, key=_worth, reverse=True)
 
 
 def seeds_wanted(offers: Iterable[Offer], counts: Mapping[str, int]) -> dict[str, int]:
-    """Seeds per variant for the next looks of the chosen comparisons; later looks wait for their outcome."""
+    """Seeds per variant for the next interim analyses of the chosen comparisons; later ones wait for their outcome."""
     wanted: dict[str, int] = {}
     for offer in offers:
         if offer.chosen:
             for variant in (offer.child, offer.parent):
-                if offer.next_look > max(counts[variant], wanted.get(variant, 0)):
-                    wanted[variant] = offer.next_look
+                if offer.next_interim > max(counts[variant], wanted.get(variant, 0)):
+                    wanted[variant] = offer.next_interim
     return wanted
 
 
@@ -275,12 +276,14 @@ def table(offers: Iterable[Offer]) -> str:
         rate = "free" if offer.per_hour == inf else f"{offer.per_hour:.3g}"
         action = offer.why_not
         if offer.chosen:
-            action = "chosen" if offer.look == offer.next_look else f"chosen, by way of {offer.next_look} seeds"
-        seeds = f"{offer.seeds} -> {offer.look}"
+            action = (
+                "chosen" if offer.interim == offer.next_interim else f"chosen, by way of {offer.next_interim} seeds"
+            )
+        seeds = f"{offer.seeds} -> {offer.interim}"
         time = duration(3600 * offer.hours)
         rows.append((f"{offer.parent} -> {offer.child}", seeds, f"{offer.chance:.1%}", time, rate, action))
     return "\n".join(aligned(rows, [False, True, True, True, True, False]))
 
 
 def _worth(offer: Offer) -> tuple[float, float, int]:
-    return offer.per_hour, offer.chance, -offer.look
+    return offer.per_hour, offer.chance, -offer.interim

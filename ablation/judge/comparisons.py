@@ -1,4 +1,4 @@
-"""One verdict per comparison of a lineage (parent -> child), with its evidence. Missing numbers are NaN or None.
+"""One verdict per comparison of a variant tree (parent -> child), with its evidence. Missing numbers are NaN or None.
 
 A comparison is `Measured` (alone), then gets the `Correction` of its family; what follows from the two is worked out
 when it is asked for. A pair that a reader picks after seeing results is one of many that could have been
@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 
 from ablation.config import dotted
-from ablation.config.lineage import ancestors, compared
 from ablation.config.study import differences
 from ablation.config.study_schema import Analysis
+from ablation.config.variant_tree import ancestors, compared
 from ablation.contract.rows import LOGGED
 from ablation.judge import remarks
 from ablation.judge.correct import CORRECTIONS, Correction
 from ablation.judge.factorial import offer
-from ablation.judge.measure import Look, Measured, around, measure
+from ablation.judge.measure import Interim, Measured, around, measure
 from ablation.judge.measurements import Measurements, Run, Warned, comparable, warnings, without_partner
 from ablation.judge.power import minimal_detectable_effect, seeds_needed
 from ablation.judge.significance import (
     enough_seeds_for_equivalence,
-    look_weights,
+    interim_weights,
     max_undetected_share,
     seeds_for,
     sign_flip,
@@ -35,8 +35,8 @@ from ablation.judge.significance import (
 from ablation.judge.statistics import Estimate
 
 # In the order of the page: what helped, what hurt, what made no difference, what is not known.
-WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", "not run")
-DECIDED = WORDS[:3]
+VERDICTS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", "not run")
+DECIDED = VERDICTS[:3]
 NOT_COMPARED = ("invalid", "not run")  # comparisons without a comparison: something is wrong, or still to come
 _NAN = float("nan")
 
@@ -55,8 +55,8 @@ class Comparison(Measured):
     @property
     def p_sign_flip(self) -> float:
         """Over seeds, the items taken as fixed."""
-        if self.pair in self.correction.flips:
-            return self.correction.flips[self.pair]
+        if self.pair in self.correction.sign_flip_p:
+            return self.correction.sign_flip_p[self.pair]
         known = self.estimate is not None and self.seeds > 1 and self.estimate.per_seed
         return sign_flip(self.estimate.per_seed)[0] if self.estimate and known else _NAN
 
@@ -66,58 +66,64 @@ class Comparison(Measured):
         return self.p <= self.of.analysis.alpha and self.p_adjusted <= self.of.analysis.alpha
 
     @cached_property
-    def _basis(self) -> tuple[str, Look | None]:
-        """The verdict if the comparison were not confounded, and the look that decided; None where none did."""
+    def _basis(self) -> tuple[str, Interim | None]:
+        """The verdict if the comparison were not confounded, and the interim analysis that decided, if any did."""
         if self.problem or self.seen is None:
             return "not run" if self.problem.waiting else "invalid", None
         if not self.noise.seeds_known:
             return "undecided", None
-        if (look := self._equivalent_at) is not None:
-            return "equivalent" if enough_seeds_for_equivalence(look.seeds, self.of.analysis) else "undecided", look
+        if (interim := self._equivalent_at) is not None:
+            enough = enough_seeds_for_equivalence(interim.seeds, self.of.analysis)
+            return "equivalent" if enough else "undecided", interim
         if self.significant:
-            look = self._smallest_p
-            return "better" if look.estimate.centre > 0 else "worse", look
+            interim = self._smallest_p
+            return "better" if interim.estimate.centre > 0 else "worse", interim
         return "undecided", None
 
     @property
     def detail(self) -> str:
-        """One of WORDS: the verdict if the comparison were not confounded."""
+        """One of VERDICTS: the verdict if the comparison were not confounded."""
         return self._basis[0]
 
     @property
     def verdict(self) -> str:
-        """One of WORDS."""
+        """One of VERDICTS."""
         return "confounded" if self.confounded and self.detail not in NOT_COMPARED else self.detail
 
     @property
     def in_seeds(self) -> float:
         """The least share of seeds that a decided verdict covers: the rest may behave differently."""
-        word, look = self._basis
+        verdict, interim = self._basis
         if self.of.design.claim == "checkpoints":
             return _NAN
-        return 1 - max_undetected_share(look.seeds, self.of.analysis.alpha) if look and word in DECIDED else _NAN
+        if interim is None or verdict not in DECIDED:
+            return _NAN
+        return 1 - max_undetected_share(interim.seeds, self.of.analysis.alpha)
 
     @property
-    def _smallest_p(self) -> Look:
-        """The look with the smallest p relative to its share of alpha: it decides between better and worse."""
-        return min((look for look in self.looks if not np.isnan(look.p)), key=lambda look: look.p / look.weight)
+    def _smallest_p(self) -> Interim:
+        """The interim analysis of the smallest p relative to its share of alpha: the one that says better or worse."""
+        return min(
+            (interim for interim in self.interims if not np.isnan(interim.p)),
+            key=lambda interim: interim.p / interim.weight,
+        )
 
     @cached_property
-    def _equivalent_at(self) -> Look | None:
-        """The first look whose interval lies inside the margin; it stays decided.
+    def _equivalent_at(self) -> Interim | None:
+        """The first interim analysis whose interval lies inside the margin; it stays decided.
 
-        A look at too few seeds to call anything equivalent decides nothing; it is the last resort here, so that the
-        reason can say so, unless a later look calls the comparison better or worse.
+        An interim analysis at too few seeds to call anything equivalent decides nothing; it is the last resort here, so
+        that the reason can say so, unless a later one calls the comparison better or worse.
         """
         analysis = self.of.analysis
         within = [
-            look
-            for look in self.looks
-            if look.estimate.within(analysis.margin, look.noise, analysis.alpha * look.weight)
+            interim
+            for interim in self.interims
+            if interim.estimate.within(analysis.margin, interim.noise, analysis.alpha * interim.weight)
         ]
-        if usable := [look for look in within if enough_seeds_for_equivalence(look.seeds, analysis)]:
+        if usable := [interim for interim in within if enough_seeds_for_equivalence(interim.seeds, analysis)]:
             return usable[0]
-        if not within or (within[-1] is not self.looks[-1] and self.significant):
+        if not within or (within[-1] is not self.interims[-1] and self.significant):
             return None
         return within[-1]
 
@@ -129,23 +135,25 @@ class Comparison(Measured):
             return self.problem.text
         if self.single:
             return f"one seed: seed noise is unknown; {self._of_checkpoints}"
-        word, look = self._basis
-        text = self._undecided(numbers) if look is None else self._decided(numbers, look)
+        verdict, interim = self._basis
+        text = self._undecided(numbers) if interim is None else self._decided(numbers, interim)
         if self.of.design.claim == "checkpoints":
             return f"{text}; {self._of_checkpoints}"
-        if look is not None:
-            text += self._in_how_many(word, look)
+        if interim is not None:
+            text += self._in_how_many(verdict, interim)
             text += (
-                f"; {may_differ(look.seeds, analysis)}" if word in DECIDED else f", but {too_few(look.seeds, analysis)}"
+                f"; {may_differ(interim.seeds, analysis)}"
+                if verdict in DECIDED
+                else f", but {too_few(interim.seeds, analysis)}"
             )
         return f"{text}; {_these_items(numbers, analysis)}" if numbers.items_only else text
 
-    def _in_how_many(self, word: str, look: Look) -> str:
-        """The share of the seeds that were run which behave as the word says, where some do not."""
-        apart = np.sign(look.estimate.per_seed) == (1 if word == "better" else -1)
-        if word not in ("better", "worse") or not len(apart) or apart.all():
+    def _in_how_many(self, verdict: str, interim: Interim) -> str:
+        """The share of the seeds that were run which behave as the verdict says, where some do not."""
+        apart = np.sign(interim.estimate.per_seed) == (1 if verdict == "better" else -1)
+        if verdict not in ("better", "worse") or not len(apart) or apart.all():
             return ""
-        return f"; {word} in {apart.sum()} of {len(apart)} seeds"
+        return f"; {verdict} in {apart.sum()} of {len(apart)} seeds"
 
     @property
     def _of_checkpoints(self) -> str:
@@ -167,12 +175,12 @@ class Comparison(Measured):
     def _shown(self) -> str:
         return f"p = {self.p_adjusted:.2g}{CORRECTIONS[self.correction.name]}"
 
-    def _decided(self, numbers: Estimate, look: Look) -> str:
+    def _decided(self, numbers: Estimate, interim: Interim) -> str:
         analysis = self.of.analysis
-        at = f" at the look at {look.seeds} seeds" if analysis.looks else ""
+        at = f" at the interim analysis of {interim.seeds} seeds" if analysis.interim_analyses else ""
         if self._equivalent_at is None:
             wider = "; the interval for all comparisons at once reaches 0: it is wider than this step-down test"
-            return f"{self._shown}{at}{wider * (look is self.seen and self.joint_low <= 0 <= self.joint_high)}"
+            return f"{self._shown}{at}{wider * (interim is self.seen and self.joint_low <= 0 <= self.joint_high)}"
         if _no_difference(numbers):
             if remarks.same_measured(self.of.weights, self.child, self.parent, self.paired):
                 return "the models that were measured are equal in every seed, so no item can differ"
@@ -194,17 +202,19 @@ class Comparison(Measured):
                 return few.format(least)
             return f"{self._shown}; more items would be needed for an effect this large"
         if not numbers.noise.seeds_known:
-            arms = zip((self.parent, self.child), comparable(self.of, (self.parent, self.child)).arms, strict=True)
-            same = [name for name, arm in arms if arm.one_run]
+            groups = zip((self.parent, self.child), comparable(self.of, (self.parent, self.child)).groups, strict=True)
+            same = [name for name, group in groups if group.one_run]
             what = f"the same value of {' and of '.join(same)}" if same else "the same difference"
             return f"{what} in every seed, so how runs vary is not known; do these runs use their seeds?"
-        looks = self.of.analysis.looks
-        shown = f"before the first look, at {looks[0]} seeds" if np.isnan(self.p) else self._shown
-        more = f"more than the {looks[-1]} seeds of the last look" if looks else "more items, not only more seeds,"
+        interims = self.of.analysis.interim_analyses
+        shown = f"before the first interim analysis, of {interims[0]} seeds" if np.isnan(self.p) else self._shown
+        more = "more items, not only more seeds,"
+        if interims:
+            more = f"more than the {interims[-1]} seeds of the last interim analysis"
         if numbers.counts and numbers.least_p > self.of.analysis.alpha:
             return f"{shown}; {few.format(least)}, whatever the seeds"
         if self.seeds_needed:
-            more = f"{'a look at' if looks else 'about'} {self.seeds_needed} seeds"
+            more = f"{'an interim analysis of' if interims else 'about'} {self.seeds_needed} seeds"
         return f"{shown}; {more} would be needed for an effect this large"
 
     @property
@@ -230,7 +240,7 @@ class Comparison(Measured):
         """Correlation of baseline and candidate over the seeds that were paired; NaN for fewer than three."""
         if len(self.paired) < 3 or self.estimate is None:
             return _NAN
-        gains = np.stack([arm.gains for arm in comparable(self.of, self.pair).arms])
+        gains = np.stack([group.gains for group in comparable(self.of, self.pair).groups])
         away = gains - gains.mean(axis=1, keepdims=True)
         sizes = np.linalg.norm(away, axis=1)
         return float(away[0] @ away[1] / sizes.prod()) if sizes.all() else _NAN
@@ -248,35 +258,35 @@ class Comparison(Measured):
         for variant in self.pair:
             if seeds := [str(seed) for name, seed in self.missing if name == variant]:
                 several = "s" * (len(seeds) > 1)
-                yield f"{variant} has no seed{several} {', '.join(seeds)}: left out on the other side"
+                yield f"{variant} has no seed{several} {', '.join(seeds)}: left out of the other variant"
         for variant, seed in sorted(self.of.without):
             if variant in self.pair:
                 yield f"without seed {seed} of {variant}, as --without permits"
         if self.identical:
-            yield "all values are identical on both sides: is it one evaluation twice?"
+            yield "all values of both variants are identical: is it one evaluation twice?"
         for place in self.estimate.copied if self.estimate else ():
             told = f"all {self.seeds} seeds of {self.pair[place]} have the same value on every item"
             yield f"{told}, so they count as one run; do these runs use their seeds?"
 
     @property
     def identical(self) -> bool:
-        """Whether two sides that somebody gave have the same values throughout, as one file and its copy have."""
+        """Whether two evaluations that somebody gave have the same values throughout, as a file and its copy have."""
         given = not self.of.planned and not self.of.may_be_identical
         return given and self.estimate is not None and _no_difference(self.estimate)
 
     @property
     def missing(self) -> list[Run]:
-        """Runs of seeds that only the other side has, where no plan tells why and nobody allowed it."""
+        """Missing runs of seeds that the other variant has, where no plan tells why and nobody allowed it."""
         return without_partner(self.of, *self.pair)
 
     @cached_property
     def warnings(self) -> tuple[Warned, ...]:
-        """Of runs on either side."""
+        """Of the runs of either variant."""
         return warnings(self.of, self.pair)
 
     @cached_property
     def _joint(self) -> tuple[float, float]:
-        if self.seen is None or not self.looks or np.isnan(self.p):
+        if self.seen is None or not self.interims or np.isnan(self.p):
             return _NAN, _NAN
         # A false coverage rate is one of the verdicts found; where none is, the level is that of one further verdict.
         further = self.correction.name == "bh" and not self.significant
@@ -298,7 +308,7 @@ class Comparison(Measured):
         if self.seen is None:
             return _NAN
         return minimal_detectable_effect(
-            self.seen.estimate.for_words(self.seen.noise), self.correction.level * self.seen.weight
+            self.seen.estimate.verdict_noise(self.seen.noise), self.correction.level * self.seen.weight
         )
 
     @cached_property
@@ -309,9 +319,13 @@ class Comparison(Measured):
         seen = self.seen
         if self.estimate.least_p > self.correction.level * seen.weight:
             return None
-        weights = look_weights(self.of.analysis.looks)
+        weights = interim_weights(self.of.analysis.interim_analyses)
         return seeds_needed(
-            self.estimate.centre, seen.estimate.for_words(seen.noise), seen.seeds, self.correction.level, looks=weights
+            self.estimate.centre,
+            seen.estimate.verdict_noise(seen.noise),
+            seen.seeds,
+            self.correction.level,
+            interims=weights,
         )
 
     @cached_property
@@ -326,13 +340,13 @@ class Comparison(Measured):
         if not all(step in self.correction.adjusted for step in pairwise([self.child, *above])):
             return None
         whole: Measured = self if len(above) == 1 else measure(self.of, self.child, above[-1])
-        return None if not whole.looks or np.isnan(whole.p) else whole
+        return None if not whole.interims or np.isnan(whole.p) else whole
 
     @cached_property
     def _root_interval(self) -> tuple[float, float]:
-        """For all paths of the lineage at once."""
+        """For all paths of the variant tree at once."""
         whole = self._whole
-        return around(whole.effect, whole.looks[-1], self.correction.path_level) if whole else (_NAN, _NAN)
+        return around(whole.effect, whole.interims[-1], self.correction.path_level) if whole else (_NAN, _NAN)
 
     @property
     def root(self) -> str:
@@ -346,7 +360,7 @@ class Comparison(Measured):
 
     @property
     def root_low(self) -> float:
-        """Its interval, for all paths of the lineage at once."""
+        """Its interval, for all paths of the variant tree at once."""
         return self._root_interval[0]
 
     @property
@@ -409,7 +423,7 @@ def judge_all_pairs(study: Measurements) -> list[Pair]:
 def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
     """Compare two variants as if nothing else were compared: p is not corrected.
 
-    What differs is read from their configurations, not along the lineage between them.
+    What differs is read from their configurations, not along the variant tree between them.
     """
     configs = {variant.name: variant.resolved for variant in study.variants}
     factors = {change.key: change.factor for variant in study.variants for change in variant.changes}

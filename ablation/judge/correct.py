@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ablation.judge.family import Family, Member, covariances, ways_up
-from ablation.judge.measure import Look, Measured, look_shares
+from ablation.judge.measure import Interim, Measured, interim_shares
 from ablation.judge.measurements import Measurements
 from ablation.judge.significance import Array, Noise, benjamini_hochberg, holm, sign_flips
 
@@ -21,12 +21,12 @@ CORRECTIONS = {
 }
 
 
-def _of_look(comparison: Measured, look: Look) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The runs of both sides that a look has seen."""
+def _of_interim(comparison: Measured, interim: Interim) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The runs of both variants that an interim analysis used."""
     return (
         comparison.runs
-        if look.seeds == comparison.seeds
-        else (comparison.runs[0][: look.seeds], comparison.runs[1][: look.seeds])
+        if interim.seeds == comparison.seeds
+        else (comparison.runs[0][: interim.seeds], comparison.runs[1][: interim.seeds])
     )
 
 
@@ -60,10 +60,14 @@ class Correction:
             return None
         members = [
             Member(
-                comparison.child, comparison.parent, _of_look(comparison, look), look.noise, look.estimate.item_draws
+                comparison.child,
+                comparison.parent,
+                _of_interim(comparison, interim),
+                interim.noise,
+                interim.estimate.item_draws,
             )
             for comparison in self.tested
-            for look in comparison.looks[-1:]
+            for interim in comparison.interims[-1:]
         ]
         return covariances(members, self.study.prior)
 
@@ -72,8 +76,8 @@ class Correction:
         """The tested comparisons, where their correlation is known."""
         if self.covariances is None:
             return None
-        noises = [comparison.looks[-1].noise for comparison in self.tested]
-        return Family.of(*self.covariances, noises, look_shares(self.study.analysis), self.sides)
+        noises = [comparison.interims[-1].noise for comparison in self.tested]
+        return Family.of(*self.covariances, noises, interim_shares(self.study.analysis), self.sides)
 
     @cached_property
     def adjusted(self) -> dict[tuple[str, str], float]:
@@ -85,7 +89,7 @@ class Correction:
         return dict(zip((comparison.pair for comparison in self.tested), found.tolist(), strict=True))
 
     @cached_property
-    def flips(self) -> dict[tuple[str, str], float]:
+    def sign_flip_p(self) -> dict[tuple[str, str], float]:
         """The p of the sign flips of each paired comparison; those with as many seeds are flipped together."""
         by_seeds: dict[int, dict[tuple[str, str], Sequence[float]]] = {}
         for comparison in self.tested:
@@ -102,7 +106,7 @@ class Correction:
         """The level at which each comparison may be tested alone; with `error: fdr`, for one further verdict."""
         alpha, count = self.study.analysis.alpha, len(self.tested)
         if self.name == "bh":
-            return self._share * min(self._words + 1, count)
+            return self._share * min(self._rejected + 1, count)
         if self.name == "max-t" and self.family:
             return self.family.level(alpha)
         return alpha if self.name in ("one", "none") else self._share
@@ -113,14 +117,14 @@ class Correction:
 
         Benjamini and Yekutieli (2005, JASA 100, 71-81); 0 if there are none.
         """
-        return self._share * self._words if self.name == "bh" else self.level
+        return self._share * self._rejected if self.name == "bh" else self.level
 
     @property
     def _share(self) -> float:
         return self.study.analysis.alpha / max(len(self.tested), 1)
 
     @property
-    def _words(self) -> int:
+    def _rejected(self) -> int:
         return sum(p <= self.study.analysis.alpha for p in self.adjusted.values())
 
     @cached_property
@@ -141,7 +145,7 @@ class Correction:
         each = np.eye(len(self.tested))
         steps = np.concatenate([each[way].cumsum(axis=0) for way in ways])
         by_seed, by_item = (steps @ part @ steps.T for part in self.covariances)
-        noises = [comparison.looks[-1].noise for comparison in self.tested]
+        noises = [comparison.interims[-1].noise for comparison in self.tested]
         weakest = [
             Noise(
                 float(by_seed[at, at]),
@@ -151,4 +155,4 @@ class Correction:
             )
             for at, path in enumerate(steps)
         ]
-        return Family.of(by_seed, by_item, weakest, look_shares(analysis)).level(analysis.alpha)
+        return Family.of(by_seed, by_item, weakest, interim_shares(analysis)).level(analysis.alpha)

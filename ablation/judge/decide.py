@@ -1,9 +1,9 @@
 """Adds seeds between interim analyses: run the grid, judge, add seeds where they decide most per device-hour.
 
-Seeds are added only at the looks that the study's analysis declares (`looks: [3, 5, 10]`), so that the p-values of
-`ablation.judge.comparisons` (`significance.sequential_p`) are valid however often one looked. `ablation.judge.budget`
-estimates which comparisons are likely to be decided, and the cost. Hours are device-hours: wall time
-times devices (`stages.device_hours`).
+Seeds are added only at the interim analyses that the study declares (`interim_analyses: [3, 5, 10]`), so that the
+p-values of `ablation.judge.comparisons` (`significance.sequential_p`) stay valid. `ablation.judge.budget` estimates
+which comparisons are likely to be decided, and the cost. Hours are device-hours: wall time times devices
+(`stages.device_hours`).
 """
 
 import subprocess
@@ -85,13 +85,13 @@ def decide(
     *,
     dry_run: bool = False,
 ) -> Outcome:
-    """Run rounds until every comparison is decided, the last look is taken, or more seeds would exceed the budget.
+    """Run rounds until every comparison is decided, the last interim analysis is done, or more seeds cost too much.
 
     `run_grid` runs what the plan asks for and rebuilds the database. It may fail for some runs (their comparisons are
     invalid), but must leave a database. With `dry_run` nothing is run or added: it says what the next round would be.
 
     Raises:
-        ConfigError: the analysis declares no looks, or the study is not in the database.
+        ConfigError: the analysis declares no interim analyses, or the study is not in the database.
     """
     database, rounds, start = results / DATABASE, 0, None
     while True:
@@ -100,7 +100,7 @@ def decide(
             if dry_run:
                 raise TrackerError(f"no database in {results}: run the grid first, or without --dry-run")
             raise TrackerError(f"the grid left no database in {results} (exit status {status})")
-        judged, looks, prices = _read(load_or_collect(results, strict=True), study)
+        judged, interims, prices = _read(load_or_collect(results, strict=True), study)
         comparisons, now = judged.comparisons, _tally(judged)
         start = now if start is None else start
         spent = now.hours - start.hours
@@ -112,12 +112,12 @@ def decide(
         if offers:
             say(table(offers))
         if not wanted or dry_run:
-            why = "dry run" if wanted else _why(offers, looks, budget_hours)
+            why = "dry run" if wanted else _why(offers, interims, budget_hours)
             return Outcome(why, comparisons, start, now, rounds, offers)
         say("adding seeds: " + ", ".join(f"{variant} {counts[variant]} -> {n}" for variant, n in wanted.items()))
         save_extra_seeds(results, study, wanted)
         rounds += 1
-        if rounds > len(looks) * max(len(comparisons), 1):
+        if rounds > len(interims) * max(len(comparisons), 1):
             raise TrackerError("the plan does not take up the seeds that were added; see results/seeds.json")
 
 
@@ -126,7 +126,7 @@ def _tally(judged: JudgedStudy) -> Tally:
     return Tally(sum(comparison.verdict in DECIDED for comparison in judged.comparisons), hours)
 
 
-def _why(offers: Sequence[Offer], looks: Sequence[int], budget_hours: float) -> str:
+def _why(offers: Sequence[Offer], interims: Sequence[int], budget_hours: float) -> str:
     """Why no further round is run."""
     reasons = {offer.why_not for offer in offers}
     if not reasons:
@@ -135,24 +135,23 @@ def _why(offers: Sequence[Offer], looks: Sequence[int], budget_hours: float) -> 
         return f"the budget of {budget_hours:g} device-hours is used up"
     if "more seeds do not decide it" in reasons:
         return "more seeds are not likely to decide the comparisons that are left"
-    return f"the last look ({looks[-1]} seeds) is taken"
+    return f"the last interim analysis ({interims[-1]} seeds) is done"
 
 
 def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
-    """The judged study, the looks that it declares, and the cost of more seeds."""
+    """The judged study, the interim analyses that it declares, and the cost of more seeds."""
     with Store(database) as store:
         if study not in store.studies():
             raise ConfigError(
                 database, "study", study, "is not in the database", "add it to `studies` and run the grid"
             )
         judged, stages = judge_study(store, study), read_seeded_stages(store, study)
-    looks = judged.measurements.analysis.looks
-    if not looks:
-        remedy = "declare them before there are results, for example `looks: [3, 5, 10]` seeds"
-        raise ConfigError(
-            f"configs/studies/{study}/_study.yaml", "analysis.looks", None, "no looks are declared", remedy
-        )
-    return judged, list(looks), Prices.of_stages(stages)
+    interims = judged.measurements.analysis.interim_analyses
+    if not interims:
+        remedy = "declare them before there are results, for example `interim_analyses: [3, 5, 10]` seeds"
+        file, key = f"configs/studies/{study}/_study.yaml", "analysis.interim_analyses"
+        raise ConfigError(file, key, None, "no interim analyses are declared", remedy)
+    return judged, list(interims), Prices.of_stages(stages)
 
 
 def read_seeded_stages(store: Store, study: str) -> pd.DataFrame:

@@ -1,8 +1,8 @@
 """The design of a comparison: which runs and items vary together, and what its verdict is about.
 
-`paired`: runs of one seed share data order or initialisation on both sides, so their difference is what varies.
-`independent`: the sides' runs share nothing, so each side varies on its own; all runs count, and no numbering of the
-runs changes a word. The choice is declared before there are results: choosing by the smaller p errs in 6 to 7%.
+`paired`: runs of one seed share data order or initialisation in both variants, so their difference is what varies.
+`independent`: these runs share nothing, so each group varies on its own; all runs count, and no numbering of the
+runs changes a verdict. The choice is declared before there are results: choosing by the smaller p errs in 6 to 7%.
 
 A verdict is about the `recipe`, so that other seeds would show the same, or about these `checkpoints`, where only the
 items are a sample. Formulas in docs/explanation/statistics.md.
@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from ablation.judge.resampling import Covariances
-from ablation.judge.significance import ArmNoise, Array
+from ablation.judge.significance import Array, GroupNoise
 
 Seeds = Literal["paired", "independent"]
 Claim = Literal["recipe", "checkpoints"]
@@ -42,10 +42,10 @@ class ItemParts:
     shared: float
 
 
-def of_arms(variances: Sequence[float], runs: Sequence[int], weights: Array) -> tuple[ArmNoise, ...]:
-    """The noise of each arm's weighted mean, from the variance of one run [arms]; none where no arm has two runs.
+def of_groups(variances: Sequence[float], runs: Sequence[int], weights: Array) -> tuple[GroupNoise, ...]:
+    """The noise of each group's weighted mean, from the variance of one run [groups]; none where no group has two runs.
 
-    An arm of one run is taken to vary as the others do (the prediction of a further run).
+    A group of one run is taken to vary as the others do (the prediction of a further run).
     """
     many = [(variance, count) for variance, count in zip(variances, runs, strict=True) if count > 1]
     if not many:
@@ -53,17 +53,19 @@ def of_arms(variances: Sequence[float], runs: Sequence[int], weights: Array) -> 
     df = sum(count - 1 for _, count in many)
     pooled = sum(variance * (count - 1) for variance, count in many) / df
     return tuple(
-        ArmNoise(weight**2 * (variance if count > 1 else pooled) / count, count - 1 if count > 1 else df, count, weight)
+        GroupNoise(
+            weight**2 * (variance if count > 1 else pooled) / count, count - 1 if count > 1 else df, count, weight
+        )
         for variance, count, weight in zip(variances, runs, weights.tolist(), strict=True)
         if weight
     )
 
 
 def item_parts(parts: Sequence[Array], weights: Array, *, draws: bool = False) -> ItemParts:
-    """From each arm's contributions [clusters, runs] (or draws [replicates, runs], whose mean is taken out).
+    """From each group's contributions [clusters, runs] (or draws [replicates, runs], whose mean is taken out).
 
-    What two runs of one arm share estimates the items' part of that arm without bias; between arms every pair of runs
-    does. An arm of one run is taken to have as much noise of a run and an item as the others have on average.
+    What two runs of one group share estimates the items' part of that group without bias; between groups every pair of
+    runs does. A group of one run is taken to have as much noise of a run and an item as the others have on average.
     """
     if draws:
         parts = [(of - of.mean(axis=0)) / np.sqrt(len(of)) for of in parts]

@@ -17,7 +17,7 @@ from ablation.judge.measure import moderated
 from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.power import seeds_needed
 from ablation.judge.significance import Array, Noise, holm
-from ablation.judge.statistics import Estimate, contrast_arms
+from ablation.judge.statistics import Estimate, contrast_groups
 
 _WIDEST = 8.0  # a share further than so many times the effect from the estimate has no bound
 
@@ -114,11 +114,11 @@ class _Contrasts:
     def __init__(self, study: Measurements, runs: Sequence[str]) -> None:
         self.study, self.runs, self.alpha = study, runs, study.analysis.alpha
         self.names = list(dict.fromkeys(runs))  # a variant may stand for several runs
-        self.arms, seeds, problem = comparable(study, self.names)
+        self.groups, seeds, problem = comparable(study, self.names)
         self.seeds = min(map(len, seeds), default=0)
         if problem or (self.seeds < 2 and study.design.claim == "recipe"):
             raise TrackerError(f"{study.name}: {problem.text or 'one seed tells nothing of the noise between seeds'}")
-        self.items = sum(subset.shape[2] for subset in self.arms[0].values)
+        self.items = sum(subset.shape[2] for subset in self.groups[0].values)
 
     def part(self, sets: Sequence[Run], weights: Array, level: float = 0.0) -> Part:
         """The weighted sum of the runs, one weight each; seeds needed at the level, where one is given."""
@@ -131,10 +131,10 @@ class _Contrasts:
 
     def _estimate(self, weights: Array) -> tuple[Estimate, Noise]:
         of_variant = np.array([weights[[run == name for run in self.runs]].sum() for name in self.names])
-        found = contrast_arms(self.arms, of_variant.tolist(), 1 - self.alpha, self.study.design)
+        found = contrast_groups(self.groups, of_variant.tolist(), 1 - self.alpha, self.study.design)
         used = [name for name, weight in zip(self.names, of_variant, strict=True) if weight]
         squares = float(np.square(of_variant).sum())
-        return found, moderated(found, used if found.noise.arms else self.names, self.study.prior, squares)
+        return found, moderated(found, used if found.noise.groups else self.names, self.study.prior, squares)
 
     def with_share(self, part: Part, weights: Array, whole: Part, of: Array) -> Part:
         """The part with its share of the whole, and the shares that are not refuted (Fieller 1954)."""

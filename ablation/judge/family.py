@@ -45,7 +45,7 @@ def covariances(members: Sequence[Member], prior: SeedPrior | None) -> tuple[Arr
     names = sorted({name for member in members for name in (member.child, member.parent)})
     spread = np.array([prior.spread.get(name, prior.variance) for name in names])
     signs = np.array([[(n == m.child) - (n == m.parent) for n in names] for m in members], dtype=float)
-    if members[0].noise.arms:  # a variant's runs, all of them, stand in each of its comparisons
+    if members[0].noise.groups:  # a variant's runs, all of them, stand in each of its comparisons
         count = {name: len(of) for m in members for name, of in zip((m.child, m.parent), m.runs, strict=True)}
         by_seed = (signs * spread / np.array([count[name] for name in names])) @ signs.T
     else:
@@ -81,7 +81,7 @@ def degrees(noise: Noise) -> float:
 
 @dataclass(frozen=True)
 class Family:
-    """Contrasts that are judged together, at looks with these shares of alpha (one look: {..: 1})."""
+    """Contrasts that are judged together, at interim analyses with these shares of alpha."""
 
     correlation: Array  # [members, members]
     df: Array  # [members]
@@ -113,7 +113,7 @@ class Family:
         return np.abs(normal, out=normal) if self.sides == 2 else normal
 
     def _exceeded(self, p: float, df: Array, draws: Array) -> float:
-        """Chance that the smallest p of some members is at most `p`, at any of the looks (Bonferroni over looks)."""
+        """Chance that the smallest p of some members is at most `p`, at any interim analysis (Bonferroni over them)."""
         total = 0.0
         for weight in self.weights:
             critical = -special.stdtrit(df, np.maximum(p * weight, 1e-300) / self.sides)
@@ -154,7 +154,7 @@ class Family:
 
 
 def ways_up(parents: Mapping[str, str | None], comparisons: Sequence[tuple[str, str]]) -> dict[str, list[int]]:
-    """{variant: numbers of the comparisons from it up its lineage, as far as comparisons lead}."""
+    """{variant: numbers of the comparisons from it up the variant tree, as far as comparisons lead}."""
     index = {comparison: number for number, comparison in enumerate(comparisons)}
     ways: dict[str, list[int]] = {}
     for variant in parents:

@@ -1,8 +1,8 @@
 """Whether a change may merge: whether each comparison meets the requirement, and the study's guardrails.
 
 `better` and `equivalent` are the study's verdicts. `not-worse` is a separate test (non-inferiority): one-sided, of an
-effect of -margin or less, with the same noise, looks and correction as the verdicts. A guardrail, a metric that must
-not get worse, is this test on the metric's values; several share the study's alpha. How it is used:
+effect of -margin or less, with the same noise, interim analyses and correction as the verdicts. A guardrail, a metric
+that must not get worse, is this test on the metric's values; several share the study's alpha. How it is used:
 docs/how-to/gate.md.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ablation.config.lineage import ancestors
 from ablation.config.study_schema import Analysis, Guardrail
+from ablation.config.variant_tree import ancestors
 from ablation.contract.errors import ConfigError
 from ablation.judge.comparisons import NOT_COMPARED, Comparison, judge_comparisons, may_differ, too_few
 from ablation.judge.correct import CORRECTIONS, Correction
@@ -85,7 +85,7 @@ def answers(
 
 @dataclass(frozen=True)
 class NotWorse:
-    """The test of one comparison: its p, over looks and corrected, and the seeds of the look that it rests on."""
+    """The test of one comparison: its p, over interim analyses and corrected, and the seeds that it rests on."""
 
     p: float
     seeds: int
@@ -96,13 +96,15 @@ def not_worse(study: Measurements, comparisons: Sequence[Comparison]) -> tuple[d
     analysis, tested = study.analysis, [comparison for comparison in comparisons if not np.isnan(comparison.p)]
     p, seeds = [], []
     for comparison in tested:
-        # A look at too few seeds decides nothing, as with `equivalent`; if all are, the last one says so.
-        usable = [look for look in comparison.looks if enough_seeds_for_equivalence(look.seeds, analysis)]
-        looks = usable or comparison.looks[-1:]
-        by_look = {look.seeds: look.estimate.p_not_worse(analysis.margin, look.noise) for look in looks}
-        weights = {look.seeds: look.weight for look in looks}
-        p.append(sequential_p(by_look, weights))
-        seeds.append(min(by_look, key=lambda count: by_look[count] / weights[count]))
+        # An interim analysis at too few seeds decides nothing, as with `equivalent`; if all are, the last one says so.
+        usable = [interim for interim in comparison.interims if enough_seeds_for_equivalence(interim.seeds, analysis)]
+        interims = usable or comparison.interims[-1:]
+        by_interim = {
+            interim.seeds: interim.estimate.p_not_worse(analysis.margin, interim.noise) for interim in interims
+        }
+        weights = {interim.seeds: interim.weight for interim in interims}
+        p.append(sequential_p(by_interim, weights))
+        seeds.append(min(by_interim, key=lambda count: by_interim[count] / weights[count]))
     correction = Correction(study, tested, p, sides=1)
     found = zip(correction.adjusted.items(), seeds, strict=True)
     return {pair: NotWorse(value, count) for (pair, value), count in found}, CORRECTIONS[correction.name]
@@ -111,13 +113,13 @@ def not_worse(study: Measurements, comparisons: Sequence[Comparison]) -> tuple[d
 def _answer(
     analysis: Analysis, comparison: Comparison, required: str, test: NotWorse | None, correction: str
 ) -> Answer:
-    word = comparison.detail
+    verdict = comparison.detail
     if why := _why_invalid(comparison):
         return Answer(comparison, "invalid", why)
-    if word in ("worse", required) or (word == "better" and required == "not-worse"):
-        return _unless_other_units(Answer(comparison, "worse" if word == "worse" else "passed", comparison.why))
+    if verdict in ("worse", required) or (verdict == "better" and required == "not-worse"):
+        return _unless_other_units(Answer(comparison, "worse" if verdict == "worse" else "passed", comparison.why))
     if test is None:
-        return Answer(comparison, "undecided" if word == "undecided" else "unmet", comparison.why)
+        return Answer(comparison, "undecided" if verdict == "undecided" else "unmet", comparison.why)
     bound = f"above -{analysis.margin:g}: one-sided p = {test.p:.2g}{correction}"
     if test.p > analysis.alpha:
         return Answer(comparison, "undecided", f"the effect is not shown to be {bound}", test.p)
@@ -147,12 +149,12 @@ def _why_invalid(comparison: Comparison) -> str:
         allowed = " ".join(f"{variant}:{seed}" for variant, seed in runs)
         return f"{why}: a run that is missing may have failed; give it, or allow it with --without {allowed}"
     if comparison.identical:
-        why = "all values are identical on both sides, as of one evaluation and its copy"
+        why = "all values of both variants are identical, as of one evaluation and its copy"
         return f"{why}; give the other's files, or --allow identical if the change must change nothing"
     return ""
 
 
-RAIL_COLUMNS = ["study", "parent", "child", "metric", "word", "effect", "low", "high", "joint_low", "joint_high"]
+RAIL_COLUMNS = ["study", "parent", "child", "metric", "verdict", "effect", "low", "high", "joint_low", "joint_high"]
 RAIL_COLUMNS += ["margin", "p_not_worse", "why"]
 
 
@@ -161,7 +163,7 @@ class Guarded:
     """One guardrail of one comparison; `comparison` is of its values, and positive effects are improvements of them."""
 
     metric: str
-    word: str  # holds, worse, undecided, invalid or not run
+    verdict: str  # holds, worse, undecided, invalid or not run
     comparison: Comparison
     margin: float
     p_not_worse: float = _NAN  # one-sided, corrected for the study's comparisons
@@ -169,7 +171,7 @@ class Guarded:
     @property
     def row(self) -> dict[str, object]:
         """The columns RAIL_COLUMNS."""
-        own = ("metric", "word", "margin", "p_not_worse")
+        own = ("metric", "verdict", "margin", "p_not_worse")
         return {name: getattr(self if name in own else self.comparison, name) for name in RAIL_COLUMNS}
 
 
@@ -214,10 +216,10 @@ def _guarded(analysis: Analysis, comparison: Comparison, test: NotWorse | None) 
 
 def rails_in_words(guarded: Sequence[Guarded]) -> str:
     """The guardrails' addition to a comparison's verdict; empty without guardrails."""
-    for word, said in (("worse", "but worse in {}"), ("invalid", "{} invalid"), ("undecided", "{} undecided")):
-        if names := [rail.metric for rail in guarded if rail.word == word]:
+    for verdict, said in (("worse", "but worse in {}"), ("invalid", "{} invalid"), ("undecided", "{} undecided")):
+        if names := [rail.metric for rail in guarded if rail.verdict == verdict]:
             return said.format(" and ".join(names))
-    return "guardrails hold" if any(rail.word == "holds" for rail in guarded) else ""
+    return "guardrails hold" if any(rail.verdict == "holds" for rail in guarded) else ""
 
 
 def held(found: Sequence[Answer], guarded: Mapping[Pair, Sequence[Guarded]]) -> list[Answer]:
@@ -225,8 +227,10 @@ def held(found: Sequence[Answer], guarded: Mapping[Pair, Sequence[Guarded]]) -> 
     changed = []
     for answer in found:
         rails = guarded.get(answer.comparison.pair, ()) if answer.outcome == "passed" else ()
-        words = {"invalid" if rail.word == "not run" else rail.word for rail in rails}
-        outcome = next((word for word in ("worse", "invalid", "undecided") if word in words), answer.outcome)
+        verdicts = {"invalid" if rail.verdict == "not run" else rail.verdict for rail in rails}
+        outcome = next(
+            (verdict for verdict in ("worse", "invalid", "undecided") if verdict in verdicts), answer.outcome
+        )
         why = "; ".join(filter(None, (answer.why, rails_in_words(rails))))
         changed.append(replace(answer, outcome=outcome, why=why))
     return changed

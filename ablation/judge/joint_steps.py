@@ -33,9 +33,9 @@ def joint_steps(comparisons: Sequence[Comparison]) -> list[JointSteps]:
         if len(way) < 3:
             continue
         whole = measure(study, child, way[-1])
-        if not whole.looks or whole.p != whole.p:
+        if not whole.interims or whole.p != whole.p:
             continue
-        low, high = around(whole.effect, whole.looks[-1], correction.path_level)
+        low, high = around(whole.effect, whole.interims[-1], correction.path_level)
         if low > 0 or high < 0:
             found.append(JointSteps(way[-1], child, len(way) - 1, whole.effect, low, high))
     return sorted(found, key=lambda steps: list(study.parents).index(steps.child))

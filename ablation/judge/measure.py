@@ -1,4 +1,4 @@
-"""One comparison of a child with its parent, without the family: effect, noise, and its looks."""
+"""One comparison of a child with its parent, without the family: effect, noise, and its interim analyses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -6,26 +6,26 @@ from functools import cached_property
 
 import numpy as np
 
-from ablation.config.lineage import ancestors
 from ablation.config.study_schema import Analysis
+from ablation.config.variant_tree import ancestors
 from ablation.judge import remarks
 from ablation.judge.measurements import Measurements, Problem, comparable
 from ablation.judge.moderation import SeedPrior
-from ablation.judge.significance import Noise, look_weights, sequential_p
-from ablation.judge.statistics import Estimate, contrast_arms
+from ablation.judge.significance import Noise, interim_weights, sequential_p
+from ablation.judge.statistics import Estimate, contrast_groups
 
 _NAN = float("nan")
 
 
 @dataclass(frozen=True)
-class Look:
-    """A comparison with so many of its seeds, and the share of alpha that a look at them may spend."""
+class Interim:
+    """An interim analysis: a comparison with so many of its seeds, and the share of alpha that it may spend."""
 
     seeds: int
     weight: float
     estimate: Estimate
     noise: Noise  # moderated where the study's other variants say something of it
-    p: float  # two-sided, at this look alone
+    p: float  # two-sided, at this interim analysis alone
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Measured:
     # The seeds of the child's runs and of the parent's, in the order in which they were added.
     runs: tuple[tuple[int, ...], tuple[int, ...]] = field(default=((), ()), repr=False)
     estimate: Estimate | None = field(default=None, repr=False)  # of all its seeds
-    noise: Noise = field(default=Noise(_NAN, 0, _NAN), repr=False)  # of all its seeds; moderated as a look's
-    looks: tuple[Look, ...] = field(default=(), repr=False)  # taken so far, the last one last
-    seen: Look | None = field(default=None, repr=False)  # the last of them, or before it all that there is
-    low: float = _NAN  # interval at 1 - alpha for this comparison alone; with looks, at the level of the last one taken
+    noise: Noise = field(default=Noise(_NAN, 0, _NAN), repr=False)  # of all its seeds; moderated as an interim's
+    interims: tuple[Interim, ...] = field(default=(), repr=False)  # taken so far, the last one last
+    seen: Interim | None = field(default=None, repr=False)  # the last of them, or before it all that there is
+    low: float = _NAN  # interval at 1 - alpha for this comparison alone, at the level of the last interim analysis
     high: float = _NAN
-    p: float = _NAN  # two-sided; over all looks where the study declares looks
+    p: float = _NAN  # two-sided; over all interim analyses, if the study declares any
 
     @property
     def study(self) -> str:
@@ -81,12 +81,12 @@ class Measured:
 
     @property
     def seeds(self) -> int:
-        """How many runs either side has, at least."""
+        """How many runs either variant has, at least."""
         return min(map(len, self.runs))
 
     @property
     def single(self) -> bool:
-        """Whether one run a side leaves it unknown how runs vary, and the verdict depends on it."""
+        """Whether one run of each leaves it unknown how runs vary, and the verdict depends on it."""
         return self.seeds == 1 and not self.noise.seeds_known
 
     @cached_property
@@ -94,8 +94,10 @@ class Measured:
         """The same comparison of these very runs: only the items are a sample."""
         if self.estimate is None:
             return None
-        arms = comparable(self.of, self.pair).arms
-        return contrast_arms(arms, (1, -1), 1 - self.of.analysis.alpha, replace(self.of.design, claim="checkpoints"))
+        groups = comparable(self.of, self.pair).groups
+        return contrast_groups(
+            groups, (1, -1), 1 - self.of.analysis.alpha, replace(self.of.design, claim="checkpoints")
+        )
 
     @property
     def items(self) -> int:
@@ -114,7 +116,7 @@ class Measured:
 
 
 def measure(study: Measurements, child: str, parent: str, *, moderate: bool = True) -> Measured:
-    """One comparison without the family: effect, its looks, and the p over them.
+    """One comparison without the family: effect, its interim analyses, and the p over them.
 
     The study's other variants inform the seeds' variance only where the family is corrected for: alone, a child that is
     several times as noisy as they are would err too often.
@@ -122,37 +124,37 @@ def measure(study: Measurements, child: str, parent: str, *, moderate: bool = Tr
     compared = comparable(study, [child, parent])
     problem, analysis, prior = compared.problem, study.analysis, study.prior if moderate else None
     measured = Measured(study, parent, child, problem, _factors(study, child, parent))
-    if not compared.arms:
+    if not compared.groups:
         return measured
     most = min(map(len, compared.runs))
     same = study.design.paired and remarks.same_measured(study.weights, child, parent, compared.runs[0])
 
     def estimate(count: int) -> tuple[Estimate, Noise]:
-        of = compared.arms if count == most else compared.first(study, count, (child, parent))
-        found = contrast_arms(of, (1, -1), 1 - analysis.alpha, study.design)
+        of = compared.groups if count == most else compared.first(study, count, (child, parent))
+        found = contrast_groups(of, (1, -1), 1 - analysis.alpha, study.design)
         if found.noise.total == 0 and same:  # other items differ no more than these
             found = replace(found, noise=replace(found.noise, unseen=0.0))
         return found, moderated(found, (child, parent), prior)
 
     numbers, noise = estimate(most)
-    shares = look_weights(analysis.looks) or {most: 1.0}
-    looks: list[Look] = []
+    shares = interim_weights(analysis.interim_analyses) or {most: 1.0}
+    interims: list[Interim] = []
     for count, share in shares.items():
         if count <= most:
             then, of_then = (numbers, noise) if count == most else estimate(count)
-            looks.append(Look(count, share, then, of_then, then.p_value(of_then)))
-    seen = looks[-1] if looks else Look(most, look_shares(analysis)[0], numbers, noise, _NAN)
+            interims.append(Interim(count, share, then, of_then, then.p_value(of_then)))
+    seen = interims[-1] if interims else Interim(most, interim_shares(analysis)[0], numbers, noise, _NAN)
     low, high = around(numbers.effect, seen, analysis.alpha)
     return replace(
         measured,
         runs=(tuple(compared.runs[0]), tuple(compared.runs[1])),
         estimate=numbers,
         noise=noise,
-        looks=tuple(looks),
+        interims=tuple(interims),
         seen=seen,
         low=low,
         high=high,
-        p=_NAN if problem else sequential_p({look.seeds: look.p for look in looks}, shares),
+        p=_NAN if problem else sequential_p({interim.seeds: interim.p for interim in interims}, shares),
     )
 
 
@@ -164,7 +166,7 @@ def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | Non
     noise = numbers.noise
     if prior is None or not noise.seeds_known or numbers.copied or numbers.design.claim == "checkpoints":
         return noise
-    if noise.arms:
+    if noise.groups:
         return prior.moderated(noise, variants, numbers.seeds)
     plain = float(np.var(numbers.per_seed, ddof=1))
     hidden = max(numbers.noise.seed_variance * numbers.seeds - plain, 0.0)
@@ -179,12 +181,12 @@ def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
     return own[steps[0]] if len(steps) == 1 else tuple(sorted({factor for name in steps for factor in own[name]}))
 
 
-def around(effect: float, look: Look, level: float) -> tuple[float, float]:
-    """The interval of a look at its share of a level; it always holds the effect that is shown."""
-    low, high = look.estimate.interval(look.noise, level * look.weight)
+def around(effect: float, interim: Interim, level: float) -> tuple[float, float]:
+    """The interval of an interim analysis at its share of a level; it always holds the effect that is shown."""
+    low, high = interim.estimate.interval(interim.noise, level * interim.weight)
     return min(low, effect), max(high, effect)
 
 
-def look_shares(analysis: Analysis) -> list[float]:
-    """Each look's share of alpha; one look without a plan of looks."""
-    return list(look_weights(analysis.looks).values()) or [1.0]
+def interim_shares(analysis: Analysis) -> list[float]:
+    """Each interim analysis's share of alpha; all of it for one analysis where none is planned."""
+    return list(interim_weights(analysis.interim_analyses).values()) or [1.0]

@@ -20,7 +20,7 @@ from ablation.judge.moderation import SeedPrior, seed_prior
 from ablation.judge.outcomes import Outcome, of_shares
 from ablation.judge.resampling import Clusters, Numbers, number_clusters
 from ablation.judge.significance import Array
-from ablation.judge.statistics import Arm, Direction, DrawCache
+from ablation.judge.statistics import Direction, DrawCache, Group
 from ablation.plan.plan_file import PlannedVariant
 from ablation.store.database import ENDED_WELL, Store
 
@@ -90,12 +90,12 @@ class Measurements:
     samples: Mapping[str, int] = field(default_factory=dict)  # of an item, that its value is the mean of, by variant
     imported: bool = False  # other programs made the runs
     planned: bool = True  # a plan knows which runs should be there; else they are those that somebody gave
-    may_be_identical: bool = False  # sides that somebody gave may have the same values throughout
+    may_be_identical: bool = False  # evaluations that somebody gave may have the same values throughout
     without: frozenset[Run] = frozenset()  # runs that may be missing or have failed: their seeds are left out
     steps: Mapping[Run, Sequence[int]] = field(default_factory=dict)  # of final metrics that were logged, by subset
     kept: bool = False  # these steps are of models that were kept, and not the last, in some runs
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
-    _arms: dict[Hashable, Arm] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _groups: dict[Hashable, Group] = field(default_factory=dict, init=False, repr=False, compare=False)
     _draws: DrawCache = field(default_factory=DrawCache, init=False, repr=False, compare=False)
 
     @property
@@ -119,7 +119,7 @@ class Measurements:
         return self._by_variant.get(variant, set())
 
     def in_order_added(self, seeds: Set[int]) -> list[int]:
-        """These seeds in the order in which the plan added them, which is the order of the looks."""
+        """These seeds in the order in which the plan added them, which is the order of the interim analyses."""
         return [seed for seed in self._every_seed if seed in seeds]
 
     @cached_property
@@ -162,7 +162,7 @@ class Measurements:
 
     @cached_property
     def prior(self) -> SeedPrior | None:
-        """The prior of the seeds' noise, from all variants; with looks, always from the seeds of the first look."""
+        """The prior of the seeds' noise, from all variants; with interim analyses, from the seeds of the first."""
         return None if self.analysis.variance == "own" else _seed_prior(self)
 
     @cached_property
@@ -174,13 +174,13 @@ class Measurements:
             hours.setdefault(name, {}).setdefault(key, spent)
         return hours
 
-    def arm(self, variant: str, seeds: Sequence[int], clusters: Clusters) -> Arm:
+    def group(self, variant: str, seeds: Sequence[int], clusters: Clusters) -> Group:
         """The sound runs of a variant in these seeds, the same object for all comparisons."""
         key = (variant, tuple(seeds), clusters)
-        if key not in self._arms:
+        if key not in self._groups:
             runs = [self.values[variant, seed] for seed in seeds]
             values = [np.stack([run[subset].values for run in runs])[None] for subset in self.analysis.subsets]
-            self._arms[key] = Arm(
+            self._groups[key] = Group(
                 values,
                 self.direction,
                 clusters,
@@ -188,7 +188,7 @@ class Measurements:
                 samples=self.samples.get(variant, 1),
                 planned=self.planned,
             )
-        return self._arms[key]
+        return self._groups[key]
 
 
 @dataclass(frozen=True)
@@ -204,23 +204,23 @@ class Problem:
 
 
 class Compared(NamedTuple):
-    """What of several variants is compared: `runs` are the seeds of each arm, in the order they were added."""
+    """What of several variants is compared: `runs` are the seeds of each group, in the order they were added."""
 
-    arms: list[Arm]
+    groups: list[Group]
     runs: list[list[int]]
     problem: Problem
 
-    def first(self, study: Measurements, count: int, variants: Sequence[str]) -> list[Arm]:
-        """The arms with the first runs of each."""
+    def first(self, study: Measurements, count: int, variants: Sequence[str]) -> list[Group]:
+        """The groups with the first runs of each."""
         own = zip(variants, self.runs, strict=True)
-        return [study.arm(name, seeds[:count], self.arms[0].clusters) for name, seeds in own]
+        return [study.group(name, seeds[:count], self.groups[0].clusters) for name, seeds in own]
 
 
 def comparable(study: Measurements, variants: Sequence[str]) -> Compared:
     """The runs of several variants that are compared, by the study's design."""
     if study.design.paired:
-        arms, seeds, problem = paired_arms(study, variants)
-        return Compared(arms, [seeds] * len(arms), problem)
+        groups, seeds, problem = paired_groups(study, variants)
+        return Compared(groups, [seeds] * len(groups), problem)
     problems = [study.cluster_fault] if study.cluster_fault else []
     usable, waiting = [], not problems
     for variant in variants:
@@ -235,33 +235,33 @@ def comparable(study: Measurements, variants: Sequence[str]) -> Compared:
     if not all(usable):
         return Compared([], [], Problem("; ".join(dict.fromkeys(problems)), waiting))
     clusters = study.item_clusters[runs[0]]
-    arms = [study.arm(variant, seeds, clusters) for variant, seeds in zip(variants, usable, strict=True)]
+    groups = [study.group(variant, seeds, clusters) for variant, seeds in zip(variants, usable, strict=True)]
     copies = [
-        text for name, seeds, arm in zip(variants, usable, arms, strict=True) if (text := _copy(name, seeds, arm))
+        text for name, seeds, group in zip(variants, usable, groups, strict=True) if (text := _copy(name, seeds, group))
     ]
     problem = Problem("; ".join(dict.fromkeys([*problems, *copies])), bool(problems) and waiting and not copies)
-    return Compared(arms, usable, problem)
+    return Compared(groups, usable, problem)
 
 
-def _copy(variant: str, seeds: Sequence[int], arm: Arm) -> str:
+def _copy(variant: str, seeds: Sequence[int], group: Group) -> str:
     """Which of a variant's runs stands under two seeds; nothing where none does."""
-    if arm.copy is None:
+    if group.copy is None:
         return ""
-    one, other = (seeds[place] for place in arm.copy)
+    one, other = (seeds[place] for place in group.copy)
     told = f"seeds {one} and {other} of {variant} have the same value on every item, as one run under two seeds"
     return f"{told}; give the run of seed {other}, or leave it out: --without {variant}:{other}"
 
 
 def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Array], list[int], Problem]:
     """Pair runs of several variants: (one [variants, seeds, items] array per subset, seeds, problem)."""
-    arms, seeds, problem = paired_arms(study, variants)
-    return [np.concatenate(of) for of in zip(*(arm.values for arm in arms), strict=True)], seeds, problem
+    groups, seeds, problem = paired_groups(study, variants)
+    return [np.concatenate(of) for of in zip(*(group.values for group in groups), strict=True)], seeds, problem
 
 
-def paired_arms(study: Measurements, variants: Sequence[str]) -> tuple[list[Arm], list[int], Problem]:
+def paired_groups(study: Measurements, variants: Sequence[str]) -> tuple[list[Group], list[int], Problem]:
     """Pair runs of several variants.
 
-    `problem` is empty if the pairing holds; otherwise the arms hold the seeds that can be paired, if any.
+    `problem` is empty if the pairing holds; otherwise the groups hold the seeds that can be paired, if any.
     """
     left_out = {seed for variant, seed in study.without if variant in variants}
     planned = [study.seeds(variant) - left_out for variant in variants]
@@ -290,18 +290,18 @@ def paired_arms(study: Measurements, variants: Sequence[str]) -> tuple[list[Arm]
             problems += faults
             usable.remove(seed)
             waiting = False
-    arms = []
+    groups = []
     if usable:
         clusters = study.item_clusters[variants[0], usable[0]]
-        arms = [study.arm(variant, usable, clusters) for variant in variants]
-    for variant, arm in zip(variants, arms, strict=False):
-        if copy := _copy(variant, usable, arm):
+        groups = [study.group(variant, usable, clusters) for variant in variants]
+    for variant, group in zip(variants, groups, strict=False):
+        if copy := _copy(variant, usable, group):
             problems.append(copy)
             waiting = False
     problem = Problem("; ".join(dict.fromkeys(problems)), bool(problems) and waiting)
     if not usable:
         return [], [], problem or Problem("no seeds")
-    return arms, usable, problem
+    return groups, usable, problem
 
 
 def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
@@ -382,12 +382,12 @@ def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
 
 
 def _seed_prior(study: Measurements) -> SeedPrior | None:
-    first = study.analysis.looks[0] if study.analysis.looks else None
+    first = study.analysis.interim_analyses[0] if study.analysis.interim_analyses else None
     gains: dict[str, dict[int, float]] = {}
     for variant in study.variants:
-        arms, runs, _ = comparable(study, [variant.name])
-        if arms and not arms[0].one_run and (study.planned or not arms[0].copied):
-            gains[variant.name] = dict(list(zip(runs[0], arms[0].gains.tolist(), strict=True))[:first])
+        groups, runs, _ = comparable(study, [variant.name])
+        if groups and not groups[0].one_run and (study.planned or not groups[0].copied):
+            gains[variant.name] = dict(list(zip(runs[0], groups[0].gains.tolist(), strict=True))[:first])
     return seed_prior(gains, paired=study.design.paired)
 
 

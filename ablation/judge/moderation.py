@@ -56,8 +56,8 @@ class SeedPrior:
         seed's difference that the runs' gains do not show (rounding, seeds on both sides of a target) and that was
         added to its own variance.
         """
-        if noise.arms:
-            return self._moderated_arms(noise, variants)
+        if noise.groups:
+            return self._moderated_groups(noise, variants)
         if seeds < FEWEST_SEEDS or any(name not in self.spread or name in self.unstable for name in variants):
             return noise
         prior = (squares * self.variance + hidden) / seeds
@@ -66,23 +66,23 @@ class SeedPrior:
         variance = (self.df * prior + noise.seed_df * noise.seed_variance) / (self.df + noise.seed_df)
         return replace(noise, seed_variance=variance, seed_df=noise.seed_df + self.df)
 
-    def _moderated_arms(self, noise: Noise, variants: Sequence[str]) -> Noise:
-        """Each arm's variance moderated, but for those that keep their own."""
-        if any(arm.runs < FEWEST_SEEDS for arm in noise.arms) or len(noise.arms) != len(variants):
+    def _moderated_groups(self, noise: Noise, variants: Sequence[str]) -> Noise:
+        """Each group's variance moderated, but for those that keep their own."""
+        if any(group.runs < FEWEST_SEEDS for group in noise.groups) or len(noise.groups) != len(variants):
             return noise
-        arms = []
-        for arm, name in zip(noise.arms, variants, strict=True):
-            if name not in self.spread or name in self.unstable or arm.variance <= 0:
-                arms.append(arm)
+        groups = []
+        for group, name in zip(noise.groups, variants, strict=True):
+            if name not in self.spread or name in self.unstable or group.variance <= 0:
+                groups.append(group)
                 continue
-            prior = arm.weight**2 * self.variance / arm.runs
-            if special.fdtr(arm.df, _ANY_DF, arm.variance / prior) < QUIET:
-                arms.append(arm)
+            prior = group.weight**2 * self.variance / group.runs
+            if special.fdtr(group.df, _ANY_DF, group.variance / prior) < QUIET:
+                groups.append(group)
                 continue
-            variance = (self.df * prior + arm.df * arm.variance) / (self.df + arm.df)
-            arms.append(replace(arm, variance=variance, df=arm.df + self.df))
-        found = Noise.independent(arms)
-        return replace(noise, seed_variance=found.seed_variance, seed_df=found.seed_df, arms=found.arms)
+            variance = (self.df * prior + group.df * group.variance) / (self.df + group.df)
+            groups.append(replace(group, variance=variance, df=group.df + self.df))
+        found = Noise.independent(groups)
+        return replace(noise, seed_variance=found.seed_variance, seed_df=found.seed_df, groups=found.groups)
 
 
 def trigamma_inverse(value: float) -> float:

@@ -44,7 +44,7 @@ class Pilot:
     prior_df: float = 0.0  # that a study's other variants add to any number of seeds
     item_df: float = inf
     unseen: float = 0.0
-    groups: int = 1  # of runs that vary on their own: 2 where the sides' runs are independent
+    groups: int = 1  # of runs that vary on their own: 2 where the runs of the two variants are independent
     samples: int = 1  # of an item, at each of the checkpoints
     checkpoints: int = 1  # over which a run's values are averaged
     drawn: float = 0.0  # the part of `sampling` that falls with samples and checkpoints
@@ -92,9 +92,9 @@ class Pilot:
 def split(comparison: Measured) -> Pilot:
     """The noise of a judged comparison of at least two seeds."""
     assert comparison.estimate is not None
-    noise, seeds = comparison.estimate.for_words(comparison.noise), comparison.seeds
-    variance = sum(arm.variance * arm.runs for arm in noise.arms) or noise.seed_variance * seeds
-    prior = noise.seed_df - (comparison.estimate.noise.seed_df if noise.arms else seeds - 1)
+    noise, seeds = comparison.estimate.verdict_noise(comparison.noise), comparison.seeds
+    variance = sum(group.variance * group.runs for group in noise.groups) or noise.seed_variance * seeds
+    prior = noise.seed_df - (comparison.estimate.noise.seed_df if noise.groups else seeds - 1)
     return Pilot(
         name=f"{comparison.parent} -> {comparison.child}",
         seeds=seeds,
@@ -106,7 +106,7 @@ def split(comparison: Measured) -> Pilot:
         prior_df=prior,
         item_df=noise.item_df,
         unseen=noise.unseen,
-        groups=max(len(noise.arms), 1),
+        groups=max(len(noise.groups), 1),
     )
 
 
@@ -114,14 +114,14 @@ def of_draws(study: Measurements, comparison: Comparison) -> float | None:
     """The variance of one seed's difference that drawing an item's samples makes, if they are independent.
 
     A share v of right samples has the variance v (1 - v) / (samples - 1). None where the number of samples is not
-    known, is 1 or not the same in both arms, or the values are no such shares.
+    known, is 1 or not the same in both groups, or the values are no such shares.
     """
     samples = study.samples.get(comparison.child, 1)
     if samples < 2 or samples != study.samples.get(comparison.parent):
         return None
     variance = 0.0
-    for arm in comparable(study, [comparison.parent, comparison.child]).arms:
-        for values in arm.values:
+    for group in comparable(study, [comparison.parent, comparison.child]).groups:
+        for values in group.values:
             if of_shares(values.ravel(), samples, Outcome("pass", 1))[1] is not None:
                 return None
             variance += float((values * (1 - values)).mean()) / (samples - 1) / values.shape[-1]

@@ -67,7 +67,7 @@ def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER)
 
 
 def seeds_needed(
-    effect: float, noise: Noise, seeds: int, level: float, *, looks: Mapping[int, float] | None = None
+    effect: float, noise: Noise, seeds: int, level: float, *, interims: Mapping[int, float] | None = None
 ) -> int | None:
     """Fewest seeds that find a true effect as large as the observed one with 80% power.
 
@@ -81,8 +81,8 @@ def seeds_needed(
     def enough(count: int, share: float = 1.0) -> bool:
         return power(abs(effect), noise.after(count, seeds), level * share) >= POWER
 
-    if looks:
-        return next((count for count, share in looks.items() if enough(count, share)), None)
+    if interims:
+        return next((count for count, share in interims.items() if enough(count, share)), None)
     least = FEWEST_SEEDS if noise.seed_df > seeds - 1 else 2  # with fewer there would be no moderated variance
     found = least + bisect_left(range(least, MOST_SEEDS + 1), True, key=enough)
     return found if found <= MOST_SEEDS else None

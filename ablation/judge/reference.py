@@ -23,7 +23,7 @@ RERUNS = 2
 _ROUNDING = 1e-6  # values that differ less, relative to their mean, are the same run in float32
 
 Outcome = Literal["passed", "undecided", "worse"]
-Side = Literal["max", "min", "both"]
+Direction = Literal["max", "min", "both"]
 """Which values are better: `max` watches for a fall, `min` for a rise, `both` for either."""
 
 
@@ -36,12 +36,12 @@ class Watched:
         why: one sentence.
         value: of the new run; once there are reruns that decide, their mean.
         mean, sd, runs: of the past runs.
-        low, high: bounds of the prediction interval that was used; infinite on a side that is not watched.
+        low, high: bounds of the prediction interval that was used; infinite where it is not watched.
         p: of the value under the past runs, times the number of watched metrics (Bonferroni), at most 1.
     """
 
     metric: str
-    side: Side
+    direction: Direction
     outcome: Outcome
     why: str
     value: float
@@ -53,7 +53,7 @@ class Watched:
     p: float
 
 
-def watch(metric: str, side: Side, past: Sequence[float], new: Sequence[float], metrics: int = 1) -> Watched:
+def watch(metric: str, direction: Direction, past: Sequence[float], new: Sequence[float], metrics: int = 1) -> Watched:
     """Judge the values of one metric in a new run and its reruns.
 
     The new run raises an alarm if it lies outside the prediction interval of the past runs at `ALARM`. Then the mean of
@@ -61,7 +61,7 @@ def watch(metric: str, side: Side, past: Sequence[float], new: Sequence[float], 
 
     Args:
         metric: its name, for the answer.
-        side: which values are better.
+        direction: which values are better.
         past: finite values, one of each past run.
         new: finite values of the new run and then of its reruns, in the order in which they were made.
         metrics: number of metrics that are watched together.
@@ -83,17 +83,17 @@ def watch(metric: str, side: Side, past: Sequence[float], new: Sequence[float], 
             else f"all {count} past runs have the same value; do they use their seeds?"
         )
     else:
-        tested = _interval(mean, sd, count, [first], side=side, alpha=ALARM, metrics=metrics)
+        tested = _interval(mean, sd, count, [first], direction=direction, alpha=ALARM, metrics=metrics)
         asked, level = "the value", ALARM
         if tested.p <= ALARM and len(reruns) >= RERUNS:
-            tested = _interval(mean, sd, count, reruns, side=side, alpha=CONFIRM, metrics=metrics)
+            tested = _interval(mean, sd, count, reruns, direction=direction, alpha=CONFIRM, metrics=metrics)
             asked, level = f"the mean of its {len(reruns)} reruns", CONFIRM
         outcome = "passed" if tested.p > level else "worse" if level == CONFIRM else "undecided"
         why = f"{asked} is {'within' if outcome == 'passed' else 'outside'} what {count} past runs predict"
         if outcome == "undecided":
             why += "; rerun it twice" if not reruns else "; rerun it once more"
     return Watched(
-        metric, side, outcome, why, tested.value, mean, sd, count, low=tested.low, high=tested.high, p=tested.p
+        metric, direction, outcome, why, tested.value, mean, sd, count, low=tested.low, high=tested.high, p=tested.p
     )
 
 
@@ -108,17 +108,17 @@ class _Interval:
 
 
 def _interval(
-    mean: float, sd: float, count: int, new: Sequence[float], *, side: Side, alpha: float, metrics: int
+    mean: float, sd: float, count: int, new: Sequence[float], *, direction: Direction, alpha: float, metrics: int
 ) -> _Interval:
     """Return mean -+ t[count - 1] sd sqrt(1/m + 1/count), for the mean of m new runs.
 
     Source: Hahn and Meeker, Statistical Intervals (1991), section 4.8.
     """
     value, error = float(np.mean(new)), sd * math.sqrt(1 / len(new) + 1 / count)
-    sides = 2 if side == "both" else 1
+    sides = 2 if direction == "both" else 1
     width = -float(special.stdtrit(count - 1, alpha / metrics / sides)) * error
-    distance = {"max": mean - value, "min": value - mean, "both": abs(value - mean)}[side]
+    distance = {"max": mean - value, "min": value - mean, "both": abs(value - mean)}[direction]
     p = sides * float(special.stdtr(count - 1, -distance / error))
-    low = -math.inf if side == "min" else mean - width
-    high = math.inf if side == "max" else mean + width
+    low = -math.inf if direction == "min" else mean - width
+    high = math.inf if direction == "max" else mean + width
     return _Interval(value, low, high, min(1.0, metrics * p))

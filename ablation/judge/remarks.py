@@ -35,7 +35,7 @@ def of_comparison(study: Measurements, child: str, parent: str, seeds: Sequence[
 
 
 def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
-    """Final metrics of different steps, as when runs of one side ended earlier."""
+    """Final metrics of different steps, as when runs of one variant ended earlier."""
     steps = {run: study.steps[run] for run in runs if run in study.steps}
     if len({tuple(of) for of in steps.values()}) < 2:
         return
@@ -154,8 +154,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _added(study: Measurements, child: str, parent: str) -> Iterator[str]:
-    """Variants that got seeds after results without planned looks: chance verdicts are then more likely."""
+    """Variants that got seeds after results without planned interim analyses: chance verdicts are then more likely."""
     added = seeds_added(study.history)
     of = [f"{name} had {added[name][0]} seeds and has {added[name][1]}" for name in (child, parent) if name in added]
     if of:
-        yield f"seeds were added after results without planned looks ({', '.join(of)})"
+        yield f"seeds were added after results without planned interim analyses ({', '.join(of)})"

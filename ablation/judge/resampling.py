@@ -1,6 +1,6 @@
 """Resampling of items and seeds, for the noise of a difference. Formulas in docs/explanation/statistics.md.
 
-Arrays are [arms, seeds, items], one per subset: items are crossed with seeds, not nested in them. Items come in
+Arrays are [groups, seeds, items], one per subset: items are crossed with seeds, not nested in them. Items come in
 clusters, which are what is drawn; the number of an item's cluster stands in one array [items] per subset.
 """
 
@@ -84,7 +84,7 @@ def number_clusters(sizes: Sequence[int], of_items: Sequence[Numbers] | None = N
 
 
 def contributions(values: Sequence[Array], clusters: Clusters) -> Array:
-    """Each cluster's contribution to the deviation of the subset means [clusters, arms, seeds, subsets], with CR2.
+    """Each cluster's contribution to the deviation of the subset means [clusters, groups, seeds, subsets], with CR2.
 
     Its sum over clusters is 0 apart from the correction; its sum of squares is the variance of the mean.
     """
@@ -196,11 +196,11 @@ def studentized(units: Array, seed: int, draws: int = 9_999) -> float:
 
 
 def unfolding(values: Sequence[Array], means: Array) -> Array:
-    """Share [arms, subsets] of the seed-to-seed deviations of the subset means that is not seed-by-item noise, in [0,
+    """Share [groups, subsets] of the seed-to-seed deviations of the subset means that is not seed-by-item noise, in [0,
     1].
 
     |mean - target| of a noisy mean is too large on average. The items distinguish noise that differs from seed to seed
-    from true seed-to-seed spread, so each arm's means are shrunk until their variance over seeds is the true spread's
+    from true seed-to-seed spread, so each group's means are shrunk until their variance over seeds is the true spread's
     (constrained empirical Bayes: Louis, 1984, JASA 79, 393-398). Noise that seeds share stays, and widens the interval.
     """
     seeds = means.shape[1]
@@ -220,7 +220,7 @@ def unfolding(values: Sequence[Array], means: Array) -> Array:
 
 
 def draw_together(means: Array, share: Array) -> Array:
-    """Means [..., arms, seeds, subsets] whose deviations from the mean over seeds are multiplied by `share`."""
+    """Means [..., groups, seeds, subsets] whose deviations from the mean over seeds are multiplied by `share`."""
     centre = means.mean(axis=-2, keepdims=True)
     return centre + share[:, None, :] * (means - centre)
 
@@ -275,7 +275,7 @@ def unseen(
     largest seen plus a share 1 / m of the range, at most the range. It is needed only for clusters that hardly differ:
     where all differ, their spread shows it. A single item counts as differing by a tenth of the range, in the mean over
     seeds; a cluster of several if a tenth of its items do, in any seed. The worst subset, of few clusters, counts. 0
-    for a single arm: its mean has no such items.
+    for a single group: its mean has no such items.
     """
     if np.count_nonzero(weights) < 2:
         return 0.0
@@ -293,7 +293,7 @@ def unseen(
 
 
 def _differing(ranges: Sequence[float], clusters: Clusters, apart: Sequence[Array], found: Sequence[Array]) -> Array:
-    """Whether each cluster's items differ between the arms [clusters], in [0, 1]; `found`: of items, over seeds."""
+    """Whether each cluster's items differ between the groups [clusters], in [0, 1]; `found`: of items, over seeds."""
     differ = mean = np.zeros(clusters.count)
     for index, subset in enumerate(apart):
         change = _A_CHANGE * max(ranges[index], np.finfo(float).tiny)

@@ -1,4 +1,4 @@
-"""Intervals and p-values of an effect with two variances, over looks and over seeds.
+"""Intervals and p-values of an effect with two variances, over interim analyses and over seeds.
 
 Formulas are in docs/explanation/statistics.md. `scipy.special` has the functions behind `scipy.stats`, which takes 0.6
 s longer to import.
@@ -30,8 +30,8 @@ LEAST_LOG_P = -80.0  # smaller p-values are not distinguished
 
 
 @dataclass(frozen=True)
-class ArmNoise:
-    """The noise of one arm's mean over runs that the other arms do not share."""
+class GroupNoise:
+    """The noise of one group's mean over runs that the other groups do not share."""
 
     variance: float  # of the weighted mean
     df: float
@@ -52,41 +52,41 @@ class Noise:
     item_df: float = inf
     unseen: float = 0.0  # what a changed cluster that was not among the items would add to the effect
     residual: float = 0.0  # of the mean, by item and seed: what was subtracted to get `item_variance`
-    arms: tuple[ArmNoise, ...] = ()  # of independent runs: what `seed_variance` is the sum of
+    groups: tuple[GroupNoise, ...] = ()  # of independent runs: what `seed_variance` is the sum of
 
     @classmethod
-    def independent(cls, arms: Sequence[ArmNoise], item_variance: float = 0.0, item_df: float = inf) -> "Noise":
-        """The noise of a contrast of arms whose runs are independent.
+    def independent(cls, groups: Sequence[GroupNoise], item_variance: float = 0.0, item_df: float = inf) -> "Noise":
+        """The noise of a contrast of groups whose runs are independent.
 
-        Satterthwaite's degrees of freedom, at most those of as many arms with the fewest runs: for few and unequal
+        Satterthwaite's degrees of freedom, at most those of as many groups with the fewest runs: for few and unequal
         numbers of runs his are too many.
         """
-        variance = sum(arm.variance for arm in arms)
-        least = min((arm.df for arm in arms), default=0.0)
-        alone = len({arm.df for arm in arms}) < len(arms) and any(arm.runs == 1 for arm in arms)
-        parts = sum(arm.variance**2 / arm.df for arm in arms)
-        df = min(variance**2 / parts if parts > 0 else inf, len(arms) * least)
-        return cls(variance if arms else nan, least if alone else df, item_variance, item_df, arms=tuple(arms))
+        variance = sum(group.variance for group in groups)
+        least = min((group.df for group in groups), default=0.0)
+        alone = len({group.df for group in groups}) < len(groups) and any(group.runs == 1 for group in groups)
+        parts = sum(group.variance**2 / group.df for group in groups)
+        df = min(variance**2 / parts if parts > 0 else inf, len(groups) * least)
+        return cls(variance if groups else nan, least if alone else df, item_variance, item_df, groups=tuple(groups))
 
     @property
-    def by_arm(self) -> tuple[tuple[float, float], ...]:
-        """(variance, df) of what counts with a quantile of its own: arms of unequal numbers of runs, two in one."""
-        runs = {arm.runs for arm in self.arms}
+    def by_group(self) -> tuple[tuple[float, float], ...]:
+        """(variance, df) of what counts with a quantile of its own: groups of unequal numbers of runs, two in one."""
+        runs = {group.runs for group in self.groups}
         if len(runs) > 1 and min(runs) == 2:
-            return tuple((arm.variance, arm.df) for arm in self.arms)
+            return tuple((group.variance, group.df) for group in self.groups)
         return ((self.seed_variance, self.seed_df),)
 
     def after(self, runs: int, now: int) -> "Noise":
-        """The noise with so many runs in each arm instead of `now`, if they vary as these do."""
-        if not self.arms:
+        """The noise with so many runs in each group instead of `now`, if they vary as these do."""
+        if not self.groups:
             fewer = now / runs
             variance, residual = self.seed_variance * fewer, self.residual * fewer
             return replace(self, seed_variance=variance, seed_df=self.seed_df + runs - now, residual=residual)
-        arms = [
-            replace(arm, variance=arm.variance * arm.runs / runs, df=arm.df + runs - arm.runs, runs=runs)
-            for arm in self.arms
+        groups = [
+            replace(group, variance=group.variance * group.runs / runs, df=group.df + runs - group.runs, runs=runs)
+            for group in self.groups
         ]
-        then = Noise.independent(arms, self.item_variance, self.item_df)
+        then = Noise.independent(groups, self.item_variance, self.item_df)
         fewer = then.seed_variance / self.seed_variance if self.seed_variance > 0 else now / runs
         return replace(then, unseen=self.unseen, residual=self.residual * fewer)
 
@@ -137,7 +137,7 @@ def half_width(noise: Noise, alpha: float) -> float:
         return float(np.sqrt(by_item**2 * noise.item_variance + added))
     if noise.total <= 0:
         return float(np.sqrt(added))
-    by_seed = sum(variance * student_isf(df, alpha / 2) for variance, df in noise.by_arm)
+    by_seed = sum(variance * student_isf(df, alpha / 2) for variance, df in noise.by_group)
     seen = (by_seed + noise.item_variance * by_item) / float(np.sqrt(noise.total))
     return float(np.sqrt(seen**2 + added))
 
@@ -175,7 +175,7 @@ def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
 def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_ratio: Any = 1.0, *, sides: int = 2) -> Any:
     """The square that an effect must reach at level alpha with scaled variances (arrays, too)."""
     by_item = student_isf(noise.item_df, alpha / sides)
-    by_seed = sum(variance * student_isf(df, alpha / sides) ** 2 for variance, df in noise.by_arm)
+    by_seed = sum(variance * student_isf(df, alpha / sides) ** 2 for variance, df in noise.by_group)
     seen = by_seed * seed_ratio + noise.item_variance * item_ratio * by_item**2
     return seen + noise.allowance(alpha, sides)
 
@@ -317,24 +317,26 @@ def benjamini_hochberg(p: Sequence[float]) -> Array:
     return adjusted
 
 
-def look_weights(looks: Sequence[int]) -> dict[int, float]:
-    """{number of seeds: its share of alpha} for looks that increase; the shares sum to 1. {} for no looks.
+def interim_weights(interims: Sequence[int]) -> dict[int, float]:
+    """{number of seeds: its share of alpha} for increasing interim analyses; the shares sum to 1. {} for none.
 
     Lan and DeMets (1983, Biometrika 70, 659-663) spend alpha along ln(1 + (e - 1) t) at the fraction t of the most
-    seeds: evenly, so that a large effect is found early. Their O'Brien-Fleming form leaves a first look at 3 of 10
-    seeds a 150th of alpha, which a t of two degrees of freedom never reaches. Each look is tested at what it alone
-    spends, a weighted Bonferroni rule, valid under any dependence between looks. Their recursion would spend what is
+    seeds: evenly, so that a large effect is found early. Their O'Brien-Fleming form leaves an interim analysis at 3 of
+    10 seeds a 150th of alpha, which a t of two degrees of freedom never reaches. Each is tested at what it alone
+    spends, a weighted Bonferroni rule, valid under any dependence between them. Their recursion would spend what is
     left over, but only for independent normal increments (docs/explanation/statistics.md).
     """
-    spent = [0.0, *(log(1 + (e - 1) * (look / looks[-1])) for look in looks)]
-    return {look: b - a for look, (a, b) in zip(looks, pairwise(spent), strict=True)}
+    spent = [0.0, *(log(1 + (e - 1) * (interim / interims[-1])) for interim in interims)]
+    return {interim: b - a for interim, (a, b) in zip(interims, pairwise(spent), strict=True)}
 
 
-def sequential_p(p_by_look: Mapping[int, float], weights: Mapping[int, float]) -> float:
-    """Smallest p / weight over the looks taken, at most 1: the level at which some look would have stopped; NaN for
-    none.
-    """
-    taken = [p_by_look[look] / weights[look] for look in p_by_look if weights[look] > 0 and not isnan(p_by_look[look])]
+def sequential_p(p_by_interim: Mapping[int, float], weights: Mapping[int, float]) -> float:
+    """Smallest p / weight over the interim analyses, at most 1: the level at which one would have stopped, or NaN."""
+    taken = [
+        p_by_interim[interim] / weights[interim]
+        for interim in p_by_interim
+        if weights[interim] > 0 and not isnan(p_by_interim[interim])
+    ]
     return min(1.0, *taken) if taken else float("nan")
 
 

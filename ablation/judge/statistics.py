@@ -1,8 +1,8 @@
 """Effect of one comparison: estimate, interval, p-value. Formulas in docs/explanation/statistics.md.
 
-`values` is one array [arms, seeds, items] per subset: the same items for every arm and seed, the same seeds for every
-arm. Items are crossed with seeds, not nested in them. A *gain* is the statistic in the direction's sense: larger is
-better.
+`values` is one array [groups, seeds, items] per subset: the same items for every group and seed, the same seeds for
+every group. Items are crossed with seeds, not nested in them. A *gain* is the statistic in the direction's sense:
+larger is better.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 from scipy import special
 
-from ablation.judge.design import Design, ItemParts, item_parts, of_arms
+from ablation.judge.design import Design, ItemParts, item_parts, of_groups
 from ablation.judge.resampling import (
     MANY_SEEDS,
     Clusters,
@@ -40,7 +40,7 @@ BOOTSTRAP_SEED = 20250301
 FEWEST_CLUSTERS = 5  # with fewer, or a subset of a single one, the effect is about these items only
 _MANY_UNITS = 5_000  # clusters whose mean is not skewed any more
 _NEGLIGIBLE = 1e-6  # of a variance: a part of it that small is not worked out
-_MOST_KEPT = 200_000_000  # bytes of draws that a study's arms keep
+_MOST_KEPT = 200_000_000  # bytes of draws that a study's groups keep
 _AT_ONCE = 20  # replicates of many seeds, so that their arrays stay in the processor's cache
 _SAME = 1e-6  # relative difference of values that are equal but for rounding, in float32 too
 _APART = 20  # items on which runs differ on average: two that agree on all of them are one
@@ -79,7 +79,7 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A contrast of arms, in units of the statistic; positive is an improvement."""
+    """A contrast of groups, in units of the statistic; positive is an improvement."""
 
     effect: float  # mean over seeds of the contrast of the runs' statistics: the difference of two table cells
     centre: float  # the same freed of the folding of seed-by-item noise at a target; equals effect for max and min
@@ -95,7 +95,7 @@ class Estimate:
     # same draws, so the draws' covariances are the item part of the effects' covariances.
     draw_items: Callable[[], Array] = field(repr=False, compare=False)
     crossing: Crossing = field(repr=False, compare=False)
-    copied: tuple[int, ...] = ()  # places of arms whose seeds have all the same values, which count as one run
+    copied: tuple[int, ...] = ()  # places of groups whose seeds have all the same values, which count as one run
     bounded: bool = False  # whether all values lie between 0 and 1
     counts: bool = False  # whether items are right or wrong, or shares of an item's samples that are
     units: tuple[float, ...] = ()  # each cluster's part, where its sign may be flipped
@@ -190,16 +190,16 @@ class Estimate:
         """What went unseen is asked only of graded values: exact flips keep the level of counts without it."""
         if self.items_only:
             return self.crossing.p(p_value(self.centre, noise))
-        p = 0.0 if self.mcnemar else p_value(self.centre, self.for_words(noise))
+        p = 0.0 if self.mcnemar else p_value(self.centre, self.verdict_noise(noise))
         return max(self.crossing.p(p), self.exact_p, self.studentized_p)
 
-    def for_words(self, noise: Noise) -> Noise:
+    def verdict_noise(self, noise: Noise) -> Noise:
         """The noise by which better and worse are judged."""
         return replace(noise, unseen=0.0) if self.counts and noise.unseen else noise
 
     @property
     def mcnemar(self) -> bool:
-        """Whether McNemar's exact test says all: one run a side of items right or wrong, each on its own."""
+        """Whether McNemar's exact test says all: one run each of items right or wrong, each on its own."""
         about_runs = self.design.claim == "checkpoints" and self.seeds == 1
         return about_runs and self.counts and len(self.units) == self.items
 
@@ -222,15 +222,15 @@ def gain(means: Array, direction: Direction) -> Array:
 
 
 class DrawCache:
-    """The draws of a study's arms; the least recently used go where all are too large to keep."""
+    """The draws of a study's groups; the least recently used go where all are too large to keep."""
 
     def __init__(self) -> None:
-        self._kept: dict[Arm, tuple[Array, Array]] = {}
+        self._kept: dict[Group, tuple[Array, Array]] = {}
 
-    def draws(self, arm: "Arm") -> tuple[Array, Array]:
-        """The arm's draws [replicates, seeds], of both kinds."""
-        found = self._kept.pop(arm, None) or arm.make_draws()
-        self._kept[arm] = found  # last in order
+    def draws(self, group: "Group") -> tuple[Array, Array]:
+        """The group's draws [replicates, seeds], of both kinds."""
+        found = self._kept.pop(group, None) or group.make_draws()
+        self._kept[group] = found  # last in order
         most = max(2, _MOST_KEPT // sum(part.nbytes for part in found))
         while len(self._kept) > most:
             del self._kept[next(iter(self._kept))]
@@ -238,14 +238,14 @@ class DrawCache:
 
 
 @dataclass(frozen=True, eq=False)
-class Arm:
+class Group:
     """The runs of one variant, with the statistics that all of its contrasts share, computed once."""
 
     values: Sequence[Array]  # [1, seeds, items] per subset
     direction: Direction
     clusters: Clusters
     replicates: int = REPLICATES
-    cache: DrawCache = field(default_factory=DrawCache, repr=False)  # of all of a study's arms
+    cache: DrawCache = field(default_factory=DrawCache, repr=False)  # of all of a study's groups
     samples: int = 1  # of an item, whose mean its value is
     planned: bool = True  # a plan gave each run its seed; else one run may stand under several
 
@@ -365,8 +365,8 @@ class Arm:
         return all((np.abs(of * self.samples - np.rint(of * self.samples)) < 1e-6).all() for of in self.values)
 
     @property
-    def first_run(self) -> "Arm":
-        """The arm with its first run alone."""
+    def first_run(self) -> "Group":
+        """The group with its first run alone."""
         return replace(self, values=[of[:, :1] for of in self.values], cache=DrawCache())
 
     @property  # not kept, as `directed`: a study of a thousand variants would hold its values five times
@@ -428,43 +428,45 @@ def contrast(
     clusters: Clusters | Sequence[Numbers] | None = None,
     replicates: int = REPLICATES,
 ) -> Estimate:
-    """Estimate the weighted sum of arms, which are the first axis of the values: see `contrast_arms`.
+    """Estimate the weighted sum of groups, which are the first axis of the values: see `contrast_groups`.
 
     `clusters`: the number of each item's cluster, one array [items] per subset; None: each item is one of its own.
     """
     sizes = [subset.shape[2] for subset in values]
     drawn = clusters if isinstance(clusters, Clusters) else number_clusters(sizes, clusters)
-    parts = ([subset[arm : arm + 1] for subset in values] for arm in range(len(weights)))
-    return contrast_arms([Arm(part, direction, drawn, replicates) for part in parts], weights, confidence)
+    parts = ([subset[group : group + 1] for subset in values] for group in range(len(weights)))
+    return contrast_groups([Group(part, direction, drawn, replicates) for part in parts], weights, confidence)
 
 
-def contrast_arms(
-    arms: Sequence[Arm], weights: Sequence[float], confidence: float = 0.95, design: Design = _PAIRED
+def contrast_groups(
+    groups: Sequence[Group], weights: Sequence[float], confidence: float = 0.95, design: Design = _PAIRED
 ) -> Estimate:
-    """Estimate the weighted sum of arms: its noise over training seeds and over clusters of items, crossed.
+    """Estimate the weighted sum of groups: its noise over training seeds and over clusters of items, crossed.
 
-    `weights`: one per arm; (1, -1) for child and parent. If the arms' runs are independent, all of them count. The
+    `weights`: one per group; (1, -1) for child and parent. If the groups' runs are independent, all of them count. The
     variance of a mean over seeds is s^2 / S. The items' is the covariance between seeds of the clusters' contributions:
     the noise that more seeds do not remove. Adding the two counts the seed-by-item residual once, where one joint
     bootstrap of crossed factors counts it three times (Owen, 2007, Annals of Applied Statistics 1, 386-411). With one
     seed the interval holds item noise only, as it does where the verdict is about these checkpoints.
     """
-    weighed, (first, *_) = np.asarray(weights, dtype=float), arms
+    weighed, (first, *_) = np.asarray(weights, dtype=float), groups
     direction, drawn = first.direction, first.clusters
     if not design.paired:
-        arms = [arm.first_run if arm.copied else arm for arm in arms]
-    per_seed = _weigh(weighed, [arm.gains for arm in arms]) if design.paired else None
+        groups = [group.first_run if group.copied else group for group in groups]
+    per_seed = _weigh(weighed, [group.gains for group in groups]) if design.paired else None
     if per_seed is not None:
-        effect, centre = float(per_seed.mean()), float(_weigh(weighed, [arm.centres for arm in arms]).mean())
-        apart = [_weigh(weighed, of) for of in zip(*(arm.directed for arm in arms), strict=True)]
+        effect, centre = float(per_seed.mean()), float(_weigh(weighed, [group.centres for group in groups]).mean())
+        apart = [_weigh(weighed, of) for of in zip(*(group.directed for group in groups), strict=True)]
     else:
-        effect, centre = (float(_mean(weighed, [getattr(arm, name) for arm in arms])) for name in ("gains", "centres"))
-        apart = [_mean(weighed, of)[None] for of in zip(*(arm.directed for arm in arms), strict=True)]
+        effect, centre = (
+            float(_mean(weighed, [getattr(group, name) for group in groups])) for name in ("gains", "centres")
+        )
+        apart = [_mean(weighed, of)[None] for of in zip(*(group.directed for group in groups), strict=True)]
     found = [subset.mean(axis=0) for subset in apart]  # each item's contrast
     item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(found, drawn))
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.known
-    between, by_cluster = _between(arms, weighed, design)
-    noise = _seed_noise(arms, weighed, design)
+    between, by_cluster = _between(groups, weighed, design)
+    noise = _seed_noise(groups, weighed, design)
 
     def draw_items() -> Array:
         return np.zeros(first.replicates) if items_only else draw_sums(by_cluster, first.replicates, BOOTSTRAP_SEED)
@@ -472,9 +474,9 @@ def contrast_arms(
     crossing = Crossing(1.0, 0.0, np.full(1, centre))
     chance = 0.0
     if isinstance(direction, dict) and not items_only:
-        chance = sum(_chance(arm.unfolded, arm.spread, direction) for arm in arms)
+        chance = sum(_chance(group.unfolded, group.spread, direction) for group in groups)
     if chance > _NEVER:
-        other, drawn_folded, reach = _folded(arms, weighed, design)
+        other, drawn_folded, reach = _folded(groups, weighed, design)
         if other.shared > between.shared:
             between = other
 
@@ -485,22 +487,22 @@ def contrast_arms(
         crossing = _crossing(reach, chance, about)
 
     if not items_only:
-        by_item, hidden = between.shared, unseen([arm.ranges for arm in arms], weighed, drawn, apart, found)
+        by_item, hidden = between.shared, unseen([group.ranges for group in groups], weighed, drawn, apart, found)
         residual = max(between.mean - by_item, 0.0)
         noise = replace(noise, item_variance=by_item, item_df=item_df, unseen=hidden, residual=residual)
     of_items = Noise(0.0, 1, between.mean, item_df, noise.unseen)
-    counts = len(arms) > 1 and all(arm.counts for arm in arms)
+    counts = len(groups) > 1 and all(group.counts for group in groups)
     if design.claim == "checkpoints":
         noise = Noise(float("nan"), 0, 0.0) if items_only else of_items
     units: tuple[float, ...] = ()
-    if counts or (design.claim == "checkpoints" and len(arms) > 1):
+    if counts or (design.claim == "checkpoints" and len(groups) > 1):
         units = tuple(np.sum([drawn.sums(of / len(of), n) for n, of in enumerate(found)], axis=0).tolist())
     return Estimate(
         effect=effect,
         centre=centre,
         confidence=confidence,
         noise=noise,
-        seeds=min(len(arm.gains) for arm in arms),
+        seeds=min(len(group.gains) for group in groups),
         items=sum(subset.shape[2] for subset in first.values),
         clusters=drawn.count,
         items_only=items_only,
@@ -508,17 +510,17 @@ def contrast_arms(
         per_seed=tuple(per_seed.tolist()) if per_seed is not None else (),
         draw_items=draw_items,
         crossing=crossing,
-        copied=tuple(place for place, arm in enumerate(arms) if arm.copied and not arm.planned),
-        bounded=all(low >= 0 and high <= 1 for arm in arms for low, high in arm.ranges),
+        copied=tuple(place for place, group in enumerate(groups) if group.copied and not group.planned),
+        bounded=all(low >= 0 and high <= 1 for group in groups for low, high in group.ranges),
         counts=counts,
         units=units,
         design=design,
     )
 
 
-def _between(arms: Sequence[Arm], weights: Array, design: Design) -> tuple[ItemParts, Array]:
+def _between(groups: Sequence[Group], weights: Array, design: Design) -> tuple[ItemParts, Array]:
     """The items' variance, and each cluster's part of the contrast [clusters]."""
-    parts = [arm.linear for arm in arms]
+    parts = [group.linear for group in groups]
     if design.paired:
         linear = _weigh(weights, parts)
         between = Covariances.of(linear)
@@ -526,34 +528,34 @@ def _between(arms: Sequence[Arm], weights: Array, design: Design) -> tuple[ItemP
     return item_parts(parts, weights), _mean(weights, [of.T for of in parts])
 
 
-def _seed_noise(arms: Sequence[Arm], weights: Array, design: Design) -> Noise:
+def _seed_noise(groups: Sequence[Group], weights: Array, design: Design) -> Noise:
     """The seeds' part of the noise."""
     if design.paired:
-        variance = _seed_variance(arms, weights)
-        return Noise(variance, 0 if np.isnan(variance) else len(arms[0].gains) - 1, 0.0)
-    spreads = [max(float(of.var(ddof=1)) for of in arm.readings) if len(arm.gains) > 1 else 0.0 for arm in arms]
-    hidden = _hidden_by_steps(arms, min(spreads)) / 12
-    parts = of_arms([spread + hidden for spread in spreads], [len(arm.gains) for arm in arms], weights)
-    least = 1e-18 * max(float(arm.gains.mean()) ** 2 for arm in arms)
-    one_value = all(of.shape[2] == 1 for of in arms[0].values)
-    unknown = any(arm.one_run for arm in arms) or (one_value and sum(part.variance for part in parts) <= least)
+        variance = _seed_variance(groups, weights)
+        return Noise(variance, 0 if np.isnan(variance) else len(groups[0].gains) - 1, 0.0)
+    spreads = [max(float(of.var(ddof=1)) for of in group.readings) if len(group.gains) > 1 else 0.0 for group in groups]
+    hidden = _hidden_by_steps(groups, min(spreads)) / 12
+    parts = of_groups([spread + hidden for spread in spreads], [len(group.gains) for group in groups], weights)
+    least = 1e-18 * max(float(group.gains.mean()) ** 2 for group in groups)
+    one_value = all(of.shape[2] == 1 for of in groups[0].values)
+    unknown = any(group.one_run for group in groups) or (one_value and sum(part.variance for part in parts) <= least)
     return Noise.independent(() if unknown else parts)
 
 
-def _folded(arms: Sequence[Arm], weights: Array, design: Design) -> tuple[ItemParts, Array, Array]:
+def _folded(groups: Sequence[Group], weights: Array, design: Design) -> tuple[ItemParts, Array, Array]:
     """What draws of the items say of a contrast: how seeds vary together, and for each replicate the mean over seeds.
 
     The latter [replicates] is of the effect less the observed one, and of the effect with the means drawn together.
     With many seeds, a few replicates at a time; the numbers then differ by rounding.
     """
     if not design.paired:
-        away = [arm.draws[0] - arm.gains for arm in arms]
-        sums, reach = (_mean(weights, [of.T for of in parts]) for parts in (away, [arm.draws[1] for arm in arms]))
+        away = [group.draws[0] - group.gains for group in groups]
+        sums, reach = (_mean(weights, [of.T for of in parts]) for parts in (away, [group.draws[1] for group in groups]))
         return item_parts(away, weights, draws=True), sums, reach
-    per_seed = _weigh(weights, [arm.gains for arm in arms])
-    first, seeds = arms[0], len(per_seed)
+    per_seed = _weigh(weights, [group.gains for group in groups])
+    first, seeds = groups[0], len(per_seed)
     if seeds <= MANY_SEEDS:
-        gains, together = (_weigh(weights, part) for part in zip(*(arm.draws for arm in arms), strict=True))
+        gains, together = (_weigh(weights, part) for part in zip(*(group.draws for group in groups), strict=True))
         folded = gains - per_seed
         between = Covariances.of(folded, draws=True)
         return ItemParts(between.mean, between.shared), folded.mean(axis=1), together.mean(axis=1)
@@ -561,7 +563,7 @@ def _folded(arms: Sequence[Arm], weights: Array, design: Design) -> tuple[ItemPa
     sums, reach, by_seed, squares = np.empty(len(counts)), np.empty(len(counts)), np.zeros(seeds), 0.0
     for start in range(0, len(counts), _AT_ONCE):
         rows = slice(start, start + _AT_ONCE)
-        both = zip(*(arm.some_draws(counts[rows]) for arm in arms), strict=True)
+        both = zip(*(group.some_draws(counts[rows]) for group in groups), strict=True)
         gains, together = (_weigh(weights, part) for part in both)
         folded = gains - per_seed
         sums[rows], reach[rows] = folded.sum(axis=1), together.mean(axis=1)
@@ -582,7 +584,7 @@ def _crossing(reach: Array, chance: float, seed_variance: float) -> Crossing:
 
 
 def _chance(means: Array, spread: Array, direction: dict[str, float]) -> float:
-    """Chance, by normal tails added over arms and subsets, that noise of the items moved a mean across its target."""
+    """Chance, by normal tails added over groups and subsets, that noise of the items moved a mean across its target."""
     with np.errstate(divide="ignore", invalid="ignore"):
         away = np.where(spread > 0, np.abs(means - direction["target"]) / spread, inf)
     return float(special.ndtr(-away).max(axis=1).sum())
@@ -607,54 +609,56 @@ def _weigh(weights: Array, parts: Sequence[Array]) -> Array:
     return total
 
 
-def _seed_variance(arms: Sequence[Arm], weights: Array) -> float:
+def _seed_variance(groups: Sequence[Group], weights: Array) -> float:
     """Variance of the mean over seeds; NaN with one, or where runs of one value show none: then it is not known.
 
-    They show none where those of one arm are all equal, or all differences are. Seeds on both sides of the target may
-    be noise around one side: the larger spread of the two readings counts. An arm whose seeds are equal on every
+    They show none where those of one group are all equal, or all differences are. Seeds on both sides of the target may
+    be noise around one side: the larger spread of the two readings counts. A group whose seeds are equal on every
     item is one run: it is taken to vary as the others do, and is not averaged.
     """
-    seeds = len(arms[0].gains)
-    if seeds < 2 or any(arm.one_run for arm in arms):
+    seeds = len(groups[0].gains)
+    if seeds < 2 or any(group.one_run for group in groups):
         return float("nan")
-    copied = np.array([arm.copied for arm in arms])
+    copied = np.array([group.copied for group in groups])
     once, often = (float((weights[of] ** 2).sum()) for of in (copied, ~copied))
-    if not often and len(arms) > 1:
-        same = all(not _weigh(weights, of).any() for of in zip(*(arm.values for arm in arms), strict=True))
+    if not often and len(groups) > 1:
+        same = all(not _weigh(weights, of).any() for of in zip(*(group.values for group in groups), strict=True))
         return 0.0 if same else float("nan")
-    readings = [_weigh(weights, reading) for reading in zip(*(arm.readings for arm in arms), strict=True)]
+    readings = [_weigh(weights, reading) for reading in zip(*(group.readings for group in groups), strict=True)]
     spread = max(float(reading.var(ddof=1)) for reading in readings)
-    rounding = _SAME * max(float(np.abs(arm.means).max()) for arm in arms)
-    if all(subset.shape[2] == 1 for subset in arms[0].values) and spread <= rounding**2:
+    rounding = _SAME * max(float(np.abs(group.means).max()) for group in groups)
+    if all(subset.shape[2] == 1 for subset in groups[0].values) and spread <= rounding**2:
         alike = all((np.abs(reading) <= rounding).all() for reading in readings)
         return spread / seeds if alike else float("nan")
-    single = once / often if often and not arms[0].planned else 0.0
-    return (spread + _resolution(arms, weights, spread)) * (1 / seeds + single)
+    single = once / often if often and not groups[0].planned else 0.0
+    return (spread + _resolution(groups, weights, spread)) * (1 / seeds + single)
 
 
-def _resolution(arms: Sequence[Arm], weights: Array, spread: float) -> float:
+def _resolution(groups: Sequence[Group], weights: Array, spread: float) -> float:
     """Variance that rounding to whole items hides in a paired contrast (Sheppard).
 
-    0 where all arms agree, where a run is one value, whose step is unknown, and where it would be a millionth of the
+    0 where all groups agree, where a run is one value, whose step is unknown, and where it would be a millionth of the
     spread that the seeds show. Two seeds whose 0/1 items give the very same count are common, and without this would
     claim that seeds do not matter.
     """
-    first, *others = (arm.values for arm in arms)
+    first, *others = (group.values for group in groups)
     if all(subset.shape[2] == 1 for subset in first):
         return 0.0
     squares = float((weights**2).sum() / 12)
     if others and all(np.array_equal(a, b) for of in others for a, b in zip(first, of, strict=True)):
         return 0.0
-    return float(_hidden_by_steps(arms, spread / squares) * squares)
+    return float(_hidden_by_steps(groups, spread / squares) * squares)
 
 
-def _hidden_by_steps(arms: Sequence[Arm], spread: float) -> float:
+def _hidden_by_steps(groups: Sequence[Group], spread: float) -> float:
     """The square of the statistic's step, over whole items; 0 where it is negligible beside the spread."""
-    first = arms[0].values
-    if all(of.shape[2] == 1 for of in first) or arms[0].least_step ** 2 / len(first) <= _NEGLIGIBLE * spread:
+    first = groups[0].values
+    if all(of.shape[2] == 1 for of in first) or groups[0].least_step ** 2 / len(first) <= _NEGLIGIBLE * spread:
         return 0.0
     # A stable sort merges what is sorted in an eighth of the time of a sort.
-    ordered = (np.sort(np.concatenate(of), kind="stable") for of in zip(*(arm.ordered for arm in arms), strict=True))
+    ordered = (
+        np.sort(np.concatenate(of), kind="stable") for of in zip(*(group.ordered for group in groups), strict=True)
+    )
     steps = [_step(of) / subset.shape[2] for of, subset in zip(ordered, first, strict=True)]
     return float(sum(step**2 for step in steps if np.isfinite(step)) / len(first) ** 2)
 

@@ -17,7 +17,7 @@ from ablation.judge.gate import (
     read_guardrails,
 )
 from ablation.judge.measurements import Measurements, Run, comparable, permitting, read_measurements, warnings
-from ablation.judge.statistics import contrast_arms
+from ablation.judge.statistics import contrast_groups
 from ablation.store.database import Store
 
 COMPARISON_COLUMNS = ["study", "parent", "child", "verdict", "detail", "in_seeds", "effect", "low", "high", "joint_low"]
@@ -77,7 +77,7 @@ def judge_study(
 ) -> JudgedStudy:
     """Read one study and judge it; `without`: runs that may be missing or have failed. Raises ConfigError.
 
-    may_be_identical: both sides of imported runs may have the same values, which otherwise pass no gate.
+    may_be_identical: two imported variants may have the same values, which otherwise pass no gate.
     since: compare each of this variant's descendants with it, instead of what the plan compares.
     """
     study = replace(permitting(read_measurements(store, name), without), may_be_identical=may_be_identical)
@@ -111,14 +111,16 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
     if len(baselines) != 1 or (baseline := baselines.pop()) is None:
         return row | {"reason": "the parts of a combination need one common parent"}
     variants = [combination, *parts, baseline]
-    arms, _, problem = comparable(study, variants)
+    groups, _, problem = comparable(study, variants)
     row |= {
         "baseline": baseline,
         "reason": "; ".join(filter(None, (problem.text, *map(str, warnings(study, variants))))),
     }
-    if not arms:
+    if not groups:
         return row
-    numbers = contrast_arms(arms, [1.0, *[-1.0] * len(parts), len(parts) - 1.0], 1 - study.analysis.alpha, study.design)
+    numbers = contrast_groups(
+        groups, [1.0, *[-1.0] * len(parts), len(parts) - 1.0], 1 - study.analysis.alpha, study.design
+    )
     row |= {name: getattr(numbers, name) for name in ("effect", "low", "high", "p", "seeds", "items")}
     return row | {"p": float("nan")} if problem else row  # as a comparison of the runs that are left has none
 

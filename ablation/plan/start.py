@@ -41,7 +41,7 @@ from ablation.plan.retry import States, pending, states_of
 __all__ = ["WORKFLOW", "TrackerError", "build_plan", "explained", "load_jobs", "load_settings", "prepare"]
 
 WORKFLOW = str(Path(__file__).resolve().parents[1] / "workflow")  # rules, profiles, captions
-_LOOK = 5.0  # seconds between two looks
+_POLL = 5.0  # seconds between two polls
 _SHORT = 60.0  # seconds, in which a grid may end without a page before the last
 _SHARE = 0.1  # share of the time that drawing may take
 _HELD: list[int] = []  # the locked files, for the life of this process
@@ -204,14 +204,14 @@ def fix_future_mtimes(plan: Plan) -> list[str]:
     return [f"{redated[0]}{more} dated in the future, by a clock that was wrong; they count as written now"]
 
 
-def follow(plan: Plan, states: States, *, short: float = _SHORT, look: float = _LOOK) -> threading.Thread | None:
+def follow(plan: Plan, states: States, *, short: float = _SHORT, poll: float = _POLL) -> threading.Thread | None:
     """Start the thread that has the page drawn; None if only the last page is still to come."""
     waiting = parts(plan, states)
     if not waiting:
         return None
     command = [sys.executable, "-m", "ablation", "--parent", str(os.getpid()), "report", "--so-far"]
     command += ["--results", str(plan.settings.results), "--reports", str(plan.settings.reports)]
-    thread = threading.Thread(target=_follow, args=(waiting, command, short, look), name="pages", daemon=True)
+    thread = threading.Thread(target=_follow, args=(waiting, command, short, poll), name="pages", daemon=True)
     thread.start()
     return thread
 
@@ -229,10 +229,10 @@ def parts(plan: Plan, states: States) -> list[list[Path]]:
     return [statuses[part] for part in sorted(statuses)[:-1]]
 
 
-def _follow(waiting: list[list[Path]], command: list[str], short: float, look: float) -> None:
+def _follow(waiting: list[list[Path]], command: list[str], short: float, poll: float) -> None:
     due = time.monotonic() + short
     while waiting:
-        time.sleep(look)
+        time.sleep(poll)
         for part in waiting:
             while part and part[-1].exists():
                 part.pop()

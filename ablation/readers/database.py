@@ -2,7 +2,7 @@
 
 Each run keeps its configuration, its curves, its final metrics and its items. Metrics of stages before the last keep
 their names; where two stages log the same name, the stage is put before it, since their steps differ. The study's
-lineage and analysis plan are in the file too: `declared` reads them.
+variant tree and analysis plan are in the file too: `declared` reads them.
 """
 
 import json
@@ -41,7 +41,7 @@ class Declared:
 
     study: str
     definition: dict[str, Any]
-    lineage: dict[str, tuple[str | None, str]]
+    variant_tree: dict[str, tuple[str | None, str]]
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:

@@ -93,7 +93,7 @@ class Sheet:
     values: Array  # [items], finite
     seed: int | None = None  # where the file itself says so
     asked: Mapping[str, Digests] = field(default_factory=dict)  # "prompt", "target": [items]; what must agree
-    clusters: Mapping[str, str] = field(default_factory=dict)  # by item, where items err together
+    clusters: Mapping[str, str] = field(default_factory=dict)  # by item, where items are correlated
     facts: Facts = field(default=Facts())
     texts: Callable[[Sequence[str]], dict[str, ItemText]] = no_texts
     unscored: Mapping[str, str] = field(default_factory=dict)  # items without a value, which are in none of the above

@@ -1,1 +1,1 @@
-"""What people see: tables, figures, the lineage and the page."""
+"""What people see: tables, figures, the variant tree and the page."""

@@ -118,9 +118,9 @@ def next_step(rows: Sequence[Mapping[str, Any]]) -> str:
 def steps_in_words(steps: JointSteps) -> str:
     """Small gains or losses that are shown only together."""
     effect, low, high = leveled((steps.effect, steps.low, steps.high), "+")
-    word = "better" if steps.effect > 0 else "worse"
+    verdict = "better" if steps.effect > 0 else "worse"
     several = f"no single step from {steps.ancestor} to {steps.child} is shown"
-    return f"{several}; together they are {word}: {effect} [{low}, {high}]"
+    return f"{several}; together they are {verdict}: {effect} [{low}, {high}]"
 
 
 _COLOURS = {"better": "#005f9e", "worse": "#a83c00", "equivalent": "#5d5c55"}
@@ -128,7 +128,7 @@ _WIDTH, _HEIGHT = 240, 22
 
 
 def verdict_html(row: Mapping[str, Any]) -> str:
-    """The word with its effect and interval, drawn against the margin, and why."""
+    """The verdict with its effect and interval, drawn against the margin, and why."""
     colour = _COLOURS.get(row["verdict"], "#7a5200")
     effect = f"{signed(row['effect'])} [{signed(row['low'])}, {signed(row['high'])}]"
     facts = {"effect": effect, "p": p_value(row["p"]), "seeds": row["seeds"], "items": f"{row['items']:,}"}

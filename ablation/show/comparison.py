@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from ablation.config.study_schema import ColumnDefinition, TableDefinition, Target
 from ablation.contract.atomic import write_text
 from ablation.contract.reading import aligned, one_line
-from ablation.judge.compare.comparison import Compared, ComparisonResult, Flip
+from ablation.judge.compare.comparison import ChangedItem, Compared, ComparisonResult
 from ablation.judge.verdicts import COMPARISON_COLUMNS
 from ablation.readers.sheet import short
 from ablation.show.answer import interval_of
@@ -41,8 +41,8 @@ def _comparison(result: ComparisonResult, found: Compared, width: int) -> str:
     lines += ["", textwrap.fill(f"{comparison.reason}.", width, initial_indent="  ", subsequent_indent="  ")]
     if found.subsets:
         lines += ["", *_subsets(found, analysis.alpha, _tool(result))]
-    if found.flips.better or found.flips.worse:
-        lines += ["", *_flips(found, width)]
+    if found.changed_items.better or found.changed_items.worse:
+        lines += ["", *_changed_items(found, width)]
     return "\n".join(lines)
 
 
@@ -80,12 +80,12 @@ def _noise(result: ComparisonResult, found: Compared) -> Iterator[tuple[str, str
         yield "p", f"none with one seed; {'the items are too few to say more' if few else alone}"
     else:
         corrected = f", {_p(comparison.p_adjusted)} corrected for all comparisons" if len(result.compared) > 1 else ""
-        flips = (
+        sign_flips = (
             f"; sign flips over seeds alone {_p(comparison.p_sign_flip)}"
             if not math.isnan(comparison.p_sign_flip)
             else ""
         )
-        yield "p", f"{_p(comparison.p)}{corrected}{flips}{', of these checkpoints' if of_items else ''}"
+        yield "p", f"{_p(comparison.p)}{corrected}{sign_flips}{', of these checkpoints' if of_items else ''}"
     known = not math.isnan(comparison.mde)
     yield (
         "MDE (80% power)",
@@ -128,20 +128,20 @@ def _mean(value: float, error: float | None) -> str:
     return _number(value) if error is None else f"{_number(value)} ± {_number(error)}"
 
 
-def _flips(found: Compared, width: int) -> Iterator[str]:
+def _changed_items(found: Compared, width: int) -> Iterator[str]:
     total = sum(row.items for row in found.subsets)
-    same = total - found.flips.better - found.flips.worse
-    counts = f"{found.flips.better:,} better, {found.flips.worse:,} worse, {same:,} the same"
+    same = total - found.changed_items.better - found.changed_items.worse
+    counts = f"{found.changed_items.better:,} better, {found.changed_items.worse:,} worse, {same:,} the same"
     yield f"  items: {counts}{', on average over the seeds' if found.comparison.seeds > 1 else ''}"
-    for word, flips in (("best", found.flips.best), ("worst", found.flips.worst)):
-        for flip in flips:
-            yield f"  {word:<5} {short(flip.item)} of {flip.subset}: {flip.before:.3g} -> {flip.after:.3g}"
-            yield from _words(flip, found, width)
+    for end, changed_items in (("best", found.changed_items.best), ("worst", found.changed_items.worst)):
+        for changed in changed_items:
+            yield f"  {end:<5} {short(changed.item)} of {changed.subset}: {changed.before:.3g} -> {changed.after:.3g}"
+            yield from _texts(changed, found, width)
 
 
-def _words(flip: Flip, found: Compared, width: int) -> Iterator[str]:
+def _texts(changed: ChangedItem, found: Compared, width: int) -> Iterator[str]:
     text, parent, child, several = (
-        flip.text,
+        changed.text,
         found.comparison.parent,
         found.comparison.child,
         found.comparison.seeds > 1,
@@ -150,10 +150,10 @@ def _words(flip: Flip, found: Compared, width: int) -> Iterator[str]:
         asked = " ".join(text.asked.split())
         room = max(width - 8, 20)
         yield f"        {one_line(asked if len(asked) <= room else '…' + asked[1 - room :], room)}"
-    said = [("wanted", text.wanted), (parent, flip.answer_before), (child, text.answered)]
+    said = [("wanted", text.wanted), (parent, changed.answer_before), (child, text.answered)]
     shown = "; ".join(f"{who}: {one_line(' '.join(what.split()), 80)}" for who, what in said if what)
     if shown:
-        yield f"        {f'seed {flip.seed}: ' if several else ''}{shown}"
+        yield f"        {f'seed {changed.seed}: ' if several else ''}{shown}"
 
 
 def _number(value: float) -> str:
@@ -193,10 +193,10 @@ def as_rows(result: ComparisonResult) -> list[dict[str, Any]]:
             "margin": analysis.margin,
             "alpha": analysis.alpha,
             "tasks": [asdict(subset) for subset in found.subsets],
-            "items_better": found.flips.better,
-            "items_worse": found.flips.worse,
-            "best": [asdict(flip) for flip in found.flips.best],
-            "worst": [asdict(flip) for flip in found.flips.worst],
+            "items_better": found.changed_items.better,
+            "items_worse": found.changed_items.worse,
+            "best": [asdict(changed) for changed in found.changed_items.best],
+            "worst": [asdict(changed) for changed in found.changed_items.worst],
         }
         for found in result.compared
     ]
@@ -245,17 +245,17 @@ def write_comparison(result: ComparisonResult, out: Path) -> Path:
 
 
 def _write_texts(result: ComparisonResult, folder: Path) -> dict[Run, tuple[Path, ...]]:
-    """Write the words of the items that changed most, a file for each run; return the files."""
+    """Write the texts of the items that changed most, a file for each run; return the files."""
     rows: dict[Run, list[dict[str, str]]] = {}
     for found in result.compared:
-        for flip in (*found.flips.best, *found.flips.worst):
-            place = {"item": flip.item, "subset": flip.subset, "protocol": result.measured.analysis.protocol}
+        for changed in (*found.changed_items.best, *found.changed_items.worst):
+            place = {"item": changed.item, "subset": changed.subset, "protocol": result.measured.analysis.protocol}
             for variant, answer in (
-                (found.comparison.parent, flip.answer_before),
-                (found.comparison.child, flip.text.answered),
+                (found.comparison.parent, changed.answer_before),
+                (found.comparison.child, changed.text.answered),
             ):
-                texts = {"prompt": flip.text.asked, "reference": flip.text.wanted, "response": answer}
-                rows.setdefault((variant, flip.seed), []).append(place | texts)
+                texts = {"prompt": changed.text.asked, "reference": changed.text.wanted, "response": answer}
+                rows.setdefault((variant, changed.seed), []).append(place | texts)
     files: dict[Run, tuple[Path, ...]] = {}
     for number, (run, of_run) in enumerate(rows.items()):
         path = folder / f"{number}.parquet"

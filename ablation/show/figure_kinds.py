@@ -1,4 +1,4 @@
-"""The kinds of figures. Of every study: `curves`, `metric` (the main metric of every variant) and `lineage`.
+"""The kinds of figures. Of every study: `curves`, `metric` (the main metric of every variant) and `variant-tree`.
 
 As a study declares them: `lines`, `each`, `bars`, `subsets` and `distributions`.
 """
@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
-from ablation.config.lineage import walk
 from ablation.config.study_schema import Analysis, CurveDefinition, FigureAxis, FigureDefinition
+from ablation.config.variant_tree import walk
 from ablation.show.figure_style import (
     FAINT,
     INK,
@@ -27,7 +27,7 @@ from ablation.show.figure_style import (
     grid,
     headed,
     key,
-    look,
+    line_style,
     named,
     names_down,
     nothing,
@@ -91,7 +91,7 @@ def draw_curves(title: str, declared: Sequence[CurveDefinition], nodes: Sequence
             panel = axes[row, column]
             for index, name in enumerate(group):
                 if (name, curve.metric) in found:
-                    draw_course(panel, found[name, curve.metric], look(index), 1.1 if index else 1.6)
+                    draw_course(panel, found[name, curve.metric], line_style(index), 1.1 if index else 1.6)
             panel.set_ylim(*_limits(rows))
             panel.set_xlim(*_room(rows["step"]))
             numbered(panel, x=row == len(groups) - 1, whole=True)
@@ -99,7 +99,7 @@ def draw_curves(title: str, declared: Sequence[CurveDefinition], nodes: Sequence
         axes[-1, column].set_xlabel("step")
     drawn = {variant for variant, _ in found}
     for group, panel in zip(groups, axes[:, -1], strict=True):
-        beside(panel, [key(name, look(index), name in drawn) for index, name in enumerate(group)])
+        beside(panel, [key(name, line_style(index), name in drawn) for index, name in enumerate(group)])
     return figure
 
 
@@ -224,7 +224,9 @@ def draw_lines(store: Store, study: str, figure: FigureDefinition, variants: Seq
     drawn, axes = panels(title, _LINES_NOTE, len(figure.panels), figure.columns, size=_LINES, gaps=(0.55, 0.65))
     found = courses(_curves(store, study, [panel.metric for panel in figure.panels], figure.x))
     for panel, declared in zip(axes, figure.panels, strict=True):
-        known = [(look(i), found[v, declared.metric]) for i, v in enumerate(variants) if (v, declared.metric) in found]
+        known = [
+            (line_style(i), found[v, declared.metric]) for i, v in enumerate(variants) if (v, declared.metric) in found
+        ]
         for style, course in known:
             draw_course(panel, course, style)
         if not known:
@@ -234,7 +236,9 @@ def draw_lines(store: Store, study: str, figure: FigureDefinition, variants: Seq
         headed(panel, declared.label, _LINES[0])
         panel.set_xlabel("step" if figure.x is None else figure.x.label)
         numbered(panel, whole=figure.x is None)
-    beside(axes[min(figure.columns, len(axes)) - 1], [key(name, look(index)) for index, name in enumerate(variants)])
+    beside(
+        axes[min(figure.columns, len(axes)) - 1], [key(name, line_style(index)) for index, name in enumerate(variants)]
+    )
     return drawn
 
 
@@ -331,7 +335,10 @@ def draw_subsets(store: Store, study: str, figure: FigureDefinition, variants: S
             line = rows[rows["variant"] == variant].sort_values("x")
             if line.empty:
                 continue
-            (color, dash), (mean, low, high) = look(index), (finite(line[name]) for name in ("mean", "low", "high"))
+            (color, dash), (mean, low, high) = (
+                line_style(index),
+                (finite(line[name]) for name in ("mean", "low", "high")),
+            )
             panel.fill_between(line["x"], low, high, color=color, alpha=0.12, linewidth=0)
             panel.plot(line["x"], mean, color=color, linewidth=1.2, linestyle=dash, marker=".", markersize=4)
         headed(panel, declared.label, _SUBSETS[0])
@@ -343,7 +350,7 @@ def draw_subsets(store: Store, study: str, figure: FigureDefinition, variants: S
         panel.xaxis.set_major_locator(FixedLocator(list(places.values())))
         panel.set_xticklabels([plain(name) for name in places])
         known = set(rows["variant"])
-        keys = [key(name, look(index), name in known) for index, name in enumerate(chosen)]
+        keys = [key(name, line_style(index), name in known) for index, name in enumerate(chosen)]
         panel.legend(handles=keys, loc="upper left", bbox_to_anchor=(0, -0.45 / _SUBSETS[1]))
     return drawn
 

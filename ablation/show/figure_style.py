@@ -1,4 +1,4 @@
-"""The look of figures: colours and dashes, a grid of panels, and what all kinds of figures share."""
+"""The style of figures: colours and dashes, a grid of panels, and what all kinds of figures share."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -65,7 +65,7 @@ RC: dict[Any, Any] = {
 }
 
 
-def look(index: int) -> tuple[str, Dash]:
+def line_style(index: int) -> tuple[str, Dash]:
     """Return colour and dash of the index-th variant: the root black, then every pair of both before any repeats."""
     if index == 0:
         return INK, DASHES[0]

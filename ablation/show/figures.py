@@ -11,14 +11,14 @@ from ablation.contract.atomic import replacing
 from ablation.show import figure_kinds as kinds
 from ablation.show.figure_style import RC
 from ablation.show.tables import build_table
-from ablation.show.text import lineage
+from ablation.show.text import variant_tree
 from ablation.store.database import Store
 
 DATED = {"svg": "Date", "pdf": "CreationDate"}  # formats that would hold the time, and where
 
 
 def render_figures(database: Path, reports_dir: Path, formats: Sequence[str] = ("svg",)) -> list[Path]:
-    """Write `<reports_dir>/<study>/{curves,metric,lineage}.svg` and the study's own figures; return the paths.
+    """Write `<reports_dir>/<study>/{curves,metric,variant-tree}.svg` and the study's own figures; return the paths.
 
     A study without curves has no such figure; one whose curves nothing has logged yet has one that says so.
     """
@@ -32,12 +32,12 @@ def render_figures(database: Path, reports_dir: Path, formats: Sequence[str] = (
 
 def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
     """The function that draws each figure of a study, by name."""
-    definition, nodes = store.study(study), lineage(store.variants(study))
+    definition, nodes = store.study(study), variant_tree(store.variants(study))
     scale = f"({store.meta()['scale']} scale)"
     names = [node.name for node in nodes]
     found: dict[str, Callable[[], Figure]] = {
         "metric": lambda: kinds.draw_metric(build_table(store, study), definition.analysis),
-        "lineage": partial(kinds.draw_tree, definition.title, nodes),
+        "variant-tree": partial(kinds.draw_tree, definition.title, nodes),
     }
     if curves := definition.curves:
         metrics = [curve.metric for curve in curves]

@@ -14,11 +14,11 @@ from ablation.judge.remarks import steps_apart
 from ablation.judge.verdicts import comparison_rows
 from ablation.readers.sheet import short
 from ablation.show.answer import interval_of
-from ablation.show.page.samples import find_flips
+from ablation.show.page.samples import find_changed_items
 from ablation.show.table_files import pipe
 from ablation.show.text import clean_records, leveled, markdown
 
-FLIPPED = 3  # items shown of each comparison
+MOST_CHANGED = 3  # items shown of each comparison
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def in_words(gated: Gated) -> str:
 
 
 def as_markdown(gated: Gated) -> str:
-    """Word, effect, interval, margin, cost of each comparison, why, and the items that changed most."""
+    """Verdict, effect, interval, margin, cost of each comparison, why, and the items that changed most."""
     analysis = gated.study.analysis
     heads = ["comparison", "answer", "verdict", "effect", f"{1 - analysis.alpha:.0%} interval", "margin", "cost"]
     rows = []
@@ -82,7 +82,7 @@ def as_markdown(gated: Gated) -> str:
     lines += [pipe(heads[:columns]), pipe(["---"] * columns, escape=False), *(pipe(row[:columns]) for row in rows), ""]
     for answer in gated.answers:
         lines.append(f"- **{markdown(_name(answer.comparison))}**: {markdown(answer.why)}")
-        lines += [f"  - {line}" for line in _flipped(gated.study, answer.comparison)]
+        lines += [f"  - {line}" for line in _most_changed(gated.study, answer.comparison)]
     lines += [f"\n{markdown(note)}." for note in gated.notes]
     return "\n".join(lines) + "\n"
 
@@ -98,14 +98,16 @@ def as_rows(gated: Gated) -> list[dict[str, Any]]:
     ]
 
 
-def _flipped(study: Measurements, comparison: Comparison) -> list[str]:
-    flips = find_flips(study, comparison.parent, comparison.child)
-    most = sorted([*flips.gained, *flips.lost], key=lambda flip: flip.order)[:FLIPPED]
+def _most_changed(study: Measurements, comparison: Comparison) -> list[str]:
+    changed_items = find_changed_items(study, comparison.parent, comparison.child)
+    most = sorted([*changed_items.gained, *changed_items.lost], key=lambda changed: changed.order)[:MOST_CHANGED]
     lines = []
-    for flip in most:
-        before, after = (sum(values) / flips.seeds for values in list(zip(*flip.values, strict=True))[1:])
-        word = "better" if flip.change > 0 else "worse"
-        lines.append(f"{markdown(f'{short(flip.item)} of {flip.subset}: {before:.3g} -> {after:.3g}')} ({word})")
+    for changed in most:
+        before, after = (sum(values) / changed_items.seeds for values in list(zip(*changed.values, strict=True))[1:])
+        direction = "better" if changed.change > 0 else "worse"
+        lines.append(
+            f"{markdown(f'{short(changed.item)} of {changed.subset}: {before:.3g} -> {after:.3g}')} ({direction})"
+        )
     return lines
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ablation.config.judging_rules import FOLLOWED_RESULTS, RECORDED, RULES
-from ablation.config.lineage import compared
 from ablation.config.study_schema import Analysis, Target
+from ablation.config.variant_tree import compared
 from ablation.contract.reading import listed
 from ablation.contract.rows import LOGGED
 from ablation.judge.significance import seeds_for
@@ -80,12 +80,12 @@ def methods(store: Store, study: str) -> str:
 def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
     analysis, study = definition.analysis, definition.name
     variants = store.variants(study)
-    against = {"parent": "each with the variant that it changes", "root": "each with the root of its lineage"}
+    against = {"parent": "each with the variant that it changes", "root": "each with the root that it descends from"}
     how = against.get(analysis.comparisons, "") if isinstance(analysis.comparisons, str) else "as the plan lists them"
     runs = store.runs(study)
     seeds = sorted({int(count) for count in runs.groupby("variant")["seed"].nunique()}) or [0]
-    word = "seed" if definition.imported else "training seed"
-    per = f"{plural(seeds[0], word)}, the same for all," if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} {word}s"
+    unit = "seed" if definition.imported else "training seed"
+    per = f"{plural(seeds[0], unit)}, the same for all," if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} {unit}s"
     where = [study, analysis.protocol, analysis.value, analysis.subsets]
     [(items, clusters)] = store.rows(CLUSTERS, where)[1]
     counts = dict(store.item_counts(study).itertuples(index=False))
@@ -98,7 +98,7 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
         f"We compared {plural(len(variants), 'variant')}{scale}, {how}: {plural(pairs, 'comparison')}.",
         f"Each was {'imported' if definition.imported else 'trained'} with {per} and evaluated on {asked}"
         + (f" ({by_subset})" if len(analysis.subsets) > 1 and by_subset else "")
-        + (f" in {plural(int(clusters), 'cluster')} of items that err together." if clusters else "."),
+        + (f" in {plural(int(clusters), 'cluster')} of correlated items." if clusters else "."),
         f"The outcome was {primary_in_words(analysis)}.",
         *filter(None, [means_over(definition, variants, analysis.protocol)]),
         *_measured([variant.resolved.get("evaluate") for variant in variants]),
@@ -161,11 +161,11 @@ def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
         " diverged or broke a rule of severity abort, or seeds or items do not match, it is invalid, and where a"
         " planned run has not ended it is not run. Nothing was imputed.",
     ]
-    if analysis.looks:
-        looks = ", ".join(map(str, analysis.looks))
+    if analysis.interim_analyses:
+        interims = ", ".join(map(str, analysis.interim_analyses))
         found.append(
-            f"Seeds could be added while a change was undecided, with looks at {looks} seeds, each with its share"
-            " of the error."
+            f"Seeds could be added while a change was undecided, with interim analyses at {interims} seeds, each with"
+            " its share of the error."
         )
     return found
 
@@ -214,7 +214,8 @@ def could_help(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         *(f"{key} {describe_value(before)} → {describe_value(after)}" for key, before, after in keys),
         *(f"{child} is no longer compared with {parent}" for child, parent in gone),
         *(
-            f"{listed(names)} {'has' if len(names) == 1 else 'have'} {after} seeds, not {before}, without planned looks"
+            f"{listed(names)} {'has' if len(names) == 1 else 'have'} {after} seeds, not {before}, without planned"
+            " interim analyses"
             for (before, after), names in grown.items()
         ),
     ]
@@ -251,9 +252,11 @@ def primary_in_words(analysis: Analysis) -> str:
 
 def plan_in_words(analysis: Analysis) -> str:
     """The analysis plan as sentences."""
-    counts = [str(count) for count in analysis.looks]
-    looks = (
-        f" Seeds may be added while a change is undecided, with looks at {', '.join(counts)} seeds." if counts else ""
+    counts = [str(count) for count in analysis.interim_analyses]
+    interims = (
+        f" Seeds may be added while a change is undecided, with interim analyses at {', '.join(counts)} seeds."
+        if counts
+        else ""
     )
     pairs = analysis.comparisons if isinstance(analysis.comparisons, list) else []
     listed = ", ".join(f"{child} with {parent}" for child, parent in pairs)
@@ -276,5 +279,5 @@ def plan_in_words(analysis: Analysis) -> str:
     return (
         f"The figure that decides is {primary_in_words(analysis)}. {against} on the"
         f" same seeds and items. A difference inside ±{analysis.margin} counts as none.{enough}"
-        f" {held}{borrowed}{looks}"
+        f" {held}{borrowed}{interims}"
     )

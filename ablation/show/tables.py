@@ -11,7 +11,7 @@ from ablation.config import dotted
 from ablation.config.study_schema import ReferenceDefinition
 from ablation.contract.status import FAILED, TO_COME
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.text import lineage, plural
+from ablation.show.text import plural, variant_tree
 from ablation.store.analysis_history import StoredStudy
 from ablation.store.database import ENDED_WELL, Store
 from ablation.store.health_events import OF_EVERY_STAGE
@@ -131,7 +131,7 @@ def build_table(store: Store, study: str) -> ComparisonTable:
     of_stages = health[health["rule"].isin([rule.id for rule in OF_EVERY_STAGE])].to_dict("records")
     runs_of, none = dict(iter(runs.groupby("variant", sort=False))), runs[:0]
     rows, notes = [], []
-    for node in lineage(store.variants(study)):
+    for node in variant_tree(store.variants(study)):
         cells = tuple(Cell(tuple(values.get((node.name, column.metric), ()))) for column in columns)
         of_variant = runs_of.get(node.name, none)
         changed = "; ".join(node.changes) or ("root" if node.parent is None else "")

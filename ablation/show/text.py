@@ -10,8 +10,8 @@ from typing import Any, TypeGuard
 import numpy as np
 import pandas as pd
 
-from ablation.config.lineage import walk
 from ablation.config.study import Change
+from ablation.config.variant_tree import walk
 from ablation.contract.reading import counted
 from ablation.plan.plan_file import PlannedVariant
 
@@ -71,7 +71,7 @@ class Node:
         return self.parent is not None and len(self.factors) > 1
 
 
-def lineage(variants: Sequence[PlannedVariant]) -> list[Node]:
+def variant_tree(variants: Sequence[PlannedVariant]) -> list[Node]:
     """Return the variants in tree order: a parent, then each child with its whole subtree."""
     named, nodes = {variant.name: variant for variant in variants}, []
     for place in walk({variant.name: variant.parent for variant in variants}):

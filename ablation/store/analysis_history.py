@@ -5,8 +5,8 @@ A study has a list of {digest, analysis, since, comparisons, seeds, rules}, olde
 Entries are added when results are collected, so more than one entry means that the plan was changed after results
 existed. The comparisons belong to the plan: removing a variant shrinks the family that is corrected for. Comparisons
 that join the family only make its correction stricter, and are recorded in the last entry. So is the number of seeds of
-each variant: adding seeds after results without `looks` is an unplanned look. `rules` counts the rules of judging that
-were in force (`ablation.config.judging_rules`).
+each variant: adding seeds after results without `interim_analyses` is an unplanned analysis. `rules` counts the rules
+of judging that were in force (`ablation.config.judging_rules`).
 """
 
 import json
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.config.judging_rules import RECORDED, RULES
-from ablation.config.lineage import compared
+from ablation.config.variant_tree import compared
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
@@ -64,7 +64,8 @@ def record_analysis(
     comparisons = sorted(map(list, compared(study.analysis.comparisons, parents)))
     noted: dict[str, Any] = {"comparisons": comparisons, "seeds": dict(seeds), "rules": len(RULES)}
     before = noted | {"rules": RECORDED} | history[-1] if history else noted
-    more = not analysis.get("looks") and any(count > before["seeds"].get(name, count) for name, count in seeds.items())
+    grown = any(count > before["seeds"].get(name, count) for name, count in seeds.items())
+    more = grown and not analysis.get("interim_analyses")
     gone = any(comparison not in comparisons for comparison in before["comparisons"])
     if not history or before["digest"] != study.analysis_digest or gone or more or before["rules"] != len(RULES):
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -99,10 +100,10 @@ def write_history(results: Path, content: Mapping[str, Any]) -> None:
 
 
 def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
-    """{variant: (seeds that had results, seeds now)} of variants that got more without a plan of looks."""
+    """{variant: (seeds that had results, seeds now)} of variants that got more without a plan of interim analyses."""
     found: dict[str, tuple[int, int]] = {}
     for old, new in pairwise(history):
-        if not new["analysis"].get("looks"):
+        if not new["analysis"].get("interim_analyses"):
             were = old.get("seeds", {})
             later = {name: count for name, count in new.get("seeds", {}).items() if count > were.get(name, count)}
             found |= {name: (found.get(name, (were[name],))[0], count) for name, count in later.items()}

@@ -34,7 +34,7 @@ class StageView:
     left: float | None
 
 
-def look(results: Path, now: float) -> list[StageView]:
+def stage_views(results: Path, now: float) -> list[StageView]:
     """Read the plan and the state of every stage in it; `now` in seconds since the epoch."""
     plan = read_plan(results / PLAN_FILE)
     places = plan.folders(results)
@@ -77,13 +77,13 @@ def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:
 def describe(results: Path, now: float | None = None) -> str:
     """The text of `status`: a line per study, the running stages, the failures, and the time left."""
     now = time.time() if now is None else now
-    views = look(results, now)
+    views = stage_views(results, now)
     return "\n".join([*_studies(views), *_running(views), *_failures(views), "", summary(views, now)]) + "\n"
 
 
 def as_rows(results: Path) -> list[dict[str, Any]]:
     """A row for every planned stage as it is now."""
-    views = look(results, time.time())
+    views = stage_views(results, time.time())
     return [
         {
             "study": view.study,
@@ -104,7 +104,7 @@ def watch(results: Path) -> Iterator[str]:
     """Yield the status text again and again until nothing is left to run."""
     while True:
         yield describe(results)
-        if all(view.state.state not in TO_COME for view in look(results, time.time())):
+        if all(view.state.state not in TO_COME for view in stage_views(results, time.time())):
             return
         time.sleep(WATCH_SECONDS)
 

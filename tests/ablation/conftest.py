@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.ablation.readers.samples import arm
+from tests.ablation.readers.samples import write_group
 
 
 @pytest.fixture
@@ -12,6 +12,6 @@ def results(tmp_path):
 
 
 @pytest.fixture
-def arms(tmp_path):
-    """Two sides of a comparison."""
-    return arm(tmp_path / "base"), arm(tmp_path / "new", gain=0.25)
+def groups(tmp_path):
+    """Baseline and candidate of a comparison."""
+    return write_group(tmp_path / "base"), write_group(tmp_path / "new", gain=0.25)

@@ -16,7 +16,7 @@ import pytest
 from scipy.stats import binomtest, ttest_ind
 
 import ablation
-from tests.ablation.readers.samples import arm
+from tests.ablation.readers.samples import write_group
 from tests.ablation.typed import output
 from tests.repository import ROOT
 from tests.simulate import DEBIAS, Study, simulate
@@ -25,7 +25,7 @@ from tests.simulate import DEBIAS, Study, simulate
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
-    simulate(folder / "results", [Study("debias", lineage=DEBIAS, seeds=3), Study("other", lineage=DEBIAS)])
+    simulate(folder / "results", [Study("debias", variant_tree=DEBIAS, seeds=3), Study("other", variant_tree=DEBIAS)])
     shutil.copytree(ROOT / "examples", folder / "examples")
     return folder
 
@@ -85,10 +85,10 @@ def test_frames_are_those_of_the_commands(capsys):
 
 def test_paths_frames_and_arrays_are_one_comparison(tmp_path):
     rng = np.random.default_rng(1)
-    sides = [(rng.random((3, 50)) < rate).astype(float) for rate in (0.5, 0.8)]
+    groups = [(rng.random((3, 50)) < rate).astype(float) for rate in (0.5, 0.8)]
     frames = [
-        pd.DataFrame({"item": np.tile(np.arange(50), 3), "seed": np.repeat(range(3), 50), "value": side.ravel()})
-        for side in sides
+        pd.DataFrame({"item": np.tile(np.arange(50), 3), "seed": np.repeat(range(3), 50), "value": group.ravel()})
+        for group in groups
     ]
     for name, frame in zip("ab", frames, strict=True):
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
@@ -96,15 +96,15 @@ def test_paths_frames_and_arrays_are_one_comparison(tmp_path):
         ablation.compare(tmp_path / "a.csv", [str(tmp_path / "b.csv")]),
         ablation.compare(*frames),
         ablation.compare(*map(pa.Table.from_pandas, frames)),
-        ablation.compare(*sides),
-        ablation.judge(sides[1], sides[0], [f"q{i:02}" for i in range(50)]),
+        ablation.compare(*groups),
+        ablation.judge(groups[1], groups[0], [f"q{i:02}" for i in range(50)]),
     ]
     assert len({(verdict.effect, verdict.low, verdict.verdict) for verdict in found}) == 1
-    assert found[0].effect == pytest.approx(sides[1].mean() - sides[0].mean())
+    assert found[0].effect == pytest.approx(groups[1].mean() - groups[0].mean())
     assert {(verdict.parent, verdict.child) for verdict in found[1:4]} == {("baseline", "candidate")}
-    assert ablation.judge(sides[1][0], sides[0][0]).row["seeds"] == 1
-    assert ablation.judge(*sides, direction={"target": 0.6}).direction == {"target": 0.6}
-    together = ablation.judge(sides[1], sides[0], clusters=np.arange(50) // 5)
+    assert ablation.judge(groups[1][0], groups[0][0]).row["seeds"] == 1
+    assert ablation.judge(*groups, direction={"target": 0.6}).direction == {"target": 0.6}
+    together = ablation.judge(groups[1], groups[0], clusters=np.arange(50) // 5)
     assert together.low != found[0].low
 
 
@@ -117,15 +117,15 @@ def contest(record):
 
 @pytest.mark.parametrize(("parent", "child"), [(30, 34), (9, 11)])
 def test_runs_that_share_nothing_are_judged_whole_and_in_any_order(parent, child):
-    """Runs of a contest that set no seeds: paired by number, the order of the files decides the word."""
+    """Runs of a contest that set no seeds: paired by number, the order of the files decides the verdict."""
     rng, found = np.random.default_rng(0), []
     for _ in range(3):
-        sides = [rng.permutation(contest(record)) for record in (child, parent)]
-        found.append(ablation.judge(*sides, seeds="independent", direction="min", margin=0.0005))
+        groups = [rng.permutation(contest(record)) for record in (child, parent)]
+        found.append(ablation.judge(*groups, seeds="independent", direction="min", margin=0.0005))
     assert {verdict.verdict for verdict in found} == {"undecided"}
     assert [verdict.p for verdict in found] == pytest.approx([found[0].p] * 3)
-    assert found[0].runs == [len(side) for side in sides]
-    known = ttest_ind(*(side[:, 0] for side in sides), equal_var=False).pvalue
+    assert found[0].runs == [len(group) for group in groups]
+    known = ttest_ind(*(group[:, 0] for group in groups), equal_var=False).pvalue
     assert found[0].p == pytest.approx(known, rel=0.35)  # Satterthwaite's degrees of freedom, bounded
 
 
@@ -144,9 +144,9 @@ def test_two_checkpoints_are_judged_by_the_exact_test_of_mcnemar():
 
 
 def test_a_verdict_is_a_record(capsys, tmp_path):
-    sides = arm(tmp_path / "base"), arm(tmp_path / "new", gain=0.25)
-    verdict = ablation.compare(*sides)
-    printed = json.loads(output(capsys, "compare", sides[0], "--with", sides[1], "--json"))
+    groups = write_group(tmp_path / "base"), write_group(tmp_path / "new", gain=0.25)
+    verdict = ablation.compare(*groups)
+    printed = json.loads(output(capsys, "compare", groups[0], "--with", groups[1], "--json"))
     assert (printed["schema"], printed["rows"][0]) == (1, {n: v for n, v in verdict.row.items() if n != "notes"})
     assert str(verdict).startswith("new against base: better")
     with pytest.raises(AttributeError, match="has no 'word'"):
@@ -160,7 +160,7 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
         (lambda a: ablation.judge(a, a, ["x"]), "is not the number of items, 4"),
         (lambda a: ablation.judge(a, a, margin=-1), "is not a valid margin"),
         (lambda a: ablation.judge(a, a, alpha=0.7), "is not a valid level"),
-        (lambda a: ablation.judge(a, a, names="abc"), "are not the names of two sides"),
+        (lambda a: ablation.judge(a, a, names="abc"), "are not the names of baseline and candidate"),
         (lambda a: ablation.judge(a[0, 0], a[0, 0]), "is not a valid shape"),
         (lambda a: ablation.compare(a, a * np.nan), "candidate.parquet: value: item 0 and 11 more has no finite value"),
         (lambda a: ablation.compare(a, a, alpha=2), "is not a valid level"),

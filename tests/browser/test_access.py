@@ -114,7 +114,7 @@ def test_nothing_is_cut_off_on_paper(open_page):
     assert first.evaluate("node => getComputedStyle(node).breakBefore") == "page"  # after the overview
 
 
-def test_without_scripts_answers_lineage_and_tables_are_there(open_page):
+def test_without_scripts_answers_tree_and_tables_are_there(open_page):
     page = open_page(scripts=False)
     assert "need JavaScript" in page.locator("body").inner_text()
     assert page.locator(".tree .row").count() > 15

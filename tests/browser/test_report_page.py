@@ -35,7 +35,7 @@ def test_a_variant_named_like_a_script_is_text(open_page):
 def test_sorting_goes_both_ways_and_leaves_the_reference_and_the_missing_in_place(open_page):
     page = open_page()
     table = page.locator("table.cmp").first
-    lineage_order = names(page)
+    tree_order = names(page)
     button = table.get_by_role("button", name="gender", exact=True)
     index = 1 + table.locator("thead th").all_inner_texts().index("gender")
     button.click()
@@ -51,7 +51,7 @@ def test_sorting_goes_both_ways_and_leaves_the_reference_and_the_missing_in_plac
         assert "failed" not in shown[:-1]
     assert table.locator("tbody tr").first.inner_text().startswith("unedited")
     table.get_by_role("button", name="Variant").click()
-    assert names(page) == lineage_order
+    assert names(page) == tree_order
 
 
 def test_filters_by_words_and_by_verdict(open_page):

@@ -54,14 +54,14 @@ def test_what_was_said_is_shown_as_text_and_runs_nothing(open_page):
     assert page.locator(".said mark").count() > 0
 
 
-def test_both_sides_stand_beside_each_other_where_there_is_room(open_page):
+def test_both_groups_stand_beside_each_other_where_there_is_room(open_page):
     for width, columns in ((1280, 2), (390, 1)):
         page = open_page(width)
-        sides = opened(page).locator(".sides").first
-        sides.wait_for()
-        lefts = sides.locator("> div").evaluate_all("nodes => nodes.map(n => n.getBoundingClientRect().left)")
+        groups = opened(page).locator(".quoted-groups").first
+        groups.wait_for()
+        lefts = groups.locator("> div").evaluate_all("nodes => nodes.map(n => n.getBoundingClientRect().left)")
         assert len(set(lefts)) == columns
-        assert sides.locator("h5").all_inner_texts() == ["v0", "v1"]
+        assert groups.locator("h5").all_inner_texts() == ["v0", "v1"]
 
 
 def test_a_filter_shows_the_items_of_one_subset(open_page):

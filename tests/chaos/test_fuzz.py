@@ -34,14 +34,14 @@ from ablation.config.yaml_io import parse_foreign
 from ablation.contract.errors import TrackerError
 from ablation.contract.reading import printable, read_json, read_text
 from ablation.contract.status import left_files
-from ablation.judge.compare.arms import Options, expand, read_arm
+from ablation.judge.compare.groups import Options, expand, read_group
 from ablation.plan.build import build_plan
 from ablation.readers.run import Reader, as_text, load_reader, read_settings
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
 from ablation.store.imports.importing import Request, import_runs
 from ablation.store.progress import describe
-from tests.ablation.readers.samples import arm
+from tests.ablation.readers.samples import write_group
 from tests.ablation.readers.stored import HERE as STORED
 from tests.ablation.readers.stored import make
 from tests.ablation.toy_study import Toy
@@ -230,7 +230,7 @@ def same(ours: Numbers, theirs: Numbers | None) -> None:
 def read_compared(folder: Path, path: Path) -> None:
     """Read evaluations as `compare` does; of a plain table the numbers are those of the standard library."""
     plain = path.name.startswith("items")
-    sheets = read_arm("a", expand([str(path if plain else folder)]), Options()).sheets
+    sheets = read_group("a", expand([str(path if plain else folder)]), Options()).sheets
     if plain and path.suffix != ".parquet":
         ours = {(i, s.subset): v for s in sheets for i, v in zip(s.items, s.values, strict=True)}
         same(ours, plainly(path))
@@ -238,7 +238,7 @@ def read_compared(folder: Path, path: Path) -> None:
 
 def write_lm_eval(folder: Path) -> None:
     """Samples of lm-evaluation-harness, their results beside them, and plain tables."""
-    arm(folder / "base")
+    write_group(folder / "base")
 
 
 def written(name: str) -> Callable[[Path], Any]:

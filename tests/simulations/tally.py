@@ -1,4 +1,4 @@
-"""Judges worlds of known truth, and bounds how often each word is wrong in them."""
+"""Judges worlds of known truth, and bounds how often each verdict is wrong in them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,18 +20,18 @@ SEED = 20260101
 class Size:
     """How many worlds are judged."""
 
-    lineages: int = 200  # of each form that carries noise
+    trees: int = 200  # of each form that carries noise
     comparisons: int = 400  # of each form that carries none
     forms: tuple[str, ...] = FORMS
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """How often one word was wrong in worlds of one form."""
+    """How often one verdict was wrong in worlds of one form."""
 
-    word: str  # better or worse, equivalent, or interval
+    verdict: str  # better or worse, equivalent, or interval
     form: str
-    promise: float  # the rate that the word must not exceed
+    promise: float  # the rate that the verdict must not exceed
     trials: int  # worlds for better or worse, comparisons for the others
     rate: float
     lower: float  # one-sided bound, at a confidence corrected for all bounds
@@ -39,16 +39,16 @@ class Evidence:
 
 
 CONFIDENCE = 0.95  # of an upper bound, and of all lower bounds of a study together
-DIRECTION = "better or worse"  # the two words have one promise
+DIRECTION = "better or worse"  # the two verdicts have one promise
 _EPSILON = 1e-9
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One comparison of a world: its true effect, the word that it got, and its interval."""
+    """One comparison of a world: its true effect, the verdict that it got, and its interval."""
 
     truth: float  # NaN where it is not known
-    word: str
+    verdict: str
     low: float
     high: float
 
@@ -61,19 +61,19 @@ class Trial:
     comparisons: tuple[Judged, ...]
 
     def direction(self, *, fdr: bool) -> float:
-        """The share of wrong ones among words better and worse; unless `fdr`, 1 where there is any."""
+        """The share of wrong ones among verdicts better and worse; unless `fdr`, 1 where there is any."""
         said = [
             comparison
             for comparison in self.comparisons
-            if comparison.word in ("better", "worse") and not isnan(comparison.truth)
+            if comparison.verdict in ("better", "worse") and not isnan(comparison.truth)
         ]
-        wrong = sum(comparison.truth * (1 if comparison.word == "better" else -1) <= _EPSILON for comparison in said)
+        wrong = sum(comparison.truth * (1 if comparison.verdict == "better" else -1) <= _EPSILON for comparison in said)
         return wrong / len(said) if wrong and fdr else float(wrong > 0)
 
     def equivalent(self, margin: float) -> list[bool]:
         """Whether each comparison whose true effect reaches the margin was called equivalent."""
         return [
-            comparison.word == "equivalent"
+            comparison.verdict == "equivalent"
             for comparison in self.comparisons
             if abs(comparison.truth) >= margin * (1 - 1e-6)
         ]
@@ -89,7 +89,7 @@ class Trial:
 
 
 def tally(trials: Sequence[Trial], analysis: Analysis) -> list[Evidence]:
-    """How often words were wrong, and intervals missed, by form."""
+    """How often verdicts were wrong, and intervals missed, by form."""
     fdr = analysis.error == "fdr"
     found: list[tuple[str, str, list[Sequence[float]]]] = []
     for form in dict.fromkeys(trial.form for trial in trials):
@@ -100,19 +100,19 @@ def tally(trials: Sequence[Trial], analysis: Analysis) -> list[Evidence]:
         groups["equivalent"] = [trial.equivalent(analysis.margin) for trial in of]
         if form in ("signs", "planted"):
             groups["interval"] = [trial.interval() for trial in of]
-        for word, every in groups.items():
+        for verdict, every in groups.items():
             if kept := [group for group in every if group]:
-                found.append((word, form, kept))
-    return [_evidence(word, form, analysis.alpha, groups, len(found)) for word, form, groups in found]
+                found.append((verdict, form, kept))
+    return [_evidence(verdict, form, analysis.alpha, groups, len(found)) for verdict, form, groups in found]
 
 
-def _evidence(word: str, form: str, promise: float, groups: Sequence[Sequence[float]], kinds: int) -> Evidence:
+def _evidence(verdict: str, form: str, promise: float, groups: Sequence[Sequence[float]], kinds: int) -> Evidence:
     trials = sum(map(len, groups))
     rate = sum(map(sum, groups)) / trials
     confidence = 1 - (1 - CONFIDENCE) / kinds
     below, above = effective_trials(groups, confidence), effective_trials(groups, CONFIDENCE)
     return Evidence(
-        word=word,
+        verdict=verdict,
         form=form,
         promise=promise,
         trials=trials,
@@ -165,7 +165,7 @@ def design_effect(groups: Sequence[Sequence[float]]) -> float:
 
 
 def evidence_of(study: Measurements, size: Size = Size()) -> list[Evidence]:
-    """Judge worlds of known truth made from this study's runs; how often were words wrong, and intervals missed?"""
+    """Judge worlds of known truth made from this study's runs; how often were verdicts wrong, and intervals missed?"""
     judged = comparisons.judge_comparisons(study)
     items_only = any(comparison.estimate is not None and comparison.estimate.items_only for comparison in judged)
     parts = parts_of(study, items_only=items_only)
@@ -173,20 +173,20 @@ def evidence_of(study: Measurements, size: Size = Size()) -> list[Evidence]:
     mde = float(np.median(detectable)) if detectable else 2 * study.analysis.margin
     trials: list[Trial] = []
     for form in forms_of(study, items_only=items_only) if parts else ():
-        rounds = size.lineages if form in NOISY else ceil(size.comparisons / len(study_pairs(study)))
+        rounds = size.trees if form in NOISY else ceil(size.comparisons / len(study_pairs(study)))
         if parts and form in size.forms:
             trials += (judge(form, world) for world in worlds(study, parts, form, rounds=rounds, mde=mde, seed=SEED))
     return tally(trials, study.analysis)
 
 
 def judge(form: str, world: World) -> Trial:
-    """Judge a world at every declared look, stopping at a decision: each comparison's first decided verdict."""
+    """Judge a world at every interim analysis, stopping at a decision: each comparison's first decided verdict."""
     study = world.study
     found: dict[tuple[str, str], Judged] = {}
     for seen in _looks(study):
         for comparison in comparisons.judge_comparisons(seen):
             if comparison.detail not in NOT_COMPARED and (
-                comparison.pair not in found or found[comparison.pair].word not in DECIDED
+                comparison.pair not in found or found[comparison.pair].verdict not in DECIDED
             ):
                 truth = world.gains[comparison.child] - world.gains[comparison.parent]
                 found[comparison.pair] = Judged(truth, comparison.detail, comparison.low, comparison.high)
@@ -194,14 +194,14 @@ def judge(form: str, world: World) -> Trial:
 
 
 def _looks(study: Measurements) -> Iterator[Measurements]:
-    """The study as it was at each look that has been passed, and as it is."""
+    """The study as it was at each interim analysis that has been passed, and as it is."""
     most = max((len(study.seeds(variant.name)) for variant in study.variants), default=0)
-    for look in study.analysis.looks:
-        if look < most:
+    for interim in study.analysis.interim_analyses:
+        if interim < most:
             kept = {
                 (variant.name, seed)
                 for variant in study.variants
-                for seed in study.in_order_added(study.seeds(variant.name))[:look]
+                for seed in study.in_order_added(study.seeds(variant.name))[:interim]
             }
             states = {run: state for run, state in study.states.items() if run in kept}
             yield replace(study, states=states, values={run: study.values[run] for run in states})

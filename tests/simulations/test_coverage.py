@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import norm
 
 from ablation.judge.power import minimal_detectable_effect
-from ablation.judge.significance import Noise, holm, look_weights, sequential_p
+from ablation.judge.significance import Noise, holm, interim_weights, sequential_p
 from ablation.judge.statistics import contrast
 from tests.simulations.sizes import assert_shares, sized
 
@@ -45,7 +45,7 @@ class World:
         return values
 
     def truth(self) -> float:
-        """Effect of arm 0 over arm 1 with infinitely many seeds and items."""
+        """Effect of group 0 over group 1 with infinitely many seeds and items."""
         if self.direction == "max":
             return self.rates[0] - self.rates[1]
         shifts = self.seed_sd * norm.ppf((np.arange(4000) + 0.5) / 4000)
@@ -67,17 +67,17 @@ def assert_covered(worlds: dict[str, World], replicates: int, low: float, high: 
     assert_shares(found, replicates, low, high)
 
 
-def false_verdicts(world: World, replicates: int, looks: tuple[int, ...] = (), number: int = 0) -> float:
+def false_verdicts(world: World, replicates: int, interims: tuple[int, ...] = (), number: int = 0) -> float:
     """Share of studies, a tree of comparisons with no true effect, with any Holm-adjusted p at most 0.05."""
     rng = np.random.default_rng([12, number])
-    weights = look_weights(looks) if looks else {}
+    weights = interim_weights(interims) if interims else {}
     wrong = 0
     for _ in range(replicates):
         values, p = world.draw(rng), []
         for child in range(1, len(world.rates)):
             pair = [subset[[child, (child - 1) // 2]] for subset in values]
-            if looks:
-                taken = {n: _p([subset[:, :n] for subset in pair], world.direction) for n in looks}
+            if interims:
+                taken = {n: _p([subset[:, :n] for subset in pair], world.direction) for n in interims}
                 p.append(sequential_p(taken, weights))
             else:
                 p.append(_p(pair, world.direction))
@@ -144,7 +144,9 @@ def test_intervals_near_the_target_cover_at_least_93_percent(replicates):
 
 @sized(slow=40, long=300)
 def test_false_better_or_worse_at_most_alpha_per_study(replicates):
-    found = {f"{n}": false_verdicts(world, replicates, looks, n) for n, (world, looks) in enumerate(WITHOUT_EFFECT)}
+    found = {
+        f"{n}": false_verdicts(world, replicates, interims, n) for n, (world, interims) in enumerate(WITHOUT_EFFECT)
+    }
     assert_shares(found, replicates, high=0.05)
 
 

@@ -6,7 +6,7 @@ from ablation.judge.budget import Prices, choose, predict, seeds_wanted
 from ablation.judge.comparisons import DECIDED, judge_comparisons
 from tests.ablation.judge.studies import measurements
 
-LOOKS = [3, 5, 10]
+INTERIMS = [3, 5, 10]
 PARENTS = {"v0": None, "v1": "v0", "v2": "v0", "v3": "v0", "v4": "v0", "v5": "v1", "v6": "v1", "v7": "v5", "v8": "v5"}
 PARENTS |= {"v9": "v8", "v10": "v8"}
 UNITS = {name: frozenset({name}) for name in PARENTS}
@@ -27,27 +27,27 @@ def world(seed):
 
 
 def smallest_p_first(comparisons, counts, hours, budget):
-    """The next look of each undecided comparison, in the order of p, as far as the budget goes."""
+    """The next interim analysis of each undecided comparison, in the order of p, as far as the budget goes."""
     wanted, left = {}, budget
     for comparison in sorted(
         (comparison for comparison in comparisons if comparison.verdict == "undecided"),
         key=lambda comparison: comparison.p_adjusted,
     ):
-        look = next((look for look in LOOKS if look > comparison.seeds), 0)
+        interim = next((interim for interim in INTERIMS if interim > comparison.seeds), 0)
         have = {name: max(counts[name], wanted.get(name, 0)) for name in (comparison.child, comparison.parent)}
-        price = sum(max(look - n, 0) * hours[name] for name, n in have.items())
+        price = sum(max(interim - n, 0) * hours[name] for name, n in have.items())
         if price <= left:
-            wanted |= {name: look for name, n in have.items() if look > n}
+            wanted |= {name: interim for name, n in have.items() if interim > n}
             left -= price
     return wanted
 
 
 def spend(pool, hours, budget, by_chance):
-    """Comparisons decided beyond those of the first look, and the device-hours that it took."""
+    """Comparisons decided beyond those of the first interim analysis, and the device-hours that it took."""
     counts, spent, start = dict.fromkeys(PARENTS, 3), 0.0, None
     while True:
         values = {name: {"all": pool[name][:n]} for name, n in counts.items()}
-        study = measurements(values, PARENTS, looks=LOOKS, margin=0.025)
+        study = measurements(values, PARENTS, interim_analyses=INTERIMS, margin=0.025)
         comparisons = judge_comparisons(study)
         decided = sum(comparison.verdict in DECIDED for comparison in comparisons)
         start = decided if start is None else start

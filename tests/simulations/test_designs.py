@@ -5,22 +5,22 @@ import pytest
 
 from ablation.judge.design import Design
 from ablation.judge.resampling import number_clusters
-from ablation.judge.statistics import Arm, contrast_arms
+from ablation.judge.statistics import Group, contrast_groups
 from tests.simulations.sizes import assert_shares, error, sized
 
 PAIRED, INDEPENDENT = Design(), Design("independent")
 CHECKPOINTS = Design("independent", "checkpoints")
 
 
-def significant(design, sides, clusters=None):
-    """Whether p is at most 0.05; sides: (child, parent), both [runs, items]."""
-    of_items = number_clusters([sides[0].shape[1]], clusters)
-    arms = [Arm([side[None]], "max", of_items, replicates=20) for side in sides]
-    return contrast_arms(arms, (1, -1), design=design).p <= 0.05
+def significant(design, groups, clusters=None):
+    """Whether p is at most 0.05; groups: (child, parent), both [runs, items]."""
+    of_items = number_clusters([groups[0].shape[1]], clusters)
+    groups = [Group([group[None]], "max", of_items, replicates=20) for group in groups]
+    return contrast_groups(groups, (1, -1), design=design).p <= 0.05
 
 
 def share(design, draw, replicates, clusters=None):
-    """The share of simulated studies in which p is at most 0.05; draw: the sides."""
+    """The share of simulated studies in which p is at most 0.05; draw: the groups."""
     rng = np.random.default_rng(0)
     return np.mean([significant(design, draw(rng), clusters) for _ in range(replicates)])
 
@@ -34,11 +34,11 @@ def of_items(child, parent, items, changed):
 
     def draw(rng):
         ease = rng.normal(0.0, 0.8, items)
-        sides = ((child, rng.normal(0, changed, items)), (parent, 0.0))
+        groups = ((child, rng.normal(0, changed, items)), (parent, 0.0))
         latent = (
-            ease + own + rng.normal(0, 0.05, (runs, 1)) + rng.standard_normal((runs, items)) for runs, own in sides
+            ease + own + rng.normal(0, 0.05, (runs, 1)) + rng.standard_normal((runs, items)) for runs, own in groups
         )
-        return tuple((side > 0).astype(float) for side in latent)
+        return tuple((group > 0).astype(float) for group in latent)
 
     return draw
 
@@ -49,14 +49,14 @@ def of_items(child, parent, items, changed):
     [(2, 2, 0.05), (3, 3, 0.057), (5, 5, 0.052), (8, 2, 0.05), (8, 3, 0.064), (20, 4, 0.059), (5, 1, 0.055)],
 )
 def test_error_of_runs_that_share_nothing(child, parent, most, replicates):
-    """Of one value each, also where one side is three times as noisy; a lone run is taken to vary as the others."""
+    """Of one value each, also where one group is three times as noisy; a lone run is taken to vary as the others."""
     ratios = ((1, 1),) if parent == 1 else ((1, 1), (1, 3), (3, 1))
     found = {str(of): share(INDEPENDENT, one_value(child, parent, of), replicates) for of in ratios}
     assert_shares(found, replicates, high=most)
 
 
 KNOWN = {3: (0.36, 0.46, 0.24), 5: (0.57, 0.66, 0.21), 10: (0.70, 0.74, 0.13), 20: (0.75, 0.77, 0.08)}
-"""Power of pairing and of two samples, and how often two orders of pairs disagree, by runs a side.
+"""Power of pairing and of two samples, and how often two orders of pairs disagree, by runs each.
 
 Of runs that share nothing, for an effect that a test of known variance finds in 80%.
 """
@@ -69,8 +69,8 @@ def test_pairing_runs_that_share_nothing_costs_power_and_hangs_on_their_order(re
         effect, found = 2.8 * np.sqrt(2 / runs), []
         for _ in range(replicates):
             child, parent = rng.normal(effect, 1, (runs, 1)), rng.normal(0, 1, (runs, 1))
-            sides = ((PAIRED, child), (INDEPENDENT, child), (PAIRED, rng.permutation(child)))
-            found.append([significant(design, (of, parent)) for design, of in sides])
+            groups = ((PAIRED, child), (INDEPENDENT, child), (PAIRED, rng.permutation(child)))
+            found.append([significant(design, (of, parent)) for design, of in groups])
         paired, independent, again = np.array(found).T
         measured = (paired.mean(), independent.mean(), (paired != again).mean())
         apart |= {

@@ -1,7 +1,8 @@
 """Whole studies with known truth: is any comparison falsely better or worse, and how many true effects are found?
 
 Runs have seed noise only, in a single item: the verdicts then speak about that item, and nothing but the seeds is
-random. `judge_comparisons` does all: variances, looks, correction, word. Bounds allow for three standard errors.
+random. `judge_comparisons` does all: variances, interim analyses, correction, verdict. Bounds allow for three standard
+errors.
 """
 
 from dataclasses import dataclass
@@ -68,8 +69,8 @@ class World:
         return measurements(values, parents, margin=1e-6, **analysis)
 
 
-def false_words(world: World, replicates: int, number: int, **analysis) -> float:
-    """Share of false words among those found, mean over studies; without any effect, that of studies with a word.
+def false_verdicts(world: World, replicates: int, number: int, **analysis) -> float:
+    """Share of false verdicts among those found, mean over studies; without any effect, that of studies with a verdict.
 
     With an effect, only every third comparison has one.
     """
@@ -80,14 +81,14 @@ def false_words(world: World, replicates: int, number: int, **analysis) -> float
         true = [
             np.sign(means[int(comparison.child[1:])] - means[int(comparison.parent[1:])]) for comparison in comparisons
         ]
-        words = [{"better": 1, "worse": -1}.get(comparison.verdict, 0) for comparison in comparisons]
-        wrong = sum(bool(word) and word != sign for word, sign in zip(words, true, strict=True))
-        shares.append(wrong / max(sum(map(bool, words)), 1))
+        verdicts = [{"better": 1, "worse": -1}.get(comparison.verdict, 0) for comparison in comparisons]
+        wrong = sum(bool(verdict) and verdict != sign for verdict, sign in zip(verdicts, true, strict=True))
+        shares.append(wrong / max(sum(map(bool, verdicts)), 1))
     return float(np.mean(shares))
 
 
 def power(world: World, replicates: int, **analysis) -> float:
-    """Share of the comparisons, all of which have an effect, that get the right word."""
+    """Share of the comparisons, all of which have an effect, that get the right verdict."""
     rng = np.random.default_rng(22)
     found = []
     for _ in range(replicates):
@@ -107,7 +108,7 @@ def test_three_seeds_find_what_their_own_variances_do_not():
     assert moderated > 0.93
 
 
-_LOOKS = {"looks": [3, 5, 8]}
+_INTERIMS = {"interim_analyses": [3, 5, 8]}
 _FDR = {"error": "fdr"}
 SCENARIOS = [  # with those of tests/simulations/test_items.py, RARE
     *((World(16, seeds, spread=f"lognormal {sigma}"), {}) for seeds in (3, 5) for sigma in (0.0, 0.5, 1.0)),
@@ -120,21 +121,21 @@ SCENARIOS = [  # with those of tests/simulations/test_items.py, RARE
     (World(16, 10, shape="collapse"), {}),
     (World(8, 2), {}),
     (World(8, 20, "chain", "lognormal 0.5"), {}),
-    (World(8, 8, spread="lognormal 1"), _LOOKS),
-    (World(8, 8, spread="one unstable"), _LOOKS),
-    (World(8, 8, shape="collapse"), _LOOKS),
+    (World(8, 8, spread="lognormal 1"), _INTERIMS),
+    (World(8, 8, spread="one unstable"), _INTERIMS),
+    (World(8, 8, shape="collapse"), _INTERIMS),
     (World(16, 3, spread="lognormal 0.5", effect=6, every=3), _FDR),
     (World(16, 5, spread="lognormal 1", effect=5, every=3), _FDR),
     (World(16, 5, "star", "unstable root", effect=5, every=3), _FDR),
     (World(16, 5, "star"), _FDR),
     (World(24, 5, "chain", "lognormal 0.5", effect=5, every=3), _FDR),
-    (World(8, 8, "chain", effect=4, every=3), _LOOKS | _FDR),
+    (World(8, 8, "chain", effect=4, every=3), _INTERIMS | _FDR),
 ]
 
 
 @sized(fast=3, slow=15, long=300)
-def test_false_words_are_at_most_6_percent(replicates):
-    found = {f"{n}: {case}": false_words(case[0], replicates, n, **case[1]) for n, case in enumerate(SCENARIOS)}
+def test_false_verdicts_are_at_most_6_percent(replicates):
+    found = {f"{n}: {case}": false_verdicts(case[0], replicates, n, **case[1]) for n, case in enumerate(SCENARIOS)}
     assert_shares(found, replicates, high=0.06)
 
 

@@ -26,7 +26,7 @@ from tests.simulations.tally import Size, evidence_of
 
 pytestmark = pytest.mark.long
 
-JUDGE, CONTRAST, PRIOR, OF = comparisons.judge_comparisons, measure.contrast_arms, measurements.seed_prior, Family.of
+JUDGE, CONTRAST, PRIOR, OF = comparisons.judge_comparisons, measure.contrast_groups, measurements.seed_prior, Family.of
 HALF, SQUARE = significance.half_width, significance.critical_square
 
 
@@ -48,23 +48,23 @@ def other_way_round(study):
     turned = {"better": "worse", "worse": "better"}
     comparisons = JUDGE(study)
     for comparison in comparisons:
-        word, look = comparison._basis
-        vars(comparison)["_basis"] = turned.get(word, word), look
+        verdict, interim = comparison._basis
+        vars(comparison)["_basis"] = turned.get(verdict, verdict), interim
     return comparisons
 
 
 def with_noise(change):
-    """Let `change(arms, estimate)` say which noise an estimate has."""
+    """Let `change(groups, estimate)` say which noise an estimate has."""
 
-    def contrast(arms, *arguments):
-        found = CONTRAST(arms, *arguments)
-        return replace(found, noise=change(arms, found)) if found.seeds > 1 else found
+    def contrast(groups, *arguments):
+        found = CONTRAST(groups, *arguments)
+        return replace(found, noise=change(groups, found)) if found.seeds > 1 else found
 
     return contrast
 
 
-def unpaired(arms, found):
-    gains = np.concatenate([arm.means.mean(axis=2) for arm in arms])
+def unpaired(groups, found):
+    gains = np.concatenate([group.means.mean(axis=2) for group in groups])
     return replace(
         found.noise, seed_variance=gains.var(axis=1, ddof=1).sum() / found.seeds, seed_df=2 * found.seeds - 2
     )
@@ -100,20 +100,20 @@ FAULTS: dict[str, Any] = {
     ],
     "max-t over all comparisons as one": [(Family, "of", as_one)],
     "the prior taken as known": [(measurements, "seed_prior", known_prior)],
-    "unpaired": [(measure, "contrast_arms", with_noise(unpaired))],
+    "unpaired": [(measure, "contrast_groups", with_noise(unpaired))],
     "seed variance dropped": [
-        (measure, "contrast_arms", with_noise(lambda _, found: replace(found.noise, seed_variance=0.0))),
+        (measure, "contrast_groups", with_noise(lambda _, found: replace(found.noise, seed_variance=0.0))),
         (measurements, "seed_prior", lambda *_, **__: None),
     ],
     "item variance dropped": [
-        (measure, "contrast_arms", with_noise(lambda _, found: replace(found.noise, item_variance=0.0)))
+        (measure, "contrast_groups", with_noise(lambda _, found: replace(found.noise, item_variance=0.0)))
     ],
     "clusters ignored": [("judge", without_clusters)],
-    "looks ignored": [planned(looks=[])],
+    "interim analyses ignored": [planned(interim_analyses=[])],
     "margin x 1.5": [planned(margin=lambda analysis: 1.5 * analysis.margin)],
     "signs": [("judge", other_way_round)],
     "position": [(measurements, "_item_faults", lambda study, runs: [])],
-    "folding unguarded": [(measure, "contrast_arms", unguarded)],
+    "folding unguarded": [(measure, "contrast_groups", unguarded)],
     "`rare` not asked": [planned(rare=1.0)],
     "nothing unseen": [(statistics, "unseen", lambda *_: 0.0)],
     "20% too narrow": [
@@ -126,8 +126,8 @@ STUDIES = {
     "plain": partial(normal_study, variants=13, seeds=10, items=200, seed_sd=0.02),
     "unequal spreads": partial(normal_study, variants=13, items=300, seed_sd=0.02, unequal=1.5),
     "clusters": partial(normal_study, variants=9, items=400, size=10, together=0.3),
-    "looks": partial(
-        normal_study, variants=2, seeds=12, items=100, seed_sd=0.05, looks=[*range(3, 13)], variance="own"
+    "interim analyses": partial(
+        normal_study, variants=2, seeds=12, items=100, seed_sd=0.05, interim_analyses=[*range(3, 13)], variance="own"
     ),
     "near a target": partial(normal_study, variants=6, rate=0.55, ease_sd=3.0, direction={"target": 0.5}),
     "quiet": partial(normal_study, variants=9, items=500, seed_sd=0.001, ease_sd=8.0),
@@ -164,7 +164,7 @@ IN = {  # where a fault is found in a short time: study, form, number of lineage
     "seed variance dropped": ("plain", "signs", 30),
     "item variance dropped": ("clusters", "signs", 100),
     "clusters ignored": ("clusters", "planted", 200),
-    "looks ignored": ("looks", "signs", 200),
+    "interim analyses ignored": ("interim analyses", "signs", 200),
     "margin x 1.5": ("quiet", "planted", 50),
     "signs": ("plain", "planted", 10),
     "position": ("quiet", "unpaired", 40),
@@ -176,7 +176,7 @@ IN = {  # where a fault is found in a short time: study, form, number of lineage
 
 
 def size_of(form, number):
-    return Size(lineages=number, comparisons=number, forms=(form,))
+    return Size(trees=number, comparisons=number, forms=(form,))
 
 
 @pytest.mark.parametrize("fault", IN)
@@ -185,14 +185,14 @@ def test_a_fault_is_found(fault):
     assert found(STUDIES[study](), fault, size_of(form, number))
 
 
-@pytest.mark.parametrize("study", ["own variances", "quiet", "few items", "looks"])
+@pytest.mark.parametrize("study", ["own variances", "quiet", "few items", "interim analyses"])
 def test_the_pipeline_passes_without_a_fault(study):
-    assert not found(STUDIES[study](), "none", Size(lineages=60, comparisons=200))
+    assert not found(STUDIES[study](), "none", Size(trees=60, comparisons=200))
 
 
 def show(name, study, fault):
     wrong = [
-        f"{e.word} ({e.form}) {e.rate:.1%}, at least {e.lower:.1%}, promised {e.promise:.1%}"
+        f"{e.verdict} ({e.form}) {e.rate:.1%}, at least {e.lower:.1%}, promised {e.promise:.1%}"
         for e in found(study, fault)
     ]
     print(fault, name, *wrong[:1] or ["not found"], sep=" | ", flush=True)

@@ -7,7 +7,7 @@ from scipy import stats
 
 from ablation.judge.comparisons import judge_comparisons
 from ablation.judge.gate import answers
-from tests.ablation.judge.studies import lineage, measurements
+from tests.ablation.judge.studies import measurements, variant_tree
 from tests.simulations.sizes import assert_shares, sized
 from tests.simulations.test_family import World
 
@@ -18,18 +18,18 @@ MARGIN = 0.05
 def of_items(rng, *, variants=2, seeds=5, items=500, effect=0.0, rate=0.6, **analysis):
     """Items of 0 and 1 of different ease, a little seed noise, and a fan of comparisons that all have one effect."""
     ease, values = rng.normal(0, EASE, items), {}
-    for name, parent in lineage(variants).items():
+    for name, parent in variant_tree(variants).items():
         level = stats.norm.ppf(rate + (effect if parent else 0.0))
         shift = level * sqrt(1 + EASE**2) + rng.normal(0, 0.02, (seeds, 1))
         values[name] = {"all": shift + ease + rng.standard_normal((seeds, items)) > 0}
-    return measurements(values, lineage(variants), margin=MARGIN, **analysis)
+    return measurements(values, variant_tree(variants), margin=MARGIN, **analysis)
 
 
 def of_lost_items(rng, *, items, share):
     """A parent that is right throughout, and a child that loses a share of all items, in every seed."""
     lost = rng.uniform(size=items) < share
     values = {"v0": {"all": np.ones((5, items))}, "v1": {"all": np.tile(~lost, (5, 1))}}
-    return measurements(values, lineage(2), margin=MARGIN)
+    return measurements(values, variant_tree(2), margin=MARGIN)
 
 
 def of_seeds(rng, *, world, effect, **analysis):
@@ -38,7 +38,7 @@ def of_seeds(rng, *, world, effect, **analysis):
     gains = world.draw(rng)
     gains[1:] += effect * unit
     values = {f"v{n}": {"all": row[:, None]} for n, row in enumerate(gains)}
-    return measurements(values, lineage(world.variants), margin=8 * unit, **analysis)
+    return measurements(values, variant_tree(world.variants), margin=8 * unit, **analysis)
 
 
 def passed(make, replicates, *, every=False, **world):
@@ -64,7 +64,7 @@ SCENARIOS = {
     "moderated": (of_seeds, {"world": STAR, "effect": -8}),
     "unstable": (of_seeds, {"world": World(8, 5, "star", "one unstable"), "effect": -8}),
     "holm": (of_seeds, {"world": STAR, "effect": -8, "correction": "holm"}),
-    "looks": (of_seeds, {"world": World(8, 8, "star"), "effect": -8, "looks": [5, 8]}),
+    "interim analyses": (of_seeds, {"world": World(8, 8, "star"), "effect": -8, "interim_analyses": [5, 8]}),
 }
 
 

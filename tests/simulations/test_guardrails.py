@@ -20,8 +20,8 @@ def held(make, replicates, *, every=False, rails=2, **world):
     rng, shares = np.random.default_rng(41), []
     for _ in range(replicates):
         guarded = guard(studies(make, rng, rails, world)).values()
-        words = [rail.word == "holds" for of_comparison in guarded for rail in of_comparison]
-        shares.append(np.mean(words) if every else any(words))
+        verdicts = [rail.verdict == "holds" for of_comparison in guarded for rail in of_comparison]
+        shares.append(np.mean(verdicts) if every else any(verdicts))
     return float(np.mean(shares))
 
 

@@ -13,17 +13,17 @@ def drawn(rng, rates, seeds=5):
     return rng.random((seeds, len(rates), SAMPLES)) < rates[None, :, None]
 
 
-def words(replicates, items=300, **outcome):
+def verdicts(replicates, items=300, **outcome):
     """Verdicts of a model that is sure of 3 items of 4 against one that has even chances: pass@2 is 0.75 of both."""
     rng, found = np.random.default_rng(11), []
     for _ in range(replicates):
         sure, even = (drawn(rng, rates) for rates in (1.0 * (rng.random(items) < 0.75), np.full(items, 0.5)))
-        found.append(ablation.judge(sure, even, margin=0.01, direction="max", flips=0, **outcome).verdict)
+        found.append(ablation.judge(sure, even, margin=0.01, direction="max", changed_items=0, **outcome).verdict)
     return found
 
 
 @sized(fast=6, slow=25)
 def test_the_same_pass_at_k_is_no_difference_where_the_means_differ(replicates):
-    assert words(2) == ["better"] * 2
-    wrong = np.mean([word in ("better", "worse") for word in words(replicates, pass_at=K)])
+    assert verdicts(2) == ["better"] * 2
+    wrong = np.mean([verdict in ("better", "worse") for verdict in verdicts(replicates, pass_at=K)])
     assert_shares({"pass@2": wrong}, replicates, high=0.05)

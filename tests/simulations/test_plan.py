@@ -7,7 +7,7 @@ import numpy as np
 from ablation.judge.comparisons import judge_comparisons
 from ablation.judge.correct import Correction
 from ablation.judge.planning import MOST_SEEDS, fewest_seeds, of_draws, split
-from tests.ablation.judge.studies import lineage, measurements
+from tests.ablation.judge.studies import measurements, variant_tree
 from tests.simulations.sizes import assert_shares, sized
 
 SEED_SD, ITEM_SD, SHARED_SD = 0.02, 0.2, 0.05  # of a run; of a run's item; of what a variant does to an item
@@ -16,20 +16,20 @@ SEED_SD, ITEM_SD, SHARED_SD = 0.02, 0.2, 0.05  # of a run; of a run's item; of w
 def drawn(rng, *, seeds, items, effect, variants=2, **analysis):
     """A fan of comparisons, the first of which has the effect: graded items, noise of seeds, of items and of both."""
     values, ease = {}, rng.normal(0.5, 0.1, items)
-    for name in lineage(variants):
+    for name in variant_tree(variants):
         shift = rng.normal(0, SEED_SD, (seeds, 1)) + rng.normal(0, SHARED_SD, items)
         values[name] = {"all": ease + shift + rng.normal(0, ITEM_SD, (seeds, items)) + effect * (name == "v1")}
-    return measurements(values, lineage(variants), margin=1e-6, **analysis)
+    return measurements(values, variant_tree(variants), margin=1e-6, **analysis)
 
 
 def sampled(rng, *, seeds, items, effect, samples):
     """A comparison of right and wrong samples, with means of items; what a seed changes, it changes for good."""
     values, rate = {}, rng.uniform(0.2, 0.8, items)
-    for name in lineage(2):
+    for name in variant_tree(2):
         shift = rng.normal(0, SEED_SD, (seeds, 1)) + rng.normal(0, SHARED_SD, (seeds, items))
         chance = np.clip(rate + shift + effect * (name == "v1"), 0, 1)
         values[name] = {"all": rng.binomial(samples, chance) / samples}
-    return replace(measurements(values, lineage(2), margin=1e-6), samples=dict.fromkeys(values, samples))
+    return replace(measurements(values, variant_tree(2), margin=1e-6), samples=dict.fromkeys(values, samples))
 
 
 def deciding_with_more_samples(replicates, *, seeds, items, effect, samples, planned):

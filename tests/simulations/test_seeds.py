@@ -26,7 +26,7 @@ def comparison(rng, shifts, *, items=1000, noise=0.005):
     return contrast([values], (1, -1), "max", replicates=20)
 
 
-def word(numbers):
+def verdict(numbers):
     inside = numbers.within(MARGIN, numbers.noise, PLAN.alpha)
     return "equivalent" if inside and enough_seeds_for_equivalence(numbers.seeds, PLAN) else "undecided"
 
@@ -34,8 +34,8 @@ def word(numbers):
 def equivalent(share, seeds, replicates, *, size=-0.3):
     """How often a change that acts in a share of the seeds only is called equivalent."""
     rng = np.random.default_rng(21)
-    words = [word(comparison(rng, np.where(rng.random(seeds) < share, size, 0.0))) for _ in range(replicates)]
-    return words.count("equivalent") / replicates
+    verdicts = [verdict(comparison(rng, np.where(rng.random(seeds) < share, size, 0.0))) for _ in range(replicates)]
+    return verdicts.count("equivalent") / replicates
 
 
 @pytest.mark.parametrize("seeds", [2, 3])
@@ -76,7 +76,7 @@ def test_skewed_seeds_err_on_the_side_of_most_seeds(replicates):
 
 @sized(slow=250, long=800)
 def test_opposite_sides_of_the_target_err_as_promised_at_small_levels(replicates):
-    """Both arms are 0.03 from the target."""
+    """Both groups are 0.03 from the target."""
     world = World((0.47, 0.53), 8, TARGET, item=0.9, variant=0.02, items=(800,))
     rng = np.random.default_rng(4)
     p = np.array([contrast(world.draw(rng), (1, -1), TARGET, replicates=1000).p for _ in range(replicates)])

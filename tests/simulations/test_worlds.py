@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.ablation.judge.studies import lineage, measurements, normal_study
+from tests.ablation.judge.studies import measurements, normal_study, variant_tree
 from tests.simulations.tally import (
     Judged,
     Trial,
@@ -50,7 +50,7 @@ def test_a_wild_null_has_no_effect_and_the_spreads_of_the_study(size):
         new, plain = rng.normal(0, 0.1, (10, 6, 200)), rng.random(200) + np.arange(10)[:, None] / 10
         values = plain[:, None] + clusters[:, None] + (shared + own)[:, :, None] + new
         named = {"all": {f"i{k:04d}": f"c{k // size}" for k in range(200)}}
-        study = measurements({f"v{i}": {"all": of} for i, of in enumerate(values)}, lineage(10), clusters=named)
+        study = measurements({f"v{i}": {"all": of} for i, of in enumerate(values)}, variant_tree(10), clusters=named)
         wanted.append(own.var(axis=1, ddof=1) + 0.1**2 / 200)
         for world in made(study, "signs", 25):
             assert len(set(world.gains.values())) == 1
@@ -98,17 +98,19 @@ def test_true_gains_are_those_that_are_measured(form, direction):
 
 
 def test_a_change_acts_in_more_seeds_than_equivalent_leaves_open():
-    plain, looked = normal_study().analysis, normal_study(looks=[3, 4, 6, 8]).analysis
+    plain, with_interims = normal_study().analysis, normal_study(interim_analyses=[3, 4, 6, 8]).analysis
     assert acting_share(plain, 5) == pytest.approx(1 - 0.05 ** (1 / 5) + MORE)  # 46%
-    assert acting_share(looked, 8) == pytest.approx(1 - 0.05 ** (1 / 6) + MORE)  # the first look that may say it
+    assert acting_share(with_interims, 8) == pytest.approx(
+        1 - 0.05 ** (1 / 6) + MORE
+    )  # the first interim analysis that may say it
     assert [acting_share(plain, seeds) for seeds in (1, 2, 3)] == [0.5 + MORE] * 3  # `rare`: it must not be said
-    assert acting_share(looked, 2) == 0.5 + MORE
+    assert acting_share(with_interims, 2) == 0.5 + MORE
     for seeds in (5, 8, 20):  # the chance that none of so many shows it
         assert 0.03 < (1 - acting_share(plain, seeds)) ** seeds < 0.05
 
 
 def judged(*comparisons):
-    return tuple(Judged(truth, word, truth - 1, truth + 1) for truth, word in comparisons)
+    return tuple(Judged(truth, verdict, truth - 1, truth + 1) for truth, verdict in comparisons)
 
 
 def test_what_counts_as_wrong():

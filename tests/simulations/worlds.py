@@ -369,10 +369,12 @@ def _compared(study: Measurements, names: Sequence[str]) -> list[tuple[str, str]
 def acting_share(analysis: Analysis, seeds: int) -> float:
     """The share of seeds in which a change acts that `equivalent` from so many seeds denies.
 
-    The verdict leaves open a share q of seeds (`max_undetected_share`), largest at the first look that may give it;
+    The verdict leaves open a share q of seeds (`max_undetected_share`), largest at the first analysis that may give it;
     with fewer seeds than `rare` requires it must not be given at all. This share is a little more than q, or than
     `rare`. So the probability that none of the seeds that were run shows the change is below alpha: the promise.
     """
-    counts = [look for look in analysis.looks if look <= seeds] if analysis.looks else [seeds]
+    counts = (
+        [interim for interim in analysis.interim_analyses if interim <= seeds] if analysis.interim_analyses else [seeds]
+    )
     left = [max_undetected_share(count, analysis.alpha) for count in counts if count > 1]
     return min(max((q for q in left if q <= analysis.rare), default=analysis.rare) + MORE, 1.0)

@@ -44,7 +44,7 @@ def test_the_grid_ends_with_tables_and_every_variant(finished):
     table = finished.read("reports/debias/table.csv")
     for score in ("5.5", "6.5"):  # 4 and 5 steps from seed 0, plus the mean of the items 0..3
         assert score in table
-    for name in ("metric", "curves", "lineage"):
+    for name in ("metric", "curves", "variant-tree"):
         assert (finished.folder / f"reports/debias/{name}.svg").stat().st_size
     for stage in finished.statuses():
         assert {"log.txt", "provenance.json"} <= set(os.listdir(stage.parent))
@@ -56,7 +56,7 @@ def test_the_grid_ends_with_tables_and_every_variant(finished):
 @pytest.mark.rest
 def test_snakemakes_own_report_shows_tables_and_figures(project):
     done = project.snakemake("--report", "snakemake.html")
-    for name in ("table.html", "metric.svg", "curves.svg", "lineage.svg"):
+    for name in ("table.html", "metric.svg", "curves.svg", "variant-tree.svg"):
         assert f"Adding {name}" in done.stdout
     page = project.read("snakemake.html")
     for text in ("comparison table", "learning curves", "the mean over seeds"):  # labels, and a caption

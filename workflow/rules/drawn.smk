@@ -23,7 +23,7 @@ FIGURES = [
         for study in STUDIES
         if PLAN.studies[study].written.curves
     ),
-    *(kept_report(study, "lineage.svg", "lineage", "Lineage", "lineage") for study in STUDIES),
+    *(kept_report(study, "variant-tree.svg", "variant-tree", "Variants", "variant tree") for study in STUDIES),
     *(
         kept_report(study, f"{figure.name}.svg", "figure", "Training", figure.title)
         for study in STUDIES

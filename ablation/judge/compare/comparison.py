@@ -1,4 +1,4 @@
-"""A comparison, from its arms to its verdicts: the source of the command's output and of the page.
+"""A comparison, from its groups to its verdicts: the source of the command's output and of the page.
 
 The judge reads Measurements, as for a grid, and judges by the same rules.
 """
@@ -10,28 +10,28 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ablation.config.lineage import compared
 from ablation.config.study import Change
 from ablation.config.study_schema import Analysis, Target
+from ablation.config.variant_tree import compared
 from ablation.contract.errors import ConfigError
-from ablation.judge.compare.arms import (
-    Arm,
+from ablation.judge.compare.groups import (
     Files,
+    Group,
     Options,
     at_place,
     check,
     common_items,
-    name_arms,
+    name_groups,
     pairs_of,
-    read_arm,
+    read_group,
     unscored,
 )
-from ablation.judge.compare.weights import ALL, groups_that_disagree, pooled
+from ablation.judge.compare.weights import ALL, pooled, task_groups_that_disagree
 from ablation.judge.comparisons import Comparison, judge_comparisons
 from ablation.judge.measurements import Column, Measurements, Run, permitting
 from ablation.judge.resampling import number_clusters
-from ablation.judge.statistics import Arm as JudgedArm
-from ablation.judge.statistics import contrast_arms
+from ablation.judge.statistics import Group as JudgedGroup
+from ablation.judge.statistics import contrast_groups
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.sheet import ANY, ItemText, Sheet, Wanted
 
@@ -39,30 +39,30 @@ _Found = tuple[float, str, int, float, float]  # change, subset, place, before, 
 
 
 @dataclass(frozen=True)
-class Flip:
-    """One item: its means over the seeds on both sides, and its texts in the seed in which it changed most."""
+class ChangedItem:
+    """One item: its means over the seeds in both groups, and its texts in the seed in which it changed most."""
 
     subset: str
     item: str
     before: float
     after: float
     change: float  # positive is an improvement
-    seed: int  # of the words
+    seed: int  # of the texts
     text: ItemText
     answer_before: str
 
 
 @dataclass(frozen=True)
-class Flips:
-    """The changes between two arms, item by item."""
+class ChangedItems:
+    """The changes between two groups, item by item."""
 
     better: int  # items that improved, on average over the seeds
     worse: int
-    best: tuple[Flip, ...]  # the largest improvement first
-    worst: tuple[Flip, ...]
+    best: tuple[ChangedItem, ...]  # the largest improvement first
+    worst: tuple[ChangedItem, ...]
 
 
-def most_changed(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Flips:
+def most_changed(parent: Group, child: Group, analysis: Analysis, count: int) -> ChangedItems:
     """Return the `count` items that improved most, and those that lost most.
 
     The change of an item is the mean over the paired seeds of child minus parent, in the direction's sense. One item
@@ -71,12 +71,12 @@ def most_changed(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Fli
     paired = analysis.seeds != "independent"
     pairs = pairs_of(parent, child, paired=paired)
     if not pairs:
-        return Flips(0, 0, (), ())
-    sides = _sides(parent, child, paired=paired)
+        return ChangedItems(0, 0, (), ())
+    groups = _paired_runs(parent, child, paired=paired)
     better = worse = 0
     gained: list[_Found] = []
     for subset in analysis.subsets:
-        before, after = (np.mean([run[subset].values for run in side], axis=0) for side in sides)
+        before, after = (np.mean([run[subset].values for run in group], axis=0) for group in groups)
         change = improving(before, after, analysis) * (after - before)
         tiny = 1e-9 * max(float(np.abs(change).max()), 1e-300)
         better += int((change > tiny).sum())
@@ -88,13 +88,17 @@ def most_changed(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Fli
     gained.sort(key=lambda found: (-found[0], found[1], found[2]))
     best = [found for found in gained if found[0] > 0][:count]
     worst = [found for found in reversed(gained) if found[0] < 0][:count]
-    return Flips(better, worse, _flips(parent, child, pairs, best), _flips(parent, child, pairs, worst))
+    return ChangedItems(
+        better, worse, _changed_items(parent, child, pairs, best), _changed_items(parent, child, pairs, worst)
+    )
 
 
-def _sides(parent: Arm, child: Arm, *, paired: bool) -> list[list[dict[str, Sheet]]]:
-    """The runs of both sides that count."""
+def _paired_runs(parent: Group, child: Group, *, paired: bool) -> list[list[dict[str, Sheet]]]:
+    """The runs of both groups that count."""
     common = parent.runs.keys() & child.runs.keys()
-    return [[arm.runs[seed] for seed in sorted(arm.runs) if not paired or seed in common] for arm in (parent, child)]
+    return [
+        [group.runs[seed] for seed in sorted(group.runs) if not paired or seed in common] for group in (parent, child)
+    ]
 
 
 def improving(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> int:
@@ -107,7 +111,9 @@ def improving(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> int:
     return 1 if analysis.direction == "max" else -1
 
 
-def _flips(parent: Arm, child: Arm, pairs: Sequence[tuple[int, int]], found: Sequence[_Found]) -> tuple[Flip, ...]:
+def _changed_items(
+    parent: Group, child: Group, pairs: Sequence[tuple[int, int]], found: Sequence[_Found]
+) -> tuple[ChangedItem, ...]:
     """The items with their texts in the pair of runs in which each changed most; each file is read once."""
     chosen = []
     for change, subset, at, before, after in found:
@@ -116,17 +122,17 @@ def _flips(parent: Arm, child: Arm, pairs: Sequence[tuple[int, int]], found: Seq
             for n, (a, b) in enumerate(pairs)
         ]
         chosen.append((change, subset, at, before, after, pairs[-max(by_pair)[1]]))
-    words: dict[tuple[tuple[int, int], str], tuple[dict[str, ItemText], dict[str, ItemText]]] = {}
+    texts: dict[tuple[tuple[int, int], str], tuple[dict[str, ItemText], dict[str, ItemText]]] = {}
     for pair, subset in dict.fromkeys((pair, subset) for _, subset, _, _, _, pair in chosen):
         sheets = parent.runs[pair[0]][subset], child.runs[pair[1]][subset]
         items = [str(sheets[0].items[at]) for _, s, at, _, _, of in chosen if (of, s) == (pair, subset)]
-        words[pair, subset] = (sheets[0].texts(items), sheets[1].texts(items))
-    nothing, flips = ItemText(), []
+        texts[pair, subset] = (sheets[0].texts(items), sheets[1].texts(items))
+    nothing, changed_items = ItemText(), []
     for change, subset, at, before, after, pair in chosen:
         item = str(child.runs[pair[1]][subset].items[at])
-        ours, theirs = (side.get(item, nothing) for side in words[pair, subset])
-        flips.append(Flip(subset, item, before, after, change, pair[1], theirs, ours.answered))
-    return tuple(flips)
+        ours, theirs = (group.get(item, nothing) for group in texts[pair, subset])
+        changed_items.append(ChangedItem(subset, item, before, after, change, pair[1], theirs, ours.answered))
+    return tuple(changed_items)
 
 
 PROTOCOL = "evaluated"
@@ -136,7 +142,7 @@ Weight = Literal["tasks", "items"]
 
 
 @dataclass(frozen=True)
-class Lineage:
+class TreeNode:
     """One variant's place: its parent and why it is."""
 
     parent: str | None
@@ -153,7 +159,7 @@ class Rules:
     common_items: bool = False
     without: frozenset[Run] = frozenset()  # runs that may be missing
     weight: Weight = "tasks"  # what counts equally
-    flips: int = 3
+    changed_items: int = 3
     chosen: Wanted = ANY  # the caller's own choices, which need no note
     analysis: Mapping[str, Any] = field(
         default_factory=dict
@@ -162,7 +168,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class SubsetRow:
-    """One task: what each side has on it, lm-eval's own standard errors, and the difference alone."""
+    """One task: what each group has on it, lm-eval's own standard errors, and the difference alone."""
 
     subset: str
     items: int
@@ -181,7 +187,7 @@ class Compared:
 
     comparison: Comparison
     subsets: tuple[SubsetRow, ...]
-    flips: Flips
+    changed_items: ChangedItems
     stderr: float  # of the effect, from seeds and items (items alone with one seed)
     stderr_unpaired: float | None  # that the writers' own standard errors lead to
 
@@ -191,7 +197,7 @@ class ComparisonResult:
     """All of it."""
 
     name: str
-    arms: Mapping[str, Arm]
+    groups: Mapping[str, Group]
     measured: Measurements
     compared: tuple[Compared, ...]
     notes: tuple[str, ...]  # the doubts among them
@@ -199,8 +205,8 @@ class ComparisonResult:
 
     @property
     def sheets(self) -> list[Sheet]:
-        """The sheets of all arms."""
-        return [sheet for arm in self.arms.values() for sheet in arm.sheets]
+        """The sheets of all groups."""
+        return [sheet for group in self.groups.values() for sheet in group.sheets]
 
     @property
     def filters(self) -> list[str]:
@@ -208,74 +214,76 @@ class ComparisonResult:
         return sorted({sheet.filter for sheet in self.sheets} - {""})
 
 
-def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rules: Rules) -> ComparisonResult:
+def compare(name: str, groups: Sequence[Group], variant_tree: Mapping[str, TreeNode], rules: Rules) -> ComparisonResult:
     """Check, pair and judge.
 
     Raises:
-        ConfigError: arms that cannot be paired, or no way to judge them.
+        ConfigError: groups that cannot be paired, or no way to judge them.
     """
-    notes = [note for arm in arms for note in arm.notes]
-    notes += unscored(arms, common_items=rules.common_items)
-    doubts = [doubt for arm in arms for doubt in arm.doubts]
+    notes = [note for group in groups for note in group.notes]
+    notes += unscored(groups, common_items=rules.common_items)
+    doubts = [doubt for group in groups for doubt in group.doubts]
     if rules.common_items:
-        arms, more, lost = common_items(arms)
+        groups, more, lost = common_items(groups)
         notes += more
         doubts += lost
-    named = {arm.name: arm for arm in arms}
-    parents = {variant: place.parent for variant, place in lineage.items()}
+    named = {group.name: group for group in groups}
+    parents = {variant: place.parent for variant, place in variant_tree.items()}
     pairs = compared(rules.analysis.get("comparisons", "parent"), parents)
-    # Every comparison of the lineage, too: a difference over several comparisons needs pairs throughout.
-    analysis_rules = dict(rules.analysis) | _declared(arms, rules.analysis)
+    # Every comparison of the variant tree, too: a difference over several comparisons needs pairs throughout.
+    analysis_rules = dict(rules.analysis) | _declared(groups, rules.analysis)
     paired = analysis_rules.get("seeds") != "independent"
     for child, parent in dict.fromkeys([*pairs, *compared("parent", parents)]):
         notes += check(named[parent], named[child], rules.allow, paired=paired)
-        notes += groups_that_disagree(named[parent], named[child]) if rules.weight == "tasks" else ()
-    sheets = [sheet for arm in arms for sheet in arm.sheets]
+        notes += task_groups_that_disagree(named[parent], named[child]) if rules.weight == "tasks" else ()
+    sheets = [sheet for group in groups for sheet in group.sheets]
     notes += [remark for sheet in sheets for remark in sheet.facts.remarks]
     analysis, more = plan_analysis(sheets, rules.direction, rules.margin, **analysis_rules)
     doubts += _scales(sheets, analysis.margin)
     notes += [*doubts, *more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
     if rules.weight == "items":
-        arms = [pooled(arm) for arm in arms]
-        named = {arm.name: arm for arm in arms}
+        groups = [pooled(group) for group in groups]
+        named = {group.name: group for group in groups}
         analysis = analysis.model_copy(update={"subsets": [ALL]})
-    measured = permitting(measurements(name, arms, analysis, lineage), rules.without)
+    measured = permitting(measurements(name, groups, analysis, variant_tree), rules.without)
     measured = replace(measured, may_be_identical="identical" in rules.allow)
     comparisons = judge_comparisons(measured)
-    found = tuple(_beside(comparison, named, measured, rules.flips) for comparison in comparisons)
+    found = tuple(_beside(comparison, named, measured, rules.changed_items) for comparison in comparisons)
     return ComparisonResult(name, named, measured, found, tuple(dict.fromkeys(notes)), tuple(doubts))
 
 
-def _declared(arms: Sequence[Arm], given: Mapping[str, Any]) -> dict[str, str]:
+def _declared(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, str]:
     """The design where the caller does not declare it: runs are paired by the seeds that all files name.
 
-    One run a side says something of these checkpoints only.
+    One run each says something of these checkpoints only.
     """
     declared = {}
-    alone = all(len(arm.runs) == 1 for arm in arms)
-    same = len({tuple(arm.runs) for arm in arms}) == 1
-    if given.get("seeds") is None and not (same if alone else all(arm.seeded for arm in arms)):
+    alone = all(len(group.runs) == 1 for group in groups)
+    same = len({tuple(group.runs) for group in groups}) == 1
+    if given.get("seeds") is None and not (same if alone else all(group.seeded for group in groups)):
         declared["seeds"] = "independent"
     if given.get("claim") is None and alone:
         declared["claim"] = "checkpoints"
     return declared
 
 
-def compare_sides(a: Files, b: Files, names: Sequence[str] | None, options: Options, rules: Rules) -> ComparisonResult:
-    """Compare the files of two sides, the second with the first. Raises as `compare`."""
+def compare_files(a: Files, b: Files, names: Sequence[str] | None, options: Options, rules: Rules) -> ComparisonResult:
+    """Compare the files of a baseline and a candidate. Raises as `compare`."""
     places = {path.resolve(): path for path in a.paths}
     for path in b.paths:
         if (other := places.get(path.resolve())) or (other := next((p for p in a.paths if path.samefile(p)), None)):
-            problem = "is on both sides" if other == path else f"is on both sides, there as {other}"
+            problem = (
+                "is in baseline and candidate" if other == path else f"is in baseline and candidate, there as {other}"
+            )
             raise ConfigError(path, "", None, problem, "compare it with another")
     if options.at is not None and not at_place([*a.paths, *b.paths], options.at):
         raise ConfigError("compare", "--at", options.at, "no file lies in a folder of this name", "name one of them")
-    parent, child = names or name_arms(a.paths, b.paths)
+    parent, child = names or name_groups(a.paths, b.paths)
     if parent == child:
-        raise ConfigError("compare", "--names", parent, "names both sides", "give two names")
-    arms = [read_arm(name, files, options) for name, files in ((parent, a), (child, b))]
-    lineage = {parent: Lineage(None, "the first side"), child: Lineage(parent, "the second side")}
-    return compare(f"{child} against {parent}", arms, lineage, rules)
+        raise ConfigError("compare", "--names", parent, "names both", "give two names")
+    groups = [read_group(name, files, options) for name, files in ((parent, a), (child, b))]
+    variant_tree = {parent: TreeNode(None, "the baseline"), child: TreeNode(parent, "the candidate")}
+    return compare(f"{child} against {parent}", groups, variant_tree, rules)
 
 
 def _other_choices(sheets: Sequence[Sheet], chosen: Wanted) -> Iterator[str]:
@@ -289,9 +297,9 @@ def _other_choices(sheets: Sequence[Sheet], chosen: Wanted) -> Iterator[str]:
 
 
 def _shared(sheets: Sequence[Sheet]) -> Iterator[str]:
-    """Notes on items that share a text, and so err together, without a declared cluster."""
+    """Notes on items that share a text, and so are correlated, without a declared cluster."""
     for subset, shared in {sheet.subset: sheet.facts.shared for sheet in sheets if sheet.facts.shared}.items():
-        together = f"items of {subset} share {shared}: they err together, and intervals are too narrow"
+        together = f"items of {subset} share {shared}: they are correlated, and intervals are too narrow"
         yield f"{together}; --cluster {shared.split(',')[0]} counts the texts"
 
 
@@ -303,7 +311,7 @@ def _scales(sheets: Sequence[Sheet], margin: float) -> Iterator[str]:
         inside = min(least.min(), most.min()) >= 0 and least.max() <= 1 < most.max() <= 100
         if inside and most.mean() >= 10 * least.mean():
             told = f"{of[0].source} has values up to {least.max():g}, {of[-1].source} up to {most.max():g}"
-            yield f"{subset}: {told}: shares on one side and percent on the other?"
+            yield f"{subset}: {told}: shares in one and percent in the other?"
     low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)
     if low < high <= low + margin:
         yield f"margin {margin:g} is as large as the range of the values, {low:g} to {high:g}: nothing could be worse"
@@ -318,10 +326,10 @@ def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
             return
 
 
-def _beside(comparison: Comparison, arms: Mapping[str, Arm], measured: Measurements, count: int) -> Compared:
-    parent, child, analysis = arms[comparison.parent], arms[comparison.child], measured.analysis
-    sides = _sides(parent, child, paired=measured.design.paired)
-    rows = tuple(_subset(subset, sides, measured) for subset in analysis.subsets)
+def _beside(comparison: Comparison, groups: Mapping[str, Group], measured: Measurements, count: int) -> Compared:
+    parent, child, analysis = groups[comparison.parent], groups[comparison.child], measured.analysis
+    runs = _paired_runs(parent, child, paired=measured.design.paired)
+    rows = tuple(_subset(subset, runs, measured) for subset in analysis.subsets)
     theirs = [(row.stderr_before, row.stderr_after) for row in rows]
     unpaired = None
     if all(None not in errors for errors in theirs):
@@ -333,19 +341,19 @@ def _beside(comparison: Comparison, arms: Mapping[str, Arm], measured: Measureme
 
 
 def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: Measurements) -> SubsetRow:
-    sides = [[run[subset] for run in side] for side in runs]
-    means = [float(np.mean([sheet.values.mean() for sheet in side])) for side in sides]
-    errors = [[e for sheet in side if (e := sheet.facts.stderr) is not None] for side in sides]
-    items = sides[0][0].items
+    groups = [[run[subset] for run in group] for group in runs]
+    means = [float(np.mean([sheet.values.mean() for sheet in group])) for group in groups]
+    errors = [[e for sheet in group if (e := sheet.facts.stderr) is not None] for group in groups]
+    items = groups[0][0].items
     named = measured.clusters.get(subset, {})
     numbers: dict[Any, int] = {}
     of_items = [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items if named])]
     clusters = number_clusters([len(items)], of_items if named else None)
-    values = (np.stack([sheet.values for sheet in side])[None] for side in reversed(sides))
-    own = [JudgedArm([of], measured.direction, clusters) for of in values]
-    alone = contrast_arms(own, (1, -1), 1 - measured.analysis.alpha, measured.design)
+    values = (np.stack([sheet.values for sheet in group])[None] for group in reversed(groups))
+    own = [JudgedGroup([of], measured.direction, clusters) for of in values]
+    alone = contrast_groups(own, (1, -1), 1 - measured.analysis.alpha, measured.design)
     said = [
-        float(np.mean(error)) if len(error) == len(side) else None for error, side in zip(errors, sides, strict=True)
+        float(np.mean(error)) if len(error) == len(group) else None for error, group in zip(errors, groups, strict=True)
     ]
     return SubsetRow(subset, len(items), means[0], means[1], said[0], said[1], alone.effect, alone.low, alone.high)
 
@@ -393,15 +401,17 @@ def plan_analysis(
     return analysis, notes
 
 
-def measurements(name: str, arms: Sequence[Arm], analysis: Analysis, lineage: Mapping[str, Lineage]) -> Measurements:
-    """Return the measurements of checked arms, for the judge."""
-    named = {arm.name: arm for arm in arms}
-    clusters = _clusters([sheet for arm in arms for sheet in arm.sheets])
-    runs = {(arm.name, seed): run for arm in arms for seed, run in arm.runs.items()}
+def measurements(
+    name: str, groups: Sequence[Group], analysis: Analysis, variant_tree: Mapping[str, TreeNode]
+) -> Measurements:
+    """Return the measurements of checked groups, for the judge."""
+    named = {group.name: group for group in groups}
+    clusters = _clusters([sheet for group in groups for sheet in group.sheets])
+    runs = {(group.name, seed): run for group in groups for seed, run in group.runs.items()}
     return Measurements(
         name=name,
         analysis=analysis,
-        variants=[_planned(named, variant, place) for variant, place in lineage.items()],
+        variants=[_planned(named, variant, place) for variant, place in variant_tree.items()],
         states=dict.fromkeys(runs, ("ok", "")),
         aborted={},
         values={
@@ -411,36 +421,38 @@ def measurements(name: str, arms: Sequence[Arm], analysis: Analysis, lineage: Ma
         duplicates=frozenset(),  # the readers refuse them
         stages=pd.DataFrame({"variant": [], "seed": [], "key": [], "hours": []}),
         clusters=clusters,
-        samples={arm.name: min(sheet.facts.repeats for sheet in arm.sheets) for arm in arms},
+        samples={group.name: min(sheet.facts.repeats for sheet in group.sheets) for group in groups},
         planned=False,
     )
 
 
-def _planned(arms: Mapping[str, Arm], name: str, place: Lineage) -> PlannedVariant:
+def _planned(groups: Mapping[str, Group], name: str, place: TreeNode) -> PlannedVariant:
     """The variant as for judge and page; its changes are differences of the evaluations' own settings."""
-    changes = _changes(arms[place.parent], arms[name]) if place.parent is not None else []
-    settings = [dict(sheet.facts.settings) for sheet in arms[name].sheets]
+    changes = _changes(groups[place.parent], groups[name]) if place.parent is not None else []
+    settings = [dict(sheet.facts.settings) for sheet in groups[name].sheets]
     common = {key: value for key, value in settings[0].items() if all(of.get(key) == value for of in settings)}
     return PlannedVariant(
         name=name,
         parent=place.parent,
         why=place.why,
-        file=str(arms[name].sheets[0].source),
+        file=str(groups[name].sheets[0].source),
         resolved=common,
         factors=(FACTOR,) if place.parent is not None else (),
         changes=tuple(changes),
     )
 
 
-def _changes(parent: Arm, child: Arm) -> list[Change]:
+def _changes(parent: Group, child: Group) -> list[Change]:
     """Settings that differ in every pair of runs, as the first pair has them: a model's path may name the seed."""
     pairs = [(parent.runs[seed], child.runs[seed]) for seed in parent.seeds if seed in child.runs]
     pairs = pairs or [(parent.runs[one], child.runs[other]) for one in parent.seeds for other in child.seeds]
-    sides = [[dict(next(iter(run.values())).facts.settings) for run in pair] for pair in pairs]
+    groups = [[dict(next(iter(run.values())).facts.settings) for run in pair] for pair in pairs]
     return [
-        Change.model_validate({"key": key, "from": sides[0][0].get(key), "to": sides[0][1].get(key), "factor": FACTOR})
-        for key in sorted({key for pair in sides for settings in pair for key in settings})
-        if all(before.get(key) != after.get(key) for before, after in sides)
+        Change.model_validate(
+            {"key": key, "from": groups[0][0].get(key), "to": groups[0][1].get(key), "factor": FACTOR}
+        )
+        for key in sorted({key for pair in groups for settings in pair for key in settings})
+        if all(before.get(key) != after.get(key) for before, after in groups)
     ]
 
 

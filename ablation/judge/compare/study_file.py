@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ablation.config.lineage import walk
 from ablation.config.names import Strict, Text, suggest
 from ablation.config.study_schema import Analysis
 from ablation.config.validation import validate
+from ablation.config.variant_tree import walk
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError
-from ablation.judge.compare.arms import Options, expand, read_arm
-from ablation.judge.compare.comparison import ComparisonResult, Lineage, Rules, Weight, compare
+from ablation.judge.compare.comparison import ComparisonResult, Rules, TreeNode, Weight, compare
+from ablation.judge.compare.groups import Options, expand, read_group
 from ablation.judge.measurements import Run
 from ablation.readers.sheet import Wanted
 
@@ -60,26 +60,28 @@ class EvaluationStudyFile(Strict):
 
 @dataclass(frozen=True)
 class EvaluationStudy:
-    """A study that was read and whose lineage holds together, parents before children."""
+    """A study that was read and whose variants form a tree, parents before children."""
 
     path: Path
     file: EvaluationStudyFile
     rules: Mapping[str, Any]  # the keys of `Analysis` that the file names
-    lineage: Mapping[str, Lineage]
+    variant_tree: Mapping[str, TreeNode]
 
     def compare(
-        self, *, allow: Set[str], without: frozenset[Run], common_items: bool, latest: bool, flips: int
+        self, *, allow: Set[str], without: frozenset[Run], common_items: bool, latest: bool, changed_items: int
     ) -> ComparisonResult:
         """Read all files, and judge; `allow` and `common_items` add to what the file says."""
         file = self.file
         wanted = Wanted(file.metric, file.filter, tuple(file.tasks), file.cluster, file.item)
         independent = self.rules.get("seeds") == "independent" and file.seed_from is None
         options = Options(wanted, file.seed_from, latest, at=file.at, independent=independent)
-        arms = [read_arm(name, expand(file.variants[name].files, self.path.parent), options) for name in self.lineage]
+        groups = [
+            read_group(name, expand(file.variants[name].files, self.path.parent), options) for name in self.variant_tree
+        ]
         return compare(
             file.title or self.path.stem,
-            arms,
-            self.lineage,
+            groups,
+            self.variant_tree,
             Rules(
                 direction=self.rules.get("direction"),
                 margin=self.rules.get("margin"),
@@ -87,7 +89,7 @@ class EvaluationStudy:
                 common_items=file.common_items or common_items,
                 without=without,
                 weight=file.weight,
-                flips=flips,
+                changed_items=changed_items,
                 chosen=Wanted(file.metric, file.filter),
                 analysis={key: value for key, value in self.rules.items() if key not in ("direction", "margin")},
             ),
@@ -112,11 +114,11 @@ def read_study_file(path: Path) -> EvaluationStudy:
         raise ConfigError(
             path, "variants", None, "no variant extends another: nothing is compared", "give `extends`, or comparisons"
         )
-    lineage = {place.name: Lineage(place.parent, file.variants[place.name].why) for place in walk(parents)}
-    if circle := [name for name in parents if name not in lineage]:
+    variant_tree = {place.name: TreeNode(place.parent, file.variants[place.name].why) for place in walk(parents)}
+    if circle := [name for name in parents if name not in variant_tree]:
         problem = f"extends each other in a circle: {', '.join(circle)}"
         raise ConfigError(path, "variants", None, problem, "one of them must extend nothing")
-    return EvaluationStudy(path, file, rules, lineage)
+    return EvaluationStudy(path, file, rules, variant_tree)
 
 
 def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Whether tasks or items count equally: the mean of all items of an arm's tasks, and what lm-eval's groups say."""
+"""Whether tasks or items count equally: the mean of all items of a variant, and what lm-eval's groups of tasks say."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from ablation.judge.compare.arms import Arm
+from ablation.judge.compare.groups import Group
 from ablation.readers.sheet import Facts, ItemText, Sheet
 
 ALL = "all"  # the subset that holds the items of all tasks
 
 
-def pooled(arm: Arm) -> Arm:
-    """The arm with the items of all its tasks in one subset, each named by its task."""
-    return replace(arm, runs={seed: {ALL: _pooled(list(run.values()))} for seed, run in arm.runs.items()})
+def pooled(group: Group) -> Group:
+    """The group with the items of all its tasks in one subset, each named by its task."""
+    return replace(group, runs={seed: {ALL: _pooled(list(run.values()))} for seed, run in group.runs.items()})
 
 
 def _pooled(sheets: Sequence[Sheet]) -> Sheet:
@@ -45,8 +45,8 @@ def _pooled(sheets: Sequence[Sheet]) -> Sheet:
     )
 
 
-def groups_that_disagree(parent: Arm, child: Arm) -> Iterator[str]:
-    """Notes on groups by which lm-eval, which weights tasks by their items, says the other sign than their mean."""
+def task_groups_that_disagree(parent: Group, child: Group) -> Iterator[str]:
+    """Notes on groups of tasks where lm-eval, which weights tasks by items, says the other sign than their mean."""
     pairs = [(parent.runs[seed], child.runs[seed]) for seed in parent.seeds if seed in child.runs]
     groups = {name: tasks for run, _ in pairs for s in run.values() for name, (_, tasks) in s.facts.groups.items()}
     for group, tasks in groups.items():

@@ -5,7 +5,7 @@
   let used = false;
   for (const event of ["click", "input", "keydown"]) addEventListener(event, () => { used = true; }, { capture: true });
 
-  async function look() {
+  async function poll() {
     if (document.hidden) return;
     try {
       const said = await (await fetch("/now")).text(), end = said.indexOf("\n");
@@ -18,5 +18,5 @@
       note.textContent = "The server has ended; this page stays as it is.";
     }
   }
-  setInterval(look, 5000);
+  setInterval(poll, 5000);
 })();

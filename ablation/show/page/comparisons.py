@@ -1,4 +1,4 @@
-"""The comparisons of a study as the page shows them: place in the lineage, change, effect, verdict and evidence."""
+"""The comparisons of a study as the page shows them: place in the tree, change, effect, verdict and evidence."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.config.lineage import walk
 from ablation.config.study import Change, differences
 from ablation.config.study_schema import Analysis, Target
+from ablation.config.variant_tree import walk
 from ablation.contract.reading import duration
-from ablation.judge.comparisons import WORDS
+from ablation.judge.comparisons import VERDICTS
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.answer import shown_interval
 from ablation.show.text import clean_records, decimals_for, is_number, number, p_value, signed
@@ -145,7 +145,7 @@ def draw_forest(comparisons: Sequence[Comparison], axis: ForestAxis) -> Forest:
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One variant in the lineage, and its comparisons: with its parent, and others that the plan declares."""
+    """One variant in the tree, and its comparisons: with its parent, and others that the plan declares."""
 
     graph: GraphRow
     variant: PlannedVariant
@@ -185,7 +185,7 @@ def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame
         )
     comparisons = [comparison for row in rows for comparison in row.comparisons]
     found = [comparison.verdict for comparison in comparisons]
-    counts = [(word, found.count(word)) for word in WORDS if word in found]
+    counts = [(verdict, found.count(verdict)) for verdict in VERDICTS if verdict in found]
     intervals = [comparison.interval for comparison in comparisons]
     ends = [(low, high) for low, high in intervals if is_number(low) and is_number(high)]
     effects = [comparison.evidence["effect"] for comparison in comparisons if is_number(comparison.evidence["effect"])]

@@ -82,7 +82,7 @@ def read_page(store: Store) -> Page:
                 )
             )
         del judged  # before the next study is read
-    studies.sort(key=lambda study: study.stir)  # the others stay in the order of the plan
+    studies.sort(key=lambda study: study.rank)  # the others stay in the order of the plan
     return Page(meta["scale"], meta.get("plan digest"), day(store.stages()["ended"]), studies, page_samples(texts))
 
 
@@ -100,15 +100,16 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
         states[variant][int(seed)] = state
     counts = Counter(state for row in states.values() for state in row.values())
     seeds = sorted(map(len, states.values())) or [0]
-    words = {word for word, _ in comparisons.counts}
+    outcomes = {verdict for verdict, _ in comparisons.counts}
+    # The place on the page: a change is better or worse, one is judged, a run has started, nothing has.
+    progress = (outcomes & {"better", "worse"}, outcomes - {"not run"}, set(counts) - {"missing"}, True)
     health = broken_rules(store, name)
     return StudyPage(
         name=name,
         definition=definition,
         analysis=analysis,
         confidence=f"{100 * (1 - analysis.alpha):g}%",
-        # The place on the page: a change is better or worse, one is judged, a run has started, nothing has.
-        stir=0 if words & {"better", "worse"} else 1 if words - {"not run"} else 2 if set(counts) - {"missing"} else 3,
+        rank=next(place for place, reached in enumerate(progress) if reached),
         comparisons=comparisons,
         comparison_of={row.variant.name: row for row in comparisons.rows},
         number_of={
@@ -162,7 +163,7 @@ def _audited(store: Store, definition: StoredStudy, ours: Measurements) -> tuple
 
 
 def _resized(variants: Sequence[PlannedVariant]) -> bool:
-    """Whether the scale changed a value that the lineage shows."""
+    """Whether the scale changed a value that the variant tree shows."""
     return any(dotted.get(v.resolved, change.key, change.new) != change.new for v in variants for change in v.changes)
 
 
@@ -182,7 +183,7 @@ def _figures(title: str, comparisons: Iterable[Comparison], plots: Sequence[DotP
     """Return `{title, effects, published}`, the numbers behind the page's figures; None for a figure that it lacks.
 
     effects: `{columns, rows}`, a row being variant, against, change, verdict and the numbers of EFFECTS (null where
-    there is none), in the order of the lineage. published: `[{label, rows}]`, as of `DotPlot`.
+    there is none), in the order of the variant tree. published: `[{label, rows}]`, as of `DotPlot`.
     """
     rows = [
         [comparison.child, comparison.parent, "; ".join(map(describe_change, comparison.changes)), comparison.verdict]

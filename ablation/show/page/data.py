@@ -145,8 +145,8 @@ _TURNED = {"better": "worse", "worse": "better"}
 class Pairs:
     """Every two variants of one study.
 
-    cells[row][column]: word and effect of the row's variant against the column's, None on the diagonal; no rows where
-    nothing was computed.
+    cells[row][column]: verdict and effect of the row's variant against the column's, None on the diagonal; no rows
+    where nothing was computed.
     """
 
     names: list[str]
@@ -162,14 +162,14 @@ class Pairs:
 def study_pairs(
     variants: Sequence[PlannedVariant], comparisons: Comparisons, pairs: Sequence[Pair], bound: float = math.inf
 ) -> Pairs:
-    """Arrange the judged pairs of a study's variants in the order of its lineage; `pairs` may be empty.
+    """Arrange the judged pairs of a study's variants in the order of its variant tree; `pairs` may be empty.
 
     No interval reaches beyond ±`bound`.
 
-    The data: `{variants, pairs: {"i j": [effect, low, high, p, word, seeds, items, why]}, words, whys, comparisons,
-    keys, factors, base, own}`. A pair's numbers are those of variant i against variant j; `comparisons` has the
-    verdicts by the same names. `base` holds the values of `keys` of the first variant, and `own` what each has instead,
-    as text; null where it has no such key.
+    The data: `{variants, pairs: {"i j": [effect, low, high, p, verdict, seeds, items, why]}, verdicts, whys,
+    comparisons, keys, factors, base, own}`. A pair's numbers are those of variant i against variant j; `comparisons`
+    has the verdicts by the same names. `base` holds the values of `keys` of the first variant, and `own` what each has
+    instead, as text; null where it has no such key.
     """
     names = [row.variant.name for row in comparisons.rows]
     place = {name: number for number, name in enumerate(names)}
@@ -193,7 +193,7 @@ def study_pairs(
     judged = {
         f"{place[comparison.child]} {place[comparison.parent]}": comparison.verdict for comparison in comparisons.judged
     }
-    data = {"variants": names, "pairs": rows, "words": list(GLYPHS), "whys": list(whys), "comparisons": judged}
+    data = {"variants": names, "pairs": rows, "verdicts": list(GLYPHS), "whys": list(whys), "comparisons": judged}
     return Pairs(names, cells, data | _configurations(variants, names))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from jinja2 import Environment
 
 from ablation.contract.reading import duration
-from ablation.judge.comparisons import WORDS
+from ablation.judge.comparisons import VERDICTS
 from ablation.show import methods, text
 from ablation.show.page.comparisons import evidence
 from ablation.show.page.content import Page
@@ -78,9 +78,9 @@ def _templates() -> Environment:
 
 def _rank(verdict: str | None) -> int:
     """Order of verdicts in a sorted column."""
-    return WORDS.index(verdict) if verdict in WORDS else len(WORDS)
+    return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
 
 
-def _mark(word: str) -> str:
+def _mark(verdict: str) -> str:
     """Name of the mark of a verdict or a state, as the classes and ids of the page have it."""
-    return word.replace(" ", "-") if word in (*WORDS, "ok", "missing", "running") else "invalid"
+    return verdict.replace(" ", "-") if verdict in (*VERDICTS, "ok", "missing", "running") else "invalid"

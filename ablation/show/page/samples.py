@@ -23,18 +23,18 @@ MOST_ITEMS = 12  # of a comparison
 MARKUP = 1_400  # characters around an item's texts
 LONGEST, SHORTEST = 2_000, 300  # characters of one text
 MOST_LINES = 60
-MOST_RESPONSES = 3  # of a side
+MOST_RESPONSES = 3  # of a group
 POOL = 200  # items of a subset, in each direction, among which those with words are looked for
 # Control characters but tab and newline, halves of a character, and what no text has.
 _NOISE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 Comparison = tuple[str, str]  # parent, child
 Words = list[tuple[str, str]]  # (name, text)
-Quote = tuple[Words, Words]  # one judged text of one side: words and numbers by their names
+Quote = tuple[Words, Words]  # one judged text of one group: words and numbers by their names
 
 
 @dataclass(frozen=True)
-class Flip:
+class ChangedItem:
     """One item: its values (seed, parent's, child's) in every seed, and its mean change."""
 
     subset: str
@@ -56,7 +56,7 @@ class Flip:
 
 
 @dataclass(frozen=True)
-class Flips:
+class ChangedItems:
     """What changed between two variants: how many items improved and got worse on average, and the most telling.
 
     gained, lost: subset by subset, the most telling of each first.
@@ -65,21 +65,21 @@ class Flips:
     seeds: int
     better: int
     worse: int
-    gained: list[Flip]
-    lost: list[Flip]
+    gained: list[ChangedItem]
+    lost: list[ChangedItem]
 
 
-def find_flips(study: Measurements, parent: str, child: str) -> Flips:
+def find_changed_items(study: Measurements, parent: str, child: str) -> ChangedItems:
     """Compare two variants item by item, over the seeds that both have."""
     both = study.in_order_added(study.seeds(parent) & study.seeds(child))
     whole = study.values.keys() - study.duplicates
     seeds = [seed for seed in both if {(parent, seed), (child, seed)} <= whole]
     better = worse = 0
-    gained: list[Flip] = []
-    lost: list[Flip] = []
+    gained: list[ChangedItem] = []
+    lost: list[ChangedItem] = []
     for subset in study.analysis.subsets:
-        sides = [[study.values[variant, seed].get(subset) for seed in seeds] for variant in (parent, child)]
-        items, before, after = _aligned(*sides)
+        groups = [[study.values[variant, seed].get(subset) for seed in seeds] for variant in (parent, child)]
+        items, before, after = _aligned(*groups)
         if not len(items):
             continue
         change = improving(before, after, study.analysis) * (after - before)
@@ -92,13 +92,15 @@ def find_flips(study: Measurements, parent: str, child: str) -> Flips:
             order = np.lexsort((items, -np.abs(mean), against - agreeing))
             for at in [at for at in order.tolist() if direction * mean[at] > tiny][:POOL]:
                 values = tuple(zip(seeds, before[:, at].tolist(), after[:, at].tolist(), strict=True))
-                flip = Flip(subset, str(items[at]), values, float(mean[at]), int(agreeing[at]), int(against[at]))
-                found.append(flip)
-    return Flips(len(seeds), better, worse, gained, lost)
+                changed = ChangedItem(
+                    subset, str(items[at]), values, float(mean[at]), int(agreeing[at]), int(against[at])
+                )
+                found.append(changed)
+    return ChangedItems(len(seeds), better, worse, gained, lost)
 
 
 def _aligned(parents: list[Column | None], children: list[Column | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the items that all runs have, and the values of both sides, [seeds, items]."""
+    """Return the items that all runs have, and the values of both groups, [seeds, items]."""
     runs = [of for of in (*parents, *children) if of is not None]
     if not runs or len(runs) < 2 * len(parents):
         return np.array([]), np.empty((0, 0)), np.empty((0, 0))
@@ -113,7 +115,7 @@ def _aligned(parents: list[Column | None], children: list[Column | None]) -> tup
 
 @dataclass(frozen=True)
 class SampleItem:
-    """One item: its value in each seed, what both sides have in common, and what each said in `seed`."""
+    """One item: its value in each seed, what both groups have in common, and what each said in `seed`."""
 
     subset: str
     item: str
@@ -125,13 +127,13 @@ class SampleItem:
     seed: int
     common: Words
     columns: list[str]  # heads of the table `both`
-    both: list[tuple[Words, list[str]]]  # where only numbers differ: the words once, both sides' numbers in columns
-    sides: list[tuple[str, list[Quote], int]]  # variant, quotes, how many more there are
+    both: list[tuple[Words, list[str]]]  # where only numbers differ: the words once, both groups' numbers in columns
+    groups: list[tuple[str, list[Quote], int]]  # variant, quotes, how many more there are
 
     @property
     def length(self) -> int:
         """Characters that it takes on the page, about."""
-        quoted = [*self.both, *(quote for _, quotes, _ in self.sides for quote in quotes)]
+        quoted = [*self.both, *(quote for _, quotes, _ in self.groups for quote in quotes)]
         words = [*self.common, *(word for texts, _ in quoted for word in texts)]
         return MARKUP + sum(len(text) for _, text in words)
 
@@ -172,25 +174,25 @@ def _study(
     study: Measurements, comparisons: Sequence[Comparison], samples: Samples, budget: int
 ) -> dict[Comparison, ComparisonSamples]:
     longest = min(max(budget // 8, SHORTEST), LONGEST)
-    flips: dict[Comparison, Flips] = {}
-    chosen: dict[Comparison, list[tuple[Flip, int]]] = {}
+    changed_items: dict[Comparison, ChangedItems] = {}
+    chosen: dict[Comparison, list[tuple[ChangedItem, int]]] = {}
     wanted: dict[Run, set[Place]] = {}
     for parent, child in comparisons:
         if not any(samples.places((parent, seed)) for seed in study.seeds(parent)):
             continue
-        found = flips[parent, child] = find_flips(study, parent, child)
+        found = changed_items[parent, child] = find_changed_items(study, parent, child)
         chosen[parent, child] = _chosen(found, samples, (parent, child))
-        for flip, seed in chosen[parent, child]:
+        for changed, seed in chosen[parent, child]:
             for variant in (parent, child):
-                wanted.setdefault((variant, seed), set()).add((flip.subset, flip.item))
+                wanted.setdefault((variant, seed), set()).add((changed.subset, changed.item))
     said = {run: samples.read(run, places, longest) for run, places in sorted(wanted.items())}
     result = {}
-    for (parent, child), found in flips.items():
+    for (parent, child), found in changed_items.items():
         items: list[SampleItem] = []
         length = 0
-        for flip, seed in chosen[parent, child]:
-            sides = [said[variant, seed].get((flip.subset, flip.item), []) for variant in (parent, child)]
-            item = _item(flip, seed, (parent, child), sides, study.analysis.protocol)
+        for changed, seed in chosen[parent, child]:
+            groups = [said[variant, seed].get((changed.subset, changed.item), []) for variant in (parent, child)]
+            item = _item(changed, seed, (parent, child), groups, study.analysis.protocol)
             length += item.length
             if length > budget and len(items) > 1:
                 break
@@ -201,65 +203,69 @@ def _study(
     return result
 
 
-def _chosen(found: Flips, samples: Samples, comparison: Comparison) -> list[tuple[Flip, int]]:
-    """Return items of which both sides have words, with the seed to quote: improved and worse ones in turn.
+def _chosen(found: ChangedItems, samples: Samples, comparison: Comparison) -> list[tuple[ChangedItem, int]]:
+    """Return items of which both groups have words, with the seed to quote: improved and worse ones in turn.
 
     The most telling item of each subset comes before the second of any, so that the filter has something to show.
     """
     turns = []
-    for flips in (found.gained, found.lost):
-        by_subset: dict[str, list[tuple[int, tuple[int, float, str, str], Flip, int]]] = {}
-        for flip in flips:
-            few, place = by_subset.setdefault(flip.subset, []), (flip.subset, flip.item)
+    for changed_items in (found.gained, found.lost):
+        by_subset: dict[str, list[tuple[int, tuple[int, float, str, str], ChangedItem, int]]] = {}
+        for changed in changed_items:
+            few, place = by_subset.setdefault(changed.subset, []), (changed.subset, changed.item)
             if len(few) < MOST_ITEMS:
-                quoted = (s for s in flip.telling_seeds() if all(place in samples.places((v, s)) for v in comparison))
+                quoted = (
+                    s for s in changed.telling_seeds() if all(place in samples.places((v, s)) for v in comparison)
+                )
                 if (seed := next(quoted, None)) is not None:
-                    few.append((len(few), flip.order, flip, seed))
+                    few.append((len(few), changed.order, changed, seed))
         turns.append(sorted((row for few in by_subset.values() for row in few), key=lambda row: row[:2]))
     return [row[2:] for both in zip_longest(*turns) for row in both if row][:MOST_ITEMS]
 
 
-def _item(flip: Flip, seed: int, comparison: Comparison, sides: Sequence[Sequence[Said]], protocol: str) -> SampleItem:
-    ours = [[each for each in side if each.protocol == protocol] or list(side) for side in sides]
-    quoted = [side[:MOST_RESPONSES] for side in ours]
-    before, after = ([value[place] for value in flip.values] for place in (1, 2))
+def _item(
+    changed: ChangedItem, seed: int, comparison: Comparison, groups: Sequence[Sequence[Said]], protocol: str
+) -> SampleItem:
+    ours = [[each for each in group if each.protocol == protocol] or list(group) for group in groups]
+    quoted = [group[:MOST_RESPONSES] for group in ours]
+    before, after = ([value[place] for value in changed.values] for place in (1, 2))
     means = (sum(before) / len(before), sum(after) / len(after))
     shown = alike([*means, *(value for pair in zip(before, after, strict=True) for value in pair)])
     common, rest = _common(quoted)
     columns, both = _both(comparison, quoted, rest)
     quotes = []
     if not both:
-        for variant, few, side in zip(comparison, quoted, ours, strict=True):
-            quotes.append((variant, [_quote(each, rest) for each in few], len(side) - len(few)))
+        for variant, few, group in zip(comparison, quoted, ours, strict=True):
+            quotes.append((variant, [_quote(each, rest) for each in few], len(group) - len(few)))
     return SampleItem(
-        subset=flip.subset,
-        item=flip.item,
-        improved=flip.change > 0,
+        subset=changed.subset,
+        item=changed.item,
+        improved=changed.change > 0,
         before=shown[0],
         after=shown[1],
-        agreeing=flip.agreeing,
-        values=list(zip((at for at, *_ in flip.values), shown[2::2], shown[3::2], strict=True)),
+        agreeing=changed.agreeing,
+        values=list(zip((at for at, *_ in changed.values), shown[2::2], shown[3::2], strict=True)),
         seed=seed,
         common=common,
         columns=columns,
         both=both,
-        sides=quotes,
+        groups=quotes,
     )
 
 
-def _common(sides: Sequence[Sequence[Said]]) -> tuple[Words, list[str]]:
+def _common(groups: Sequence[Sequence[Said]]) -> tuple[Words, list[str]]:
     """Return the texts that all quotes have in common, and the names of the others."""
-    everything = [each.texts for side in sides for each in side]
+    everything = [each.texts for group in groups for each in group]
     names = list(dict.fromkeys(name for texts in everything for name in texts))
     common = [name for name in names if len({texts.get(name) for texts in everything}) == 1]
     return [(name, _shown(everything[0][name])) for name in common], [name for name in names if name not in common]
 
 
 def _both(
-    comparison: Comparison, sides: Sequence[Sequence[Said]], names: Sequence[str]
+    comparison: Comparison, groups: Sequence[Sequence[Said]], names: Sequence[str]
 ) -> tuple[list[str], list[tuple[Words, list[str]]]]:
-    """Return heads and rows of one table where both sides judged the same words; else nothing."""
-    parents, children = sides
+    """Return heads and rows of one table where both groups judged the same words; else nothing."""
+    parents, children = groups
     if not parents or [p.texts for p in parents] != [c.texts for c in children]:
         return [], []
     numbers = list(dict.fromkeys(name for each in (*parents, *children) for name in each.numbers))
@@ -269,7 +275,7 @@ def _both(
         if all(p.numbers.get(name) == c.numbers.get(name) for p, c in zip(parents, children, strict=True))
     }
     columns = [
-        head for name in numbers for head in ([name] if name in equal else [f"{name}, {side}" for side in comparison])
+        head for name in numbers for head in ([name] if name in equal else [f"{name}, {group}" for group in comparison])
     ]
     rows = []
     for parent, child in zip(parents, children, strict=True):

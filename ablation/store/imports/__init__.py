@@ -1,1 +1,1 @@
-"""Runs of other programs as a study: their seeds, variants, lineage and shards."""
+"""Runs of other programs as a study: their seeds, variants, tree and shards."""

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from ablation.config import dotted
-from ablation.config.lineage import natural
 from ablation.config.names import is_safe_name
+from ablation.config.variant_tree import natural
 from ablation.contract.errors import ConfigError
 from ablation.readers.seeds import seed_in, without_seed
 from ablation.store.imports.stored import Record
@@ -45,7 +45,7 @@ def group_runs(
 ) -> list[Group]:
     """Return the groups with their seeds; groups that only their configuration distinguishes have no name yet.
 
-    `known`: {variant: (parent, why)} of a source that has a lineage itself, whose runs are named `variant/seed_n`.
+    `known`: {variant: (parent, why)} of a source that has a variant tree itself, whose runs are named `variant/seed_n`.
     Raises ConfigError, which names the run that cannot be placed.
     """
     seeds = [_seed(run, study.runs.seed, where) for run in runs]

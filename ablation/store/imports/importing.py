@@ -32,9 +32,9 @@ from ablation.store.imports import stored
 from ablation.store.imports.definition import KnownRun, describe_study, known_run, plan_analysis
 from ablation.store.imports.final_step import FinalStep
 from ablation.store.imports.grouping import changed_settings, continued, other_ranks
-from ablation.store.imports.lineage import derive
 from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
 from ablation.store.imports.study_file import ImportFile
+from ablation.store.imports.variant_tree import derive
 
 _FACTS = (
     "format",
@@ -135,13 +135,13 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     if ranks := [found.pop(order[place]).record for place in other_ranks([found[i].record for i in order], written)]:
         names = shortened([record.name for record in ranks])
         outcome.problems.append(f"of runs alike but for their rank, rank 0 counts: left out {names}")
-    _join(folder, request, found, outcome, known=declared.lineage, written=written, final=final)
+    _join(folder, request, found, outcome, known=declared.variant_tree, written=written, final=final)
     outcome.new = len(found.keys() - keys.keys())
     outcome.changed = sum(found[identity].key != key for identity, key in keys.items() if identity in found)
     runs = [found[identity] for identity in sorted(found)]
     if not runs:
         raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
-    outcome.variants, placed = derive([run.record for run in runs], written, request.where, declared.lineage)
+    outcome.variants, placed = derive([run.record for run in runs], written, request.where, declared.variant_tree)
     outcome.runs = tuple(
         PlacedRun(key=run.key, variant=variant, seed=seed, **{name: getattr(run.record, name) for name in _FACTS})
         for run, (variant, seed) in zip(runs, placed, strict=True)
@@ -167,7 +167,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         return outcome, None
     study = ImportedStudy(
         written=written,
-        known=declared.lineage,
+        known=declared.variant_tree,
         study=describe_study(request.study, written, declared.definition, outcome.analysis, runs),
         variants=outcome.variants,
         runs=outcome.runs,
@@ -295,7 +295,7 @@ def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -
 
 
 def _declared(request: Request, written: ImportFile, before: ImportedStudy | None) -> Declared:
-    """Return lineage and definition of a source that has them: a database of this project, now or before.
+    """Return the variant tree and definition of a source that has them: a database of this project, now or before.
 
     Its `study` is the study of the database to import; empty for other formats.
     """

@@ -96,7 +96,7 @@ class PlacedRun(Strict):
 
 
 class ImportedStudy(Strict):
-    """`study.json`. `known`: the lineage of a source that has one, {variant: (parent, why)}."""
+    """`study.json`. `known`: the variant tree of a source that has one, {variant: (parent, why)}."""
 
     written: ImportFile
     known: dict[str, tuple[str | None, str]]

@@ -74,8 +74,8 @@ def test_a_published_file_that_is_wrong_is_one_line(tmp_path, capsys, monkeypatc
 
 def test_audit_sets_measured_numbers_beside_the_published(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    lineage = {"baseline": (None, {}), "v1": ("baseline", {"lr": (1, 2)})}
-    simulate(tmp_path, [Study("debias", lineage=lineage, items={"gender": 30, "race": 30, "religion": 30})])
+    variant_tree = {"baseline": (None, {}), "v1": ("baseline", {"lr": (1, 2)})}
+    simulate(tmp_path, [Study("debias", variant_tree=variant_tree, items={"gender": 30, "race": 30, "religion": 30})])
     main(["audit", "debias", "--results", str(tmp_path)])
     lines = [line for line in capsys.readouterr().out.splitlines() if "reproduction" in line]
     assert len(lines) == 8  # two variants, three domains and their mean

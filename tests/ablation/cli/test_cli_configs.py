@@ -104,8 +104,12 @@ def test_errors_suggest(run, two_studies):
 
 def simulated(folder, **study):
     """Results of the toy study's variants, collected."""
-    lineage = {"base": (None, {}), "v2": ("base", {"reward.weight": (0.0, 0.5)}), "v10": ("v2", {"lr": (1e-3, 1e-2)})}
-    study = {"lineage": lineage, "seeds": 3, "distances": {"v10": 0.4}} | study
+    variant_tree = {
+        "base": (None, {}),
+        "v2": ("base", {"reward.weight": (0.0, 0.5)}),
+        "v10": ("v2", {"lr": (1e-3, 1e-2)}),
+    }
+    study = {"variant_tree": variant_tree, "seeds": 3, "distances": {"v10": 0.4}} | study
     simulate(folder, [Study("toy", **study)])
     collect(folder)
 
@@ -116,7 +120,7 @@ def test_diff_says_what_the_change_did_where_there_are_results(run, toy, tmp_pat
     assert out.startswith("lr: 0.001 -> 0.01\n")
     assert "results at scale simulated: the distance of hit from 0.5 (protocol edited)" in out
     line = next(line for line in out.splitlines() if line.startswith("v10 against base, 3 seeds, 100 items: "))
-    effect, low, high, p, word = re.fullmatch(
+    effect, low, high, p, verdict = re.fullmatch(
         r".*: ([-+.\d]+), 95% interval \[([-+.\d]+), ([-+.\d]+)\], p = ([-.\de]+): (\w+)", line
     ).groups()
     with Store(tmp_path / "results/tracker.duckdb") as store:
@@ -127,7 +131,7 @@ def test_diff_says_what_the_change_did_where_there_are_results(run, toy, tmp_pat
     assert [float(low), float(high), float(p)] == pytest.approx(
         [comparison.low, comparison.high, comparison.p], rel=0.05
     )
-    assert word == comparison.detail == "worse"
+    assert verdict == comparison.detail == "worse"
     assert "not corrected for other comparisons" in out
     assert "confounded: 2 factors differ" in out
     assert "as one of the study's" not in out  # base and v10 are not a comparison
@@ -148,8 +152,8 @@ def test_diff_without_results_of_a_variant_says_so(run, toy, tmp_path):
 
 
 def test_diff_finds_variants_that_only_the_results_know(run, toy, tmp_path):
-    lineage = {"base": (None, {}), "mine": ("base", {"lr": (1, 2)})}
-    simulate(tmp_path / "results", [Study("imported", lineage=lineage, seeds=3)])
+    variant_tree = {"base": (None, {}), "mine": ("base", {"lr": (1, 2)})}
+    simulate(tmp_path / "results", [Study("imported", variant_tree=variant_tree, seeds=3)])
     collect(tmp_path / "results")
     lines = run("diff", "base", "mine").splitlines()
     assert lines[0] == "lr: 1 -> 2"

@@ -30,7 +30,7 @@ def results(tmp_path_factory):
     """
     folder, many = tmp_path_factory.mktemp("results"), {"gender": 1500, "race": 1500}
     known = Study("known", seeds=5, distances={"v1": 0.0, "v2": 0.3}, seed_sd=0.005, items=many)
-    steps = Study("steps", seeds=5, lineage=CHAIN, distances=GAINS, seed_sd=0.01, items=many)
+    steps = Study("steps", seeds=5, variant_tree=CHAIN, distances=GAINS, seed_sd=0.01, items=many)
     studies = [known, steps, Study("noisy", seeds=5, seed_sd=0.1), Study("broken", states=FAILED)]
     studies += [
         Study("waiting", seeds=5, states=NOT_RUN),
@@ -102,7 +102,7 @@ def test_bad_input_is_one_line(results, capsys, words, said):
 
 
 def test_a_comment_has_what_a_reviewer_asks(results, capsys, monkeypatch, tmp_path):
-    """Word, effect, interval, margin, cost with its price, and three items that changed."""
+    """Verdict, effect, interval, margin, cost with its price, and three items that changed."""
     (tmp_path / "configs/scales").mkdir(parents=True)
     (tmp_path / "configs/studies/known").mkdir(parents=True)
     (tmp_path / "configs/studies/known/_study.yaml").touch()

@@ -55,10 +55,10 @@ def test_the_file_grows_by_runs_that_pass(nights, tmp_path, capsys):
     assert past.read_text().splitlines() == rows
 
 
-def test_metrics_have_sides_and_share_the_level(nights, tmp_path, capsys):
+def test_metrics_have_directions_and_share_the_level(nights, tmp_path, capsys):
     new = write(tmp_path / "new", 0.75)
     words = ("gate", "--reference", nights, "--new", new, "--window", "last:20", "--json", "--metric")
-    assert json.loads(output(capsys, *words, "reward:both", status=11))["rows"][0]["side"] == "both"
+    assert json.loads(output(capsys, *words, "reward:both", status=11))["rows"][0]["direction"] == "both"
     two = json.loads(output(capsys, *words, "reward", "kl:min", status=0))
     assert [row["outcome"] for row in two["rows"]] == ["passed", "passed"]
 

@@ -13,7 +13,7 @@ from ablation.cli.main import main
 from ablation.judge.planning import Pilot
 from ablation.judge.power import minimal_detectable_effect
 from ablation.store.collect import collect
-from tests.ablation.readers.samples import arm
+from tests.ablation.readers.samples import write_group
 from tests.ablation.typed import output, refused
 from tests.repository import ROOT
 from tests.simulate import Study, editing, simulate
@@ -63,18 +63,18 @@ def test_the_example_of_the_page(capsys):
     assert textwrap.dedent(shown).strip() == output(capsys, *shlex.split(command)).strip()
 
 
-def test_two_sides_of_another_tool_are_a_pilot(tmp_path, capsys):
-    sides = arm(tmp_path / "base"), arm(tmp_path / "new", gain=0.1)
-    said = output(capsys, "power", "--effect", "0.1", "--seeds", "5", "--pilot", *sides)
+def test_two_groups_of_another_tool_are_a_pilot(tmp_path, capsys):
+    groups = write_group(tmp_path / "base"), write_group(tmp_path / "new", gain=0.1)
+    said = output(capsys, "power", "--effect", "0.1", "--seeds", "5", "--pilot", *groups)
     assert "from the noise of 1 comparison, 3 seeds of 60 items" in said
     assert "there is none of this name" in refused(
-        capsys, "power", "--effect", "0.1", "--pilot", *sides, "--metric", "none"
+        capsys, "power", "--effect", "0.1", "--pilot", *groups, "--metric", "none"
     )
 
 
-def test_one_run_of_each_side_is_no_pilot(tmp_path, capsys):
-    sides = [arm(tmp_path / name, seeds=1, gain=gain) for name, gain in (("base", 0.0), ("new", 0.1))]
-    assert main(["power", "--effect", "0.1", "--pilot", *sides]) == 2
+def test_one_run_of_each_group_is_no_pilot(tmp_path, capsys):
+    groups = [write_group(tmp_path / name, seeds=1, gain=gain) for name, gain in (("base", 0.0), ("new", 0.1))]
+    assert main(["power", "--effect", "0.1", "--pilot", *groups]) == 2
     assert "has one seed" in capsys.readouterr().err
 
 
@@ -86,14 +86,14 @@ def rows_of(capsys, *words):
 
 def test_the_samples_of_another_tools_items_tell_their_noise(tmp_path, capsys):
     """Of even chances drawing is all the noise there is; how much that was stays uncertain."""
-    rng, sides = np.random.default_rng(4), {}
+    rng, groups = np.random.default_rng(4), {}
     for name in ("a", "b"):
         right = rng.random((5, 200, 4)) < 0.5
         frame = pd.DataFrame({"value": right.ravel().astype(int), "sample": np.tile(range(4), 1000)})
         frame["item"], frame["seed"] = np.tile(np.repeat(range(200), 4), 5), np.repeat(range(5), 800)
-        sides[name] = str(tmp_path / f"{name}.csv")
-        frame.to_csv(sides[name], index=False)
-    words = ["--effect", "0.05", "--seeds", "5", "--items", "200", "--pilot", *sides.values()]
+        groups[name] = str(tmp_path / f"{name}.csv")
+        frame.to_csv(groups[name], index=False)
+    words = ["--effect", "0.05", "--seeds", "5", "--items", "200", "--pilot", *groups.values()]
     found, _ = rows_of(capsys, *words, "--samples", "4", "64")
     assert found[64, 1]["effect"] < 0.75 * found[4, 1]["effect"]
     same, _ = rows_of(capsys, *words, "--samples", "4", "64", "--sample-sd", "0")

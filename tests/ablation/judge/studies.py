@@ -9,7 +9,7 @@ from ablation.judge.measurements import Column, Measurements
 from ablation.plan.plan_file import PlannedVariant
 
 
-def lineage(variants, shape="fan"):
+def variant_tree(variants, shape="fan"):
     """Parents of v0, v1, ...: a fan of the root, or a chain."""
     return {f"v{i}": None if i == 0 else ("v0" if shape == "fan" else f"v{i - 1}") for i in range(variants)}
 
@@ -68,7 +68,7 @@ def normal_study(
     ease = np.repeat(rng.normal(0, ease_sd, -(-items // size)), size)[:items]
     threshold = stats.norm.ppf(rate) * np.sqrt(1 + ease_sd**2)
     shared = rng.normal(0, shared_sd, seeds)
-    parents = lineage(variants, analysis.pop("shape", "fan"))
+    parents = variant_tree(variants, analysis.pop("shape", "fan"))
     values = {}
     for variant in parents:
         own = rng.normal(0, seed_sd, seeds) * (np.exp(rng.normal(0, unequal)) if unequal else 1.0)

@@ -123,8 +123,8 @@ def test_measured_cells_and_why_they_may_differ(tmp_path):
     cell = ours.rows["v1"]["gender"]
     assert cell.value == pytest.approx(expected)
     assert cell.low <= cell.value <= cell.high
-    for words in ("scale simulated", "model is gpt2-medium", "gender 400 against 253"):
-        assert words in ours.difference
+    for said in ("scale simulated", "model is gpt2-medium", "gender 400 against 253"):
+        assert said in ours.difference
     assert "race" not in ours.difference
 
 

@@ -23,7 +23,7 @@ from ablation.judge.budget import (
 from ablation.judge.comparisons import judge_comparisons
 from ablation.judge.correct import Correction
 from ablation.judge.measurements import Problem
-from ablation.judge.significance import Noise, half_width, look_weights, p_value
+from ablation.judge.significance import Noise, half_width, interim_weights, p_value
 from tests.ablation.judge.studies import normal_study
 
 HOURS = {"warm": 1.0} | dict.fromkeys("rabc", 1.0)
@@ -32,8 +32,8 @@ THREE = dict.fromkeys("rabc", 3)
 
 
 def comparisons(**chances):
-    """Comparisons of children of r after three seeds: child = {look: chance}."""
-    return {(child, "r"): by_look for child, by_look in chances.items()}
+    """Comparisons of children of r after three seeds: child = {interim analysis: chance}."""
+    return {(child, "r"): by_interim for child, by_interim in chances.items()}
 
 
 def offers(chances, hours, prices=FAN, counts=THREE, seeds=3):
@@ -76,10 +76,10 @@ def test_what_does_not_fit_is_left_out_and_what_still_fits_is_not():
     assert not any(o.chosen for o in offers(comparisons(a={5: 0.6}), 5.999))
 
 
-def test_a_look_further_on_is_reserved_and_the_next_one_is_taken():
+def test_an_interim_analysis_further_on_is_reserved_and_the_next_one_is_taken():
     chosen = offers(comparisons(a={5: 0.0, 10: 0.7}), 21.0)
     [offer] = chosen
-    assert (offer.look, offer.next_look, offer.hours) == (10, 5, 21.0)
+    assert (offer.interim, offer.next_interim, offer.hours) == (10, 5, 21.0)
     assert seeds_wanted(chosen, THREE) == {"a": 5, "r": 5}
     assert "by way of 5 seeds" in table(chosen)
     [too_dear] = offers(comparisons(a={5: 0.0, 10: 0.7}), 20.0)
@@ -98,7 +98,7 @@ def test_comparisons_that_more_seeds_do_not_decide_are_never_chosen():
     assert [(o.child, o.why_not) for o in found] == [
         ("c", ""),
         ("b", "more seeds do not decide it"),
-        ("a", "no look left"),
+        ("a", "no interim analysis left"),
     ]
     assert seeds_wanted(found, THREE) == {"c": 5, "r": 5}
     assert offers({}, 1.0) == []
@@ -114,7 +114,7 @@ def test_any_choice_keeps_the_budget_and_is_the_best_first(seed):
     pairs = [(names[i], names[int(rng.integers(i))]) for i in range(1, 8)]
     taken = {pair: min(counts[name] for name in pair) for pair in pairs}
     chances = {
-        pair: {look: float(rng.choice([0, 0.001, rng.uniform()])) for look in (5, 10) if look > taken[pair]}
+        pair: {interim: float(rng.choice([0, 0.001, rng.uniform()])) for interim in (5, 10) if interim > taken[pair]}
         for pair in pairs
     }
     hours = float(rng.uniform(0, 120))
@@ -124,22 +124,22 @@ def test_any_choice_keeps_the_budget_and_is_the_best_first(seed):
 
     there = {(unit, n) for name in names for unit in units[name] for n in range(counts[name])}
 
-    def cost(look, pair):
-        new = {(unit, n) for name in pair for unit in units[name] for n in range(look)} - there
+    def cost(interim, pair):
+        new = {(unit, n) for name in pair for unit in units[name] for n in range(interim)} - there
         return sum(prices.hours[unit] for unit, _ in new), new
 
     spent = 0.0
     waiting = dict(chances)
     for offer in (o for o in found if o.chosen):
         rates = [
-            chance / price if (price := cost(look, pair)[0]) else np.inf
-            for pair, by_look in waiting.items()
-            for look, chance in by_look.items()
-            if chance >= LEAST_CHANCE and cost(look, pair)[0] <= hours - spent + 1e-9
+            chance / price if (price := cost(interim, pair)[0]) else np.inf
+            for pair, by_interim in waiting.items()
+            for interim, chance in by_interim.items()
+            if chance >= LEAST_CHANCE and cost(interim, pair)[0] <= hours - spent + 1e-9
         ]
-        assert offer.chance == chances[offer.child, offer.parent][offer.look] >= LEAST_CHANCE
+        assert offer.chance == chances[offer.child, offer.parent][offer.interim] >= LEAST_CHANCE
         assert offer.per_hour == pytest.approx(max(rates))
-        price, new = cost(offer.look, (offer.child, offer.parent))
+        price, new = cost(offer.interim, (offer.child, offer.parent))
         assert offer.hours == pytest.approx(price)
         spent, there = spent + price, there | new
         del waiting[offer.child, offer.parent]
@@ -184,8 +184,8 @@ def test_the_chance_is_that_of_seeds_drawn_later():
     assert happened[likely].mean() > happened[~likely].mean() + 0.15
 
 
-def test_only_undecided_comparisons_have_chances_and_only_at_later_looks():
-    study = normal_study(seeds=5, looks=[3, 5, 8, 10], margin=0.001)
+def test_only_undecided_comparisons_have_chances_and_only_at_later_interim_analyses():
+    study = normal_study(seeds=5, interim_analyses=[3, 5, 8, 10], margin=0.001)
     comparisons = judge_comparisons(study)
     undecided = [
         (comparison.child, comparison.parent) for comparison in comparisons if comparison.verdict == "undecided"
@@ -194,37 +194,37 @@ def test_only_undecided_comparisons_have_chances_and_only_at_later_looks():
     comparisons[1] = replace(comparisons[1], problem=Problem("a run failed"))
     chances = predict(study, comparisons)
     assert [*chances] == undecided[2:]
-    assert all([*by_look] == [8, 10] for by_look in chances.values())
-    assert all(0 <= chance <= 1 for by_look in chances.values() for chance in by_look.values())
+    assert all([*by_interim] == [8, 10] for by_interim in chances.values())
+    assert all(0 <= chance <= 1 for by_interim in chances.values() for chance in by_interim.values())
 
 
-def test_seeds_between_two_looks_count_with_the_variance_that_the_next_look_will_use():
-    study = normal_study(seeds=4, looks=[3, 5, 8], margin=0.001)
+def test_seeds_between_two_interim_analyses_count_with_the_variance_that_the_next_will_use():
+    study = normal_study(seeds=4, interim_analyses=[3, 5, 8], margin=0.001)
     comparisons = judge_comparisons(study)
     assert any(comparison.variance == "moderated" for comparison in comparisons)
     found = {
         (comparison.child, comparison.parent): Found(comparison.estimate.centre, comparison.noise, 4, counts=True)
         for comparison in comparisons
     }
-    spread, share = effect_variance([*found.values()]), look_weights([3, 5, 8])[8]
+    spread, share = effect_variance([*found.values()]), interim_weights([3, 5, 8])[8]
     rule = Rule(8, level_left(study, comparisons) * share, 0.001, 0.05 * share)
     for comparison, chances in predict(study, comparisons).items():
         assert chances[8] == decided_at(found[comparison], rule, spread)
 
 
-def test_the_level_left_steps_down_and_counts_comparisons_before_their_first_look():
-    study = normal_study(seeds=5, correction="holm", looks=[5, 10])
+def test_the_level_left_steps_down_and_counts_comparisons_before_their_first_interim_analysis():
+    study = normal_study(seeds=5, correction="holm", interim_analyses=[5, 10])
     comparisons = judge_comparisons(study)  # five
     assert level_left(study, comparisons) == pytest.approx(0.05 / 5)
     vars(comparisons[0])["p_adjusted"] = 0.001
     assert level_left(study, comparisons) == pytest.approx(0.05 / 4)
-    fewer = normal_study(seeds=3, correction="holm", looks=[5, 10])
+    fewer = normal_study(seeds=3, correction="holm", interim_analyses=[5, 10])
     assert level_left(fewer, judge_comparisons(fewer)) == pytest.approx(0.05 / 5)
     assert Correction.of(study, comparisons).level == pytest.approx(0.05 / 5)
 
 
-def test_each_word_found_leaves_more_to_the_next_where_the_error_is_per_word():
-    study = normal_study(seeds=5, error="fdr", looks=[5, 10])
+def test_with_fdr_each_verdict_found_leaves_more_to_the_next():
+    study = normal_study(seeds=5, error="fdr", interim_analyses=[5, 10])
     comparisons = judge_comparisons(study)
     assert level_left(study, comparisons) == Correction.of(study, comparisons).level == pytest.approx(0.05 / 5)
     vars(comparisons[0])["p_adjusted"] = 0.001

@@ -1,4 +1,4 @@
-"""Looks, families, paths and pairs of studies in memory: which word a comparison gets, and by which numbers."""
+"""Interim analyses, families, paths and pairs of studies in memory: which verdict, and by which numbers."""
 
 import itertools
 import math
@@ -29,62 +29,68 @@ def of_seeds(means, *, items=400, **analysis):
     return measurements(values, parents, factors={name: (name,) for name in parents if parents[name]}, **analysis)
 
 
-def test_the_word_is_that_of_the_look_that_decided():
-    """Three seeds agree; two more turn the mean. What the first look excluded is not a difference, and not the gain."""
+def test_the_verdict_is_that_of_the_interim_analysis_that_decided():
+    """Three seeds agree; two more turn the mean. What three seeds excluded is not a difference, and not the gain."""
     rates = [0.30, 0.31, 0.29, 0.90, 0.99]
-    [comparison] = judge_comparisons(of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", rates)}, looks=[3, 5], alpha=0.2))
+    [comparison] = judge_comparisons(
+        of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", rates)}, interim_analyses=[3, 5], alpha=0.2)
+    )
     assert comparison.effect > 0
-    assert comparison.p == pytest.approx(comparison.looks[0].p / comparison.looks[0].weight)
+    assert comparison.p == pytest.approx(comparison.interims[0].p / comparison.interims[0].weight)
     assert comparison.verdict == "worse"
-    assert "at the look at 3 seeds; with 3 seeds, up to 42% of seeds could behave differently" in comparison.reason
+    said = "at the interim analysis of 3 seeds; with 3 seeds, up to 42% of seeds could behave differently"
+    assert said in comparison.reason
     assert comparison.in_seeds == pytest.approx(0.2 ** (1 / 3))
 
 
-def test_equivalence_stays_decided_at_a_later_look():
-    """The sixth and seventh seed are far off; the look at five had decided."""
+def test_equivalence_stays_decided_at_a_later_interim_analysis():
+    """The sixth and seventh seed are far off; the interim analysis at five had decided."""
     calm, wild = [0.5, 0.5025, 0.4975, 0.5, 0.5025], [0.7, 0.3]
-    study = of_seeds({"v0": (None, [0.5] * 7), "v1": ("v0", calm + wild)}, looks=[5, 7], margin=0.08)
+    study = of_seeds({"v0": (None, [0.5] * 7), "v1": ("v0", calm + wild)}, interim_analyses=[5, 7], margin=0.08)
     [comparison] = judge_comparisons(study)
     assert (comparison.verdict, comparison.seeds) == ("equivalent", 7)
-    assert "at the look at 5 seeds; with 5 seeds, up to 45% of seeds could behave differently" in comparison.reason
+    said = "at the interim analysis of 5 seeds; with 5 seeds, up to 45% of seeds could behave differently"
+    assert said in comparison.reason
     assert comparison.high > 0.08
-    [again] = judge_comparisons(replace(study, analysis=study.analysis.model_copy(update={"looks": []})))
+    [again] = judge_comparisons(replace(study, analysis=study.analysis.model_copy(update={"interim_analyses": []})))
     assert again.verdict == "undecided"
 
 
-def test_a_look_of_too_few_seeds_does_not_withhold_what_a_later_one_finds():
+def test_an_interim_analysis_of_too_few_seeds_does_not_withhold_what_a_later_one_finds():
     shares = [0.5, 0.5025, 0.4975, 0.68, 0.7, 0.69, 0.71, 0.7, 0.68, 0.72]
     [comparison] = judge_comparisons(
-        of_seeds({"v0": (None, [0.5] * 10), "v1": ("v0", shares)}, looks=[3, 10], margin=0.08)
+        of_seeds({"v0": (None, [0.5] * 10), "v1": ("v0", shares)}, interim_analyses=[3, 10], margin=0.08)
     )
-    assert comparison.looks[0].estimate.within(0.08, comparison.looks[0].noise, 0.05 * comparison.looks[0].weight)
+    assert comparison.interims[0].estimate.within(
+        0.08, comparison.interims[0].noise, 0.05 * comparison.interims[0].weight
+    )
     assert comparison.verdict == "better"
-    assert "at the look at 10 seeds" in comparison.reason
+    assert "at the interim analysis of 10 seeds" in comparison.reason
 
 
 def test_no_number_of_seeds_is_promised_where_the_items_are_too_few():
     """Five items that all turn have a sign-flip p of 2 / 32, whatever the seeds."""
 
-    def study(items, seeds, looks=()):
+    def study(items, seeds, interims=()):
         values = {name: {"all": np.full((seeds, items), hit)} for name, hit in (("v0", 0.0), ("v1", 1.0))}
-        return measurements(values, {"v0": None, "v1": "v0"}, looks=list(looks), factors={"v1": ("v1",)})
+        return measurements(values, {"v0": None, "v1": "v0"}, interim_analyses=list(interims), factors={"v1": ("v1",)})
 
     [comparison] = judge_comparisons(study(5, 5))
     assert (comparison.verdict, comparison.p, comparison.seeds_needed) == ("undecided", 2 / 32, None)
-    looked = study(5, 3, (3, 5, 10))
-    comparisons = judge_comparisons(looked)
-    assert predict(looked, comparisons)["v1", "v0"] == {5: 0.0, 10: 0.0}
+    with_interims = study(5, 3, (3, 5, 10))
+    comparisons = judge_comparisons(with_interims)
+    assert predict(with_interims, comparisons)["v1", "v0"] == {5: 0.0, 10: 0.0}
 
 
-def test_a_look_sees_the_seeds_in_the_order_in_which_they_were_added():
+def test_an_interim_analysis_has_the_seeds_in_the_order_in_which_they_were_added():
     """Seeds 7, 8, 9 of the settings, then 0 and 1 that `add-seeds` added."""
-    study = of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", [0.7, 0.3, 0.51, 0.5, 0.49])}, looks=[3, 5])
+    study = of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", [0.7, 0.3, 0.51, 0.5, 0.49])}, interim_analyses=[3, 5])
     added = {0: 3, 1: 4, 2: 0, 3: 1, 4: 2}  # what was seed 0 above is the fourth that was added
     order = sorted(study.states, key=lambda run: added[run[1]])
     ordered = replace(study, states={run: study.states[run] for run in order})
     assert paired_values(ordered, ["v1", "v0"])[1] == [2, 3, 4, 0, 1]
     [comparison] = judge_comparisons(ordered)
-    assert comparison.looks[0].estimate.per_seed == pytest.approx((0.01, 0.0, -0.01))
+    assert comparison.interims[0].estimate.per_seed == pytest.approx((0.01, 0.0, -0.01))
 
 
 TREE = {
@@ -96,10 +102,12 @@ TREE = {
 }
 
 
-@pytest.mark.parametrize(("seeds", "looks"), [(1, []), (2, [3, 5])])
-def test_an_comparison_that_is_not_tested_has_no_interval_for_all_comparisons_at_once(seeds, looks):
+@pytest.mark.parametrize(("seeds", "interims"), [(1, []), (2, [3, 5])])
+def test_a_comparison_that_is_not_tested_has_no_interval_for_all_comparisons_at_once(seeds, interims):
     first = {name: (parent, shares[: seeds if name == "v3" else 3]) for name, (parent, shares) in TREE.items()}
-    comparisons = {comparison.child: comparison for comparison in judge_comparisons(of_seeds(first, looks=looks))}
+    comparisons = {
+        comparison.child: comparison for comparison in judge_comparisons(of_seeds(first, interim_analyses=interims))
+    }
     assert np.isnan([comparisons["v3"].p, comparisons["v3"].joint_low, comparisons["v3"].joint_high]).all()
     assert np.isfinite(
         [comparisons["v3"].low, comparisons["v3"].high, comparisons["v2"].joint_low, comparisons["v2"].joint_high]
@@ -119,12 +127,12 @@ def test_comparisons_may_be_those_to_the_root_or_pairs():
     assert pairs[0].effect == pytest.approx(np.mean([0.11, 0.14, 0.10]))
 
 
-def test_an_comparison_says_whose_variance_it_used():
+def test_a_comparison_says_whose_variance_it_used():
     moderated, own = judge_comparisons(of_seeds(TREE)), judge_comparisons(of_seeds(TREE, variance="own"))
     assert {(comparison.variance, comparison.prior_df) for comparison in own} == {("own", 0.0)}
     assert {comparison.variance for comparison in moderated} == {"moderated"}
     assert 0 < moderated[0].prior_df <= 4 / 4  # a quarter of the comparisons
-    assert moderated[0].looks[-1].noise.seed_df == pytest.approx(2 + moderated[0].prior_df)
+    assert moderated[0].interims[-1].noise.seed_df == pytest.approx(2 + moderated[0].prior_df)
     two = of_seeds({name: (parent, shares[:2]) for name, (parent, shares) in TREE.items()})
     assert {comparison.variance for comparison in judge_comparisons(two)} == {"own"}
 
@@ -194,7 +202,7 @@ def test_a_verdict_beside_an_interval_that_holds_0_says_why():
     assert (large.verdict, large.joint_low < 0, said in large.reason) == ("better", False, False)
 
 
-def test_error_per_word_is_a_false_discovery_rate_with_intervals_for_the_words_found():
+def test_fdr_has_intervals_for_the_verdicts_found():
     comparisons = judge_comparisons(of_seeds(TREE, error="fdr"))
     np.testing.assert_allclose([e.p_adjusted for e in comparisons], false_discovery_control([e.p for e in comparisons]))
     found = [comparison for comparison in comparisons if comparison.p_adjusted <= 0.05]
@@ -236,7 +244,7 @@ def test_all_pairs_are_judged_and_one_that_is_an_comparison_has_its_numbers_with
         assert "not corrected for other comparisons" in pair.why or pair.detail == "equivalent"
 
 
-def test_what_differs_is_read_from_the_configurations_and_not_along_the_lineage():
+def test_what_differs_is_read_from_the_configurations_and_not_along_the_tree():
     """v1 and v2 make the same change of v0 under two names; v2 makes one more, of a key below a factor."""
     study = normal_study(variants=3, seeds=3)
     configs = {"v0": {"lr": 1, "rcs": None}, "v1": {"lr": 2, "rcs": None}, "v2": {"lr": 2, "rcs": {"a": 1, "b": 2}}}
@@ -251,11 +259,11 @@ def test_what_differs_is_read_from_the_configurations_and_not_along_the_lineage(
 def test_a_failed_run_makes_its_pairs_invalid_and_no_other():
     study = normal_study(variants=3, seeds=3)
     study = replace(study, states={**study.states, ("v2", 1): ("failed", "killed")})
-    words = {(pair.comparison.parent, pair.comparison.child): pair.comparison for pair in judge_all_pairs(study)}
-    assert words["v0", "v2"].verdict == words["v1", "v2"].verdict == "invalid"
-    assert "v2 seed 1 is failed (killed)" in words["v0", "v2"].why
-    assert words["v0", "v1"].verdict != "invalid"
-    assert math.isnan(words["v0", "v2"].p)
+    judged = {(pair.comparison.parent, pair.comparison.child): pair.comparison for pair in judge_all_pairs(study)}
+    assert judged["v0", "v2"].verdict == judged["v1", "v2"].verdict == "invalid"
+    assert "v2 seed 1 is failed (killed)" in judged["v0", "v2"].why
+    assert judged["v0", "v1"].verdict != "invalid"
+    assert math.isnan(judged["v0", "v2"].p)
 
 
 def test_what_costs_most_is_done_once_a_variant_and_not_once_a_pair(monkeypatch):

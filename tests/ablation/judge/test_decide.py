@@ -24,9 +24,9 @@ PER_SEED = 2 * 12.5 / 3600  # train and evaluate
 class Grid:
     """Runs the plan that a real one would: every variant has its extra seeds, else three."""
 
-    def __init__(self, results, looks=(3, 5, 8), obedient=True, **arguments):
-        self.results, self.looks, self.obedient, self.calls = results, list(looks), obedient, 0
-        defaults = {"lineage": FAN, "items": ITEMS, "rho": 0.8, "seed_sd": 0.01}
+    def __init__(self, results, interims=(3, 5, 8), obedient=True, **arguments):
+        self.results, self.interims, self.obedient, self.calls = results, list(interims), obedient, 0
+        defaults = {"variant_tree": FAN, "items": ITEMS, "rho": 0.8, "seed_sd": 0.01}
         self.arguments = defaults | {"distances": {"v0": 0.3, "far": 0.0, "same": 0.28}} | arguments
 
     def __call__(self):
@@ -35,7 +35,7 @@ class Grid:
         plan = simulate(self.results, [Study("toy", seeds=max([3, *extra.values()]), **self.arguments)])
         with editing(plan) as content:
             [study] = content["studies"]
-            study["analysis"] |= {"looks": self.looks, "margin": 0.001}
+            study["analysis"] |= {"interim_analyses": self.interims, "margin": 0.001}
             study["runs"] = [run for run in study["runs"] if run["seed"] < extra.get(run["variant"], 3)]
             used = {key for run in study["runs"] for key in run["stages"].values()}
             content["stages"] = [s for s in content["stages"] if s["key"] in used or s["study"] == "assets"]
@@ -63,7 +63,7 @@ def test_seeds_go_to_undecided_comparisons_only(finished):
     counts = load_extra_seeds(grid.results)["toy"]
     assert counts["same"] == counts["v0"] == 8
     assert counts.get("far", 3) < 8
-    assert "last look (8 seeds)" in outcome.why
+    assert "last interim analysis (8 seeds)" in outcome.why
     assert grid.calls == outcome.rounds + 1
     assert comparisons["same"].cost_hours > comparisons["far"].cost_hours
 
@@ -118,18 +118,18 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(tmp_path, capsys):
 
 def test_comparisons_that_more_seeds_do_not_decide_get_none(tmp_path):
     equal = {"v0": 0.3, "far": 0.0, "same": 0.3}  # and the margin is far below what the items can tell
-    outcome = decide("toy", 100.0, tmp_path, Grid(tmp_path, looks=(3, 5), distances=equal), say=quiet)
+    outcome = decide("toy", 100.0, tmp_path, Grid(tmp_path, interims=(3, 5), distances=equal), say=quiet)
     assert (outcome.rounds, outcome.why) == (0, "more seeds are not likely to decide the comparisons that are left")
     confounded = FAN | {"same": ("v0", {"beta": (1, 2), "gamma": (1, 2)})}
-    grid = Grid(tmp_path / "b", lineage=confounded)
+    grid = Grid(tmp_path / "b", variant_tree=confounded)
     outcome = decide("toy", 100.0, tmp_path / "b", grid, say=quiet)
     assert {comparison.child: comparison.verdict for comparison in outcome.comparisons}["same"] == "confounded"
     assert (outcome.rounds, grid.calls) == (0, 1)
 
 
 def test_looks_must_be_declared_and_the_study_known(tmp_path):
-    with pytest.raises(ConfigError, match=r"analysis\.looks.*declare them before"):
-        decide("toy", 1.0, tmp_path, Grid(tmp_path, looks=()), say=quiet)
+    with pytest.raises(ConfigError, match=r"analysis\.interim_analyses.*declare them before"):
+        decide("toy", 1.0, tmp_path, Grid(tmp_path, interims=()), say=quiet)
     with pytest.raises(ConfigError, match="is not in the database"):
         decide("other", 1.0, tmp_path, Grid(tmp_path), say=quiet)
 

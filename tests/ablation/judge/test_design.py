@@ -13,20 +13,20 @@ from ablation.judge.explain import explain
 from ablation.judge.planning import split
 from ablation.judge.resampling import number_clusters
 from ablation.judge.significance import flip_p, sign_flips
-from ablation.judge.statistics import Arm, contrast_arms
+from ablation.judge.statistics import Group, contrast_groups
 from tests.ablation.judge.studies import measurements
 
 INDEPENDENT, CHECKPOINTS = Design("independent"), Design("independent", "checkpoints")
 
 
-def arms(*sides, clusters=None, direction="max", samples=1):
-    """Arms of values [runs, items], child first."""
-    of_items = number_clusters([sides[0].shape[1]], None if clusters is None else [clusters])
-    return [Arm([np.asarray(side, float)[None]], direction, of_items, samples=samples) for side in sides]
+def groups(*groups, clusters=None, direction="max", samples=1):
+    """Groups of values [runs, items], child first."""
+    of_items = number_clusters([groups[0].shape[1]], None if clusters is None else [clusters])
+    return [Group([np.asarray(group, float)[None]], direction, of_items, samples=samples) for group in groups]
 
 
 def difference(child, parent, design=INDEPENDENT, **options):
-    return contrast_arms(arms(child, parent, **options), (1, -1), design=design)
+    return contrast_groups(groups(child, parent, **options), (1, -1), design=design)
 
 
 def graded(runs, items=40, seed=0, effect=0.0, spread=0.3):
@@ -51,13 +51,13 @@ def test_the_formulas_by_hand(more, fewer):
     child, parent = graded(more, seed=1, effect=0.2), graded(fewer, seed=2)
     found, items = difference(child, parent), child.shape[1]
     parts, v, own = [], [], []
-    for side in (child, parent):
-        away = (side - side.mean(axis=1, keepdims=True)) / items / np.sqrt(1 - 1 / items)
-        runs = range(len(side))
+    for group in (child, parent):
+        away = (group - group.mean(axis=1, keepdims=True)) / items / np.sqrt(1 - 1 / items)
+        runs = range(len(group))
         parts.append(away)
         own.append(np.mean([away[a] @ away[b] for a, b in itertools.permutations(runs, 2)]))
         step = np.diff(np.sort(np.concatenate([child, parent], axis=None))).min() / items
-        v.append((side.mean(axis=1).var(ddof=1) + step**2 / 12) / len(side))
+        v.append((group.mean(axis=1).var(ddof=1) + step**2 / 12) / len(group))
     across = parts[0].mean(axis=0) - parts[1].mean(axis=0)
     cross = np.mean([a @ b for a in parts[0] for b in parts[1]])
     by_item = max(0.0, own[0] + own[1] - 2 * cross)
@@ -89,7 +89,7 @@ def test_one_run_against_many_is_a_prediction():
     assert found.noise.seed_df == 6
 
 
-def test_items_that_both_sides_share_cancel():
+def test_items_that_both_groups_share_cancel():
     """Items of very different ease, which no run changes: the noise is that of the runs."""
     ease = np.random.default_rng(0).normal(0, 5, 50)
     child, parent = (ease + graded(6, 50, seed=seed) * 0.01 for seed in (1, 2))
@@ -167,13 +167,13 @@ RUNS = {"base": 8, "a": 5, "b": 5, "ab": 5}
 
 
 def everything(values, **plan):
-    """All that is said of a study whose sides have unequal numbers of independent runs."""
+    """All that is said of a study whose groups have unequal numbers of independent runs."""
     parents = {"base": None, "a": "base", "b": "base", "ab": "a"}
     study = measurements({name: {"all": of} for name, of in values.items()}, parents, seeds="independent", **plan)
     found = judge_comparisons(study)
     names = ("effect", "p", "p_adjusted", "low", "high", "joint_low", "joint_high", "root_low", "mde", "seeds_needed")
     numbers = [getattr(comparison, name) or 0 for comparison in found for name in names]
-    numbers += [chance for by_look in predict(study, found).values() for chance in by_look.values()]
+    numbers += [chance for by_interim in predict(study, found).values() for chance in by_interim.values()]
     numbers += [value for of in map(split, found) for value in (of.variance, of.df, of.power(0.1, 10, 40, 0.05))]
     told = explain(study, {frozenset(): "base", frozenset({0}): "a", frozenset({1}): "b", frozenset({0, 1}): "ab"}, 2)
     for part in (told.whole, *told.parts, *told.joint):
@@ -183,7 +183,13 @@ def everything(values, **plan):
 
 @pytest.mark.parametrize(
     "plan",
-    [{}, {"correction": "holm"}, {"error": "fdr"}, {"looks": [5, 8], "variance": "own"}, {"claim": "checkpoints"}],
+    [
+        {},
+        {"correction": "holm"},
+        {"error": "fdr"},
+        {"interim_analyses": [5, 8], "variance": "own"},
+        {"claim": "checkpoints"},
+    ],
 )
 def test_unequal_numbers_of_runs_are_used_whole_in_any_order(plan):
     """By verdicts and interim analyses, the family's corrections, the chances that `add-seeds` goes by, plan, explain.

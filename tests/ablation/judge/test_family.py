@@ -8,7 +8,7 @@ from scipy import integrate, stats
 
 from ablation.judge.family import DRAWS, Family, Member, covariances, ways_up
 from ablation.judge.moderation import SeedPrior
-from ablation.judge.significance import ArmNoise, Noise, holm
+from ablation.judge.significance import GroupNoise, Noise, holm
 
 PRIOR = SeedPrior(1.0, 4.0, frozenset(), {name: 1.0 for name in "abcdef"})
 THREE = (0, 1, 2)
@@ -43,7 +43,7 @@ def test_comparisons_with_other_seeds_share_what_both_saw():
 
 
 def test_of_independent_runs_a_parent_with_many_correlates_its_comparisons_less():
-    noise = Noise.independent([ArmNoise(1 / 3, 2, 3), ArmNoise(1 / 12, 11, 12)])
+    noise = Noise.independent([GroupNoise(1 / 3, 2, 3), GroupNoise(1 / 12, 11, 12)])
     both = [Member(child, "a", (THREE, tuple(range(12))), noise, np.zeros(50)) for child in "bc"]
     by_seed, _ = covariances(both, PRIOR)
     assert by_seed[0, 1] / by_seed[0, 0] == pytest.approx((1 / 12) / (1 / 3 + 1 / 12))

@@ -1,4 +1,4 @@
-"""What a change gains and what it must not cost: the words, the gate, the commands and the page."""
+"""What a change gains and what it must not cost: the verdicts, the gate, the commands and the page."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from ablation.show.page.content import read_page
 from ablation.show.page.render import draw
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
-from tests.ablation.judge.studies import lineage, measurements
+from tests.ablation.judge.studies import measurements, variant_tree
 from tests.ablation.typed import output
 from tests.simulate import Study, editing, simulate, stage_dir
 
@@ -24,11 +24,11 @@ LENGTH = Guardrail(metric="length", direction="min", margin=5)
 
 
 def guarded(change, *, spread=3.0, seeds=6, rail=LENGTH, count=1):
-    """The words of a comparison whose items change in length by `change`."""
+    """The addition to a comparison whose items change in length by `change`."""
     rng = np.random.default_rng(3)
     parent = rng.normal(100, 10, (seeds, 300))
     child = parent + change + rng.normal(0, spread, (seeds, 1)) + rng.normal(0, 1, (seeds, 300))
-    study = measurements({"v0": {"all": parent}, "v1": {"all": child}}, lineage(2), value="length")
+    study = measurements({"v0": {"all": parent}, "v1": {"all": child}}, variant_tree(2), value="length")
     [found] = guard([as_guardrail(study, rail, count)] * count).values()
     return rails_in_words(found)
 

@@ -55,7 +55,7 @@ def test_the_prior_is_limited_by_the_number_of_comparisons():
 
 
 def test_where_many_spreads_differ_all_form_the_prior_and_none_is_taken_for_quiet():
-    """A prior of those that agree gave 9% of studies with lognormal spreads (sigma 1, three seeds) a false word."""
+    """A prior of those that agree gave 9% of studies with lognormal spreads (sigma 1, three seeds) a false verdict."""
     sd = [1.0] * 8 + [12.0] * 4
     prior = seed_prior(study(sd, seeds=5))
     assert prior.unstable == {"v8", "v9", "v10", "v11"}

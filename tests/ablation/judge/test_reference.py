@@ -20,7 +20,7 @@ def test_the_interval_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("side", "new", "outcome"),
+    ("direction", "new", "outcome"),
     [
         ("max", [-1.0], "undecided"),  # an alarm asks for reruns
         ("max", [-1.0, 3.0], "undecided"),
@@ -33,8 +33,8 @@ def test_the_interval_by_hand():
         ("both", [-1.0, -1.0, -1.0], "worse"),
     ],
 )
-def test_steps_of_an_answer(side, new, outcome):
-    assert watch("reward", side, PAST, new).outcome == outcome
+def test_steps_of_an_answer(direction, new, outcome):
+    assert watch("reward", direction, PAST, new).outcome == outcome
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_unfolding_tells_residual_noise_from_spread():
 
 
 def agreeing(*sizes, seeds=2):
-    """The same 0/1 values in both arms, one array [2, seeds, items] per size."""
+    """The same 0/1 values in both groups, one array [2, seeds, items] per size."""
     generator = np.random.default_rng(5)
     run = [generator.integers(0, 2, (1, seeds, n)).astype(float) for n in sizes]
     return [np.concatenate([subset, subset]) for subset in run]
@@ -123,4 +123,4 @@ def test_what_went_unseen_is_measured_by_the_range_and_not_by_the_smallest_step(
     assert exact.high == pytest.approx(-np.log(0.025) / 50)
     graded[0][0] += np.random.default_rng(6).normal(0, 1e-16, (2, 50))
     dusty = contrast(graded, (1, -1), "max")
-    assert dusty.high == pytest.approx(exact.high, rel=0.01)  # arms that differ are rounded to tenths, too
+    assert dusty.high == pytest.approx(exact.high, rel=0.01)  # groups that differ are rounded to tenths, too

@@ -1,4 +1,4 @@
-"""A change of what words and intervals say of the same numbers needs a line in `ablation.config.judging_rules`."""
+"""A change of what verdicts and intervals say of the same numbers needs a line in `ablation.config.judging_rules`."""
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_a_variant_that_does_not_use_its_seeds_leaves_the_noise_of_the_others_al
 
 
 def test_sides_whose_seeds_are_all_the_same_decide_nothing():
-    """Six copies of one evaluation a side; a perfect score is none."""
+    """Six copies of one evaluation each; a perfect score is none."""
     rng = np.random.default_rng(0)
     one, other = ((rng.uniform(size=200) < rate).astype(float)[None].repeat(6, axis=0) for rate in (0.4, 0.7))
     values = {"a": {"all": one}, "b": {"all": other}, "c": {"all": one}, "d": {"all": np.ones_like(one)}}

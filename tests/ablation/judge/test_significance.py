@@ -1,4 +1,4 @@
-"""P-values, intervals and corrections by hand; alpha spending over looks; what so many seeds leave room for."""
+"""P-values, intervals and corrections by hand; alpha spending; what so many seeds leave room for."""
 
 import math
 
@@ -8,11 +8,11 @@ from scipy import special, stats
 
 from ablation.judge.power import power
 from ablation.judge.significance import (
-    ArmNoise,
+    GroupNoise,
     Noise,
     half_width,
     holm,
-    look_weights,
+    interim_weights,
     max_undetected_share,
     p_value,
     seeds_for,
@@ -62,10 +62,10 @@ def slow_holm(p):
     return [adjusted[index] for index in range(len(p))]
 
 
-def test_more_runs_divide_the_variance_of_each_arm_by_its_own_number():
-    noise = Noise.independent([ArmNoise(0.3, 2, 3), ArmNoise(0.8, 3, 4)], 0.01, 50)
+def test_more_runs_divide_the_variance_of_each_group_by_its_own_number():
+    noise = Noise.independent([GroupNoise(0.3, 2, 3), GroupNoise(0.8, 3, 4)], 0.01, 50)
     then = noise.after(12, 3)
-    assert [(arm.variance, arm.df, arm.runs) for arm in then.arms] == [
+    assert [(group.variance, group.df, group.runs) for group in then.groups] == [
         (pytest.approx(0.3 * 3 / 12), 11, 12),
         (pytest.approx(0.8 * 4 / 12), 11, 12),
     ]
@@ -107,14 +107,14 @@ def test_p_values_are_those_of_a_bisection(effect, seed_variance, item_variance,
     assert ours == pytest.approx(bisected(effect, seed_variance, item_variance, seeds), rel=1e-12)
 
 
-def test_looks_spend_alpha_in_the_pocock_form():
+def test_interim_analyses_spend_alpha_in_the_pocock_form():
     half = math.log((1 + math.e) / 2)  # ln(1 + (e - 1) t), Lan and DeMets (1983), at t = 1/2
-    assert look_weights([3, 6]) == pytest.approx({3: half, 6: 1 - half})
+    assert interim_weights([3, 6]) == pytest.approx({3: half, 6: 1 - half})
     assert half == pytest.approx(0.62011, abs=1e-5)
-    weights = look_weights([3, 6, 12])
+    weights = interim_weights([3, 6, 12])
     assert weights[6] == pytest.approx(half - math.log(1 + (math.e - 1) / 4))
     assert sum(weights.values()) == pytest.approx(1)
-    assert (look_weights([3]), look_weights([])) == ({3: pytest.approx(1.0)}, {})
+    assert (interim_weights([3]), interim_weights([])) == ({3: pytest.approx(1.0)}, {})
 
 
 def test_sequential_p_by_hand():
@@ -125,15 +125,15 @@ def test_sequential_p_by_hand():
     assert sequential_p({2: float("nan"), 4: 0.09}, weights) == pytest.approx(0.1)
 
 
-def test_error_over_looks_of_t_tests_is_near_alpha_and_never_above():
+def test_error_over_interim_analyses_of_t_tests_is_near_alpha_and_never_above():
     """Cumulative t tests of the same growing sample, at 5% and at the level of the hardest of twenty comparisons."""
-    rng, looks, count = np.random.default_rng(1), [3, 5, 10], 100_000
-    values, weights = rng.standard_normal((count, looks[-1])), look_weights(looks)
+    rng, interims, count = np.random.default_rng(1), [3, 5, 10], 100_000
+    values, weights = rng.standard_normal((count, interims[-1])), interim_weights(interims)
     smallest = np.ones(count)
-    for look, weight in weights.items():
-        seen = values[:, :look]
-        t = np.abs(seen.mean(axis=1)) / seen.std(axis=1, ddof=1) * math.sqrt(look)
-        smallest = np.minimum(smallest, 2 * special.stdtr(look - 1, -t) / weight)
+    for interim, weight in weights.items():
+        seen = values[:, :interim]
+        t = np.abs(seen.mean(axis=1)) / seen.std(axis=1, ddof=1) * math.sqrt(interim)
+        smallest = np.minimum(smallest, 2 * special.stdtr(interim - 1, -t) / weight)
     for level, least in ((0.05, 0.85), (0.0025, 0.85)):
         found = np.mean(smallest <= level)
         assert least * level - 3 * math.sqrt(level / count) <= found <= level + 3 * math.sqrt(level / count)

@@ -152,7 +152,7 @@ def test_crossing_the_target_is_no_evidence():
     assert numbers.low < 0 < numbers.high
 
 
-def test_no_word_contradicts_the_effect_that_is_shown():
+def test_no_verdict_contradicts_the_effect_that_is_shown():
     """Noise around the target reads as distance: freed of it the child is better, as the table shows it is worse."""
     rng, seeds, items = np.random.default_rng(4), 12, 400
     child = (rng.random((seeds, items)) < 0.5).astype(float)
@@ -182,7 +182,7 @@ def test_the_interval_of_a_found_effect_ends_at_0_where_what_went_unseen_would_c
     ("weights", "squares"), [((1,), 1), ((1, -1), 2), ((1, -1, -1, 1), 4), ((1, -1, -1, -1, 2), 8)]
 )
 def test_what_rounding_hides_grows_with_the_squared_weights(weights, squares):
-    """Counts of whole items: each arm's mean is known to within step / n, a variance of its square / 12 (Sheppard)."""
+    """Counts of whole items: a group's mean is known to within step / n, a variance of its square / 12 (Sheppard)."""
     rng = np.random.default_rng(0)
     means = rng.permuted(np.tile(np.arange(20) < 10, (len(weights), 5, 1)), axis=2).astype(float)
     assert (means.mean(axis=2) == 0.5).all()  # the very same count in every run: no spread at all

@@ -1,4 +1,4 @@
-"""From simulated stage folders, through the database, to one word per comparison."""
+"""From simulated stage folders, through the database, to one verdict per comparison."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ import pytest
 from ablation.cli.verdicts import reasons
 from ablation.judge.comparisons import judge_comparisons
 from ablation.judge.measurements import item_clusters, paired_values, read_measurements
-from ablation.judge.significance import look_weights
+from ablation.judge.significance import interim_weights
 from ablation.judge.statistics import contrast
 from ablation.judge.verdicts import comparison_table, interaction_table, judge_interactions, judge_studies
 from ablation.show.methods import could_help
@@ -29,7 +29,7 @@ PAIR = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)})}
 def run(tmp_path, change=None, **arguments):
     """Simulate one study, change plan or files, collect; return (comparisons by child, store path)."""
     results = tmp_path / "results"
-    study = Study(**({"lineage": PAIR, "seeds": 4, "items": ITEMS, "rho": 0.8} | arguments))
+    study = Study(**({"variant_tree": PAIR, "seeds": 4, "items": ITEMS, "rho": 0.8} | arguments))
     plan = simulate(results, [study])
     if change:
         change(plan)
@@ -90,10 +90,10 @@ def test_an_item_in_two_clusters_makes_comparisons_invalid(tmp_path):
     assert "item gender-0000 of gender is in cluster v0 0 in one run and in v1 0 in another" in comparison.reason
 
 
-@pytest.mark.parametrize(("distance", "word"), [(0.0, "better"), (0.3, "worse")])
-def test_a_large_effect_is_found(tmp_path, distance, word):
+@pytest.mark.parametrize(("distance", "verdict"), [(0.0, "better"), (0.3, "worse")])
+def test_a_large_effect_is_found(tmp_path, distance, verdict):
     comparison = judged(tmp_path, distances={"v0": 0.15, "v1": distance}, seeds=6)
-    assert (comparison.verdict, comparison.detail) == (word, word)
+    assert (comparison.verdict, comparison.detail) == (verdict, verdict)
     assert comparison.low < 0.15 - distance < comparison.high
     assert comparison.p_adjusted <= 0.05
     assert comparison.p_sign_flip == pytest.approx(2 / 64)
@@ -125,13 +125,13 @@ def test_a_change_that_changes_no_item_says_so(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "rare", "word"), [(4, 0.5, "undecided"), (4, 0.6, "equivalent"), (5, 0.4, "undecided")]
+    ("seeds", "rare", "verdict"), [(4, 0.5, "undecided"), (4, 0.6, "equivalent"), (5, 0.4, "undecided")]
 )
-def test_equivalent_needs_seeds_enough(tmp_path, seeds, rare, word):
+def test_equivalent_needs_seeds_enough(tmp_path, seeds, rare, verdict):
     comparison = judged(tmp_path, edit_analysis(margin=0.2, rare=rare), rho=0.95, seeds=seeds)
-    assert comparison.verdict == word
-    assert comparison.in_seeds == pytest.approx(0.05**0.25 if word == "equivalent" else float("nan"), nan_ok=True)
-    if word == "equivalent":
+    assert comparison.verdict == verdict
+    assert comparison.in_seeds == pytest.approx(0.05**0.25 if verdict == "equivalent" else float("nan"), nan_ok=True)
+    if verdict == "equivalent":
         assert comparison.reason.endswith("with 4 seeds, up to 53% of seeds could behave differently (95% confidence)")
     elif seeds == 4:
         assert "leave 53% of seeds that may behave otherwise; 5 seeds would leave at most 50%" in comparison.reason
@@ -165,18 +165,18 @@ def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
 
         return change
 
-    words = {
+    verdicts = {
         "unknown": judged(tmp_path / "a", alike(lambda variant, seed: None), seeds=6),
         "other": judged(tmp_path / "b", alike(lambda variant, seed: f"{variant}{seed * (seed > 3)}"), seeds=6),
         "earlier": judged(tmp_path / "d", alike(lambda variant, seed: f"d{seed}", "train"), seeds=6),
         "equal": judged(tmp_path / "c", alike(lambda variant, seed: f"d{seed}"), seeds=6),
     }
     for name in ("unknown", "other", "earlier"):  # earlier: the last stage says nothing of its own models
-        assert words[name].verdict == "undecided", name
-        assert "would not have been seen" in words[name].reason
-    assert words["equal"].verdict == "equivalent"
-    assert (words["equal"].low, words["equal"].high) == (0, 0)
-    assert "the models that were measured are equal in every seed, so no item can differ" in words["equal"].reason
+        assert verdicts[name].verdict == "undecided", name
+        assert "would not have been seen" in verdicts[name].reason
+    assert verdicts["equal"].verdict == "equivalent"
+    assert (verdicts["equal"].low, verdicts["equal"].high) == (0, 0)
+    assert "the models that were measured are equal in every seed, so no item can differ" in verdicts["equal"].reason
 
 
 def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path):
@@ -196,8 +196,8 @@ def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path):
                         if variant == "v2" and stage == "train":
                             status |= {"device": f"{seed + 1} x H100", "devices": seed + 1}
 
-    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v0", {"lr": (1, 3)})}
-    comparisons, _ = run(tmp_path, change, lineage=lineage)
+    variant_tree = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v0", {"lr": (1, 3)})}
+    comparisons, _ = run(tmp_path, change, variant_tree=variant_tree)
     assert comparisons.loc["v1", "reason"].endswith(
         "; train and evaluate ran on different processors in 1 of 4 seeds: EPYC\\x1b for v0, Xeon for v1; train and "
         "evaluate ran with different versions of torch in 2 of 4 seeds: 2.9.0 for v0, 2.10.0 for v1"
@@ -223,13 +223,15 @@ def test_a_change_that_cannot_have_an_effect_is_said_in_its_comparison(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("state", "word", "said"),
+    ("state", "verdict", "said"),
     [("failed", "invalid", "failed"), ("diverged", "invalid", "diverged"), ("missing", "not run", "not run")],
 )
-def test_a_run_that_is_not_ok_makes_its_comparison_invalid_and_one_that_is_to_come_not_run(tmp_path, state, word, said):
+def test_a_run_that_is_not_ok_makes_its_comparison_invalid_and_one_that_is_to_come_not_run(
+    tmp_path, state, verdict, said
+):
     variant = "v1" if state == "failed" else "v0"
     comparison = judged(tmp_path, states={(variant, 1): state})
-    assert comparison.verdict == comparison.detail == word
+    assert comparison.verdict == comparison.detail == verdict
     assert f"{variant} seed 1 is {said}" in comparison.reason
     assert np.isnan(comparison.p_adjusted)
     assert comparison.seeds == 3
@@ -245,8 +247,8 @@ def test_an_comparison_is_not_run_only_where_nothing_else_is_wrong(tmp_path):
     assert (comparison.verdict, comparison.seeds) == ("not run", 0)
     apart = edit_items("v1", 0, lambda frame: frame[frame["item"] != "gender-0003"])
     assert judged(tmp_path / "c", apart, states={("v1", 2): "missing"}).verdict == "invalid"
-    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
-    comparison = judged(tmp_path / "d", lineage=lineage, states={("v1", 0): "missing"})
+    variant_tree = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
+    comparison = judged(tmp_path / "d", variant_tree=variant_tree, states={("v1", 0): "missing"})
     assert (comparison.verdict, comparison.confounded) == ("not run", True)
 
 
@@ -313,7 +315,7 @@ def test_one_seed_is_undecided_and_says_what_it_knows(tmp_path):
 
 
 def test_holm_counts_the_comparisons_that_were_tested(tmp_path):
-    comparisons, _ = run(tmp_path, lineage=None, variants=6, distances={"v1": 0.3}, states={("v5", 0): "failed"})
+    comparisons, _ = run(tmp_path, variant_tree=None, variants=6, distances={"v1": 0.3}, states={("v5", 0): "failed"})
     tested = comparisons[comparisons["verdict"] != "invalid"]
     assert len(tested) == 4
     assert tested["p"].min() < 0.25
@@ -331,29 +333,38 @@ def test_cost_counts_devices(tmp_path):
 
 def test_looks_spend_alpha(tmp_path):
     fixed = judged(tmp_path / "a", distances={"v0": 0.15, "v1": 0.1}, seeds=4)
-    looks, results = run(tmp_path / "b", edit_analysis(looks=[3, 4]), distances={"v0": 0.15, "v1": 0.1}, seeds=4)
+    with_interims, results = run(
+        tmp_path / "b", edit_analysis(interim_analyses=[3, 4]), distances={"v0": 0.15, "v1": 0.1}, seeds=4
+    )
     study = measured(results)
     values, _, _ = paired_values(study, ["v1", "v0"])
-    weights = look_weights([3, 4])
+    weights = interim_weights([3, 4])
     early = contrast([subset[:, :3] for subset in values], (1, -1), {"target": 0.5})
     expected = min(1.0, early.p / weights[3], fixed.p / weights[4])
-    assert looks.loc["v1"].p == pytest.approx(expected)
-    assert looks.loc["v1"].p > fixed.p
+    assert with_interims.loc["v1"].p == pytest.approx(expected)
+    assert with_interims.loc["v1"].p > fixed.p
     last = contrast(values, (1, -1), {"target": 0.5})
-    shown = (looks.loc["v1"].low, looks.loc["v1"].high)  # the interval is one at the level of the look
+    # The interval is one at the level of the interim analysis.
+    shown = (with_interims.loc["v1"].low, with_interims.loc["v1"].high)
     assert shown == pytest.approx(last.interval(last.noise, 0.05 * weights[4]))
     assert shown[1] - shown[0] > fixed.high - fixed.low
-    waiting = judge_comparisons(replace(study, analysis=study.analysis.model_copy(update={"looks": [6, 8]})))[0]
+    waiting = judge_comparisons(
+        replace(study, analysis=study.analysis.model_copy(update={"interim_analyses": [6, 8]}))
+    )[0]
     assert waiting.verdict == "undecided"
-    assert "before the first look, at 6 seeds" in waiting.reason
+    assert "before the first interim analysis, of 6 seeds" in waiting.reason
 
 
 def test_interaction_is_the_combination_minus_the_sum_of_its_parts(tmp_path):
-    lineage = {name: ("v0", {name: (0, 1)}) for name in ("a", "b")}
-    lineage = {"v0": (None, {}), **lineage, "ab": ("a", {"b": (0, 1)})}
+    variant_tree = {name: ("v0", {name: (0, 1)}) for name in ("a", "b")}
+    variant_tree = {"v0": (None, {}), **variant_tree, "ab": ("a", {"b": (0, 1)})}
     distances = {"v0": 0.4, "a": 0.3, "b": 0.3, "ab": 0.05}  # 0.35 gained, 0.2 by the parts
     _, results = run(
-        tmp_path, edit_analysis(combinations={"ab": ["a", "b"]}), lineage=lineage, distances=distances, rho=0.9
+        tmp_path,
+        edit_analysis(combinations={"ab": ["a", "b"]}),
+        variant_tree=variant_tree,
+        distances=distances,
+        rho=0.9,
     )
     with Store(results / "tracker.duckdb") as store:
         [row] = interaction_table(judge_studies(store)).to_dict("records")
@@ -394,10 +405,10 @@ def test_an_comparison_that_is_gone_after_results_is_a_changed_plan(tmp_path):
 
         return change
 
-    lineage = {**PAIR, "v2": ("v0", {"beta": (1, 2)})}
-    _, results = run(tmp_path, keep("v0", "v1"), lineage=lineage, seeds=1)
+    variant_tree = {**PAIR, "v2": ("v0", {"beta": (1, 2)})}
+    _, results = run(tmp_path, keep("v0", "v1"), variant_tree=variant_tree, seeds=1)
     full, histories = json.loads((results / "plan.json").read_text()), []
-    simulate(tmp_path / "other", [Study(lineage=lineage, seeds=1, items=ITEMS)])
+    simulate(tmp_path / "other", [Study(variant_tree=variant_tree, seeds=1, items=ITEMS)])
     whole = json.loads((tmp_path / "other" / "plan.json").read_text())["studies"][0]
     for names in (("v0", "v1", "v2"), ("v0", "v1", "v2"), ("v0", "v2")):
         full["studies"][0] |= {"variants": whole["variants"], "runs": whole["runs"]}

@@ -57,10 +57,10 @@ def test_what_so_many_seeds_can_find_falls_with_the_seeds(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_seeds_after_the_last_look_are_judged_at_its_share_as_the_command_plan_has_it(tmp_path, capsys):
+def test_seeds_after_the_last_interim_analysis_are_judged_at_its_share_as_power_has_it(tmp_path, capsys):
     results = tmp_path / "results"
     with editing(simulate(results, [Study("toy", seeds=3, seed_sd=0.05, items={"all": 200})])) as plan:
-        plan["studies"][0]["analysis"]["looks"] = [3, 5, 10]
+        plan["studies"][0]["analysis"]["interim_analyses"] = [3, 5, 10]
     collect(results)
     sizes = ["--seeds", 10, 12, "--items", 200]
     plan = output(capsys, "power", "toy", "--effect", 0.1, *sizes, "--results", results, "--json")

@@ -62,7 +62,7 @@ def test_the_page_is_drawn_when_a_part_has_ended_and_never_after_the_last(toy, m
 
     monkeypatch.setattr(subprocess, "run", draw)
     monkeypatch.setattr(start, "_SHARE", 1e9)
-    thread = follow(plan, states, short=0, look=0.01)
+    thread = follow(plan, states, short=0, poll=0.01)
     thread.join(10)
     assert not thread.is_alive()
     assert drawn == [["report", "--so-far", "--results", str(plan.settings.results), "--reports", "reports"]] * 2

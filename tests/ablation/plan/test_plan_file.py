@@ -38,7 +38,7 @@ OTHER = {
     "table": STUDY["table"] | {"reference": {"label": "unchanged", "replace": {"test": "before"}}},
     "curves": [{"metric": "train/other", "label": "other"}],
     "figures": [{"name": "f", "kind": "bars", "title": "F", "panels": [{"metric": "train/loss", "label": "l"}]}],
-    "analysis": STUDY["analysis"] | {"direction": {"target": 0.5}, "looks": [3, 4]},
+    "analysis": STUDY["analysis"] | {"direction": {"target": 0.5}, "interim_analyses": [3, 4]},
     "health": [STUDY["health"][0] | {"severity": "warn", "window": 3}],
     "trained_model": "model",
 }  # fmt: skip

@@ -59,20 +59,20 @@ def write_samples(folder, rows, *, task="toy", results=True, stderr=0.02, larger
 
 
 def hits(seed, gain=0.0, items=ITEMS):
-    """0/1 values of items of different ease; the same items for all arms."""
+    """0/1 values of items of different ease; the same items for all groups."""
     ease = np.random.default_rng(0).uniform(0.2, 0.8, items)
     return (np.random.default_rng([1, seed]).uniform(size=items) < ease + gain).astype(float)
 
 
-def arm(folder, gain=0.0, seeds=3, **options):
+def write_group(folder, gain=0.0, seeds=3, **options):
     for seed in range(seeds):
         write_samples(folder / f"seed{seed}", [row(i, v, **options) for i, v in enumerate(hits(seed, gain))])
     return str(folder)
 
 
-def two_arms(folder, rows, *, seeds=1, gain=0.2, **options):
-    """Both sides of a comparison as words of the command; rows: from the values of a run."""
-    for side, of in (("base", 0.0), ("new", gain)):
+def write_groups(folder, rows, *, seeds=1, gain=0.2, **options):
+    """Both groups of a comparison as words of the command; rows: from the values of a run."""
+    for group, of in (("base", 0.0), ("new", gain)):
         for seed in range(seeds):
-            write_samples(folder / side / f"seed{seed}", rows(hits(seed, of)), **options)
+            write_samples(folder / group / f"seed{seed}", rows(hits(seed, of)), **options)
     return folder / "base", "--with", folder / "new"

@@ -120,15 +120,15 @@ def test_a_log_that_is_wrong(content, words, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("scores", [None, {"match": {"value": float("nan")}}])
-def test_a_sample_that_ended_with_an_error_is_named_and_left_out_of_both_sides_when_asked(scores, tmp_path, capsys):
+def test_a_sample_that_ended_with_an_error_is_named_and_left_out_of_both_groups_when_asked(scores, tmp_path, capsys):
     content = log(CORRECT | {"c": [1, 1]})
     content["samples"][1] |= {"scores": scores, "error": {"message": "TimeoutError: the sandbox"}}
     a, b = write_log(tmp_path / "a/log.json", log()), write_log(tmp_path / "b/log.eval", content)
     said = refused(capsys, a, "--with", b)
     assert "item a of letters has no score: TimeoutError: the sandbox; " in said
     assert "--common-items" in said
-    for sides in ((a, b), (b, a)):
-        found = read(capsys, sides[0], "--with", sides[1], "--common-items")
+    for groups in ((a, b), (b, a)):
+        found = read(capsys, groups[0], "--with", groups[1], "--common-items")
         assert (found["items"], abs(found["effect"])) == (2, 0.5)  # of b and c, in both epochs
         assert any("letters: 1 item left out that not every run has" in note for note in found["notes"])
     content["samples"][1] |= {"scores": {"match": {"value": "I"}}}  # --score-on-error
@@ -166,28 +166,28 @@ def test_of_several_tries_of_a_task_the_ones_that_ended_are_read_and_the_others_
     write_log(tmp_path / "a/2026-11-10.eval", log(**about("a", 10)))
     failed = write_log(tmp_path / "b/2026-11-10.eval", log(**about("b1", 10, status="error")))
     write_log(tmp_path / "b/2026-11-11.json", log(CORRECT | {"c": [1, 1]}, **about("b2", 11)))
-    sides = (tmp_path / "a", "--with", tmp_path / "b")
-    assert "the evaluation did not end" in (said := refused(capsys, *sides))
+    groups = (tmp_path / "a", "--with", tmp_path / "b")
+    assert "the evaluation did not end" in (said := refused(capsys, *groups))
     assert "--latest" in said
     left_out = f"{failed}: left out: the evaluation did not end (status error)"
-    found = read(capsys, *sides, "--latest")
+    found = read(capsys, *groups, "--latest")
     assert (found["effect"], found["notes"][0]) == (pytest.approx(1 / 3), left_out)
-    typed.output(capsys, "compare", *sides, "--latest", "--require", "not-worse", status=11)  # undecided, not refused
+    typed.output(capsys, "compare", *groups, "--latest", "--require", "not-worse", status=11)  # undecided, not refused
     notes = []
     (run,) = evaluation.read(tmp_path / "b", notes.append)
     assert (run.items.num_rows, left_out in notes) == (3, True)
 
     cancelled = write_log(tmp_path / "b/2026-11-12.eval", log(**about("b3", 12, status="cancelled")))
-    assert any(note.startswith(f"{cancelled}: left out") for note in read(capsys, *sides, "--latest")["notes"])
-    assert str(cancelled) in refused(capsys, *sides, "--latest", "--require", "not-worse")  # what ended is out of date
+    assert any(note.startswith(f"{cancelled}: left out") for note in read(capsys, *groups, "--latest")["notes"])
+    assert str(cancelled) in refused(capsys, *groups, "--latest", "--require", "not-worse")  # what ended is out of date
     cancelled.unlink()
     for name, model in (("other.eval", "mock/b"), ("seed_2.json", "mock/a")):  # not a try of what ended
         other = write_log(tmp_path / "b" / name, log(**about("b5", 10, model=model, status="error")))
-        assert name in refused(capsys, *sides, "--latest")
+        assert name in refused(capsys, *groups, "--latest")
         other.unlink()
 
     write_log(tmp_path / "b/words.eval", log(**about("b4", 9, "words", status="started")))
-    assert "words.eval" in refused(capsys, *sides, "--latest")  # nothing of this task ended
+    assert "words.eval" in refused(capsys, *groups, "--latest")  # nothing of this task ended
     notes = []
     assert len(list(evaluation.read(tmp_path / "b", notes.append))) == 1
     assert sum("left out: the evaluation did not end" in note for note in notes) == 2
@@ -244,13 +244,13 @@ def test_logs_that_inspect_itself_writes(tmp_path, capsys):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     for suffix in ("eval", "json"):
-        sides = [next((tmp_path / arm).glob(f"*.{suffix}")) for arm in ("base", "new")]
-        for path in sides:
+        groups = [next((tmp_path / group).glob(f"*.{suffix}")) for group in ("base", "new")]
+        for path in groups:
             (sheet,) = inspect_ai.sheets(path, Wanted("match"))
             assert sheet.facts.reported == pytest.approx(sheet.values.mean())
             assert (len(sheet.items), sheet.facts.repeats) == (20, 2)
             truth = {str(at): ((at + (path.parent.name == "new")) % 3 == 0) for at in range(1, 21)}
             assert sheet.values.tolist() == [float(truth[item]) for item in sheet.items]
-        found = read(capsys, sides[0], "--with", sides[1])
+        found = read(capsys, groups[0], "--with", groups[1])
         assert found["metric"] == "match"
         assert found["best"][0]["text"]["asked"].startswith("Say ")

@@ -32,9 +32,9 @@ def table(path, seeds=3, gain=0.0, named=(), **more):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
-def test_a_plain_table_of_any_form_gives_the_same_numbers(suffix, arms, tmp_path, capsys):
+def test_a_plain_table_of_any_form_gives_the_same_numbers(suffix, groups, tmp_path, capsys):
     a, b = table(tmp_path / f"base{suffix}"), table(tmp_path / f"new{suffix}", gain=0.25)
-    found, same = read(capsys, a, "--with", b), read(capsys, arms[0], "--with", arms[1])
+    found, same = read(capsys, a, "--with", b), read(capsys, groups[0], "--with", groups[1])
     for key in ("effect", "low", "high", "p", "mde", "verdict", "seeds", "items", "child", "parent"):
         assert found[key] == pytest.approx(same[key]), key
 
@@ -42,7 +42,7 @@ def test_a_plain_table_of_any_form_gives_the_same_numbers(suffix, arms, tmp_path
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_columns_with_other_names_and_truth_values(suffix, tmp_path, capsys):
     named = {"item": "question id", "value": "correct"}
-    same, sides = (
+    same, groups = (
         [
             table(tmp_path / f"{name}{stem}{suffix}", gain=gain, named=names)
             for name, gain in (("base", 0.0), ("new", 0.25))
@@ -50,10 +50,10 @@ def test_columns_with_other_names_and_truth_values(suffix, tmp_path, capsys):
         for stem, names in (("", {}), ("_own", named))
     )
     want = read(capsys, same[0], "--with", same[1])
-    found = read(capsys, sides[0], "--with", sides[1], "--item", "question id", "--metric", "correct")
+    found = read(capsys, groups[0], "--with", groups[1], "--item", "question id", "--metric", "correct")
     for key in ("effect", "low", "high", "items", "verdict"):
         assert found[key] == want[key], key
-    said = refused(capsys, sides[0], "--with", sides[1], "--item", "question id")
+    said = refused(capsys, groups[0], "--with", groups[1], "--item", "question id")
     assert said.endswith("--metric names another column")
 
 

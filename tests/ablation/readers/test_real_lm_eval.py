@@ -126,17 +126,17 @@ def test_two_prompts_are_refused_unless_they_are_what_is_compared(runs, capsys):
 
 
 def values_of(runs, task, metric):
-    """[arms, seeds, items] read with nothing of ours."""
-    arms = []
-    for arm in ("new", "base"):
+    """[groups, seeds, items] read with nothing of ours."""
+    groups = []
+    for group in ("new", "base"):
         seeds = []
         for seed in range(3):
-            (path,) = (runs / arm / f"seed{seed}").glob(f"*/samples_{task}_*.jsonl")
+            (path,) = (runs / group / f"seed{seed}").glob(f"*/samples_{task}_*.jsonl")
             rows = [json.loads(line) for line in path.read_text().splitlines()]
             first = rows[0]["filter"]
             seeds.append([r[metric] for r in sorted(rows, key=lambda r: r["doc_hash"]) if r["filter"] == first])
-        arms.append(seeds)
-    return np.array(arms)
+        groups.append(seeds)
+    return np.array(groups)
 
 
 @pytest.mark.parametrize(("task", "metric"), [("openbook", "acc"), ("openbook", "acc_norm")])
@@ -158,9 +158,9 @@ def test_the_verdict_is_that_of_a_paired_bootstrap_over_seeds_and_items(runs, ta
     assert found["standard_error"] ** 2 == pytest.approx(of_seeds + resolution + of_items, rel=0.05)
     # Student's t of two degrees of freedom for the seeds, the normal's for the items: 4.303 and 1.96.
     significant = found["effect"] ** 2 > of_seeds * 4.303**2 + of_items * 1.96**2
-    word = ("better" if found["effect"] > 0 else "worse") if significant else None
+    expected = ("better" if found["effect"] > 0 else "worse") if significant else None
     assert found["effect"] == pytest.approx(means.mean())
-    assert found["verdict"] in ((word,) if word else ("undecided", "equivalent"))
+    assert found["verdict"] in ((expected,) if expected else ("undecided", "equivalent"))
 
 
 def test_the_commands_of_the_pages_run(stored, capsys, monkeypatch, tmp_path):

@@ -21,11 +21,11 @@ ITEMS, EPOCHS = 20, 2
 
 
 def main() -> None:
-    """Evaluate both sides, two epochs each."""
+    """Evaluate baseline and candidate, two epochs each."""
     # It counts tokens with a vocabulary from the network; the counts are not looked at.
     tiktoken.get_encoding = lambda name: SimpleNamespace(encode=lambda text, **_: text.split())
-    for arm, shift in (("base", 0), ("new", 1)):
-        out = Path(sys.argv[1]) / arm
+    for group, shift in (("base", 0), ("new", 1)):
+        out = Path(sys.argv[1]) / group
         samples = [Sample(input=f"Say {at}.", target=f"word{at}", id=at) for at in range(1, ITEMS + 1)]
 
         def answer(messages, tools, tool_choice, config, shift=shift):

@@ -108,12 +108,12 @@ def main() -> None:
 
     options = {"batch_size": 16, "device": "cpu"}
     model = get_model(arguments.model).create_from_arg_string(arguments.model_args, options)
-    for number, (arm, prompts) in enumerate(PROMPTS.items()):
-        folder = arguments.scratch / arm
+    for number, (group, prompts) in enumerate(PROMPTS.items()):
+        folder = arguments.scratch / group
         for task, prompt in prompts.items():
             write_task(folder, arguments.data, task, prompt, arguments.items)
         for seed in SEEDS:
-            tracker = EvaluationTracker(output_path=str(arguments.out / arm / f"seed{seed}"))
+            tracker = EvaluationTracker(output_path=str(arguments.out / group / f"seed{seed}"))
             results = simple_evaluate(
                 model=model,
                 model_args=arguments.model_args,

@@ -66,7 +66,7 @@ def test_what_is_open_says_what_the_cheapest_needs():
     assert said(comparison("e", "undecided", seeds_needed=5)) == "1 change is undecided."  # it has as many
 
 
-def test_a_guardrail_that_a_change_made_worse_is_told_with_its_word():
+def test_a_guardrail_that_a_change_made_worse_is_told_with_its_verdict():
     lost, held = {"guardrails": "but worse in length"}, {"guardrails": "guardrails hold"}
     assert said(comparison("a", "better", 0.02, **lost), comparison("b", "better", 0.01, **held)) == (
         "a is better than v1 by 0.0200 [0.0150, 0.0250], but worse in length; 1 more is better."

@@ -4,7 +4,7 @@ import matplotlib as mpl
 import pytest
 
 from ablation.show import figures as render
-from ablation.show.figure_style import RC, look
+from ablation.show.figure_style import RC, line_style
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests import simulate as simulated
@@ -46,7 +46,7 @@ def drawn(store):
     """{figure: its panels}."""
     with mpl.rc_context(RC):
         figures = {name: draw() for name, draw in render._figures(store, "s").items()}
-    assert list(figures) == ["metric", "lineage", "curves", *(figure["name"] for figure in FIGURES)]
+    assert list(figures) == ["metric", "variant-tree", "curves", *(figure["name"] for figure in FIGURES)]
     return {name: [panel for panel in figure.axes if panel.axison] for name, figure in figures.items()}
 
 
@@ -81,7 +81,7 @@ def test_each_panel_has_a_line_per_variant_at_the_mean_of_its_seeds(store, drawn
     band = panels[0].collections[0].get_paths()[0].vertices
     assert band[:, 1].min() == pytest.approx(raw["low"].min())
     assert band[:, 1].max() == pytest.approx(raw["high"].max())
-    assert len({look(i) for i in range(37)}) == 37
+    assert len({line_style(i) for i in range(37)}) == 37
 
 
 def test_the_horizontal_axis_can_be_another_metric(store, drawn):
@@ -104,7 +104,7 @@ def test_bars_are_means_over_steps_and_seeds(store, drawn):
     assert panel.get_xlim()[0] <= 0 < panel.get_xlim()[1]
 
 
-def test_a_figure_may_show_some_variants_only_in_the_order_of_the_lineage(store, drawn):
+def test_a_figure_may_show_some_variants_only_in_the_order_of_the_tree(store, drawn):
     (panel,) = drawn["chosen"]
     assert legend(panel) == ["v1", "v4"]
     means = store.curves("s", ["train/m00"])

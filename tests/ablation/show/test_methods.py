@@ -14,7 +14,7 @@ LINEAGE = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"lr": (
 
 def text_of(folder, measured=({}, {}, {}), **analysis):
     states = {("v1", 1): "failed"}
-    path = simulate(folder, [Study("s", lineage=LINEAGE, seeds=4, states=states)])
+    path = simulate(folder, [Study("s", variant_tree=LINEAGE, seeds=4, states=states)])
     with editing(path) as plan:
         plan["studies"][0]["analysis"] |= analysis
         for variant, settings in zip(plan["studies"][0]["variants"], measured, strict=True):
@@ -52,7 +52,7 @@ def test_settings_of_the_evaluation_that_all_variants_share_are_said(tmp_path):
     "plan",
     [
         {},
-        {"correction": "max-t", "looks": [3, 4]},
+        {"correction": "max-t", "interim_analyses": [3, 4]},
         {"error": "fdr"},
         {"comparisons": [["v2", "v0"]], "direction": "max"},
     ],
@@ -64,6 +64,6 @@ def test_every_reference_is_cited_and_every_citation_is_listed(tmp_path, plan):
     assert sorted(set(cited)) == numbers == list(range(1, len(numbers) + 1))
     assert list(dict.fromkeys(cited)) == numbers  # in the order in which they are cited
     assert {line.split(". ", 1)[1] for line in listed.splitlines()} <= set(REFERENCES.values())
-    assert ("with looks at 3, 4 seeds" in paragraph) == ("looks" in plan)
+    assert ("with interim analyses at 3, 4 seeds" in paragraph) == ("interim_analyses" in plan)
     assert ("as the plan lists them: 1 comparison." in paragraph) == ("comparisons" in plan)
     assert ("P-values were adjusted" in paragraph) == ("comparisons" not in plan)

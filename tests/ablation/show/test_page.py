@@ -1,4 +1,4 @@
-"""The report page without a browser: lineage graph, axis, curves, words, escaping, policy, and the same bytes twice."""
+"""The report page without a browser: variant tree, axis, curves, texts, escaping, policy, and the same bytes twice."""
 
 import base64
 import hashlib
@@ -50,17 +50,21 @@ def text_of(html):
 
 
 @pytest.mark.parametrize("error", ["fdr", "fwer"])
-def test_words_say_in_how_many_seeds_they_hold_and_which_share_a_parent(tmp_path, error):
+def test_verdicts_say_in_how_many_seeds_they_hold_and_which_share_a_parent(tmp_path, error):
     """v1 and v2 are better than one parent; v3 is not told from it, and v4 is the only child of its own."""
 
     def declare(plan):
         plan["studies"][0]["analysis"] |= {"error": error, "direction": {"target": 0.5}}
 
     parents = {"v0": None, "v1": "v0", "v2": "v0", "v3": "v0", "v4": "v3"}
-    lineage = {name: (above, {"lr": (1, n)} if above else {}) for n, (name, above) in enumerate(parents.items(), 2)}
+    variant_tree = {
+        name: (above, {"lr": (1, n)} if above else {}) for n, (name, above) in enumerate(parents.items(), 2)
+    }
     distances = {"v0": 0.3, "v1": 0.1, "v2": 0.0, "v3": 0.3, "v4": 0.1}
-    seen = text_of(page(build(tmp_path, [Study("s", lineage=lineage, seeds=4, distances=distances)], edit=declare)))
-    together = "v1, v2 share v0 as their parent: these words stand or fall together."
+    seen = text_of(
+        page(build(tmp_path, [Study("s", variant_tree=variant_tree, seeds=4, distances=distances)], edit=declare))
+    )
+    together = "v1, v2 share v0 as their parent: these verdicts stand or fall together."
     assert re.findall(r"[^.]*stand or fall together\.", seen) == ([f" {together}"] if error == "fdr" else [])
     assert seen.count("with 4 seeds, up to 53% of seeds could behave differently (95% confidence)") == 3
 
@@ -72,9 +76,9 @@ def test_every_comparison_that_the_plan_declares_is_on_the_page(tmp_path):
         declared = [["v2", "v1"], ["v2", "v0"], ["v3", "v0"], ["v3", "v1"]]
         plan["studies"][0]["analysis"]["comparisons"] = declared
 
-    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"clip": (0.1, 0.2)})}
-    lineage["v3"] = ("v2", {"lr": (2, 3)})
-    study = Study("s", lineage=lineage, seeds=3, items={"all": 400}, distances={"v3": 0.4, "v2": 0.0})
+    variant_tree = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"clip": (0.1, 0.2)})}
+    variant_tree["v3"] = ("v2", {"lr": (2, 3)})
+    study = Study("s", variant_tree=variant_tree, seeds=3, items={"all": 400}, distances={"v3": 0.4, "v2": 0.0})
     html = page(build(tmp_path, [study], edit=pairs))
     seen = text_of(html)
     assert re.search(r"Simulated study s simulated scale 1 better 3 confounded", seen)
@@ -101,8 +105,8 @@ def pairs_of(html, study="study-s"):
 
 
 def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_path):
-    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "a.b": (None, 3)}), "v2": ("v0", {"lr": (1, 4)})}
-    database = build(tmp_path, [Study("s", lineage=lineage, seeds=3, distances={"v2": 0.4})])
+    variant_tree = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "a.b": (None, 3)}), "v2": ("v0", {"lr": (1, 4)})}
+    database = build(tmp_path, [Study("s", variant_tree=variant_tree, seeds=3, distances={"v2": 0.4})])
     html = page(database)
     data = pairs_of(html)
     with Store(database) as store:
@@ -110,11 +114,13 @@ def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_
     at = data["variants"].index
     assert len(data["pairs"]) == len(comparisons) == 3
     for comparison in comparisons:
-        effect, low, high, p, word, seeds, items, _ = data["pairs"][f"{at(comparison.child)} {at(comparison.parent)}"]
+        effect, low, high, p, verdict, seeds, items, _ = data["pairs"][
+            f"{at(comparison.child)} {at(comparison.parent)}"
+        ]
         assert [effect, low, high, p] == pytest.approx(
             [comparison.effect, comparison.low, comparison.high, comparison.p], rel=1e-4
         )
-        assert (data["words"][word], seeds, items) == (comparison.detail, 3, 100)
+        assert (data["verdicts"][verdict], seeds, items) == (comparison.detail, 3, 100)
     values = {
         name: {key: own.get(str(i), data["base"][i]) for i, key in enumerate(data["keys"])}
         for name, own in zip(data["variants"], data["own"], strict=True)
@@ -219,7 +225,7 @@ def test_health_events_come_with_diagnosis_and_remedy_the_most_severe_first(tmp_
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory):
-    study = Study(lineage=TREE, states={("v2", 1): "failed"}, published={ATTACK: {"mean": 0.1}})
+    study = Study(variant_tree=TREE, states={("v2", 1): "failed"}, published={ATTACK: {"mean": 0.1}})
     database = build(tmp_path_factory.mktemp("attack"), [study], scale=ATTACK, edit=hostile)
     add_event(database, "v1", 0, **dict.fromkeys(("rule", "metric", "severity", "diagnosis", "remedy"), ATTACK))
     return page(database)
@@ -258,7 +264,7 @@ def test_nothing_is_loaded_and_nothing_is_handled_inline(attacked):
 
 
 def test_the_scale_is_named_wherever_numbers_are(tmp_path):
-    study = Study(lineage=DEBIAS, published={"v1": {"mean": 0.02}})
+    study = Study(variant_tree=DEBIAS, published={"v1": {"mean": 0.02}})
     shown = text_of(page(build(tmp_path, [study], scale="demo")))
     assert "Scale: demo. Every measured number comes from runs sized for the scale demo, not from" in shown
     assert "demo scale" in shown

@@ -15,7 +15,7 @@ from ablation.judge.measurements import read_measurements
 from ablation.runner.runlog import write_table
 from ablation.show.page import samples as page_samples_module
 from ablation.show.page.render import SCRIPTS
-from ablation.show.page.samples import differing, find_flips, page_samples
+from ablation.show.page.samples import differing, find_changed_items, page_samples
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from ablation.store.samples import study_samples
@@ -87,22 +87,22 @@ def page_of(plan):
 
 def test_items_that_changed_in_most_seeds_come_first(plan):
     with Store(collect(plan.parent).database) as store:
-        found = find_flips(read_measurements(store, "toy"), "v0", "v1")
+        found = find_changed_items(read_measurements(store, "toy"), "v0", "v1")
     assert (found.seeds, found.better, found.worse) == (3, 6, 2)
-    gender = [flip for flip in found.gained if flip.subset == "gender"]
-    assert [(flip.item, flip.agreeing, flip.against) for flip in gender] == [
+    gender = [changed for changed in found.gained if changed.subset == "gender"]
+    assert [(changed.item, changed.agreeing, changed.against) for changed in gender] == [
         ("gender-0000", 3, 0),
         ("gender-0001", 2, 0),
         ("gender-0002", 2, 1),
     ]
-    assert [flip.item for flip in found.lost] == ["gender-0003", "gender-0004"]
+    assert [changed.item for changed in found.lost] == ["gender-0003", "gender-0004"]
     assert gender[2].values == ((0, 0.0, 1.0), (1, 1.0, 0.0), (2, 0.0, 1.0))
     assert gender[2].change == pytest.approx(1 / 3)
     assert gender[2].telling_seeds() == [0, 2, 1]
     assert found.lost[1].telling_seeds()[0] == 2
 
 
-def test_an_comparison_quotes_both_sides_of_a_seed_in_which_the_item_changed(plan):
+def test_a_comparison_quotes_both_variants_in_a_seed_in_which_the_item_changed(plan):
     found = shown(plan)
     assert found.subsets == ["gender", "race"]
     assert [(item.item, item.improved) for item in found.items[:4]] == [
@@ -115,7 +115,7 @@ def test_an_comparison_quotes_both_sides_of_a_seed_in_which_the_item_changed(pla
     assert (worse.before, worse.after, worse.agreeing, worse.seed) == ("1.00", "0.67", 1, 2)
     assert worse.values == [(0, "1.00", "1.00"), (1, "1.00", "1.00"), (2, "1.00", "0.00")]
     assert worse.common == [("prompt", "asked gender-0004"), ("reference", "right")]
-    assert [(variant, [texts for texts, _ in quotes]) for variant, quotes, _ in worse.sides] == [
+    assert [(variant, [texts for texts, _ in quotes]) for variant, quotes, _ in worse.groups] == [
         ("v0", [[("response", "v0 said in 2 to gender-0004")]]),
         ("v1", [[("response", "v1 said in 2 to gender-0004")]]),
     ]
@@ -156,7 +156,7 @@ def test_sentences_that_both_judged_stand_in_one_table_with_the_numbers_of_each(
         ([("response", "A stereotype one."), ("sentence", "stereotype")], ["−1", "−2", "−1.5"]),
         ([("response", "A unrelated one."), ("sentence", "unrelated")], ["−1", "−3", "−2.5"]),
     ]
-    assert item.sides == []
+    assert item.groups == []
     assert "A stereotype one." in Elements(page_of(plan)).text
 
 

@@ -10,15 +10,15 @@ from ablation.config.study import Change
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.figure_kinds import families
 from ablation.show.figures import render_figures
-from ablation.show.text import describe_change, describe_value, lineage
+from ablation.show.text import describe_change, describe_value, variant_tree
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE
-from tests.simulate import DEBIAS, Study, default_lineage, simulate
+from tests.simulate import DEBIAS, Study, default_tree, simulate
 
 
 def nodes_of(tree):
     same = {"why": "why", "file": "file", "resolved": {}, "changes": (), "factors": ()}
-    return lineage([PlannedVariant(name=name, parent=parent, **same) for name, (parent, _) in tree.items()])
+    return variant_tree([PlannedVariant(name=name, parent=parent, **same) for name, (parent, _) in tree.items()])
 
 
 def rendered(tmp_path, *studies, into="reports"):
@@ -47,7 +47,7 @@ def test_values_read_as_in_yaml(value, text):
     assert describe_change(change) == f"k {text} -> 2"
 
 
-@pytest.mark.parametrize("tree", [DEBIAS, *(default_lineage(n) for n in (1, 2, 5, 20)), {"r": (None, {})}])
+@pytest.mark.parametrize("tree", [DEBIAS, *(default_tree(n) for n in (1, 2, 5, 20)), {"r": (None, {})}])
 @pytest.mark.parametrize("most", [3, 7])
 def test_every_variant_meets_its_parent_in_exactly_one_family(tree, most):
     groups = families(nodes_of(tree), most)
@@ -64,10 +64,13 @@ def test_every_variant_meets_its_parent_in_exactly_one_family(tree, most):
 
 def test_all_figures_are_drawn_and_not_blank(tmp_path):
     study = Study(
-        lineage=DEBIAS, steps=30, states={("v5", 0): "failed", ("v5", 1): "failed"}, published={"v1": {"mean": 0.1}}
+        variant_tree=DEBIAS,
+        steps=30,
+        states={("v5", 0): "failed", ("v5", 1): "failed"},
+        published={"v1": {"mean": 0.1}},
     )
     paths = rendered(tmp_path, study)
-    assert sorted(path.name for path in paths) == ["curves.svg", "lineage.svg", "metric.svg"]
+    assert sorted(path.name for path in paths) == ["curves.svg", "variant-tree.svg", "metric.svg"]
     for path in paths:
         root = ET.parse(path).getroot()
         assert root.tag.endswith("svg")
@@ -76,7 +79,7 @@ def test_all_figures_are_drawn_and_not_blank(tmp_path):
 
 def test_hostile_names_are_drawn_as_text(tmp_path):
     tree = {"<script>": (None, {}), "$\\frac{": ("<script>", {"a$b_": ("&lt;", "</svg>")}), "x\ny": ("$\\frac{", {})}
-    for path in rendered(tmp_path, Study("a</title><script>", lineage=tree)):
+    for path in rendered(tmp_path, Study("a</title><script>", variant_tree=tree)):
         if path.suffix == ".svg":
             text = path.read_text()
             assert "<script" not in text
@@ -85,7 +88,7 @@ def test_hostile_names_are_drawn_as_text(tmp_path):
 
 
 def test_figures_are_the_same_bytes_with_the_folders_gone(tmp_path):
-    study = Study(lineage=DEBIAS, seeds=3, metrics=1, steps=10)
+    study = Study(variant_tree=DEBIAS, seeds=3, metrics=1, steps=10)
     first = [path.read_bytes() for path in rendered(tmp_path, study, into="one")]
     shutil.rmtree(tmp_path / "results" / "stages")
     (tmp_path / "results" / "plan.json").unlink()

@@ -64,7 +64,7 @@ def test_a_cell_is_the_mean_and_the_sample_standard_deviation():
 
 
 def test_rows_are_in_tree_order_after_the_reference_and_hold_the_results(results):
-    table = table_of(results, Study(lineage=DEBIAS, seeds=3))
+    table = table_of(results, Study(variant_tree=DEBIAS, seeds=3))
     names = [row.name for row in table.rows]
     assert names[0] == "unedited"
     assert names[1:] == list(DEBIAS)  # DEBIAS is written in tree order
@@ -129,7 +129,7 @@ def test_digits_follow_the_spread_and_published_numbers_keep_theirs(results):
 
 def test_a_change_is_in_percent_of_the_parents_mean_measured_and_published(results):
     published = {"baseline": {"gender": 0.02}, "v1": {"gender": 0.015}}
-    plan = json.loads(simulate(results, [Study(lineage=DEBIAS, seeds=3, published=published)]).read_text())
+    plan = json.loads(simulate(results, [Study(variant_tree=DEBIAS, seeds=3, published=published)]).read_text())
     plan["studies"][0]["table"]["columns"][0]["change"] = True
     (results / "plan.json").write_text(json.dumps(plan))
     table = table_of(results)
@@ -252,7 +252,9 @@ def test_latex_escapes_every_special_character():
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
 def test_latex_compiles(results, tmp_path):
-    table = table_of(results, Study(lineage=DEBIAS, published={"v1": {"gender": 0.1}}, states={("v5", 0): "failed"}))
+    table = table_of(
+        results, Study(variant_tree=DEBIAS, published={"v1": {"gender": 0.1}}, states={("v5", 0): "failed"})
+    )
     with Store(results / DATABASE) as store:
         others = [subset_table(store, table), group_table(table, store.variants("toy"), "rcs.alphas")]
     body = "".join(map(to_latex, (table, hostile_table(), *others)))
@@ -280,7 +282,7 @@ def records(text):
 
 def test_a_row_of_a_group_is_the_mean_over_variants_of_their_means_over_seeds(results, tmp_path):
     table = table_of(
-        results, Study(lineage=KEYS, seeds=3, distances={"v1": 0.3, "v2": 0.4}, states={("v2", 1): "failed"})
+        results, Study(variant_tree=KEYS, seeds=3, distances={"v1": 0.3, "v2": 0.4}, states={("v2", 1): "failed"})
     )
     with Store(results / DATABASE) as store:
         variants = store.variants("toy")
@@ -303,7 +305,7 @@ def test_a_row_of_a_group_is_the_mean_over_variants_of_their_means_over_seeds(re
 
 
 def test_the_table_by_subset_has_the_mean_of_every_data_set(results):
-    table = table_of(results, Study(lineage=KEYS, seeds=3, states={("v1", 2): "failed"}))
+    table = table_of(results, Study(variant_tree=KEYS, seeds=3, states={("v1", 2): "failed"}))
     with Store(results / DATABASE) as store:
         by_subset = subset_table(store, table)
         items = store.sql("SELECT variant, seed, i.* FROM finals f JOIN items i USING (key) WHERE protocol = 'edited'")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ablation.contract.stage_folder import Progress, read_progress
-from ablation.store.progress import describe, look, seconds_left, watch
+from ablation.store.progress import describe, seconds_left, stage_views, watch
 from tests.simulate import Study, locked, simulate, stage_dir, write_status
 
 NOW = datetime.fromisoformat("2026-01-01T00:00:10+00:00").timestamp()  # ten seconds into a running stage: 5 of 20 steps
@@ -48,13 +48,13 @@ def test_the_grid_takes_the_median_of_each_kind_over_what_runs_now(results):
     assert set_wall(plan, "train", [10.0, 20.0, 30.0, 400.0]) == 4  # median 25
     assert set_wall(plan, "evaluate", [7.0]) == 4
     with locked(stage_dir(plan, "toy", "v2", 0, "train")), locked(stage_dir(plan, "toy", "v2", 1, "train")):
-        left, unknown = seconds_left(look(results, NOW), NOW)
+        left, unknown = seconds_left(stage_views(results, NOW), NOW)
     # running: 2 x 30 s; to do: 2 x train 25 s, 4 x evaluate 7 s; two at a time
     assert left == pytest.approx((2 * 30 + 2 * 25 + 4 * 7) / 2)
     assert unknown == 0
     (stage_dir(plan, "toy", "v2", 1, "train") / "progress.json").unlink()  # as of a stage that never writes one
     with locked(stage_dir(plan, "toy", "v2", 0, "train")), locked(stage_dir(plan, "toy", "v2", 1, "train")):
-        assert seconds_left(look(results, NOW), NOW)[0] == pytest.approx((30 + 3 * 25 + 4 * 7) / 2)
+        assert seconds_left(stage_views(results, NOW), NOW)[0] == pytest.approx((30 + 3 * 25 + 4 * 7) / 2)
 
 
 def test_a_grid_is_not_done_before_its_longest_stage(results):
@@ -64,7 +64,7 @@ def test_a_grid_is_not_done_before_its_longest_stage(results):
         content = json.loads((folder / "progress.json").read_text())
         (folder / "progress.json").write_text(json.dumps(content | {"total": total}))
     with locked(stage_dir(plan, "toy", "v0", 0, "train")), locked(stage_dir(plan, "toy", "v1", 0, "train")):
-        left, unknown = seconds_left(look(results, NOW), NOW)
+        left, unknown = seconds_left(stage_views(results, NOW), NOW)
     assert left == pytest.approx(990.0)  # 495 steps at half a step a second; v0 is done long before
     assert unknown == 2  # no evaluation has ended or runs
 

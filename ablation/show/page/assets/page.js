@@ -55,10 +55,10 @@
     const count = controls.querySelector(".count");
     function apply() {
       const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const rows = Array.from(table.tBodies[0].rows).filter((row) => row.dataset.words !== undefined);
+      const rows = Array.from(table.tBodies[0].rows).filter((row) => row.dataset.text !== undefined);
       let shown = 0;
       rows.forEach((row) => {
-        const content = row.dataset.words.toLowerCase();
+        const content = row.dataset.text.toLowerCase();
         const fits = words.every((word) => content.includes(word)) && (!verdict || !verdict.value || row.dataset.verdict.split("|").includes(verdict.value));
         row.hidden = !fits;
         shown += fits ? 1 : 0;
@@ -109,7 +109,7 @@
 (function () {
   "use strict";
 
-  const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "font-size", "text-anchor"];
+  const STYLES = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "font-size", "text-anchor"];
 
   function element(name, text, className) {
     const node = document.createElement(name);
@@ -125,7 +125,7 @@
     return node;
   }
 
-  const label = (x, y, text, looks) => drawn("text", { x, y, fill: "#1d1d1b", "font-size": 12, ...looks }, text);
+  const label = (x, y, text, more) => drawn("text", { x, y, fill: "#1d1d1b", "font-size": 12, ...more }, text);
 
   function save(name, type, text) {
     const link = element("a");
@@ -158,7 +158,7 @@
     const copy = svg.cloneNode(true), shown = [svg, ...svg.querySelectorAll("*")];
     [copy, ...copy.querySelectorAll("*")].forEach((node, i) => {
       const style = getComputedStyle(shown[i]);
-      LOOKS.forEach((look) => node.setAttribute(look, style.getPropertyValue(look)));
+      STYLES.forEach((name) => node.setAttribute(name, style.getPropertyValue(name)));
     });
     copy.setAttribute("x", x);
     copy.setAttribute("y", y);

@@ -190,7 +190,7 @@
       return this.cache.get(key);
     }
 
-    look(name, forPrint) {
+    lineStyle(name, forPrint) {
       const slot = this.slots.get(name);
       const colours = dark.matches && !forPrint ? DARK : LIGHT;
       // The second round of the palette moves the dashes by one, so that no two of the first 49 variants look alike.
@@ -201,13 +201,13 @@
       const index = Number(this.find(".metric").value);
       const metric = this.data.metrics[index];
       this.names = this.shown();
-      this.parts = this.names.map((name) => ({ name, ...this.look(name, forPrint), ...this.variant(index, name) }));
+      this.parts = this.names.map((name) => ({ name, ...this.lineStyle(name, forPrint), ...this.variant(index, name) }));
       this.metric = metric;
       this.boxes.forEach((box) => {
         const place = box.parentElement.querySelector(".swatch");
         place.replaceChildren();
         if (box.checked) {
-          const { colour, dash } = this.look(box.value, forPrint);
+          const { colour, dash } = this.lineStyle(box.value, forPrint);
           place.appendChild(swatch(colour, dash));
         }
       });
@@ -393,7 +393,7 @@
       await null; // uPlot lays out in a microtask
       const { chart } = this, [xs] = chart.data, [width, height] = [chart.over.clientWidth, chart.over.clientHeight];
       const at = (values, i) => `${chart.valToPos(xs[i], "x").toFixed(2)} ${chart.valToPos(values[i], "y").toFixed(2)}`;
-      const path = (values, looks) => {
+      const path = (values, more) => {
         let pen = "M";
         const steps = values.map((value, i) => {
           if (value === null && !this.timed) pen = "M";
@@ -402,7 +402,7 @@
           pen = "L";
           return step;
         });
-        return drawn("path", { d: steps.join(""), fill: "none", ...looks });
+        return drawn("path", { d: steps.join(""), fill: "none", ...more });
       };
       const ticks = (axis, draw) => axis._splits.map((value, i) => [value, axis._values[i]]).filter(([, text]) => text).flatMap(draw);
       const bands = this.lines.bands.map(({ series: [high, low], fill }) => {

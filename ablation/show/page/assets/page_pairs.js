@@ -17,12 +17,12 @@
     return p < 1e-4 ? "p < 0.0001" : `p = ${p.toFixed(p < 0.01 ? 4 : 3)}`;
   }
 
-  const marked = (word) => word.replace(" ", "-"); // as a class and an id
+  const marked = (name) => name.replace(" ", "-"); // as a class and an id
 
-  function verdict(word) {
-    const mark = drawn("svg", { class: "mark", width: 14, height: 14, "aria-hidden": "true" }, drawn("use", { href: `#m-${marked(word)}` }));
-    const node = element("span", undefined, `verdict v-${marked(word)}`);
-    node.append(mark, `\u00a0${word}`);
+  function verdict(name) {
+    const mark = drawn("svg", { class: "mark", width: 14, height: 14, "aria-hidden": "true" }, drawn("use", { href: `#m-${marked(name)}` }));
+    const node = element("span", undefined, `verdict v-${marked(name)}`);
+    node.append(mark, `\u00a0${name}`);
     return node;
   }
 
@@ -60,10 +60,10 @@
 
     // Every pair, each once, as numbers.
     table() {
-      const { variants, pairs, words } = this.data;
-      const rows = Object.entries(pairs).map(([names, [effect, low, high, p, word, seeds, items]]) => {
+      const { variants, pairs, verdicts } = this.data;
+      const rows = Object.entries(pairs).map(([names, [effect, low, high, p, verdict, seeds, items]]) => {
         const [one, other] = names.split(" ").map((at) => variants[at]);
-        return [one, other, effect, low, high, p, words[word], seeds, items];
+        return [one, other, effect, low, high, p, verdicts[verdict], seeds, items];
       });
       return [["variant", "against", "effect", "low", "high", "p, not corrected", "verdict", "seeds", "items"], ...rows];
     }
@@ -77,16 +77,16 @@
       if (curves.curves) curves.curves.start();
     }
 
-    // [effect, low, high, p, word, seeds, items, why] of the first against the second, or null.
+    // [effect, low, high, p, verdict, seeds, items, why] of the first against the second, or null.
     numbers() {
       const [i, j] = [this.one, this.other].map((name) => this.data.variants.indexOf(name));
       const there = this.data.pairs[`${i} ${j}`];
       const back = this.data.pairs[`${j} ${i}`];
       const row = there || back;
       if (!row) return null;
-      const word = this.data.words[row[4]];
+      const name = this.data.verdicts[row[4]];
       const [effect, low, high] = there ? row : [row[0], row[2], row[1]].map((value) => (value === null ? null : -value));
-      return { effect, low, high, p: row[3], word: there ? word : TURNED[word] || word, seeds: row[5], items: row[6], why: this.data.whys[row[7]],
+      return { effect, low, high, p: row[3], verdict: there ? name : TURNED[name] || name, seeds: row[5], items: row[6], why: this.data.whys[row[7]],
         comparison: this.data.comparisons[`${i} ${j}`] };
     }
 
@@ -102,11 +102,11 @@
       else if (!row) outcome.append(`${this.one} against ${this.other}`);
       else {
         outcome.append(element("strong", this.one), " against ", element("strong", this.other), ": ");
-        if (row.effect === null) outcome.append(verdict(row.word));
+        if (row.effect === null) outcome.append(verdict(row.verdict));
         else {
           outcome.append(element("span", signed(row.effect, this.decimals), "num"), " ");
           if (row.low !== null) outcome.append(element("span", `[${signed(row.low, this.decimals)}, ${signed(row.high, this.decimals)}]`, "num range"), " ");
-          outcome.append(verdict(row.word), this.forest(row));
+          outcome.append(verdict(row.verdict), this.forest(row));
           notes.push(`${row.p === null ? "" : `${pValue(row.p)}, not corrected; `}${this.root.dataset.confidence} interval; ${row.seeds} ${row.seeds === 1 ? "seed" : "seeds"}, ${row.items.toLocaleString("en")} ${row.items === 1 ? "item" : "items"}.`);
         }
         if (row.comparison && row.effect !== null) notes.push(row.comparison === "not run" ? "The study has no verdict on this change yet." : `The study’s own verdict on this change, corrected, is ${row.comparison}.`);
@@ -119,7 +119,7 @@
     forest(row) {
       const { limit, width, pad, margin } = Object.fromEntries(["limit", "width", "pad", "margin"].map((key) => [key, Number(this.root.dataset[key])]));
       const x = (value) => pad + ((Math.min(Math.max(value / limit, -1), 1) + 1) / 2) * (width - 2 * pad);
-      const svg = drawn("svg", { class: `forest v-${marked(row.word)}`, viewBox: `0 0 ${width} 24`, width, height: 24, "aria-hidden": "true" });
+      const svg = drawn("svg", { class: `forest v-${marked(row.verdict)}`, viewBox: `0 0 ${width} 24`, width, height: 24, "aria-hidden": "true" });
       if (margin) svg.append(drawn("rect", { class: "margin", x: x(-margin), y: 0, width: x(margin) - x(-margin), height: 24 }));
       svg.append(drawn("line", { class: "zero", x1: x(0), x2: x(0), y1: 0, y2: 24 }));
       if (row.low !== null) {

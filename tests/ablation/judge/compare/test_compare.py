@@ -16,12 +16,12 @@ from ablation.judge.compare.comparison import most_changed
 from ablation.judge.statistics import contrast
 from ablation.readers.sheet import ItemText
 from tests.ablation.readers.command import read, refused, told
-from tests.ablation.readers.samples import ITEMS, arm, hits, row, two_arms, write_samples
+from tests.ablation.readers.samples import ITEMS, hits, row, write_group, write_groups, write_samples
 from tests.ablation.show.elements import unfolded
 
 
-def test_the_numbers_are_those_of_the_judge(arms, capsys):
-    found = read(capsys, arms[0], "--with", arms[1])
+def test_the_numbers_are_those_of_the_judge(groups, capsys):
+    found = read(capsys, groups[0], "--with", groups[1])
     values = np.array([[hits(seed, gain) for seed in range(3)] for gain in (0.25, 0.0)])
     alone = contrast([values], (1, -1), "max")
     assert found["effect"] == pytest.approx(values[0].mean() - values[1].mean())
@@ -32,12 +32,12 @@ def test_the_numbers_are_those_of_the_judge(arms, capsys):
     assert found["tasks"][0]["stderr_before"] == 0.02
     assert found["standard_error_unpaired"] == pytest.approx(np.hypot(0.02, 0.02))
     change = (values[0] - values[1]).mean(axis=0)
-    said = told(capsys, arms[0], "--with", arms[1])
+    said = told(capsys, groups[0], "--with", groups[1])
     assert f"items: {(change > 0).sum()} better, {(change < 0).sum()} worse" in said
 
 
-def test_items_that_changed_are_those_whose_mean_over_seeds_did(arms, capsys):
-    found = read(capsys, arms[0], "--with", arms[1], "--changed-items", 2)
+def test_items_that_changed_are_those_whose_mean_over_seeds_did(groups, capsys):
+    found = read(capsys, groups[0], "--with", groups[1], "--changed-items", 2)
     before, after = (np.mean([hits(seed, gain) for seed in range(3)], axis=0) for gain in (0.0, 0.25))
     assert found["items_better"] == int((after > before + 1e-9).sum())
     assert found["items_worse"] == int((after < before - 1e-9).sum())
@@ -50,24 +50,24 @@ def test_items_that_changed_are_those_whose_mean_over_seeds_did(arms, capsys):
     assert (found["best"][0]["before"], found["best"][0]["after"]) == pytest.approx((before[place], after[place]))
 
 
-def test_one_run_a_side_is_judged_of_these_checkpoints_and_of_the_recipe_if_asked(tmp_path, capsys):
-    sides = arm(tmp_path / "base", seeds=1), arm(tmp_path / "new", gain=0.25, seeds=1)
-    found = read(capsys, sides[0], "--with", sides[1])
+def test_one_run_a_group_is_judged_of_these_checkpoints_and_of_the_recipe_if_asked(tmp_path, capsys):
+    groups = write_group(tmp_path / "base", seeds=1), write_group(tmp_path / "new", gain=0.25, seeds=1)
+    found = read(capsys, groups[0], "--with", groups[1])
     better, worse = int((hits(0, 0.25) > hits(0)).sum()), int((hits(0, 0.25) < hits(0)).sum())
     assert (found["verdict"], found["claim"]) == ("better", "checkpoints")
     assert found["p"] == pytest.approx(binomtest(better, better + worse).pvalue)
     said = "new's checkpoint is better than base's; whether the recipe is, one run each cannot say"
     assert said in found["reason"]
-    required = ["compare", *map(str, (sides[0], "--with", sides[1])), "--require", "better"]
+    required = ["compare", *map(str, (groups[0], "--with", groups[1])), "--require", "better"]
     assert [main(required), main([*required, "--claim", "recipe"])] == [0, 11]
     capsys.readouterr()
-    found = read(capsys, sides[0], "--with", sides[1], "--claim", "recipe")
+    found = read(capsys, groups[0], "--with", groups[1], "--claim", "recipe")
     alone = contrast([np.array([[hits(0, 0.25)], [hits(0)]])], (1, -1), "max")
     assert found["verdict"] == "undecided"
     assert found["p"] is None
     assert found["item_p"] == pytest.approx(alone.item_p)
     assert (found["low"], found["high"]) == pytest.approx((alone.low, alone.high))
-    said = told(capsys, sides[0], "--with", sides[1], "--claim", "recipe")
+    said = told(capsys, groups[0], "--with", groups[1], "--claim", "recipe")
     assert "none with one seed" in said
     assert "new's checkpoint is better than base's" in " ".join(said.split())
 
@@ -82,9 +82,9 @@ def test_one_run_a_side_is_judged_of_these_checkpoints_and_of_the_recipe_if_aske
     ],
 )
 def test_the_seed_is_found_in_the_path(names, pattern, tmp_path, capsys):
-    for side, gain in (("base", 0), ("new", 0.2)):
+    for group, gain in (("base", 0), ("new", 0.2)):
         for seed, name in enumerate(names):
-            write_samples(tmp_path / side / name / "model", [row(i, v) for i, v in enumerate(hits(seed, gain))])
+            write_samples(tmp_path / group / name / "model", [row(i, v) for i, v in enumerate(hits(seed, gain))])
     more = ["--seed-from", pattern] if pattern else []
     assert read(capsys, tmp_path / "base", "--with", tmp_path / "new", *more)["paired_seeds"] == [7, 8]
 
@@ -98,29 +98,29 @@ def test_the_seed_is_found_in_the_path(names, pattern, tmp_path, capsys):
     ],
 )
 def test_sides_are_named_by_what_their_files_begin_with(files, named, tmp_path, capsys):
-    sides = [[tmp_path / f"{name.format(seed)}.csv" for seed in range(3)] for name in files]
+    groups = [[tmp_path / f"{name.format(seed)}.csv" for seed in range(3)] for name in files]
     for seed in range(3):
-        for side, gain in zip(sides, (0, 0.2), strict=True):
+        for group, gain in zip(groups, (0, 0.2), strict=True):
             rows = "".join(f"i{k},{v:g},{seed}\n" for k, v in enumerate(hits(seed, gain)))
-            side[seed].write_text(f"item,value,seed\n{rows}")
-    found = read(capsys, *sides[0], "--with", *sides[1])
+            group[seed].write_text(f"item,value,seed\n{rows}")
+    found = read(capsys, *groups[0], "--with", *groups[1])
     assert (found["parent"], found["child"]) == named
 
 
 def test_a_seed_without_a_partner_passes_no_requirement_until_it_is_allowed_by_name(tmp_path, capsys):
     """A run that is missing may be the one that collapsed."""
-    sides = arm(tmp_path / "base", seeds=7), "--with", arm(tmp_path / "new", gain=0.4, seeds=6)
-    found = read(capsys, *sides)
+    groups = write_group(tmp_path / "base", seeds=7), "--with", write_group(tmp_path / "new", gain=0.4, seeds=6)
+    found = read(capsys, *groups)
     assert (found["verdict"], found["paired_seeds"]) == ("better", list(range(6)))
-    assert "new has no seed 6: left out on the other side" in found["reason"]
-    required = [*map(str, sides), "--require", "better"]
+    assert "new has no seed 6: left out of the other variant" in found["reason"]
+    required = [*map(str, groups), "--require", "better"]
     assert main(["compare", *required]) == 12
     said = capsys.readouterr().out
     allow = said[said.index("--without") :].split()[:2]
     assert main(["compare", *required, *allow]) == 0
     assert "without seed 6 of new, as --without permits" in " ".join(capsys.readouterr().out.split())
-    assert "no such run" in refused(capsys, *sides, "--without", "new:7")
-    assert "names no run" in refused(capsys, *sides, "--without", "7")
+    assert "no such run" in refused(capsys, *groups, "--without", "new:7")
+    assert "names no run" in refused(capsys, *groups, "--without", "7")
 
 
 def test_runs_that_share_nothing_count_whatever_they_are_called(tmp_path, capsys):
@@ -133,11 +133,11 @@ def test_runs_that_share_nothing_count_whatever_they_are_called(tmp_path, capsys
 
     found = []
     for turn, names in enumerate((list("abcdefgh"), list("hcabgdfe"))):
-        for side, gain, count in (("base", 0.0, 8), ("new", 0.3, 5)):
+        for group, gain, count in (("base", 0.0, 8), ("new", 0.3, 5)):
             for place in range(count):
-                table(tmp_path / f"{side}{turn}" / f"{names[place]}.csv", hits(place + 50 * (gain > 0), gain))
-        sides = ([str(path) for path in sorted((tmp_path / f"{side}{turn}").iterdir())] for side in ("base", "new"))
-        words = [*next(sides), "--with", *next(sides), "--names", "base", "new"]
+                table(tmp_path / f"{group}{turn}" / f"{names[place]}.csv", hits(place + 50 * (gain > 0), gain))
+        groups = ([str(path) for path in sorted((tmp_path / f"{group}{turn}").iterdir())] for group in ("base", "new"))
+        words = [*next(groups), "--with", *next(groups), "--names", "base", "new"]
         assert "--seeds independent" in refused(capsys, *words)
         found.append(read(capsys, *words, "--seeds", "independent"))
     one, other = found
@@ -152,8 +152,8 @@ def test_a_run_that_stands_twice_among_others_is_named(tmp_path, capsys):
     def rows(seed):
         return [row(i, v) for i, v in enumerate(np.random.default_rng(seed).integers(0, 2, 200).astype(float))]
 
-    sides = [[rows(place) for place in (0, 1, 2, 3)], [rows(place) for place in (4, 5, 6, 4)]]
-    for name, runs in zip(("base", "new"), sides, strict=True):
+    groups = [[rows(place) for place in (0, 1, 2, 3)], [rows(place) for place in (4, 5, 6, 4)]]
+    for name, runs in zip(("base", "new"), groups, strict=True):
         for seed, of in enumerate(runs):
             write_samples(tmp_path / name / f"seed{seed}", of)
     found = read(capsys, tmp_path / "base", "--with", tmp_path / "new")
@@ -168,22 +168,22 @@ def test_the_first_filter_is_taken_unless_another_is_named(tmp_path, capsys):
         strict = [row(i, v, name="strict") for i, v in enumerate(values)]
         return strict + [row(i, 1.0, name="loose") for i in range(ITEMS)]
 
-    sides = two_arms(tmp_path, rows, seeds=2)
-    found = read(capsys, *sides)
+    groups = write_groups(tmp_path, rows, seeds=2)
+    found = read(capsys, *groups)
     assert found["effect"] > 0
     assert any("filter strict; also there: loose (--filter)" in note for note in found["notes"])
-    assert read(capsys, *sides, "--filter", "loose")["effect"] == 0
-    assert "the file has strict, loose" in refused(capsys, *sides, "--filter", "lose")
+    assert read(capsys, *groups, "--filter", "loose")["effect"] == 0
+    assert "the file has strict, loose" in refused(capsys, *groups, "--filter", "lose")
 
 
 def test_items_may_count_equally_and_a_group_of_the_other_sign_is_named(tmp_path, capsys):
     sizes = {"small": 10, "large": 90}
-    for side, shares in (("base", (0.2, 0.6)), ("new", (0.6, 0.5))):
+    for group, shares in (("base", (0.2, 0.6)), ("new", (0.6, 0.5))):
         results = {"results": {}, "groups": {}, "group_subtasks": {"both": ["inner"], "inner": [*sizes]}}
         for (task, count), share in zip(sizes.items(), shares, strict=True):
             values = [float(at < round(share * count)) for at in range(count)]
             asked = [row(at, value, question=f"{task} {at}") for at, value in enumerate(values)]
-            path = write_samples(tmp_path / side, asked, task=task, results=False)
+            path = write_samples(tmp_path / group, asked, task=task, results=False)
         whole = sum(share * count for share, count in zip(shares, sizes.values(), strict=True)) / 100
         results["groups"]["both"] = {"acc,none": whole}
         path.with_name(path.name.replace("samples_large", "results").replace("jsonl", "json")).write_text(
@@ -202,8 +202,8 @@ def test_items_may_count_equally_and_a_group_of_the_other_sign_is_named(tmp_path
     assert not any("--weight" in note for note in found["notes"])
 
 
-def test_names_run_as_no_formula_and_notify_no_one(arms, capsys):
-    words = [arms[0], "--with", arms[1], "--names", "=1+1", "@octocat"]
+def test_names_run_as_no_formula_and_notify_no_one(groups, capsys):
+    words = [groups[0], "--with", groups[1], "--names", "=1+1", "@octocat"]
     [record] = csv.DictReader(io.StringIO(told(capsys, *words, "--csv")))
     assert (record["parent"], record["child"], float(record["effect"]) > 0) == ("'=1+1", "'@octocat", True)
     comment = told(capsys, *words, "--markdown")
@@ -216,8 +216,8 @@ def test_rows_of_lm_eval_0_4_3_name_neither_filter_nor_metrics(tmp_path, capsys)
         named = [row(i, v) for _ in range(filters) for i, v in enumerate(values)]
         return [{key: of[key] for key in of if key not in ("filter", "metrics")} for of in named]
 
-    for side, gain in (("base", 0.0), ("new", 0.25)):
-        path = write_samples(tmp_path / side / "seed0", [row(i, v) for i, v in enumerate(hits(0, gain))])
+    for group, gain in (("base", 0.0), ("new", 0.25)):
+        path = write_samples(tmp_path / group / "seed0", [row(i, v) for i, v in enumerate(hits(0, gain))])
         path.write_text("".join(json.dumps(of) + "\n" for of in rows(hits(0, gain))))
     found = read(capsys, tmp_path / "base", "--with", tmp_path / "new")
     assert (found["metric"], found["tasks"][0]["stderr_before"]) == ("acc", 0.02)
@@ -228,65 +228,69 @@ def test_rows_of_lm_eval_0_4_3_name_neither_filter_nor_metrics(tmp_path, capsys)
 
 
 def test_rows_of_an_item_that_was_asked_several_times_are_averaged(tmp_path, capsys):
-    for side, second in (("base", 0.0), ("new", 1.0)):
+    for group, second in (("base", 0.0), ("new", 1.0)):
         rows = [row(i, 1.0) for i in range(ITEMS)] + [row(i, second) for i in range(ITEMS)]
-        write_samples(tmp_path / side / "seed0", rows)
+        write_samples(tmp_path / group / "seed0", rows)
     found = read(capsys, tmp_path / "base", "--with", tmp_path / "new")
     assert (found["effect"], found["items"]) == (0.5, ITEMS)
 
 
 def test_documents_that_the_data_hold_twice_are_items_of_one_cluster(tmp_path, capsys):
-    sides = two_arms(tmp_path, lambda values: [row(i, v, question=f"question {i // 2}") for i, v in enumerate(values)])
-    found = read(capsys, *sides)
+    groups = write_groups(
+        tmp_path, lambda values: [row(i, v, question=f"question {i // 2}") for i, v in enumerate(values)]
+    )
+    found = read(capsys, *groups)
     alone = contrast([np.array([[hits(0, 0.2)], [hits(0)]])], (1, -1), "max", clusters=[np.arange(ITEMS) // 2])
     assert (found["low"], found["high"]) == pytest.approx((alone.low, alone.high))
 
 
 def test_items_that_share_a_passage_are_one_cluster_where_it_is_named_and_a_note_where_not(tmp_path, capsys):
     """60 items on 12 passages, which are right or wrong together: as items alone they cover 57 to 84% for 95%."""
-    sides = []
+    groups = []
     for name, right in (("a", 3), ("b", 6)):
         rows = [row(n, float(n % 12 < right)) for n in range(60)]
         rows = [one | {"doc": one["doc"] | {"passage": f"{n % 12} " + "long " * 30}} for n, one in enumerate(rows)]
-        sides.append(write_samples(tmp_path / name, rows))
-    said = told(capsys, sides[0], "--with", sides[1])
-    assert "items of toy share doc.passage, 12 texts: they err together" in said
+        groups.append(write_samples(tmp_path / name, rows))
+    said = told(capsys, groups[0], "--with", groups[1])
+    assert "items of toy share doc.passage, 12 texts: they are correlated" in said
     assert "--cluster doc.passage" in said
-    alone, together = (read(capsys, sides[0], "--with", sides[1], *more) for more in ([], ["--cluster", "doc.passage"]))
+    alone, together = (
+        read(capsys, groups[0], "--with", groups[1], *more) for more in ([], ["--cluster", "doc.passage"])
+    )
     assert together["high"] - together["low"] > 2 * (alone["high"] - alone["low"])
-    assert "they err together" not in told(capsys, sides[0], "--with", sides[1], "--cluster", "doc.passage")
-    assert "doc.passage" in refused(capsys, sides[0], "--with", sides[1], "--cluster", "doc.text")
+    assert "they are correlated" not in told(capsys, groups[0], "--with", groups[1], "--cluster", "doc.passage")
+    assert "doc.passage" in refused(capsys, groups[0], "--with", groups[1], "--cluster", "doc.text")
 
 
 def test_smaller_is_better_where_the_results_say_so(tmp_path, capsys):
-    sides = two_arms(
+    groups = write_groups(
         tmp_path, lambda values: [row(i, v) for i, v in enumerate(values)], seeds=3, gain=0.25, larger=False
     )
-    assert read(capsys, *sides)["verdict"] == "worse"
-    assert read(capsys, *sides, "--direction", "max")["verdict"] == "better"
-    assert read(capsys, *sides, "--direction", "target:0.5")["direction"] == {"target": 0.5}
+    assert read(capsys, *groups)["verdict"] == "worse"
+    assert read(capsys, *groups, "--direction", "max")["verdict"] == "better"
+    assert read(capsys, *groups, "--direction", "target:0.5")["direction"] == {"target": 0.5}
 
 
 def test_tasks_of_other_metrics_are_compared_one_at_a_time(tmp_path, capsys):
-    for side, gain in (("base", 0), ("new", 0.25)):
+    for group, gain in (("base", 0), ("new", 0.25)):
         for seed in range(2):
             values = hits(seed, gain)
             for task, metric in (("toy", "acc"), ("other", "exact_match")):
                 rows = [row(i, v, metric=metric) for i, v in enumerate(values)]
-                write_samples(tmp_path / side / f"seed{seed}" / task, rows, task=task)
-    sides = tmp_path / "base", "--with", tmp_path / "new"
-    said = refused(capsys, *sides)
+                write_samples(tmp_path / group / f"seed{seed}" / task, rows, task=task)
+    groups = tmp_path / "base", "--with", tmp_path / "new"
+    said = refused(capsys, *groups)
     assert "toy has acc" in said
     assert "--tasks" in said
-    assert read(capsys, *sides, "--tasks", "other")["metric"] == "exact_match"
-    assert "was not evaluated on it" in refused(capsys, *sides, "--tasks", "gone")
+    assert read(capsys, *groups, "--tasks", "other")["metric"] == "exact_match"
+    assert "was not evaluated on it" in refused(capsys, *groups, "--tasks", "gone")
 
 
-def test_other_shapes_of_the_output(arms, capsys, tmp_path):
-    rows = list(csv.DictReader(io.StringIO(told(capsys, arms[0], "--with", arms[1], "--csv"))))
+def test_other_shapes_of_the_output(groups, capsys, tmp_path):
+    rows = list(csv.DictReader(io.StringIO(told(capsys, groups[0], "--with", groups[1], "--csv"))))
     assert [(r["parent"], r["child"], r["verdict"]) for r in rows] == [("base", "new", "better")]
     page = tmp_path / "page.html"
-    said = told(capsys, arms[0], "--with", arms[1], "--output", page)
+    said = told(capsys, groups[0], "--with", groups[1], "--output", page)
     assert said.startswith("new against base: better")
     html = unfolded(page.read_text())
     assert "new against base" in html
@@ -294,7 +298,7 @@ def test_other_shapes_of_the_output(arms, capsys, tmp_path):
     assert "model_args" in html  # the settings that differ are the change
     assert "Items that changed most" in html
     assert "Q: question" in html
-    comparison = read(capsys, arms[0], "--with", arms[1])
+    comparison = read(capsys, groups[0], "--with", groups[1])
     assert f"{comparison['effect']:+.3f}" in html
 
 
@@ -322,23 +326,23 @@ def samples(file, right):
 
 
 def test_outcomes_of_several_samples(tmp_path, capsys):
-    sides = samples(tmp_path / "a.csv", [0, 1, 2, 4] * 5), "--with", samples(tmp_path / "b.csv", [0, 3, 2, 4] * 5)
-    assert read(capsys, *sides)["effect"] == pytest.approx(0.125)
-    found = read(capsys, *sides, "--pass-at", 3)
+    groups = samples(tmp_path / "a.csv", [0, 1, 2, 4] * 5), "--with", samples(tmp_path / "b.csv", [0, 3, 2, 4] * 5)
+    assert read(capsys, *groups)["effect"] == pytest.approx(0.125)
+    found = read(capsys, *groups, "--pass-at", 3)
     assert found["effect"] == pytest.approx((1 - 0.75) / 4)  # 1 - C(1, 3) / C(4, 3), and 1 - C(3, 3) / C(4, 3)
     assert found["metric"] == "pass@3 of value"
-    assert read(capsys, *sides, "--cons-at", 3)["effect"] == pytest.approx((1 - 0) / 4)
-    assert "--pass-at = 5: items have 4 samples" in refused(capsys, *sides, "--pass-at", 5)
-    assert "--pass-at = 0: is not a valid number of samples" in refused(capsys, *sides, "--pass-at", 0)
-    assert "cannot be combined with --pass-at" in refused(capsys, *sides, "--pass-at", 2, "--cons-at", 2)
+    assert read(capsys, *groups, "--cons-at", 3)["effect"] == pytest.approx((1 - 0) / 4)
+    assert "--pass-at = 5: items have 4 samples" in refused(capsys, *groups, "--pass-at", 5)
+    assert "--pass-at = 0: is not a valid number of samples" in refused(capsys, *groups, "--pass-at", 0)
+    assert "cannot be combined with --pass-at" in refused(capsys, *groups, "--pass-at", 2, "--cons-at", 2)
     odd = tmp_path / "c.csv"
     odd.write_text((tmp_path / "a.csv").read_text().replace("q1,0,1", "q1,0,0.5"))
-    assert "the samples of q1 are not right or wrong" in refused(capsys, odd, *sides[1:], "--pass-at", 2)
+    assert "the samples of q1 are not right or wrong" in refused(capsys, odd, *groups[1:], "--pass-at", 2)
     odd.write_text((tmp_path / "a.csv").read_text() + "q1,0,1\n")
-    assert "item q1 stands twice (repeat 0)" in refused(capsys, odd, *sides[1:])
+    assert "item q1 stands twice (repeat 0)" in refused(capsys, odd, *groups[1:])
 
 
-def arm_of(*seeds):
+def group_of(*seeds):
     sheets = [
         SimpleNamespace(values=np.array(values), items=["a", "b"], texts=lambda items: dict.fromkeys(items, ItemText()))
         for values in seeds
@@ -349,10 +353,10 @@ def arm_of(*seeds):
 def test_an_item_is_quoted_in_the_seed_that_moved_it_as_the_mean_did():
     """Towards a target, the mean of a single seed may lie on the other side of it than that of all."""
     analysis = SimpleNamespace(subsets=["all"], direction=Target(target=0.5), seeds=None)
-    parent = arm_of([0.0, 0.0], [0.9, 0.9])
-    child = arm_of([0.4, 0.0], [0.8, 0.9])  # a: +0.4 below the target, -0.1 above it
+    parent = group_of([0.0, 0.0], [0.9, 0.9])
+    child = group_of([0.4, 0.0], [0.8, 0.9])  # a: +0.4 below the target, -0.1 above it
     (a,) = most_changed(parent, child, analysis, 3).best
     assert (a.item, a.seed) == ("a", 0)
-    parent, child = arm_of([0.0, 0.0], [0.9, 0.9]), arm_of([0.1, 0.0], [0.4, 0.9])  # +0.1 and -0.5: got worse
+    parent, child = group_of([0.0, 0.0], [0.9, 0.9]), group_of([0.1, 0.0], [0.4, 0.9])  # +0.1 and -0.5: got worse
     (a,) = most_changed(parent, child, analysis, 3).worst
     assert (a.item, a.seed) == ("a", 1)

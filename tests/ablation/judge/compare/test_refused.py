@@ -1,4 +1,4 @@
-"""What is not compared: sides that were asked differently, and bad input, each in one line with status 2."""
+"""What is not compared: groups that were asked differently, and bad input, each in one line with status 2."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.ablation.readers.command import read, refused
-from tests.ablation.readers.samples import ITEMS, arm, hits, row, write_samples
+from tests.ablation.readers.samples import ITEMS, hits, row, write_group, write_samples
 from tests.ablation.typed import typed
 
 ROWS = [row(i, v) for i, v in enumerate(hits(0))]
@@ -18,8 +18,8 @@ ROWS = [row(i, v) for i, v in enumerate(hits(0))]
 
 def beside(folder, rows, **options):
     """A run, and one of other rows."""
-    sides = [write_samples(folder / name / "seed0", of, **options) for name, of in (("base", ROWS), ("new", rows))]
-    return sides[0], "--with", sides[1]
+    groups = [write_samples(folder / name / "seed0", of, **options) for name, of in (("base", ROWS), ("new", rows))]
+    return groups[0], "--with", groups[1]
 
 
 def changed(at, **more):
@@ -30,12 +30,12 @@ def changed(at, **more):
 
 
 def test_another_prompt_is_refused_with_the_items_and_may_be_allowed(tmp_path, capsys):
-    sides = arm(tmp_path / "base"), arm(tmp_path / "new", prompt="Question: {}")
-    said = refused(capsys, sides[0], "--with", sides[1])
+    groups = write_group(tmp_path / "base"), write_group(tmp_path / "new", prompt="Question: {}")
+    said = refused(capsys, groups[0], "--with", groups[1])
     assert f"the prompt of {ITEMS} of {ITEMS} items of toy" in said
     assert "and 57 more" in said
     assert "--allow prompt" in said
-    found = read(capsys, sides[0], "--with", sides[1], "--allow", "prompt")
+    found = read(capsys, groups[0], "--with", groups[1], "--allow", "prompt")
     assert any("as --allow prompt permits" in note for note in found["notes"])
 
 
@@ -65,45 +65,45 @@ def test_another_version_of_the_task_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["results", "foo"])  # the latter with `--output_path foo.json`
-def test_samples_that_are_not_those_of_their_results_are_refused(arms, capsys, name):
-    (results,) = Path(arms[1], "seed1").glob("results_*")
+def test_samples_that_are_not_those_of_their_results_are_refused(groups, capsys, name):
+    (results,) = Path(groups[1], "seed1").glob("results_*")
     results.rename(results.with_name(results.name.replace("results", name)))
-    (path,) = Path(arms[1], "seed1").glob("samples_*")
+    (path,) = Path(groups[1], "seed1").glob("samples_*")
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-5]))
-    assert "task_hashes" in refused(capsys, arms[0], "--with", arms[1])
+    assert "task_hashes" in refused(capsys, groups[0], "--with", groups[1])
 
 
-def test_items_that_one_side_lacks_are_counted_and_named_or_left_out(arms, tmp_path, capsys):
+def test_items_that_one_group_lacks_are_counted_and_named_or_left_out(groups, tmp_path, capsys):
     short = tmp_path / "short"
     for seed in range(3):
         write_samples(short / f"seed{seed}", [row(i, v) for i, v in enumerate(hits(seed)[:50])])
-    said = refused(capsys, arms[0], "--with", short)
+    said = refused(capsys, groups[0], "--with", short)
     assert "it lacks 10 (" in said
     assert "--common-items" in said
-    found = read(capsys, arms[0], "--with", short, "--common-items")
+    found = read(capsys, groups[0], "--with", short, "--common-items")
     assert (found["items"], found["effect"]) == (50, 0)
 
 
 # Bad input: one line, status 2.
 
 
-def test_what_is_wrong_with_the_files_is_one_line(arms, tmp_path, capsys):
+def test_what_is_wrong_with_the_files_is_one_line(groups, tmp_path, capsys):
     other = tmp_path / "other"
     other.mkdir()
     notes = other / "notes.jsonl"
     notes.write_text("not json\n")
-    assert "is not a readable evaluation" in refused(capsys, arms[0], "--with", notes)
-    assert "no evaluation below this folder" in refused(capsys, arms[0], "--with", other)
-    assert "no such file" in refused(capsys, arms[0], "--with", tmp_path / "gone*")
-    (results,) = Path(arms[0], "seed0").glob("results_*")
-    assert "--log_samples" in refused(capsys, arms[0], "--with", results)
+    assert "is not a readable evaluation" in refused(capsys, groups[0], "--with", notes)
+    assert "no evaluation below this folder" in refused(capsys, groups[0], "--with", other)
+    assert "no such file" in refused(capsys, groups[0], "--with", tmp_path / "gone*")
+    (results,) = Path(groups[0], "seed0").glob("results_*")
+    assert "--log_samples" in refused(capsys, groups[0], "--with", results)
     empty = other / "empty.jsonl"
     empty.write_text("")
-    assert "is not a readable evaluation" in refused(capsys, arms[0], "--with", empty)
-    assert "is on both sides" in refused(capsys, arms[0], "--with", arms[0])
-    assert "two evaluations are needed" in refused(capsys, arms[0])
+    assert "is not a readable evaluation" in refused(capsys, groups[0], "--with", empty)
+    assert "is in baseline and candidate" in refused(capsys, groups[0], "--with", groups[0])
+    assert "two evaluations are needed" in refused(capsys, groups[0])
     os.mkfifo(other / "samples.jsonl")
-    assert "is not a file" in refused(capsys, arms[0], "--with", other / "samples.jsonl")
+    assert "is not a file" in refused(capsys, groups[0], "--with", other / "samples.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -118,19 +118,19 @@ def test_what_is_wrong_with_the_files_is_one_line(arms, tmp_path, capsys):
         ("--names", "one", "one"),
     ],
 )
-def test_options_that_make_no_sense(words, arms, capsys):
-    assert words[0] in refused(capsys, arms[0], "--with", arms[1], *words)
+def test_options_that_make_no_sense(words, groups, capsys):
+    assert words[0] in refused(capsys, groups[0], "--with", groups[1], *words)
 
 
-def test_seeds_that_no_run_shares_and_seeds_that_cannot_be_told(arms, tmp_path, capsys):
+def test_seeds_that_no_run_shares_and_seeds_that_cannot_be_told(groups, tmp_path, capsys):
     for name in ("seed7", "seed8"):
         write_samples(tmp_path / "far" / name, ROWS)
-    assert "none in common" in refused(capsys, arms[0], "--with", tmp_path / "far")
+    assert "none in common" in refused(capsys, groups[0], "--with", tmp_path / "far")
     for name in ("x", "y"):
         write_samples(tmp_path / "nameless" / name, ROWS)
-    assert "--seed-from" in refused(capsys, arms[0], "--with", tmp_path / "nameless")
-    assert "finds no number" in refused(capsys, arms[0], "--with", arms[1], "--seed-from", r"run(\d+)")
-    assert "is not a valid regular expression" in refused(capsys, arms[0], "--with", arms[1], "--seed-from", "(")
+    assert "--seed-from" in refused(capsys, groups[0], "--with", tmp_path / "nameless")
+    assert "finds no number" in refused(capsys, groups[0], "--with", groups[1], "--seed-from", r"run(\d+)")
+    assert "is not a valid regular expression" in refused(capsys, groups[0], "--with", groups[1], "--seed-from", "(")
 
 
 @pytest.mark.parametrize(
@@ -148,11 +148,11 @@ def test_seeds_that_no_run_shares_and_seeds_that_cannot_be_told(arms, tmp_path, 
     ],
 )
 def test_what_is_no_seed_is_refused_with_remedies_that_work_when_they_are_typed(names, at, seeds, tmp_path, capsys):
-    sides = [tmp_path / side for side in ("base", "new")]
-    for side, gain in zip(sides, (0, 0.2), strict=True):
+    groups = [tmp_path / group for group in ("base", "new")]
+    for group, gain in zip(groups, (0, 0.2), strict=True):
         for seed, name in enumerate(names):
-            write_samples(side / name, [row(i, v) for i, v in enumerate(hits(seed, gain))])
-    typed = [sides[0], "--with", sides[1]]
+            write_samples(group / name, [row(i, v) for i, v in enumerate(hits(seed, gain))])
+    typed = [groups[0], "--with", groups[1]]
     said = shlex.split(refused(capsys, *typed).replace(", or --latest", "").replace("; if", " if"))
     remedies = [said[said.index(option) : said.index(option) + 2] for option in ("--at", "--seed-from")]
     assert remedies[0] == ["--at", at]
@@ -166,8 +166,8 @@ def test_what_is_no_seed_is_refused_with_remedies_that_work_when_they_are_typed(
     assert "no file lies in a folder of this name" in refused(capsys, *typed, "--at", "checkpoint-7")
 
 
-def test_what_a_folder_holds_besides_its_evaluations_is_counted(arms, tmp_path, capsys):
-    new = Path(arms[1])
+def test_what_a_folder_holds_besides_its_evaluations_is_counted(groups, tmp_path, capsys):
+    new = Path(groups[1])
     (new / "seed2").rename(tmp_path / "elsewhere")
     (new / "seed2").symlink_to(tmp_path / "elsewhere")
     (stale := new / "seed0/.ipynb_checkpoints").mkdir()
@@ -178,7 +178,7 @@ def test_what_a_folder_holds_besides_its_evaluations_is_counted(arms, tmp_path, 
         beside.with_name(f"._{beside.name}").write_bytes(b"\0\5\x16\7")  # as macOS leaves them on other disks
     for other in ("table.csv", "log.txt", "notes.json"):
         (new / other).write_text("{}")
-    found = read(capsys, arms[0], "--with", new)
+    found = read(capsys, groups[0], "--with", new)
     assert found["paired_seeds"] == [0, 1, 2]
     assert found["tasks"][0]["after"] == pytest.approx(np.mean([hits(seed, 0.25) for seed in range(3)]))
     notes = [note.removeprefix(f"{new}: ") for note in found["notes"]]
@@ -200,12 +200,12 @@ def test_the_latest_is_by_the_date_in_any_writers_name_and_a_tie_is_refused(tmp_
     assert "are of the same time" in refused(capsys, base.parent, "--with", new.parent, "--latest")
 
 
-def test_a_run_evaluated_twice_is_refused_unless_the_latest_is_asked_for(arms, capsys):
-    (path,) = Path(arms[1], "seed0").glob("samples_*")
+def test_a_run_evaluated_twice_is_refused_unless_the_latest_is_asked_for(groups, capsys):
+    (path,) = Path(groups[1], "seed0").glob("samples_*")
     again = path.with_name(path.name.replace("2026-01-02", "2026-01-03"))
     again.write_text("".join(json.dumps(row(i, 1.0)) + "\n" for i in range(ITEMS)))
-    assert "was evaluated on toy in" in refused(capsys, arms[0], "--with", arms[1])
-    assert read(capsys, arms[0], "--with", arms[1], "--latest")["tasks"][0]["after"] == pytest.approx(
+    assert "was evaluated on toy in" in refused(capsys, groups[0], "--with", groups[1])
+    assert read(capsys, groups[0], "--with", groups[1], "--latest")["tasks"][0]["after"] == pytest.approx(
         (1 + hits(1, 0.25).mean() + hits(2, 0.25).mean()) / 3
     )
 
@@ -219,30 +219,30 @@ def table(path, values, seeds=5, items=200):
 
 
 @pytest.mark.parametrize("linked", [os.symlink, os.link, shutil.copy])
-def test_one_evaluation_on_both_sides_passes_nothing(tmp_path, capsys, linked):
+def test_one_evaluation_on_both_groups_passes_nothing(tmp_path, capsys, linked):
     """By a link it is refused; a copy has the same values throughout."""
     one, other = table(tmp_path / "a.csv", (1, 0)), tmp_path / "b.csv"
     linked(one, other)
     words = one, "--with", other, "--margin", "0.1", "--require", "not-worse"
     if linked is not shutil.copy:
-        assert f"is on both sides, there as {one}" in refused(capsys, *words)
+        assert f"is in baseline and candidate, there as {one}" in refused(capsys, *words)
         return
     _, out, _ = typed(capsys, "compare", *words)
-    assert "all values are identical on both sides" in " ".join(out.split())
+    assert "all values of both variants are identical" in " ".join(out.split())
     assert typed(capsys, "compare", *words)[0] == 12
     assert typed(capsys, "compare", *words, "--allow", "identical")[0] == 0
 
 
 @pytest.mark.parametrize(
-    ("sides", "words", "said"),
+    ("groups", "words", "said"),
     [
-        (((1, 0), (100, -0.2)), ["--margin", "1"], "shares on one side and percent on the other?"),
+        (((1, 0), (100, -0.2)), ["--margin", "1"], "shares in one and percent in the other?"),
         (((1, 0), (1, -0.2)), ["--margin", "1"], "margin 1 is as large as the range of the values, 0 to 1"),
         (((1, 0), (1, 0.3), 9), ["--common-items"], "of 200 items only 9 are common to all runs"),
     ],
 )
-def test_what_is_doubtful_passes_no_requirement(tmp_path, capsys, sides, words, said):
-    first, second, *left = sides
+def test_what_is_doubtful_passes_no_requirement(tmp_path, capsys, groups, words, said):
+    first, second, *left = groups
     a = table(tmp_path / "a.csv", first)
     b = table(tmp_path / "b.csv", second, items=left[0] if left else 200)
     asked = [a, "--with", b, *words]

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from tests.ablation.readers.command import refused, told
-from tests.ablation.readers.samples import arm, hits
+from tests.ablation.readers.samples import hits, write_group
 
 TWO = "variants: {a: {files: [base]}, b: {extends: a, files: [new]}}"
 
 
-def test_a_study_of_three_variants(arms, tmp_path, capsys):
-    arm(tmp_path / "third", gain=0.26)
+def test_a_study_of_three_variants(groups, tmp_path, capsys):
+    write_group(tmp_path / "third", gain=0.26)
     (tmp_path / "my.yaml").write_text(
         "title: Toy\nmetric: acc\nanalysis: {margin: 0.02}\nvariants:\n"
         "  third: {extends: new, why: more, files: [third]}\n"
@@ -31,8 +31,8 @@ def test_a_study_of_three_variants(arms, tmp_path, capsys):
         ("[[third, base], [new, third]]", {("base", "third"), ("third", "new")}),
     ],
 )
-def test_a_study_of_other_comparisons(comparisons, pairs, arms, tmp_path, capsys):
-    arm(tmp_path / "third", gain=0.26)
+def test_a_study_of_other_comparisons(comparisons, pairs, groups, tmp_path, capsys):
+    write_group(tmp_path / "third", gain=0.26)
     (tmp_path / "my.yaml").write_text(
         f"analysis: {{comparisons: {comparisons}}}\nvariants:\n  base: {{files: [base]}}\n"
         "  new: {extends: base, files: [new]}\n  third: {extends: new, files: [third]}\n"
@@ -63,12 +63,12 @@ def test_a_study_of_other_comparisons(comparisons, pairs, arms, tmp_path, capsys
         ("variants: {a: {files: [base]}, b: {extends: a, files: [gone]}}", "no such file"),
     ],
 )
-def test_a_study_that_is_wrong(text, words, arms, tmp_path, capsys):
+def test_a_study_that_is_wrong(text, words, groups, tmp_path, capsys):
     (tmp_path / "my.yaml").write_text(text)
     assert words in refused(capsys, "--study", tmp_path / "my.yaml")
 
 
 @pytest.mark.parametrize("words", [("--metric", "acc"), ("--names", "a", "b")])
-def test_what_a_file_says_is_not_said_beside_it(words, arms, tmp_path, capsys):
+def test_what_a_file_says_is_not_said_beside_it(words, groups, tmp_path, capsys):
     (tmp_path / "my.yaml").write_text(TWO)
     assert f"cannot be combined with {words[0]};" in refused(capsys, "--study", tmp_path / "my.yaml", *words)

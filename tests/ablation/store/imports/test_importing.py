@@ -419,8 +419,8 @@ def test_an_import_that_is_killed_has_imported_nothing(monkeypatch):
 
 def test_another_machines_database(tmp_path, capsys):
     away = tmp_path / "away"
-    lineage = {"base": (None, {}), "v1": ("base", {"lr": (1, 2)}), "v2": ("v1", {"gamma": (0.9, 1.0)})}
-    study = Study("toy", lineage=lineage, seeds=3, distances={"v1": 0.02}, states={("v2", 1): "failed"})
+    variant_tree = {"base": (None, {}), "v1": ("base", {"lr": (1, 2)}), "v2": ("v1", {"gamma": (0.9, 1.0)})}
+    study = Study("toy", variant_tree=variant_tree, seeds=3, distances={"v1": 0.02}, states={("v2", 1): "failed"})
     simulate(away, [study, Study("other", variants=2)])
     collect(away)
     with Store(away / "tracker.duckdb") as store:
@@ -440,7 +440,9 @@ def test_another_machines_database(tmp_path, capsys):
             nan_ok=True,
         )
         assert comparison.verdict == theirs[child].verdict
-    assert states == {f"{v}{s}": "failed" if (v, s) == ("v2", 1) else "imported" for v in lineage for s in range(3)}
+    assert states == {
+        f"{v}{s}": "failed" if (v, s) == ("v2", 1) else "imported" for v in variant_tree for s in range(3)
+    }
     assert changes == {"base": [], "v1": ["lr"], "v2": ["gamma"]}
     before = content()
     assert run("database", away / "tracker.duckdb", "--study", "far") == 0

@@ -1,4 +1,4 @@
-"""The lineage as the page draws it: lanes, the picture in small, the axis of effects, counts of verdicts."""
+"""The variant tree as the page draws it: lanes, the picture in small, the axis of effects, counts of verdicts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The lineage of variants: each has one parent, or none; one walk for all who follow it."""
+"""The tree of variants: each has one parent, or none; one walk for all who follow it."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Place:
-    """A variant in its lineage: `depth` generations below its root. A parent that is not a variant counts as none."""
+    """A variant in the tree: `depth` generations below its root. A parent that is not a variant counts as none."""
 
     name: str
     parent: str | None

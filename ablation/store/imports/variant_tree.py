@@ -1,4 +1,4 @@
-"""The lineage of imported variants.
+"""The tree of imported variants.
 
 `study.yaml` may declare it. Otherwise the root is the variant that is called `base` or the like, else the one that
 started first or, where start times are not known, the one most like the others; each other variant's parent is the one
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablation.config.dotted import nested
-from ablation.config.lineage import ancestors, natural, walk
 from ablation.config.names import suggest
 from ablation.config.study import Change, factor_of
+from ablation.config.variant_tree import ancestors, natural, walk
 from ablation.contract.errors import ConfigError
 from ablation.plan.plan_file import PlannedVariant
 from ablation.store.imports.grouping import Group, group_runs, safe_name
@@ -38,7 +38,7 @@ def derive(
 ) -> tuple[tuple[PlannedVariant, ...], list[tuple[str, int]]]:
     """Return the variants, parents before children, and each run's variant and seed.
 
-    `known`: {variant: (parent, why)} of a source that has a lineage itself, whose runs are named `variant/seed_n`.
+    `known`: {variant: (parent, why)} of a source that has a variant tree itself, whose runs are named `variant/seed_n`.
     Raises ConfigError, which names the run that cannot be placed.
     """
     groups = group_runs(runs, study, where, known)

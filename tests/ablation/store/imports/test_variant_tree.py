@@ -8,9 +8,9 @@ import pytest
 from ablation.contract.errors import ConfigError
 from ablation.readers.run import item_table, metric_table
 from ablation.store.imports.grouping import Group
-from ablation.store.imports.lineage import _differs, _nearest, derive
 from ablation.store.imports.stored import Record, merged_items, merged_metrics
 from ablation.store.imports.study_file import ImportFile, with_options
+from ablation.store.imports.variant_tree import _differs, _nearest, derive
 
 
 def record(name, config=None, *, seed=None, started=None, kind="wandb"):
@@ -138,7 +138,7 @@ def test_parents_that_are_told():
         place(runs, "parents.x=y", "parents.y=x")
 
 
-def test_a_file_that_gives_reasons_only_leaves_the_lineage_derived():
+def test_a_file_that_gives_reasons_only_leaves_the_tree_derived():
     written = ImportFile.model_validate({"variants": {"y": {"why": "more"}}, "factors": {"both": ["a", "b"]}})
     runs = [record("base-s0", {"a": 0, "b": 0}), record("y-s0", {"a": 1, "b": 1})]
     variants, _ = place(runs, written=written)

@@ -1,6 +1,6 @@
-"""Sorts files into runs of arms, and checks whether two arms may be paired.
+"""Sorts files into runs of groups, and checks whether two groups may be paired.
 
-Arms are paired by seed and by item. An item's prompt must be the same on both sides, unless the caller says that the
+Groups are paired by seed and by item. An item's prompt must be the same in both, unless the caller says that the
 prompt is the change under comparison.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ablation.config.lineage import natural
+from ablation.config.variant_tree import natural
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import counted, one_line
 from ablation.judge.outcomes import Outcome, of_shares
@@ -58,14 +58,14 @@ class Options:
     wanted: Wanted = ANY
     seed_from: str | None = None  # a regular expression with one group
     latest: bool = False  # of several evaluations of one run, the newest file
-    at: str | None = None  # only files in a folder of this name, a checkpoint say, on a side that has it
+    at: str | None = None  # only files in a folder of this name, a checkpoint say, in a group that has it
     outcome: Outcome | None = None  # of an item's samples, in place of their mean
     independent: bool = False  # runs share nothing: each file, or folder of several tasks' files, is one
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One side of a comparison."""
+class Group:
+    """Baseline or candidate of a comparison."""
 
     name: str
     runs: dict[int, dict[str, Sheet]]  # {seed: {subset: sheet}}
@@ -86,7 +86,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of one side, and what was left out of the folders that they are in."""
+    """The files of one group, and what was left out of the folders that they are in."""
 
     paths: Sequence[Path]
     notes: Sequence[str] = ()
@@ -113,8 +113,8 @@ def expand(words: Iterable[str], base: Path = Path()) -> Files:
     return Files(list(found), notes)
 
 
-def read_arm(name: str, files: Files, options: Options) -> Arm:
-    """Read one arm's files and find which run each is.
+def read_group(name: str, files: Files, options: Options) -> Group:
+    """Read one group's files and find which run each is.
 
     Raises:
         ConfigError: a file cannot be read, its seed cannot be determined, or a run was evaluated twice.
@@ -152,7 +152,7 @@ def read_arm(name: str, files: Files, options: Options) -> Arm:
         if missing := sorted(subsets - run.keys()):
             problem = f"seed {seed} was not evaluated on {', '.join(missing)}, other seeds were"
             raise ConfigError(name, "", None, problem, "evaluate it there, or leave the subset out of the files")
-    return Arm(name, dict(sorted(runs.items())), None not in seeds, tuple(notes), tuple(doubts))
+    return Group(name, dict(sorted(runs.items())), None not in seeds, tuple(notes), tuple(doubts))
 
 
 def at_place(paths: Sequence[Path], place: str | None) -> list[Path]:
@@ -264,8 +264,8 @@ def _by_other_words(sources: Sequence[Path]) -> dict[Path, int]:
     return seeds if len(seeds) == len(sources) and len(set(seeds.values())) > 1 else {}
 
 
-def name_arms(first: Sequence[Path], second: Sequence[Path]) -> tuple[str, str]:
-    """Names by what the first part that no path of the other side has begins with; else `baseline`, `candidate`."""
+def name_groups(first: Sequence[Path], second: Sequence[Path]) -> tuple[str, str]:
+    """Names by what the first part that no path of the other group has begins with; else `baseline`, `candidate`."""
     for columns in zip(zip(*(p.parts for p in first)), zip(*(p.parts for p in second))):  # noqa: B905
         a, b = map(set, columns)
         if a.isdisjoint(b):
@@ -283,15 +283,15 @@ def _common_name(parts: Set[str]) -> str:
     return re.sub(r"\.(csv|tsv|jsonl|parquet|json|eval)$", "", next(iter(parts)))
 
 
-def pairs_of(parent: Arm, child: Arm, *, paired: bool) -> list[tuple[int, int]]:
+def pairs_of(parent: Group, child: Group, *, paired: bool) -> list[tuple[int, int]]:
     """Runs (parent's, child's) that are shown beside each other: of one seed, or where runs share nothing, in order."""
     if paired:
         return [(seed, seed) for seed in sorted(parent.runs.keys() & child.runs.keys())]
     return list(zip(parent.seeds, child.seeds, strict=False))
 
 
-def check(parent: Arm, child: Arm, allow: Set[str] = frozenset(), *, paired: bool = True) -> list[str]:
-    """Refuse arms that cannot be paired; return notes for the reader.
+def check(parent: Group, child: Group, allow: Set[str] = frozenset(), *, paired: bool = True) -> list[str]:
+    """Refuse groups that cannot be paired; return notes for the reader.
 
     Raises:
         ConfigError: other seeds, subsets, metrics or items, or other prompts, targets or tasks that are not in `allow`.
@@ -312,7 +312,7 @@ def check(parent: Arm, child: Arm, allow: Set[str] = frozenset(), *, paired: boo
     return list(dict.fromkeys(notes))
 
 
-def _check_seeds(parent: Arm, child: Arm) -> None:
+def _check_seeds(parent: Group, child: Group) -> None:
     common = parent.runs.keys() & child.runs.keys()
     if not common:
         problem = f"{parent.name} has {_list(parent.seeds)}, {child.name} has {_list(child.seeds)}: none in common"
@@ -329,14 +329,14 @@ def _list(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def _subsets(parent: Arm, child: Arm, ours: dict[str, Sheet], theirs: dict[str, Sheet]) -> None:
+def _subsets(parent: Group, child: Group, ours: dict[str, Sheet], theirs: dict[str, Sheet]) -> None:
     if ours.keys() != theirs.keys():
         only = [
-            f"{arm.name} alone has {', '.join(sorted(left))}"
-            for arm, left in ((parent, ours.keys() - theirs.keys()), (child, theirs.keys() - ours.keys()))
+            f"{group.name} alone has {', '.join(sorted(left))}"
+            for group, left in ((parent, ours.keys() - theirs.keys()), (child, theirs.keys() - ours.keys()))
             if left
         ]
-        remedy = "give the files of the same tasks on both sides, or choose some with --tasks"
+        remedy = "give the files of the same tasks for both, or choose some with --tasks"
         raise ConfigError("compare", "tasks", None, "; ".join(only), remedy)
 
 
@@ -354,7 +354,7 @@ def _pair(ours: Sheet, theirs: Sheet, allow: Set[str]) -> Iterator[str]:
         raise ConfigError(theirs.source, "", None, problem, "evaluate both with one version, or give --allow task")
     for name in sorted(ours.asked.keys() | theirs.asked.keys()):
         if name not in ours.asked or name not in theirs.asked:
-            yield f"{name}s cannot be compared: only one side has them"
+            yield f"{name}s cannot be compared: only one of the two has them"
             continue
         differing = np.flatnonzero(ours.asked[name] != theirs.asked[name])
         if not len(differing):
@@ -364,13 +364,13 @@ def _pair(ours: Sheet, theirs: Sheet, allow: Set[str]) -> Iterator[str]:
             named = some(ours.items[differing].tolist())
             problem = f"{share} of {ours.subset} is not the same as in {ours.source}: {named}"
             raise ConfigError(theirs.source, "", None, problem, f"compare what was asked alike, or give --allow {name}")
-        yield f"{share} of {ours.subset} differs between the two sides, as --allow {name} permits"
+        yield f"{share} of {ours.subset} differs between baseline and candidate, as --allow {name} permits"
     hashes = ours.facts.task_hash, theirs.facts.task_hash
     if not ours.asked and "task" not in allow and None not in hashes and hashes[0] != hashes[1]:
         problem = f"task_hash {hashes[1]} of {ours.subset} is not the same as in {ours.source}, {hashes[0]}"
         raise ConfigError(theirs.source, "", None, problem, "compare what was asked alike, or give --allow task")
     if ours.facts.repeats != theirs.facts.repeats:
-        often = f"{ours.facts.repeats} times on one side, {theirs.facts.repeats} on the other"
+        often = f"{ours.facts.repeats} times in the baseline, {theirs.facts.repeats} in the candidate"
         yield f"{ours.subset}: items were asked {often}"
 
 
@@ -389,32 +389,32 @@ def _items(ours: Sheet, theirs: Sheet) -> None:
     raise ConfigError(theirs.source, "", None, problem, "evaluate both on all, or give --common-items")
 
 
-def unscored(arms: Sequence[Arm], *, common_items: bool) -> list[str]:
+def unscored(groups: Sequence[Group], *, common_items: bool) -> list[str]:
     """Notes on items that a run has no value for, since their sample ended with an error, say.
 
     Raises ConfigError, which names the first, unless the items that not every run has are to be left out.
     """
     notes = []
-    for arm in arms:
-        for sheet in arm.sheets:
+    for group in groups:
+        for sheet in group.sheets:
             if not sheet.unscored:
                 continue
             item, why = next(iter(sheet.unscored.items()))
             rest = f" and {len(sheet.unscored) - 1} more" if len(sheet.unscored) > 1 else ""
             said = f"item {short(item)}{rest} of {sheet.subset} has no score: {one_line(why, 200)}"
             if not common_items:
-                remedy = "evaluate again, or leave such items out on both sides with --common-items"
+                remedy = "evaluate again, or leave such items out of both with --common-items"
                 raise ConfigError(sheet.source, "", None, said, remedy)
             notes.append(f"{sheet.source}: {said}")
     return notes
 
 
-def common_items(arms: Sequence[Arm]) -> tuple[list[Arm], list[str], list[str]]:
-    """The arms with the items that every run has, by subset; how many were left out, and where most were."""
+def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[str]]:
+    """The groups with the items that every run has, by subset; how many were left out, and where most were."""
     notes, doubts = [], []
     kept = {}
-    for subset in dict.fromkeys(sheet.subset for arm in arms for sheet in arm.sheets):
-        held = [sheet.items for arm in arms for sheet in arm.sheets if sheet.subset == subset]
+    for subset in dict.fromkeys(sheet.subset for group in groups for sheet in group.sheets):
+        held = [sheet.items for group in groups for sheet in group.sheets if sheet.subset == subset]
         items = reduce(lambda a, b: a if a is b or a.equals(b) else a.intersection(b), held).sort_values()
         if not len(items):
             raise ConfigError("compare", subset, None, "no item is in common to all runs", "were they the same data?")
@@ -422,17 +422,17 @@ def common_items(arms: Sequence[Arm]) -> tuple[list[Arm], list[str], list[str]]:
         most = max(map(len, held))
         if len(items) < most / 2:
             doubts.append(f"{subset}: of {most} items only {len(items)} are common to all runs")
-        lost = {item for arm in arms for sheet in arm.sheets if sheet.subset == subset for item in sheet.unscored}
+        lost = {item for group in groups for sheet in group.sheets if sheet.subset == subset for item in sheet.unscored}
         if left := len(lost.union(*held)) - len(items):
             notes.append(f"{subset}: {counted(left, 'item')} left out that not every run has, as --common-items asks")
     cut = [
         replace(
-            arm,
+            group,
             runs={
                 seed: {name: s if s.items.equals(kept[name]) else s.only(kept[name]) for name, s in run.items()}
-                for seed, run in arm.runs.items()
+                for seed, run in group.runs.items()
             },
         )
-        for arm in arms
+        for group in groups
     ]
     return cut, notes, doubts
