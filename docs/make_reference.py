@@ -37,12 +37,8 @@ FORMATS_HEAD = """# Formats of other programs
 `collect` is [what a command leaves](../how-to/wrap-a-command.md#what-it-leaves). `make docs` makes this page from
 `ablation/config/formats.py`.
 
-To add a format, write an entry there, a module of its name in `ablation/readers/`, and a test. For `import` the module
-has `read(path, problem)` (`trackio.py` is short): it yields an `ImportedRun` (`run.py`) for each run, calls
-`problem(line)` for what it leaves out, and raises `ConfigError` with the path if nothing there is of the format.
-
-In folders every reader follows links, each once. It leaves hidden files, temporary and backup copies out, and says so;
-of evaluations it counts all other files too.
+To add a format, write an entry there, a module of its name in `ablation/readers/` (`trackio.py` is a short example), and
+a test. In folders every reader follows links, and leaves out hidden files, temporary and backup copies, and says so.
 """
 
 
@@ -202,14 +198,13 @@ def _type(field: Mapping[str, Any], definitions: Mapping[str, Any], default: obj
 
 def format_page() -> str:
     """Return the formats of other programs as a Markdown table."""
-    heads = ["format", "read by", "files", "in a folder", "what is read", "left out", "tried with files of"]
+    heads = ["format", "read by", "files", "what is read", "left out", "tried with files of"]
     lines = [FORMATS_HEAD, f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
     for name, each in FORMATS.items():
         cells = [
             f"`{name}`",
             ", ".join(f"`{use}`" for use in each.uses).replace("`ledger`", "`import`"),
             each.files,
-            ", ".join(f"`{pattern}`" for pattern in each.patterns),
             each.content,
             each.left_out,
             each.tried,
