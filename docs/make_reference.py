@@ -37,8 +37,8 @@ FORMATS_HEAD = """# Formats of other programs
 `collect` is [what a command leaves](../how-to/wrap-a-command.md#what-it-leaves). `make docs` makes this page from
 `ablation/config/formats.py`.
 
-To add a format, write an entry there, a module of its name in `ablation/readers/` (`trackio.py` is a short example), and
-a test. In folders every reader follows links, and leaves out hidden files, temporary and backup copies, and says so.
+To add a format, write an entry there, a module of its name in `ablation/readers/` (`trackio.py` is a short one), and a
+test. In folders every reader follows links, leaves out hidden files, temporary and backup copies, and says so.
 """
 
 
