@@ -13,7 +13,8 @@ CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCA
 # Files of tests side by side; a file is the unit because its tests share what is costly to make. Three on two cores:
 # tests that kill, lease and lock wait for a part of their time.
 WORKERS ?= 3
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations 25 --durations-min 5 \
+  -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 # Of a demo or a grid: its arguments for snakemake. The page of one that fails is shown if it is a new one.
 define RUN
