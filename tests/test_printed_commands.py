@@ -18,6 +18,7 @@ from snakemake.cli import parse_args
 from ablation.cli.main import main
 from ablation.cli.parser import build_parser
 from ablation.config.settings import load_settings
+from ablation.config.variants import load_studies
 from ablation.store.collect import collect
 from tests.repository import ROOT
 from tests.simulate import DEBIAS, Study, simulate
@@ -180,4 +181,7 @@ def test_the_options_and_settings_of_a_snakemake_command_are_valid(command, proj
     if "wandb=" in command:
         pytest.importorskip("wandb")
     given = dict(pair.split("=", 1) for pair in options.config or ())
-    load_settings(given)
+    settings = load_settings(given)
+    if "variant" in given:
+        variants = {name for study in load_studies(settings).values() for name in study.variants}
+        assert set(given["variant"].split(",")) <= variants
