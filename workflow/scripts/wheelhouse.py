@@ -58,6 +58,7 @@ def main() -> None:
             continue
         done.add(name)
         wheel = _download(lock.get(name, wanted), arguments)
+        print(wheel.name, flush=True)
         waiting += [each for each in _requirements(wheel) if _applies(each, target, ["", *wanted.extras])]
     size = sum(wheel.stat().st_size for wheel in arguments.to.glob("*.whl"))
     print(f"{arguments.to}: {len(done)} wheels, {size / 1e6:.0f} MB")
