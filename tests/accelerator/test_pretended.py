@@ -79,26 +79,6 @@ def test_the_sampler_that_left_its_numbers_on_the_host_is_refused(device, model,
         old["sample"](model, *here, **settings)
 
 
-def test_what_cuda_allows_is_allowed(device):
-    x = torch.ones(4, device="cuda:0")
-    assert (x * torch.tensor(2.0)).device == (x[torch.tensor([0, 1])]).device == x.new_zeros(2).device == x.device
-    x[torch.tensor([0])] = 3.0
-    x[x > 2] = 0.0
-    x[:2] = torch.ones(2)
-    assert (torch.empty_like(x).is_cuda, x.cpu().is_cuda, x.view(2, 2).device) == (True, False, x.device)
-    assert x.cpu().tolist() == [1, 1, 1, 1]
-
-
-def test_gradients_are_where_the_weights_are(device):
-    layer = nn.Linear(4, 2).to("cuda:0")
-    optimizer = torch.optim.AdamW(layer.parameters(), fused=True)
-    layer(torch.ones(3, 4, device="cuda:0")).sum().backward()
-    nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
-    optimizer.step()
-    assert all(each.grad.is_cuda for each in layer.parameters())
-    assert all("copy to cuda" in wait for wait in device.waits)
-
-
 def test_a_copy_that_does_not_block_is_nonsense_until_the_host_waits(device):
     copied = torch.ones(4, device="cuda:0").to("cpu", non_blocking=True)
     assert copied.isnan().all()
