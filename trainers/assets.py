@@ -65,17 +65,17 @@ def run(stage: Stage) -> None:
         with tempfile.TemporaryDirectory(dir=stage.out, prefix=".asset-") as scratch:
             folder = Path(scratch) / FILES
             folder.mkdir()
-            of_plan = planned.get(getattr(source, "path", None))
-            if of_plan is not None and (other := files_at(Path(source.path)).keys() ^ of_plan.keys()):
+            planned_digests = planned.get(getattr(source, "path", None))
+            if planned_digests is not None and (other := files_at(Path(source.path)).keys() ^ planned_digests.keys()):
                 raise DataEdited(source.path, other)
             try:
                 PROVIDERS[source.source](source, asset.kind, folder, Path(scratch))
                 digests = {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.is_file()}
-                if of_plan is not None and (edited := dict(digests.items() - of_plan.items())):
+                if planned_digests is not None and (edited := dict(digests.items() - planned_digests.items())):
                     raise DataEdited(source.path, edited)
                 _check(asset.kind, folder)
             except Exception as error:
-                if of_plan is not None and getattr(error, "errno", None):  # of the system, not of transformers
+                if planned_digests is not None and getattr(error, "errno", None):  # of the system, not of transformers
                     raise  # the key says that this source is there: another must not stand in for it
                 reasons.append(f"{describe(source)}: {type(error).__name__}: {' '.join(str(error).split())}")
                 stage.log.warning("cannot use %s", reasons[-1])

@@ -29,13 +29,13 @@ def development(
         domain: edit_batches(prepared.indices("dev", domain), n_edits)
         for domain in sorted({item.domain for item in prepared.items})
     }
-    scores = iter(measured([indices for of_domain in batches.values() for indices in of_domain]))
+    scores = iter(measured([indices for domain_batches in batches.values() for indices in domain_batches]))
     losses: Losses = []
     domains, unedited_lms = {}, []
-    for domain, of_domain in batches.items():
+    for domain, domain_batches in batches.items():
         edited: list[ItemScores] = []
         before: list[ItemScores] = []
-        for indices in of_domain:
+        for indices in domain_batches:
             passes = next(scores)
             references = [unedited(prepared, part) for part in micro_batches(indices, config.edit.batch_size)]
             losses += [after.losses(reference) for reference, after in zip(references, passes, strict=True)]
@@ -47,12 +47,12 @@ def development(
     if watches_mixed or config.batches.mixed:
         # The same batches in every epoch: drawn once, or as the items stand.
         mixed = edit_batches(prepared.indices("dev"), n_edits, None if config.batches.mixed else "mixed")
-        of_mixed = measured(mixed)
-        ss = batch_mean(of_mixed, value)
+        mixed_scores = measured(mixed)
+        ss = batch_mean(mixed_scores, value)
         if config.batches.mixed:
             losses = [
                 after.losses(unedited(prepared, part))
-                for indices, passes in zip(mixed, of_mixed, strict=True)
+                for indices, passes in zip(mixed, mixed_scores, strict=True)
                 for part, after in zip(micro_batches(indices, config.edit.batch_size), passes, strict=True)
             ]
     edit, loc = (sum(column) / len(losses) for column in zip(*losses, strict=True))

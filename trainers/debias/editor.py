@@ -55,9 +55,9 @@ class RunningMeanStd(nn.Module):
         """Take in the rows of x [N, size]; call it on training batches only."""
         n = self.n + len(x)
         delta = x.mean(0) - self.mean
-        spread = x.var(0) if len(x) > 1 else torch.zeros_like(self.var)
+        variance = x.var(0) if len(x) > 1 else torch.zeros_like(self.var)
         self.mean += len(x) * delta / n
-        self.var += len(x) * spread + self.n * len(x) * delta.square() / n
+        self.var += len(x) * variance + self.n * len(x) * delta.square() / n
         self.std.copy_((self.var / (n - 1 + torch.finfo(x.dtype).eps)).sqrt())
         self.n.copy_(n)
 
@@ -272,7 +272,7 @@ def predict(
                 hypernetwork.update_normaliser(name, *inputs[name][number])
     same = prepared.same_keys([index for batch in batches for index in batch])
     for name in names if only is None else only:
-        keys, value_grads = (torch.cat(parts) for parts in zip(*inputs[name], strict=True))
+        keys, value_grads = (torch.cat(rows) for rows in zip(*inputs[name], strict=True))
         ridge = Ridge(keys, hypernetwork.log_lambda(name), same=same)
         differences = hypernetwork.value_differences(name, keys, value_grads, chunk)
         edits[name] = ModuleEdit(keys, value_grads, ridge, ridge.shift(differences))

@@ -66,7 +66,7 @@ def item_clusters(items: Sequence[TokenisedItem], batches: Sequence[Sequence[int
     members: dict[int, list[str]] = {}
     for name, label in zip(names, component.tolist(), strict=True):
         members.setdefault(label, []).append(name)
-    shown = {label: those[0] + (f"+{len(those) - 1}" if those[1:] else "") for label, those in members.items()}
+    shown = {label: first + (f"+{len(others)}" if others else "") for label, (first, *others) in members.items()}
     return {item.id: shown[component[number[term]]] for item, term in zip(items, terms, strict=True)}
 
 
@@ -156,16 +156,16 @@ def run(stage: Stage) -> None:
         for domain in domains:
             indices = prepared.indices("test", domain)
             measured = [next(scores) for _ in batches[domain]]
-            parts = [part for batch in measured for part in batch]
-            graded = _graded(prepared, indices, parts)
+            passes = [part for batch in measured for part in batch]
+            graded = _graded(prepared, indices, passes)
             more = {"ss_graded": graded, "ss_batch_mean": batch_shares(measured)}
-            rows += _rows(prepared, indices, protocol, parts, more)
-            figures[domain] = summarise(parts) | reported(measured)
-            figures[domain] |= term_means([prepared.items[i].term for i in indices], parts)
+            rows += _rows(prepared, indices, protocol, passes, more)
+            figures[domain] = summarise(passes) | reported(measured)
+            figures[domain] |= term_means([prepared.items[i].term for i in indices], passes)
             mean = float(graded.mean())
             figures[domain] |= {"ss_graded": mean, "ss_graded_distance": abs(mean - 0.5)}
         stage.log_metrics(0, _names(protocol, figures))
-    edits = [batch for parts in batches.values() for batch in parts]
+    edits = [batch for passes in batches.values() for batch in passes]
     stage.save_items(rows, clusters=item_clusters(prepared.items, edits))
     save_samples(stage, _samples(prepared, PROTOCOLS[1:], rows))
 
@@ -198,9 +198,9 @@ def _names(protocol: str, domains: Mapping[str, Mapping[str, float]]) -> dict[st
     return named
 
 
-def _graded(prepared: Prepared, indices: Sequence[int], parts: Sequence[ItemScores]) -> Tensor:
+def _graded(prepared: Prepared, indices: Sequence[int], passes: Sequence[ItemScores]) -> Tensor:
     """Probability of the stereotype [items]; see `objectives.debias.stereotype_probability`."""
-    logp = torch.cat([part.logp for part in parts])
+    logp = torch.cat([part.logp for part in passes])
     lengths = torch.tensor([prepared.items[i].pair_labels / len(PAIR) for i in indices], device=logp.device)
     return stereotype_probability(logp[:, 1], logp[:, 0], lengths)
 
@@ -209,11 +209,11 @@ def _rows(
     prepared: Prepared,
     indices: Sequence[int],
     protocol: str,
-    parts: Sequence[ItemScores],
+    passes: Sequence[ItemScores],
     more: Mapping[str, Tensor],
 ) -> Iterator[Row]:
-    """Rows (item, domain, protocol, name, value) of some items, whose scores come in parts. more: further values."""
-    scores = ItemScores(torch.cat([part.p for part in parts]), torch.cat([part.logp for part in parts]))
+    """Rows (item, domain, protocol, name, value) of some items, whose scores come in passes. more: further values."""
+    scores = ItemScores(torch.cat([part.p for part in passes]), torch.cat([part.logp for part in passes]))
     columns = {"ss": scores.ss, "ss_probability": scores.ss_probability, "lms": scores.lms, **more}
     for number, kind in enumerate(KINDS):
         columns |= {f"{kind}_p": scores.p[:, number], f"{kind}_logp": scores.logp[:, number]}

@@ -80,7 +80,7 @@ def unedited(prepared: Prepared, indices: Sequence[int]) -> ItemScores:
 
 def batch_mean(batches: Sequence[Sequence[ItemScores]], value: str) -> float:
     """Mean of a value over the micro-batches of an edit batch, and then over the edit batches, as BiasEdit averages."""
-    means = [torch.stack([getattr(part, value).mean() for part in parts]).mean() for parts in batches]
+    means = [torch.stack([getattr(part, value).mean() for part in passes]).mean() for passes in batches]
     return float(torch.stack(means).mean())
 
 
@@ -90,18 +90,18 @@ def batch_shares(batches: Sequence[Sequence[ItemScores]]) -> Tensor:
     0.5 + n w (ss_probability - 0.5), with the weight w that the item has in the mean over micro-batches and batches: an
     item whose weight is 1 / n counts 0 or 1, one of a small last micro-batch more, as far from 0.5.
     """
-    parts = [(part.ss_probability, len(batches) * len(of)) for of in batches for part in of]
-    items = sum(len(ss) for ss, _ in parts)
-    return torch.cat([0.5 + items / (number * len(ss)) * (ss - 0.5) for ss, number in parts])
+    passes = [(part.ss_probability, len(batches) * len(of)) for of in batches for part in of]
+    items = sum(len(ss) for ss, _ in passes)
+    return torch.cat([0.5 + items / (number * len(ss)) * (ss - 0.5) for ss, number in passes])
 
 
-def summarise(parts: Sequence[ItemScores], value: str = "ss") -> dict[str, float]:
+def summarise(passes: Sequence[ItemScores], value: str = "ss") -> dict[str, float]:
     """Figures of one domain; ss, lms and distances are fractions and means over items, icat is in percent.
 
     value: which SS is meant, `ss` or `ss_probability`.
     """
-    ss = float(torch.cat([getattr(part, value) for part in parts]).mean())
-    lms = float(torch.cat([part.lms for part in parts]).mean())
+    ss = float(torch.cat([getattr(part, value) for part in passes]).mean())
+    lms = float(torch.cat([part.lms for part in passes]).mean())
     return {"ss": ss, "ss_distance": abs(ss - 0.5), "lms": lms, "icat": icat(ss, lms)}
 
 
@@ -110,18 +110,18 @@ def reported(batches: Sequence[Sequence[ItemScores]]) -> dict[str, float]:
 
     batches: the edit batches, each as its micro-batches.
     """
-    ss = float(torch.cat([part.ss_probability for parts in batches for part in parts]).mean())
+    ss = float(torch.cat([part.ss_probability for passes in batches for part in passes]).mean())
     mean = batch_mean(batches, "ss_probability")
     distances = {"ss_probability_distance": abs(ss - 0.5), "ss_batch_mean_distance": abs(mean - 0.5)}
     return {"ss_probability": ss, "ss_batch_mean": mean} | distances
 
 
-def term_means(terms: Sequence[str], parts: Sequence[ItemScores]) -> dict[str, float]:
+def term_means(terms: Sequence[str], passes: Sequence[ItemScores]) -> dict[str, float]:
     """SS and LMS as StereoSet's official script reports them: the mean over target terms of each term's mean.
 
     terms: the target term of each item, in the order of `parts`.
     """
-    ss, lms = (torch.cat([getattr(part, name) for part in parts]).tolist() for name in ("ss", "lms"))
+    ss, lms = (torch.cat([getattr(part, name) for part in passes]).tolist() for name in ("ss", "lms"))
     by_term: dict[str, list[tuple[float, float]]] = {}
     for term, pair in zip(terms, zip(ss, lms, strict=True), strict=True):
         by_term.setdefault(term, []).append(pair)

@@ -295,14 +295,14 @@ def last_hidden(model: SuffixModel, states: Sequence[Tensor], tokens: Sequence[S
     The distinct prefixes of a group of sentences are one row of tokens, without padding. states: per sentence [L_i, d],
     what enters the first edited block. tokens: per sentence its L_i token ids, BOS first.
     """
-    parts = []
+    outputs = []
     for begin in range(0, len(tokens), GROUP):
         chosen = [sentence[:-1] for sentence in tokens[begin : begin + GROUP]]
         tree = PrefixTree.of(chosen).to(model.device)
         entering = torch.cat([state[:-1] for state in states[begin : begin + GROUP]])
         hidden = model.forward(entering[tree.rows].unsqueeze(0), tree.attends, tree.depth)
-        parts.append(hidden[0].index_select(0, tree.inverse))
-    return torch.cat(parts)
+        outputs.append(hidden[0].index_select(0, tree.inverse))
+    return torch.cat(outputs)
 
 
 def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix) -> SentenceScores:

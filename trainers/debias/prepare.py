@@ -122,7 +122,7 @@ def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Sta
     ranks = stage.ranks
     order = sorted(range(len(items)), key=lambda i: len(items[i].tokens["stereo"]))
     passes = [order[begin : begin + BATCH] for begin in range(0, len(order), BATCH)]
-    parts: dict[str, list[Tensor]] = {}  # by tensor and item
+    tensors: dict[str, list[Tensor]] = {}  # by name and item
     for begin in range(0, len(passes), ranks.size):
         here = passes[begin + ranks.rank : begin + ranks.rank + 1]  # none in the last round of some ranks
         everyone = ranks.gather([_rows(model, items, chosen) for chosen in here])
@@ -130,9 +130,9 @@ def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Sta
         for chosen, columns in zip(passes[begin : begin + ranks.size], results, strict=True):
             for name, rows in columns.items() if ranks.rank == 0 else ():
                 for index, part in zip(chosen, rows, strict=True):
-                    parts.setdefault(name, [part] * len(items))[index] = part
+                    tensors.setdefault(name, [part] * len(items))[index] = part
         stage.progress(min((begin + ranks.size) * BATCH, len(order)), len(order), "items")
-    return {name: torch.cat(parts.pop(name)) for name in list(parts)} if ranks.rank == 0 else None
+    return {name: torch.cat(tensors.pop(name)) for name in list(tensors)} if ranks.rank == 0 else None
 
 
 def _rows(model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[int]) -> dict[str, Sequence[Tensor]]:

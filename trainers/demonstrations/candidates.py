@@ -90,14 +90,14 @@ def propose(cosines: Tensor, shots: int, settings: Proposals) -> tuple[Tensor, l
     """Return sequences (Q, N, shots) for cosines (Q, K), and the N methods' names."""
     generator = torch.Generator().manual_seed(settings.seed)
     logits = settings.scale * cosines
-    parts, methods = [], []
+    sequences, methods = [], []
     if settings.beam:
-        parts.append(beam_search(logits, shots, settings.beam))
+        sequences.append(beam_search(logits, shots, settings.beam))
         methods += ["beam"] * settings.beam
     for temperature in settings.temperatures:
-        parts.append(sample(logits / temperature, shots, generator)[:, None])
+        sequences.append(sample(logits / temperature, shots, generator)[:, None])
         methods.append(f"sample_{temperature:g}")
     for _ in range(settings.random):
-        parts.append(sample(torch.zeros_like(logits), shots, generator)[:, None])
+        sequences.append(sample(torch.zeros_like(logits), shots, generator)[:, None])
         methods.append("random")
-    return torch.cat(parts, dim=1), methods
+    return torch.cat(sequences, dim=1), methods

@@ -71,8 +71,8 @@ def _samples(
     items = torch.cat([rows.flatten() for rows in chosen.values()]).unique().tolist()
     words = [f"{question} → {answer}" for question, answer in model.in_words(items)]
     shown = dict(zip(items, words, strict=True))
-    for shots, found in scores.items():
-        accuracy, demonstrations = found.accuracy[kept].tolist(), chosen[shots].tolist()
+    for shots, result in scores.items():
+        accuracy, demonstrations = result.accuracy[kept].tolist(), chosen[shots].tolist()
         for row, place in enumerate(kept):
             lines = [f"{number}. {shown[item]}" for number, item in enumerate(demonstrations[row], 1)]
             yield {
@@ -81,7 +81,7 @@ def _samples(
                 "protocol": PROTOCOL,
                 "prompt": asked[row],
                 "demonstrations": "\n".join(lines),
-                "response": found.answers[place],
+                "response": result.answers[place],
                 "reference": wanted[row],
                 "accuracy": accuracy[row],
             }
@@ -105,7 +105,7 @@ def _report(stage: Stage, scores: dict[int, Scores], split: str) -> None:
     protocol = PROTOCOL if split == "test" else split
     figures: dict[str, float] = {}
     for name in ("accuracy", "acc_score", "gold_logp"):
-        values = {str(shots): getattr(found, name).mean().item() for shots, found in scores.items()}
+        values = {str(shots): getattr(result, name).mean().item() for shots, result in scores.items()}
         values["mean"] = sum(values.values()) / len(values)
         figures |= {f"{protocol}/{subset}/{name}": value for subset, value in values.items()}
     stage.log_metrics(0, figures)
@@ -120,9 +120,9 @@ def _save_items(stage: Stage, prepared: Prepared, scores: dict[int, Scores], clu
     items = prepared.query_items[prepared.numbers("test")].tolist()
     rows = [
         (query, str(shots), PROTOCOL, name, value)
-        for shots, found in scores.items()
+        for shots, result in scores.items()
         for name in ("accuracy", "acc_score")
-        for query, value in zip(queries, getattr(found, name).tolist(), strict=True)
+        for query, value in zip(queries, getattr(result, name).tolist(), strict=True)
     ]
     named = [clusters[item] for item in items] if clusters else queries
     stage.save_items(rows, dict(zip(queries, named, strict=True)))

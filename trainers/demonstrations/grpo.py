@@ -74,8 +74,8 @@ class _Loss:
     def _logps(self, model: PointerSelector) -> Tensor:
         """Return the log-probabilities (Q, N, S) of all sequences' choices."""
         data, chunk = self.data, self.settings.batch_size
-        parts = zip(*(each.split(chunk) for each in (data.query, data.candidates, data.offline.pointers)), strict=True)
-        return torch.cat([sequence_logps(model(*part), part[2]) for part in parts])
+        chunks = zip(*(each.split(chunk) for each in (data.query, data.candidates, data.offline.pointers)), strict=True)
+        return torch.cat([sequence_logps(model(*part), part[2]) for part in chunks])
 
     def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, Figures]:
         settings, data = self.settings, self.data

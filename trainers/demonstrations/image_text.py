@@ -53,11 +53,11 @@ class ImageTextModel:
     def _ends(self) -> list[int]:
         """Return the tokens that end an answer: the model's own, and the template's special token after an answer."""
         ends = self.model.generation_config.eos_token_id
-        found = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
+        tokens = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
         _, rest = self._gold("answer")
         after = self.tokenizer(rest.lstrip(), add_special_tokens=False)["input_ids"][:1]
-        found |= set(after) & set(self.tokenizer.all_special_ids)
-        return sorted(number for number in found if number is not None)
+        tokens |= set(after) & set(self.tokenizer.all_special_ids)
+        return sorted(number for number in tokens if number is not None)
 
     def _messages(self, turns: Sequence[tuple[str, str]], *, system_turn: bool) -> list[dict[str, Any]]:
         """Return the chat of (question, answer) turns; an empty answer is left out."""
@@ -86,11 +86,11 @@ class ImageTextModel:
     def _gold(self, answer: str) -> tuple[str, str]:
         """Return an answer as the template writes it after the prompt (with its space, if any), and what follows it."""
         messages = self._messages([("?", answer)], system_turn=self.system_turn)
-        whole = self._rendered(messages, open_answer=False)
+        rendered = self._rendered(messages, open_answer=False)
         start = self.prompt([("?", "")])
-        if not whole.startswith(start) or answer not in whole[len(start) :]:
+        if not rendered.startswith(start) or answer not in rendered[len(start) :]:
             return answer, ""
-        rest = whole[len(start) :]
+        rest = rendered[len(start) :]
         end = rest.index(answer) + len(answer)
         return rest[:end], rest[end:]
 
@@ -181,9 +181,9 @@ def load_processor(folder: Path) -> Any:
 
         @classmethod
         def _get_arguments_from_pretrained(cls, *args: Any, **options: Any) -> list[Any]:
-            found = dict(
+            loaded = dict(
                 zip(cls.get_attributes(), super()._get_arguments_from_pretrained(*args, **options), strict=True)
             )
-            return [found.get(name) for name in declared.get_attributes()]
+            return [loaded.get(name) for name in declared.get_attributes()]
 
     return WithoutVideos.from_pretrained(folder)

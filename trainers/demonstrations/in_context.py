@@ -139,20 +139,20 @@ class Resumable:
         texts. Where memory does not suffice it is called again with fewer of them.
         """
         ranks = self.stage.ranks
-        parts = [self.done[name]] if name in self.done else []
-        begin = len(parts[0]) if parts else 0
+        tables = [self.done[name]] if name in self.done else []
+        begin = len(tables[0]) if tables else 0
         while begin < count:
             numbers = torch.arange(begin, min(begin + self.batch_size * ranks.size, count))
             mine = numbers[ranks.rank * self.batch_size :][: self.batch_size]  # none in the last round of some ranks
-            for found in ranks.gather(self._work(mine, work)):
-                parts += [self._table(*part) for part in found]
+            for results in ranks.gather(self._work(mine, work)):
+                tables += [self._table(*part) for part in results]
             begin += len(numbers)
             self.stage.progress(begin, count, f"rows ({name})")
             if ranks.same(time.monotonic() - self.saved) >= SAVE_AFTER:
-                self.done[name] = torch.cat(parts)
+                self.done[name] = torch.cat(tables)
                 self._save()
-                parts = [self.done[name]]
-        self.done[name] = torch.cat(parts)
+                tables = [self.done[name]]
+        self.done[name] = torch.cat(tables)
         return self.done[name]
 
     def _work(self, numbers: Tensor, work: Callable[[Tensor], Found]) -> list[Found]:

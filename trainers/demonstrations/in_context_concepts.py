@@ -57,10 +57,10 @@ def draw_queries(task: Concepts) -> Sequences:
     """Draw all queries with their pools: position 0 is the query, 1 to K its candidates, concepts evenly spread."""
     generator = torch.Generator().manual_seed(task.seed)
     count = task.sizes.train + task.sizes.validation + task.sizes.test
-    spread = torch.arange(task.candidates) % task.labels
+    places = torch.arange(task.candidates) % task.labels
     shuffled = torch.rand(count, task.candidates, generator=generator).argsort(1)
     query = torch.randint(task.labels, (count, 1), generator=generator)
-    return draw_sequences(task, torch.cat([query, spread[shuffled]], dim=1), generator, clean=1)
+    return draw_sequences(task, torch.cat([query, places[shuffled]], dim=1), generator, clean=1)
 
 
 def word_embeddings(task: Concepts) -> Tensor:
@@ -102,19 +102,19 @@ class ConceptModel:
 
     def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
         """Answer after the demonstrations; acc_score is the probability of the right label."""
-        first, known = first_label(self.task), self.queries
-        words, shown = known.words[:, 1:].flatten(0, 1), known.shown[:, 1:].flatten(0, 1)
+        first, drawn = first_label(self.task), self.queries
+        words, shown = drawn.words[:, 1:].flatten(0, 1), drawn.shown[:, 1:].flatten(0, 1)
         demonstrations = demonstrations - self.count
         prompt = torch.cat([words[demonstrations], first + shown[demonstrations][..., None]], dim=-1).flatten(1)
-        tokens = torch.cat([prompt, known.words[queries, 0]], dim=1).to(self.device)
+        tokens = torch.cat([prompt, drawn.words[queries, 0]], dim=1).to(self.device)
         with torch.no_grad():
             logits = self.model(input_ids=tokens, use_cache=False).logits[:, -1, first:]
         logp = logits.float().log_softmax(-1).cpu()
-        gold = known.gold[queries, 0]
+        gold = drawn.gold[queries, 0]
         gold_logp = logp.gather(1, gold[:, None]).squeeze(1)
-        given = logp.argmax(1)
-        correct = (given == gold).float()
-        answers = [f"label {label}" for label in given.tolist()]
+        predicted = logp.argmax(1)
+        correct = (predicted == gold).float()
+        answers = [f"label {label}" for label in predicted.tolist()]
         return Scores(correct, gold_logp.exp(), gold_logp, correct, answers)
 
     def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:

@@ -77,14 +77,14 @@ class TextModel:
             "".join(self.questions[item].demonstration() for item in chosen) + question.prompt()
             for question, chosen in zip(asked, demonstrations.tolist(), strict=True)
         ]
-        found, answers = [], []
+        rows, answers = [], []
         options = [question.options for question in asked]
         for question, means in zip(asked, self.option_logps(prompts, options), strict=True):
-            given = int(means.argmax())
-            answers.append(question.options[given])
-            right = float(given == question.answer)
-            found.append((right, float(means.softmax(0)[question.answer]), float(means[question.answer]), right))
-        correct, acc_score, gold_logp, accuracy = torch.tensor(found).T
+            predicted = int(means.argmax())
+            answers.append(question.options[predicted])
+            right = float(predicted == question.answer)
+            rows.append((right, float(means.softmax(0)[question.answer]), float(means[question.answer]), right))
+        correct, acc_score, gold_logp, accuracy = torch.tensor(rows).T
         return Scores(correct, acc_score, gold_logp, accuracy, answers)
 
     def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
@@ -118,8 +118,8 @@ class TextModel:
         if answers.shape[1] > 1:
             cache = first.past_key_values
             cache.batch_select_indices(owner)
-            seen = torch.cat([mask[owner], kept[:, :-1]], dim=1)
-            inputs = self._inputs(answers[:, :-1], seen)
+            attended = torch.cat([mask[owner], kept[:, :-1]], dim=1)
+            inputs = self._inputs(answers[:, :-1], attended)
             logits = torch.cat([logits, self.model(**inputs, past_key_values=cache, use_cache=True).logits], dim=1)
         logps = logits.float().log_softmax(-1).gather(-1, answers[..., None]).squeeze(-1)
         return list(((logps * kept).sum(1) / kept.sum(1)).cpu().split(counts))

@@ -97,9 +97,9 @@ class ClipEmbedder:
         longest, device = self.model.config.text_config.max_position_embeddings, self.model.device
         pixels = self.images(images=list(images), return_tensors="pt")["pixel_values"]
         read = self.tokenizer(list(texts), padding=True, truncation=True, max_length=longest, return_tensors="pt")
-        seen = self.model.get_image_features(pixel_values=pixels.to(device, self.model.dtype))
-        written = self.model.get_text_features(**{name: value.to(device) for name, value in read.items()})
-        return torch.cat([_unit(seen), _unit(written)], dim=-1).cpu()
+        image = self.model.get_image_features(pixel_values=pixels.to(device, self.model.dtype))
+        text = self.model.get_text_features(**{name: value.to(device) for name, value in read.items()})
+        return torch.cat([_unit(image), _unit(text)], dim=-1).cpu()
 
 
 def _unit(output: Any) -> Tensor:

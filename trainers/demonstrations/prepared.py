@@ -50,9 +50,9 @@ class Prepared:
 
     def scaled(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """Return the same centred on the mean demonstration, at a standard deviation of 1: what selectors read."""
-        centre, spread = self.demonstrations.mean(0), self.demonstrations.std()
+        mean, std = self.demonstrations.mean(0), self.demonstrations.std()
         query, candidates = self.of(numbers)
-        return (query - centre) / spread, (candidates - centre) / spread
+        return (query - mean) / std, (candidates - mean) / std
 
 
 def save_prepared(folder: Path, prepared: Prepared) -> None:

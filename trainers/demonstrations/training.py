@@ -143,8 +143,8 @@ def save_sequences(stage: Stage, data: TrainingData, name: str, values: Tensor, 
     """Write a value (Q, N) of every sequence as items of protocol `data`, with their subsets."""
     rows = [
         (f"{query}/{number}", subset, "data", name, value)
-        for query, of_query, those in zip(data.offline.queries, values.tolist(), subsets, strict=True)
-        for number, (value, subset) in enumerate(zip(of_query, those, strict=True))
+        for query, row, row_subsets in zip(data.offline.queries, values.tolist(), subsets, strict=True)
+        for number, (value, subset) in enumerate(zip(row, row_subsets, strict=True))
     ]
     stage.save_items(rows)
 

@@ -47,8 +47,8 @@ def read_data(folder: Path, images: Path) -> VisualData:
     training = [split for split in splits if split.startswith("train")]
     others = [split for split in splits if not split.startswith("train")]
     if len(training) != 1 or len(others) != 1:
-        found = ", ".join(splits) or "none"
-        raise ValueError(f"{folder}: expected questions of train and of one other split, found {found}")
+        available = ", ".join(splits) or "none"
+        raise ValueError(f"{folder}: expected questions of train and of one other split, found {available}")
     first, second = (read_official(splits[split], images, split) for split in (training[0], others[0]))
     if twice := {question.id for question in first} & {question.id for question in second}:
         raise ValueError(f"{folder}: question {min(twice)} is in both splits")
@@ -57,10 +57,10 @@ def read_data(folder: Path, images: Path) -> VisualData:
 
 def _split(path: Path) -> str:
     """Return train2014 of `OpenEnded_mscoco_train2014_questions.json`."""
-    found = re.search(r"mscoco_([a-z0-9-]+)_(questions|annotations)\.json$", path.name)
-    if found is None:
+    match = re.search(r"mscoco_([a-z0-9-]+)_(questions|annotations)\.json$", path.name)
+    if match is None:
         raise ValueError(f"{path}: its name does not end in mscoco_<split>{QUESTIONS}, as the official one does")
-    return found[1]
+    return match[1]
 
 
 def read_official(path: Path, images: Path, split: str) -> list[VisualQuestion]:
@@ -72,20 +72,20 @@ def read_official(path: Path, images: Path, split: str) -> list[VisualQuestion]:
     if len(beside) != 1:
         raise ValueError(f"{path}: {len(beside)} files *mscoco_{split}{ANNOTATIONS} beside it, expected one")
     answers = {str(row["question_id"]): row for row in _rows(beside[0], "annotations", ("question_id", "answers"))}
-    found: dict[str, VisualQuestion] = {}
+    questions: dict[str, VisualQuestion] = {}
     for row in _rows(path, "questions", ("question_id", "image_id", "question")):
         number = str(row["question_id"])
         where = f"{path}, question {number}"
-        if number in found:
+        if number in questions:
             raise ValueError(f"{where}: it is there twice")
         if number not in answers:
             raise ValueError(f"{where}: {beside[0].name} has no annotation of it")
-        given = [str(answer["answer"]) for answer in answers[number]["answers"]]
+        annotated = [str(answer["answer"]) for answer in answers[number]["answers"]]
         image = _image(images, split, int(row["image_id"]), where)
-        if not given:
+        if not annotated:
             raise ValueError(f"{where} has no answers: drop it")
-        found[number] = VisualQuestion(number, row["question"], image, given)
-    return list(found.values())
+        questions[number] = VisualQuestion(number, row["question"], image, annotated)
+    return list(questions.values())
 
 
 def _rows(path: Path, key: str, needed: tuple[str, ...]) -> list[Mapping[str, Any]]:
@@ -169,6 +169,6 @@ def vqa_accuracy(answer: str, annotators: Sequence[str]) -> float:
     As the official script has it, the mean of that over the annotators left out one by one: with ten annotators 1, 2,
     3, 4 matches give 0.3, 0.6, 0.9, 1.
     """
-    given = normalise(answer)
-    matches = [given == normalise(other) for other in annotators]
+    normalised = normalise(answer)
+    matches = [normalised == normalise(other) for other in annotators]
     return sum(min((sum(matches) - match) / 3, 1.0) for match in matches) / len(matches)

@@ -193,10 +193,10 @@ class Trainer:
         scores = score(self.critic, sequences, self.memory["score"], config.pooling)
         teacher_scores = score(self.critic, teacher, self.memory["score"], config.pooling)
         prompts = torch.arange(len(rows), device=sequences.mask.device).repeat_interleave(group)
-        of_teacher = teachers_of(teacher, teacher_scores, sequences, scores, prompts)
-        metrics |= compare(self.loss, of_teacher, scores)
+        paired_scores = teachers_of(teacher, teacher_scores, sequences, scores, prompts)
+        metrics |= compare(self.loss, paired_scores, scores)
         teacher_texts = decode(self.tokenizer, teacher.response_ids, teacher.mask)
-        metrics |= same_text([text for text in teacher_texts for _ in range(group)], texts, of_teacher, scores)
+        metrics |= same_text([text for text in teacher_texts for _ in range(group)], texts, paired_scores, scores)
 
         # 3. Its score is the reward (N,), and what a response has more of it than its group is the advantage (N,).
         rewards = scores.raw.cpu()

@@ -62,8 +62,8 @@ def score(critic: ValueModel, sequences: Sequences, memory: MicroBatch, pooling:
     _, inverse = everything.unique(dim=0, return_inverse=True)
     first = torch.full((int(inverse.max()) + 1,), len(inverse), device=inverse.device)
     first.scatter_reduce_(0, inverse, torch.arange(len(inverse), device=inverse.device), "amin")
-    parts = memory.run(first, lambda rows: _pooled(critic, sequences.select(rows), pooling))
-    return Scores(*(torch.cat(values)[inverse] for values in zip(*parts, strict=True)))
+    batches = memory.run(first, lambda rows: _pooled(critic, sequences.select(rows), pooling))
+    return Scores(*(torch.cat(values)[inverse] for values in zip(*batches, strict=True)))
 
 
 def teachers_of(
@@ -131,8 +131,8 @@ def pair_scores(
 ) -> tuple[Scores, Scores]:
     """Return the scores of the pairs of some prompts: teacher's, repeated for each response of the group; student's."""
     responses = (prompts[:, None] * group + torch.arange(group)).flatten()
-    of_teacher = _pooled(critic, teacher.select(prompts), pooling)
-    repeated = Scores(*(values.repeat_interleave(group, 0) for values in of_teacher))
+    teacher_scores = _pooled(critic, teacher.select(prompts), pooling)
+    repeated = Scores(*(values.repeat_interleave(group, 0) for values in teacher_scores))
     return repeated, _pooled(critic, student.select(responses), pooling)
 
 

@@ -87,8 +87,8 @@ def response_limit(config: GadConfig, lengths: dict[str, float]) -> int:
 
     The product is rounded up.
     """
-    given = config.sampling.max_response_length
-    return math.ceil((lengths["p99"] if given is None else given) * config.sampling.length_factor)
+    configured = config.sampling.max_response_length
+    return math.ceil((lengths["p99"] if configured is None else configured) * config.sampling.length_factor)
 
 
 def _generated(stage: Stage, config: GadConfig) -> dict[str, list[Row]]:

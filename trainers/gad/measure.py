@@ -69,10 +69,10 @@ def qualities(
     return values
 
 
-def quality_metrics(found: Mapping[str, Sequence[float]], scores: Tensor, group_size: int) -> dict[str, float]:
+def quality_metrics(quality: Mapping[str, Sequence[float]], scores: Tensor, group_size: int) -> dict[str, float]:
     """Return the means, and the within-group correlation of the critic's scores (N,) with each; undefined ones lack."""
-    metrics = {f"quality/{name}": sum(values) / len(values) for name, values in found.items()}
-    for name, values in found.items():
+    metrics = {f"quality/{name}": sum(values) / len(values) for name, values in quality.items()}
+    for name, values in quality.items():
         correlation = within_group_correlation(scores.cpu(), torch.tensor(values), group_size)
         if torch.isfinite(correlation):
             metrics[f"quality/{name}_correlation"] = correlation.item()

@@ -68,8 +68,8 @@ class Sums:
 
     def reward(self, problem: Problem, response: str) -> float:
         """Return format + answer reward: 3 at best, -3 at worst."""
-        given = _number(response)
-        return rule_reward(response, None if given is None else given == int(problem.answer))
+        predicted = _number(response)
+        return rule_reward(response, None if predicted is None else predicted == int(problem.answer))
 
     def correct(self, problem: Problem, response: str) -> bool:
         """Return whether the answer is the right number."""

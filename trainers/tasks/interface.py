@@ -60,7 +60,9 @@ def by_rule(
 
     A response that was cut, and did not end by itself, gave no answer: it is judged as an empty one.
     """
-    rows = [(problem, text if whole else "") for problem, text, whole in zip(problems, responses, ended, strict=True)]
+    rows = [
+        (problem, text if finished else "") for problem, text, finished in zip(problems, responses, ended, strict=True)
+    ]
     return [task.reward(*row) for row in rows], [float(task.correct(*row)) for row in rows]
 
 
@@ -105,8 +107,8 @@ def draw_splits(
 def clusters_of(problems: Iterable[Problem]) -> dict[str, str] | None:
     """Return {id: cluster} for `Stage.save_items`; None where a problem has none."""
     clusters = {problem.id: problem.cluster for problem in problems}
-    given = {id: cluster for id, cluster in clusters.items() if cluster is not None}
-    return given if len(given) == len(clusters) else None
+    named = {id: cluster for id, cluster in clusters.items() if cluster is not None}
+    return named if len(named) == len(clusters) else None
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:

@@ -166,8 +166,8 @@ class Puzzles:
 
     def reward(self, problem: Problem, response: str) -> float:
         """Return the Logic-RL reward: 3 at best, -3 at worst."""
-        given = self._given(problem, response)
-        return rule_reward(response, None if given is None else given == _roles(problem.answer))
+        predicted = self._given(problem, response)
+        return rule_reward(response, None if predicted is None else predicted == _roles(problem.answer))
 
     def correct(self, problem: Problem, response: str) -> bool:
         """Return whether the answer names every person's role rightly."""
@@ -184,9 +184,9 @@ class Puzzles:
             pairs = list(zip(words[::2], words[1::2], strict=False)) if len(words) == 2 * len(people) else []
         else:
             pairs = re.findall(rf"\b({'|'.join(people)})\b\s+is\s+a\s+(knight|knave)\b", answer)
-        given = dict(pairs)
-        readable = len(pairs) == len(people) and given.keys() == people.keys()
-        return given if readable and set(given.values()) <= {"knight", "knave"} else None
+        predicted = dict(pairs)
+        readable = len(pairs) == len(people) and predicted.keys() == people.keys()
+        return predicted if readable and set(predicted.values()) <= {"knight", "knave"} else None
 
 
 def create(settings: KnightsKnaves, source: Path | None = None) -> Puzzles:
@@ -209,8 +209,8 @@ def _compact(structure: Structure, names: Sequence[str]) -> str:
 
     spoken = []
     for name, statement in zip(names, structure, strict=True):
-        parts = [atom(statement.left)] if statement.right is None else [atom(statement.left), atom(statement.right)]
-        spoken.append(" ".join([name, ":", *([statement.connective] if statement.connective else []), *parts]))
+        atoms = [atom(statement.left)] if statement.right is None else [atom(statement.left), atom(statement.right)]
+        spoken.append(" ".join([name, ":", *([statement.connective] if statement.connective else []), *atoms]))
     return " ; ".join(spoken) + " ?"
 
 

@@ -65,13 +65,13 @@ class Questions:
 
     def reward(self, problem: Problem, response: str) -> float:
         """Return format + answer reward: 3 at best, -3 at worst."""
-        given = tagged_answer(response)
-        return rule_reward(response, None if not given else _canonical(given) == problem.answer)
+        predicted = tagged_answer(response)
+        return rule_reward(response, None if not predicted else _canonical(predicted) == problem.answer)
 
     def correct(self, problem: Problem, response: str) -> bool:
         """Return whether the answer is the expected one, up to spaces, case, thousands separators, units and `.0`."""
-        given = tagged_answer(response)
-        return given is not None and _canonical(given) == problem.answer
+        predicted = tagged_answer(response)
+        return predicted is not None and _canonical(predicted) == problem.answer
 
 
 def create(settings: QuestionAnswer, source: Path | None = None) -> Questions:

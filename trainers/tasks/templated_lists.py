@@ -77,11 +77,11 @@ class Lists:
         opening, named, listed, total, closing = match.groups()
         expected = [f"{number} {thing}" for number, thing in enumerate(sorted(things), 1)]
         words = listed.split()
-        given = [" ".join(words[i : i + 2]) for i in range(0, len(words), 2)]
-        right = sum(a == b for a, b in zip(expected, given, strict=False))
+        predicted = [" ".join(words[i : i + 2]) for i in range(0, len(words), 2)]
+        right = sum(a == b for a, b in zip(expected, predicted, strict=False))
         return {
             "opening": float(opening == OPENINGS[style] and named == category),
-            "list": right / max(len(expected), len(given)),
+            "list": right / max(len(expected), len(predicted)),
             "total": float(total == str(len(things))),
             "closing": float(closing.strip() == CLOSINGS[style]),
         }
