@@ -16,9 +16,6 @@ from trainers.assets_config import Asset
 from trainers.debias.config import DebiasConfig
 from trainers.debias.editor import Hypernetwork
 from trainers.debias.footprint import _edited, _editor
-from trainers.demonstrations.config import DemonstrationsConfig
-from trainers.demonstrations.footprint import footprint as of_demonstrations
-from trainers.demonstrations.selector import build_selector
 from trainers.footprint import LISTED, Model, of_config, shape_of, training
 from trainers.models.causal import EditedModule
 from trainers.policy.config import Lora, Memory, PolicyConfig, Precision, Scratch
@@ -104,7 +101,7 @@ def test_by_hand_student_and_critic_of_7b_in_float32_with_adamw():
     assert training(two, [], two[0].reference).host == 8 * QWEN_7B.parameters
 
 
-def test_the_editor_and_the_selector(monkeypatch):
+def test_the_editor(monkeypatch):
     config = DebiasConfig()
     known = LISTED["openai-community/gpt2-medium"]
     modules = [EditedModule(f"h.{block}.mlp.c_proj", block, 4096, 1024) for block in (21, 22, 23)]
@@ -113,9 +110,6 @@ def test_the_editor_and_the_selector(monkeypatch):
         editor = Hypernetwork(modules, rank=1920, n_blocks=2, lr=1e-7, seed=0)
     monkeypatch.undo()
     assert _editor(config, known, len(_edited(config, known))) == pytest.approx(count(editor), rel=1e-4)
-    settings = DemonstrationsConfig()
-    selector = build_selector(settings.selector, settings.task.d_embedding, 0)
-    assert of_demonstrations("rce", settings, {}, 1).held["selector"] == pytest.approx(16 * count(selector), rel=0.05)
 
 
 @pytest.mark.parametrize("task", [KnightsKnaves(people=5), KnightsKnaves(form="textual"), Arithmetic(digits=4)])
