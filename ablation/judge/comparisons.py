@@ -1,12 +1,12 @@
-"""One verdict per comparison of a variant tree (parent -> child), with its evidence. Missing numbers are NaN or None.
+"""The comparisons of a variant tree (parent -> child) with reasons and evidence. Missing numbers are NaN or None.
 
-A comparison is `Measured` (alone), then gets the `Correction` of its family; what follows from the two is worked out
-when it is asked for. A pair that a reader picks after seeing results is one of many that could have been
-picked, so it is not one of the study's verdicts.
+A comparison is `Measured` (alone), gets its verdict from the `Correction` of its family (`Judged`), and explains it. A
+pair that a reader picks after seeing results is one of many that could have been picked, so it is not one of the
+study's verdicts.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, pairwise
 from typing import Any
@@ -16,116 +16,79 @@ import numpy as np
 from ablation.config import dotted
 from ablation.config.study import differences
 from ablation.config.study_schema import Analysis
-from ablation.config.variant_tree import ancestors, compared
+from ablation.config.variant_tree import ancestors
 from ablation.contract.rows import LOGGED
 from ablation.judge import remarks
 from ablation.judge.correct import CORRECTIONS, Correction
 from ablation.judge.factorial import offer
+from ablation.judge.judged import DECIDED, Judged
 from ablation.judge.measure import Interim, Measured, around, measure
 from ablation.judge.measurements import Measurements, Run, Warned, comparable, warnings, without_partner
+from ablation.judge.paths import path_level
 from ablation.judge.power import minimal_detectable_effect, seeds_needed
 from ablation.judge.significance import (
-    enough_seeds_for_equivalence,
     interim_weights,
     max_undetected_share,
     seeds_for,
     sign_flip,
     units_for,
 )
-from ablation.judge.statistics import Estimate
+from ablation.judge.statistics import Estimate, contrast_groups
 
-# In the order of the page: what helped, what hurt, what made no difference, what is not known.
-VERDICTS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", "not run")
-DECIDED = VERDICTS[:3]
-NOT_COMPARED = ("invalid", "not run")  # comparisons without a comparison: something is wrong, or still to come
 _NAN = float("nan")
 
 
 @dataclass(frozen=True)
-class Comparison(Measured):
-    """A comparison with its verdict."""
-
-    correction: Correction = field(kw_only=True, repr=False, compare=False)
-
-    @cached_property
-    def p_adjusted(self) -> float:
-        """Over the study's comparisons."""
-        return self.correction.adjusted.get(self.pair, _NAN)
+class Comparison(Judged):
+    """A comparison with its verdict, the reasons for it, and its evidence."""
 
     @property
     def p_sign_flip(self) -> float:
         """Over seeds, the items taken as fixed."""
-        if self.pair in self.correction.sign_flip_p:
-            return self.correction.sign_flip_p[self.pair]
         known = self.estimate is not None and self.seeds > 1 and self.estimate.per_seed
         return sign_flip(self.estimate.per_seed)[0] if self.estimate and known else _NAN
 
-    @cached_property
-    def significant(self) -> bool:
-        """Whether the adjusted p is at most alpha. The family is asked only where the comparison's own p is."""
-        return self.p <= self.of.analysis.alpha and self.p_adjusted <= self.of.analysis.alpha
-
-    @cached_property
-    def _basis(self) -> tuple[str, Interim | None]:
-        """The verdict if the comparison were not confounded, and the interim analysis that decided, if any did."""
-        if self.problem or self.seen is None:
-            return "not run" if self.problem.waiting else "invalid", None
-        if not self.noise.seeds_known:
-            return "undecided", None
-        if (interim := self._equivalent_at) is not None:
-            enough = enough_seeds_for_equivalence(interim.seeds, self.of.analysis)
-            return "equivalent" if enough else "undecided", interim
-        if self.significant:
-            interim = self._smallest_p
-            return "better" if interim.estimate.centre > 0 else "worse", interim
-        return "undecided", None
+    @property
+    def cost_hours(self) -> float:
+        """Device-hours of the child's stages that the parent does not share."""
+        shared = self.of.stage_hours.get(self.parent, {})
+        own = [hours for key, hours in self.of.stage_hours.get(self.child, {}).items() if key not in shared]
+        return float(np.array(own).sum()) if own else 0.0
 
     @property
-    def detail(self) -> str:
-        """One of VERDICTS: the verdict if the comparison were not confounded."""
-        return self._basis[0]
+    def single(self) -> bool:
+        """Whether one run of each leaves it unknown how runs vary, and the verdict depends on it."""
+        return self.seeds == 1 and not self.noise.seeds_known
+
+    @cached_property
+    def checkpoints(self) -> Estimate | None:
+        """The same comparison of these very runs: only the items are a sample."""
+        if self.estimate is None:
+            return None
+        groups = comparable(self.of, self.pair).groups
+        return contrast_groups(
+            groups, (1, -1), 1 - self.of.analysis.alpha, replace(self.of.design, claim="checkpoints")
+        )
 
     @property
-    def verdict(self) -> str:
-        """One of VERDICTS."""
-        return "confounded" if self.confounded and self.detail not in NOT_COMPARED else self.detail
+    def prior_df(self) -> float:
+        """Degrees of freedom that the study's other variants added to the variance of seeds."""
+        return max(self.seen.noise.seed_df - self.seen.estimate.noise.seed_df, 0.0) if self.seen else 0.0
+
+    @property
+    def variance(self) -> str:
+        """Of seeds: own, or moderated by the study's other variants."""
+        return "moderated" if self.prior_df > 0 else "own"
 
     @property
     def in_seeds(self) -> float:
         """The least share of seeds that a decided verdict covers: the rest may behave differently."""
-        verdict, interim = self._basis
+        verdict, interim = self.decision
         if self.of.design.claim == "checkpoints":
             return _NAN
         if interim is None or verdict not in DECIDED:
             return _NAN
         return 1 - max_undetected_share(interim.seeds, self.of.analysis.alpha)
-
-    @property
-    def _smallest_p(self) -> Interim:
-        """The interim analysis of the smallest p relative to its share of alpha: the one that says better or worse."""
-        return min(
-            (interim for interim in self.interims if not np.isnan(interim.p)),
-            key=lambda interim: interim.p / interim.weight,
-        )
-
-    @cached_property
-    def _equivalent_at(self) -> Interim | None:
-        """The first interim analysis whose interval lies inside the margin; it stays decided.
-
-        An interim analysis at too few seeds to call anything equivalent decides nothing; it is the last resort here, so
-        that the reason can say so, unless a later one calls the comparison better or worse.
-        """
-        analysis = self.of.analysis
-        within = [
-            interim
-            for interim in self.interims
-            if interim.estimate.within(analysis.margin, interim.noise, analysis.alpha * interim.weight)
-        ]
-        if usable := [interim for interim in within if enough_seeds_for_equivalence(interim.seeds, analysis)]:
-            return usable[0]
-        if not within or (within[-1] is not self.interims[-1] and self.significant):
-            return None
-        return within[-1]
 
     @cached_property
     def why(self) -> str:
@@ -135,7 +98,7 @@ class Comparison(Measured):
             return self.problem.text
         if self.single:
             return f"one seed: seed noise is unknown; {self._of_checkpoints}"
-        verdict, interim = self._basis
+        verdict, interim = self.decision
         text = self._undecided(numbers) if interim is None else self._decided(numbers, interim)
         if self.of.design.claim == "checkpoints":
             return f"{text}; {self._of_checkpoints}"
@@ -178,7 +141,7 @@ class Comparison(Measured):
     def _decided(self, numbers: Estimate, interim: Interim) -> str:
         analysis = self.of.analysis
         at = f" at the interim analysis of {interim.seeds} seeds" if analysis.interim_analyses else ""
-        if self._equivalent_at is None:
+        if self.equivalent_at is None:
             wider = "; the interval for all comparisons at once reaches 0: it is wider than this step-down test"
             return f"{self._shown}{at}{wider * (interim is self.seen and self.joint_low <= 0 <= self.joint_high)}"
         if _no_difference(numbers):
@@ -187,7 +150,7 @@ class Comparison(Measured):
             return "no item differs, in any seed: the change had no effect on these runs"
         tail = ""
         if self.significant:
-            sign = "better" if self._smallest_p.estimate.centre > 0 else "worse"
+            sign = "better" if self.smallest_p.estimate.centre > 0 else "worse"
             tail = f"; {sign} by less than the margin, {self._shown}"
         return f"the {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g}{at}{tail}"
 
@@ -285,24 +248,6 @@ class Comparison(Measured):
         return warnings(self.of, self.pair)
 
     @cached_property
-    def _joint(self) -> tuple[float, float]:
-        if self.seen is None or not self.interims or np.isnan(self.p):
-            return _NAN, _NAN
-        # A false coverage rate is one of the verdicts found; where none is, the level is that of one further verdict.
-        further = self.correction.name == "bh" and not self.significant
-        return around(self.effect, self.seen, self.correction.level if further else self.correction.joint)
-
-    @property
-    def joint_low(self) -> float:
-        """The interval corrected for all comparisons of the study that could be tested; it agrees with the verdict."""
-        return self._joint[0]
-
-    @property
-    def joint_high(self) -> float:
-        """Its upper end."""
-        return self._joint[1]
-
-    @cached_property
     def mde(self) -> float:
         """The effect that is found with 80% power, at the level that the family leaves."""
         if self.seen is None:
@@ -346,7 +291,7 @@ class Comparison(Measured):
     def _root_interval(self) -> tuple[float, float]:
         """For all paths of the variant tree at once."""
         whole = self._whole
-        return around(whole.effect, whole.interims[-1], self.correction.path_level) if whole else (_NAN, _NAN)
+        return around(whole.effect, whole.interims[-1], path_level(self.correction)) if whole else (_NAN, _NAN)
 
     @property
     def root(self) -> str:
@@ -371,14 +316,7 @@ class Comparison(Measured):
 
 def judge_comparisons(study: Measurements) -> list[Comparison]:
     """Verdicts of one study's comparisons, in the order of its variants or as the analysis plan lists them."""
-    measured = [measure(study, child, parent) for child, parent in study_pairs(study)]
-    correction = Correction.of(study, measured)
-    return [Comparison(**vars(comparison), correction=correction) for comparison in measured]
-
-
-def study_pairs(study: Measurements) -> list[tuple[str, str]]:
-    """The pairs (child, parent) that the analysis plan compares."""
-    return compared(study.analysis.comparisons, study.parents)
+    return Comparison.all_of(study)
 
 
 def may_differ(seeds: int, analysis: Analysis) -> str:
@@ -432,7 +370,7 @@ def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
         differing.setdefault(factor_among(key, factors), []).append((key, old, new))
     measured = replace(measure(study, child, parent, moderate=False), factors=tuple(differing))
     alone = Correction(study, [measured], [measured.p], alone=True)
-    return Pair(Comparison(**vars(measured), correction=alone), differing)
+    return Pair(Comparison.of_family(measured, alone), differing)
 
 
 def factor_among(key: str, factors: Mapping[str, str]) -> str:

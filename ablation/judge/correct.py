@@ -6,12 +6,11 @@ from functools import cached_property
 
 import numpy as np
 
-from ablation.judge.family import Family, Member, covariances, ways_up
+from ablation.judge.family import Family, Member, covariances
 from ablation.judge.measure import Interim, Measured, interim_shares
 from ablation.judge.measurements import Measurements
-from ablation.judge.significance import Array, Noise, benjamini_hochberg, holm, sign_flips
+from ablation.judge.significance import Array, benjamini_hochberg, holm
 
-_MOST_PATHS = 5_000  # whose correlations are worked out, in 3 GB; more get Bonferroni's correction
 CORRECTIONS = {
     "max-t": " after the max-t correction",
     "holm": " after Holm's correction",
@@ -89,19 +88,6 @@ class Correction:
         return dict(zip((comparison.pair for comparison in self.tested), found.tolist(), strict=True))
 
     @cached_property
-    def sign_flip_p(self) -> dict[tuple[str, str], float]:
-        """The p of the sign flips of each paired comparison; those with as many seeds are flipped together."""
-        by_seeds: dict[int, dict[tuple[str, str], Sequence[float]]] = {}
-        for comparison in self.tested:
-            if comparison.estimate and len(comparison.estimate.per_seed) > 1:
-                by_seeds.setdefault(comparison.seeds, {})[comparison.pair] = comparison.estimate.per_seed
-        return {
-            pair: p
-            for comparisons in by_seeds.values()
-            for pair, p in zip(comparisons, sign_flips(list(comparisons.values())).tolist(), strict=True)
-        }
-
-    @cached_property
     def level(self) -> float:
         """The level at which each comparison may be tested alone; with `error: fdr`, for one further verdict."""
         alpha, count = self.study.analysis.alpha, len(self.tested)
@@ -126,33 +112,3 @@ class Correction:
     @property
     def _rejected(self) -> int:
         return sum(p <= self.study.analysis.alpha for p in self.adjusted.values())
-
-    @cached_property
-    def path_level(self) -> float:
-        """The level at which each path's interval may be drawn, with alpha over all paths.
-
-        The family is every variant against every one of its ancestors, so that a reader may look for the best of them.
-        A path is the sum of its comparisons, so the comparisons' covariances give the covariances of paths.
-        """
-        analysis = self.study.analysis
-        ways = [
-            way for way in ways_up(self.study.parents, [comparison.pair for comparison in self.tested]).values() if way
-        ]
-        paths = sum(map(len, ways))
-        if self.covariances is None or not paths or paths > _MOST_PATHS:
-            return analysis.alpha / max(paths, 1)
-        # [paths, comparisons]: which comparisons each sums. The paths of a variant are the beginnings of its way.
-        each = np.eye(len(self.tested))
-        steps = np.concatenate([each[way].cumsum(axis=0) for way in ways])
-        by_seed, by_item = (steps @ part @ steps.T for part in self.covariances)
-        noises = [comparison.interims[-1].noise for comparison in self.tested]
-        weakest = [
-            Noise(
-                float(by_seed[at, at]),
-                min(noise.seed_df for noise, used in zip(noises, path, strict=True) if used),
-                float(by_item[at, at]),
-                min(noise.item_df for noise, used in zip(noises, path, strict=True) if used),
-            )
-            for at, path in enumerate(steps)
-        ]
-        return Family.of(by_seed, by_item, weakest, interim_shares(analysis)).level(analysis.alpha)

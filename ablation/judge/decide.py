@@ -18,7 +18,8 @@ import pandas as pd
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import device_time
 from ablation.judge.budget import Offer, Prices, choose, predict, seeds_wanted, table
-from ablation.judge.comparisons import DECIDED, Comparison
+from ablation.judge.comparisons import Comparison
+from ablation.judge.judged import DECIDED
 from ablation.judge.verdicts import JudgedStudy, judge_study
 from ablation.plan.plan_file import save_extra_seeds
 from ablation.store.current import load_or_collect

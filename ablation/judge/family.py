@@ -7,7 +7,7 @@ which errs on the safe side (correlated denominators make fewer false findings a
 simulated; each p-value comes from its own test.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -151,15 +151,3 @@ class Family:
         from scipy import optimize  # takes long to import, and two variants need none
 
         return float(np.exp(optimize.bisect(excess, np.log(bonferroni), np.log(alpha), xtol=1e-4)))
-
-
-def ways_up(parents: Mapping[str, str | None], comparisons: Sequence[tuple[str, str]]) -> dict[str, list[int]]:
-    """{variant: numbers of the comparisons from it up the variant tree, as far as comparisons lead}."""
-    index = {comparison: number for number, comparison in enumerate(comparisons)}
-    ways: dict[str, list[int]] = {}
-    for variant in parents:
-        way, at = ways.setdefault(variant, []), variant
-        while (above := parents.get(at)) is not None and (number := index.get((at, above))) is not None:
-            way.append(number)
-            at = above
-    return ways

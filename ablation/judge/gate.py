@@ -15,8 +15,9 @@ import numpy as np
 from ablation.config.study_schema import Analysis, Guardrail
 from ablation.config.variant_tree import ancestors
 from ablation.contract.errors import ConfigError
-from ablation.judge.comparisons import NOT_COMPARED, Comparison, judge_comparisons, may_differ, too_few
+from ablation.judge.comparisons import Comparison, judge_comparisons, may_differ, too_few
 from ablation.judge.correct import CORRECTIONS, Correction
+from ablation.judge.judged import NOT_COMPARED
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.remarks import other_units
 from ablation.judge.significance import enough_seeds_for_equivalence, sequential_p

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ablation.judge.comparisons import Comparison
 from ablation.judge.measure import around, measure
+from ablation.judge.paths import path_level
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def joint_steps(comparisons: Sequence[Comparison]) -> list[JointSteps]:
         whole = measure(study, child, way[-1])
         if not whole.interims or whole.p != whole.p:
             continue
-        low, high = around(whole.effect, whole.interims[-1], correction.path_level)
+        low, high = around(whole.effect, whole.interims[-1], path_level(correction))
         if low > 0 or high < 0:
             found.append(JointSteps(way[-1], child, len(way) - 1, whole.effect, low, high))
     return sorted(found, key=lambda steps: list(study.parents).index(steps.child))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -63,13 +62,6 @@ class Measured:
         return len(self.factors) > 1
 
     @property
-    def cost_hours(self) -> float:
-        """Device-hours of the child's stages that the parent does not share."""
-        shared = self.of.stage_hours.get(self.parent, {})
-        own = [hours for key, hours in self.of.stage_hours.get(self.child, {}).items() if key not in shared]
-        return float(np.array(own).sum()) if own else 0.0
-
-    @property
     def effect(self) -> float:
         """Mean over seeds; NaN where no runs can be paired."""
         return self.estimate.effect if self.estimate else _NAN
@@ -85,34 +77,9 @@ class Measured:
         return min(map(len, self.runs))
 
     @property
-    def single(self) -> bool:
-        """Whether one run of each leaves it unknown how runs vary, and the verdict depends on it."""
-        return self.seeds == 1 and not self.noise.seeds_known
-
-    @cached_property
-    def checkpoints(self) -> Estimate | None:
-        """The same comparison of these very runs: only the items are a sample."""
-        if self.estimate is None:
-            return None
-        groups = comparable(self.of, self.pair).groups
-        return contrast_groups(
-            groups, (1, -1), 1 - self.of.analysis.alpha, replace(self.of.design, claim="checkpoints")
-        )
-
-    @property
     def items(self) -> int:
         """How many were paired, over all subsets."""
         return self.estimate.items if self.estimate else 0
-
-    @property
-    def prior_df(self) -> float:
-        """Degrees of freedom that the study's other variants added to the variance of seeds."""
-        return max(self.seen.noise.seed_df - self.seen.estimate.noise.seed_df, 0.0) if self.seen else 0.0
-
-    @property
-    def variance(self) -> str:
-        """Of seeds: own, or moderated by the study's other variants."""
-        return "moderated" if self.prior_df > 0 else "own"
 
 
 def measure(study: Measurements, child: str, parent: str, *, moderate: bool = True) -> Measured:

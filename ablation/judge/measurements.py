@@ -20,7 +20,7 @@ from ablation.judge.moderation import SeedPrior, seed_prior
 from ablation.judge.outcomes import Outcome, of_shares
 from ablation.judge.resampling import Clusters, Numbers, number_clusters
 from ablation.judge.significance import Array
-from ablation.judge.statistics import Direction, DrawCache, Group
+from ablation.judge.statistics import Direction, Group
 from ablation.plan.plan_file import PlannedVariant
 from ablation.store.database import ENDED_WELL, Store
 
@@ -96,7 +96,6 @@ class Measurements:
     kept: bool = False  # these steps are of models that were kept, and not the last, in some runs
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
     _groups: dict[Hashable, Group] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _draws: DrawCache = field(default_factory=DrawCache, init=False, repr=False, compare=False)
 
     @property
     def direction(self) -> Direction:
@@ -184,7 +183,6 @@ class Measurements:
                 values,
                 self.direction,
                 clusters,
-                cache=self._draws,
                 samples=self.samples.get(variant, 1),
                 planned=self.planned,
             )

@@ -16,7 +16,6 @@ from ablation.judge.significance import Array
 
 Numbers = NDArray[np.int64]
 
-MANY_SEEDS = 1_000  # beyond which arrays [seeds, seeds] and [replicates, seeds] are not kept
 _A_CHANGE = 0.1  # of the range of the values: a cluster that changed by as much has changed
 _DRAWN_AT_ONCE = 500  # replicates
 _MOST_COUNTS = 16_000_000  # of clusters times replicates, that are held at once
@@ -235,14 +234,8 @@ class Covariances:
 
     @classmethod
     def of(cls, parts: Array, *, draws: bool = False) -> "Covariances":
-        """Of the clusters' contributions [clusters, seeds], or of draws [replicates, seeds], whose mean is not 0.
-
-        Of contributions the matrix is not made where seeds are many; the numbers then differ by rounding.
-        """
+        """Of the clusters' contributions [clusters, seeds], or of draws [replicates, seeds], whose mean is not 0."""
         seeds = parts.shape[1]
-        if seeds > MANY_SEEDS:
-            sums = parts.sum(axis=1)
-            return cls(float(sums @ sums), float(np.vdot(parts, parts)), seeds)
         products = np.cov(parts.T, ddof=0).reshape(seeds, seeds) if draws else parts.T @ parts
         return cls(float(products.sum()), float(np.trace(products)), seeds)
 

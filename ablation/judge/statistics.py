@@ -16,11 +16,9 @@ from scipy import special
 
 from ablation.judge.design import Design, ItemParts, item_parts, of_groups
 from ablation.judge.resampling import (
-    MANY_SEEDS,
     Clusters,
     Covariances,
     Numbers,
-    cluster_counts,
     contributions,
     correlation_within,
     draw_sums,
@@ -40,8 +38,6 @@ BOOTSTRAP_SEED = 20250301
 FEWEST_CLUSTERS = 5  # with fewer, or a subset of a single one, the effect is about these items only
 _MANY_UNITS = 5_000  # clusters whose mean is not skewed any more
 _NEGLIGIBLE = 1e-6  # of a variance: a part of it that small is not worked out
-_MOST_KEPT = 200_000_000  # bytes of draws that a study's groups keep
-_AT_ONCE = 20  # replicates of many seeds, so that their arrays stay in the processor's cache
 _SAME = 1e-6  # relative difference of values that are equal but for rounding, in float32 too
 _APART = 20  # items on which runs differ on average: two that agree on all of them are one
 _PAIRED = Design()
@@ -221,22 +217,6 @@ def gain(means: Array, direction: Direction) -> Array:
     return means if direction == "max" else -means
 
 
-class DrawCache:
-    """The draws of a study's groups; the least recently used go where all are too large to keep."""
-
-    def __init__(self) -> None:
-        self._kept: dict[Group, tuple[Array, Array]] = {}
-
-    def draws(self, group: "Group") -> tuple[Array, Array]:
-        """The group's draws [replicates, seeds], of both kinds."""
-        found = self._kept.pop(group, None) or group.make_draws()
-        self._kept[group] = found  # last in order
-        most = max(2, _MOST_KEPT // sum(part.nbytes for part in found))
-        while len(self._kept) > most:
-            del self._kept[next(iter(self._kept))]
-        return found
-
-
 @dataclass(frozen=True, eq=False)
 class Group:
     """The runs of one variant, with the statistics that all of its contrasts share, computed once."""
@@ -245,7 +225,6 @@ class Group:
     direction: Direction
     clusters: Clusters
     replicates: int = REPLICATES
-    cache: DrawCache = field(default_factory=DrawCache, repr=False)  # of all of a study's groups
     samples: int = 1  # of an item, whose mean its value is
     planned: bool = True  # a plan gave each run its seed; else one run may stand under several
 
@@ -367,7 +346,7 @@ class Group:
     @property
     def first_run(self) -> "Group":
         """The group with its first run alone."""
-        return replace(self, values=[of[:, :1] for of in self.values], cache=DrawCache())
+        return replace(self, values=[of[:, :1] for of in self.values])
 
     @property  # not kept, as `directed`: a study of a thousand variants would hold its values five times
     def parts(self) -> Array:
@@ -391,30 +370,13 @@ class Group:
         """The items' noise of the means [1, seeds, subsets]."""
         return np.sqrt(np.square(self.parts).sum(axis=0))
 
-    @property
+    @cached_property
     def draws(self) -> tuple[Array, Array]:
         """Gains [replicates, seeds] under draws of the items: as drawn, and with the means drawn together.
 
         A draw may move a mean across the target, which the slopes do not know.
         """
-        return self.cache.draws(self)
-
-    def make_draws(self) -> tuple[Array, Array]:
-        """The same, computed."""
-        return self._gains(self.means[0] + draw_sums(self.parts[:, 0], self.replicates, BOOTSTRAP_SEED))
-
-    def some_draws(self, counts: Array) -> tuple[Array, Array]:
-        """The same for some of the replicates, from `cluster_counts` [replicates, clusters]; not kept."""
-        parts, means = self._by_subset
-        return self._gains((np.tensordot(counts, parts, 1) + means).swapaxes(1, 2))
-
-    @cached_property
-    def _by_subset(self) -> tuple[Array, Array]:
-        """The parts [clusters, subsets, seeds] and means [subsets, seeds]: NumPy is slow with the few subsets last."""
-        return np.ascontiguousarray(self.parts[:, 0].swapaxes(1, 2)), np.ascontiguousarray(self.means[0].T)
-
-    def _gains(self, moved: Array) -> tuple[Array, Array]:
-        """The gains [replicates, seeds] of both kinds if the means are [replicates, seeds, subsets]."""
+        moved = self.means[0] + draw_sums(self.parts[:, 0], self.replicates, BOOTSTRAP_SEED)
         unfolded = draw_together(moved[:, None], self.share)[:, 0]
         return gain(moved, self.direction).mean(axis=-1), gain(unfolded, self.direction).mean(axis=-1)
 
@@ -546,32 +508,15 @@ def _folded(groups: Sequence[Group], weights: Array, design: Design) -> tuple[It
     """What draws of the items say of a contrast: how seeds vary together, and for each replicate the mean over seeds.
 
     The latter [replicates] is of the effect less the observed one, and of the effect with the means drawn together.
-    With many seeds, a few replicates at a time; the numbers then differ by rounding.
     """
     if not design.paired:
         away = [group.draws[0] - group.gains for group in groups]
         sums, reach = (_mean(weights, [of.T for of in parts]) for parts in (away, [group.draws[1] for group in groups]))
         return item_parts(away, weights, draws=True), sums, reach
-    per_seed = _weigh(weights, [group.gains for group in groups])
-    first, seeds = groups[0], len(per_seed)
-    if seeds <= MANY_SEEDS:
-        gains, together = (_weigh(weights, part) for part in zip(*(group.draws for group in groups), strict=True))
-        folded = gains - per_seed
-        between = Covariances.of(folded, draws=True)
-        return ItemParts(between.mean, between.shared), folded.mean(axis=1), together.mean(axis=1)
-    counts = cluster_counts(first.clusters.count, first.replicates, BOOTSTRAP_SEED)
-    sums, reach, by_seed, squares = np.empty(len(counts)), np.empty(len(counts)), np.zeros(seeds), 0.0
-    for start in range(0, len(counts), _AT_ONCE):
-        rows = slice(start, start + _AT_ONCE)
-        both = zip(*(group.some_draws(counts[rows]) for group in groups), strict=True)
-        gains, together = (_weigh(weights, part) for part in both)
-        folded = gains - per_seed
-        sums[rows], reach[rows] = folded.sum(axis=1), together.mean(axis=1)
-        by_seed += folded.sum(axis=0)
-        squares += float(np.vdot(folded, folded))
-    trace = (squares - float(by_seed @ by_seed) / len(counts)) / len(counts)
-    between = Covariances(float(sums.var()), trace, seeds)
-    return ItemParts(between.mean, between.shared), sums / seeds, reach
+    gains, together = (_weigh(weights, part) for part in zip(*(group.draws for group in groups), strict=True))
+    folded = gains - _weigh(weights, [group.gains for group in groups])
+    between = Covariances.of(folded, draws=True)
+    return ItemParts(between.mean, between.shared), folded.mean(axis=1), together.mean(axis=1)
 
 
 def _crossing(reach: Array, chance: float, seed_variance: float) -> Crossing:

@@ -3,7 +3,8 @@
 import numpy as np
 
 from ablation.judge.budget import Prices, choose, predict, seeds_wanted
-from ablation.judge.comparisons import DECIDED, judge_comparisons
+from ablation.judge.comparisons import judge_comparisons
+from ablation.judge.judged import DECIDED
 from tests.ablation.judge.studies import measurements
 
 INTERIMS = [3, 5, 10]

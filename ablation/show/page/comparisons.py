@@ -12,7 +12,7 @@ from ablation.config.study import Change, differences
 from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import walk
 from ablation.contract.reading import duration
-from ablation.judge.comparisons import VERDICTS
+from ablation.judge.judged import VERDICTS
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.answer import shown_interval
 from ablation.show.text import clean_records, decimals_for, is_number, number, p_value, signed

@@ -14,7 +14,8 @@ import pandas as pd
 
 from ablation.config import dotted
 from ablation.config.study_schema import StudyDefinition
-from ablation.judge.comparisons import NOT_COMPARED, Pair, factor_among
+from ablation.judge.comparisons import Pair, factor_among
+from ablation.judge.judged import NOT_COMPARED
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.page.comparisons import Comparisons
 from ablation.show.text import describe_value, is_number

@@ -8,7 +8,7 @@ from pathlib import Path
 from jinja2 import Environment
 
 from ablation.contract.reading import duration
-from ablation.judge.comparisons import VERDICTS
+from ablation.judge.judged import VERDICTS
 from ablation.show import methods, text
 from ablation.show.page.comparisons import evidence
 from ablation.show.page.content import Page

@@ -1,12 +1,11 @@
 """Effects and intervals against hand computation and slow independent implementations."""
 
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from ablation.judge import resampling, statistics
 from ablation.judge.significance import Noise
 from ablation.judge.statistics import Crossing, contrast
 
@@ -209,19 +208,3 @@ def test_few_items_of_0_and_1_get_mcnemars_exact_test(seeds):
     assert (found.item_p if seeds == 1 else found.p) == pytest.approx(expected) == 2 / 2**6
     many = contrast([np.tile(values, 3)], (1, -1), "max")
     assert (many.item_p if seeds == 1 else many.p) < 1e-4
-
-
-def test_many_seeds_give_the_numbers_of_few(monkeypatch):
-    """Beyond MANY_SEEDS no matrix of seeds by seeds is made, and draws are made in parts."""
-    generator = np.random.default_rng(5)
-    values = [(generator.random((2, 6, items)) < 0.5).astype(float) for items in (40, 60)]  # means cross the target
-    few = contrast(values, (1, -1), {"target": 0.5})
-    for module in (resampling, statistics):
-        monkeypatch.setattr(module, "MANY_SEEDS", 5)
-    many = contrast(values, (1, -1), {"target": 0.5})
-    assert few.crossing.chance > 0.1
-    assert astuple(many.noise)[:-1] == pytest.approx(astuple(few.noise)[:-1], rel=1e-9)
-    assert (many.crossing.p_value, many.of_items.seed_df) == (few.crossing.p_value, few.of_items.seed_df)
-    assert many.of_items.item_variance == pytest.approx(few.of_items.item_variance, rel=1e-9)
-    assert many.item_draws == pytest.approx(few.item_draws, rel=1e-9)
-    assert many.crossing.reach == pytest.approx(few.crossing.reach, rel=1e-9)

@@ -1,0 +1,123 @@
+"""A comparison's verdict: what was measured, and the correction of its family for the number of comparisons."""
+
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from ablation.config.variant_tree import compared
+from ablation.judge.correct import Correction
+from ablation.judge.measure import Interim, Measured, around, measure
+from ablation.judge.measurements import Measurements
+from ablation.judge.significance import enough_seeds_for_equivalence
+
+# In the order of the page: what helped, what hurt, what made no difference, what is not known.
+VERDICTS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", "not run")
+DECIDED = VERDICTS[:3]
+NOT_COMPARED = ("invalid", "not run")  # comparisons without a comparison: something is wrong, or still to come
+_NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Judged(Measured):
+    """A comparison with its verdict."""
+
+    correction: Correction = field(kw_only=True, repr=False, compare=False)
+
+    @classmethod
+    def of_family(cls, measured: Measured, correction: Correction) -> Self:
+        """The comparison as one of its family."""
+        return cls(**{of.name: getattr(measured, of.name) for of in fields(measured)}, correction=correction)
+
+    @classmethod
+    def all_of(cls, study: Measurements) -> list[Self]:
+        """The comparisons of a study, in the order of its variants or as the analysis plan lists them."""
+        measured = [measure(study, child, parent) for child, parent in study_pairs(study)]
+        correction = Correction.of(study, measured)
+        return [cls.of_family(comparison, correction) for comparison in measured]
+
+    @cached_property
+    def p_adjusted(self) -> float:
+        """Over the study's comparisons."""
+        return self.correction.adjusted.get(self.pair, _NAN)
+
+    @cached_property
+    def significant(self) -> bool:
+        """Whether the adjusted p is at most alpha. The family is asked only where the comparison's own p is."""
+        return self.p <= self.of.analysis.alpha and self.p_adjusted <= self.of.analysis.alpha
+
+    @cached_property
+    def decision(self) -> tuple[str, Interim | None]:
+        """The verdict if the comparison were not confounded, and the interim analysis that decided, if any did."""
+        if self.problem or self.seen is None:
+            return "not run" if self.problem.waiting else "invalid", None
+        if not self.noise.seeds_known:
+            return "undecided", None
+        if (interim := self.equivalent_at) is not None:
+            enough = enough_seeds_for_equivalence(interim.seeds, self.of.analysis)
+            return "equivalent" if enough else "undecided", interim
+        if self.significant:
+            interim = self.smallest_p
+            return "better" if interim.estimate.centre > 0 else "worse", interim
+        return "undecided", None
+
+    @property
+    def detail(self) -> str:
+        """One of VERDICTS: the verdict if the comparison were not confounded."""
+        return self.decision[0]
+
+    @property
+    def verdict(self) -> str:
+        """One of VERDICTS."""
+        return "confounded" if self.confounded and self.detail not in NOT_COMPARED else self.detail
+
+    @property
+    def smallest_p(self) -> Interim:
+        """The interim analysis of the smallest p relative to its share of alpha: the one that says better or worse."""
+        return min(
+            (interim for interim in self.interims if not np.isnan(interim.p)),
+            key=lambda interim: interim.p / interim.weight,
+        )
+
+    @cached_property
+    def equivalent_at(self) -> Interim | None:
+        """The first interim analysis whose interval lies inside the margin; it stays decided.
+
+        An interim analysis at too few seeds to call anything equivalent decides nothing; it is the last resort here, so
+        that the reason can say so, unless a later one calls the comparison better or worse.
+        """
+        analysis = self.of.analysis
+        within = [
+            interim
+            for interim in self.interims
+            if interim.estimate.within(analysis.margin, interim.noise, analysis.alpha * interim.weight)
+        ]
+        if usable := [interim for interim in within if enough_seeds_for_equivalence(interim.seeds, analysis)]:
+            return usable[0]
+        if not within or (within[-1] is not self.interims[-1] and self.significant):
+            return None
+        return within[-1]
+
+    @cached_property
+    def _joint(self) -> tuple[float, float]:
+        if self.seen is None or not self.interims or np.isnan(self.p):
+            return _NAN, _NAN
+        # A false coverage rate is one of the verdicts found; where none is, the level is that of one further verdict.
+        further = self.correction.name == "bh" and not self.significant
+        return around(self.effect, self.seen, self.correction.level if further else self.correction.joint)
+
+    @property
+    def joint_low(self) -> float:
+        """The interval corrected for all comparisons of the study that could be tested; it agrees with the verdict."""
+        return self._joint[0]
+
+    @property
+    def joint_high(self) -> float:
+        """Its upper end."""
+        return self._joint[1]
+
+
+def study_pairs(study: Measurements) -> list[tuple[str, str]]:
+    """The pairs (child, parent) that the analysis plan compares."""
+    return compared(study.analysis.comparisons, study.parents)
