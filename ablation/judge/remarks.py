@@ -6,6 +6,7 @@ differ.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from ablation.judge.measurements import PACKAGES, Environment, Measurements, Run
 from ablation.store.analysis_history import seeds_added
 
 _REAL = 4  # times that one run may be as good as another in the same units
+_TELLING, _FEW = 20, 0.1  # items in which seeds differ, that tell what is usual; share of it that a copy differs in
 NEARLY = 0.01  # relative distance of two trainings up to which their weights are nearly equal
 _WORDS = {"device": "on different processors", "devices": "on different numbers of devices"} | {
     name: f"with different versions of {name}" for name in PACKAGES
@@ -30,6 +32,7 @@ def of_comparison(study: Measurements, child: str, parent: str, seeds: Sequence[
         *_added(study, child, parent),
         *steps_apart(study, [(name, seed) for name in (parent, child) for seed in seeds]),
         *filter(None, [other_units(study, child, parent, seeds)]),
+        *_near_copies(study, (parent, child), seeds),
         *(("imported runs, without code fingerprint",) if study.imported else ()),
     )
 
@@ -64,6 +67,19 @@ def other_units(study: Measurements, child: str, parent: str, seeds: Sequence[in
         if low <= 1 < high <= 100 and 100 / _REAL <= times <= 100 * _REAL:
             return f"{subset} is up to {low:g} in one run and up to {high:g} in another: shares beside percent?"
     return ""
+
+
+def _near_copies(study: Measurements, variants: Sequence[str], seeds: Sequence[int]) -> Iterator[str]:
+    """Runs of two seeds that differ in far fewer items than the others do: one evaluation with some items changed?"""
+    for variant in variants if len(seeds) > 2 else ():
+        of_runs = ([study.values[variant, seed][subset].values for subset in study.analysis.subsets] for seed in seeds)
+        runs = dict(zip(seeds, map(np.concatenate, of_runs), strict=True))
+        apart = {pair: int((runs[pair[0]] != runs[pair[1]]).sum()) for pair in combinations(seeds, 2)}
+        usual = float(np.median(list(apart.values())))
+        for (one, other), count in apart.items():
+            if usual >= _TELLING and 0 < count <= _FEW * usual:
+                what = f"seeds {one} and {other} of {variant} differ in {count} items, its seeds usually in {usual:.0f}"
+                yield f"{what}: is one a copy of the other?"
 
 
 def _span(steps: Sequence[int]) -> str:

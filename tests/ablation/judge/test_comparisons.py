@@ -44,6 +44,17 @@ def test_the_verdict_is_that_of_the_interim_analysis_that_decided():
     assert comparison.in_seeds == pytest.approx(0.2 ** (1 / 3))
 
 
+@pytest.mark.parametrize(("changed", "said"), [(8, True), (60, False)])
+def test_a_seed_that_is_nearly_a_copy_of_another_is_told(changed, said):
+    values = {name: (np.random.default_rng(at).random((4, 400)) < 0.6) for at, name in enumerate(("v0", "v1"))}
+    values["v1"][3] = values["v1"][0]
+    values["v1"][3, :changed] ^= True
+    parents = {"v0": None, "v1": "v0"}
+    [comparison] = judge_comparisons(measurements({name: {"all": of} for name, of in values.items()}, parents))
+    assert ("seeds 0 and 3 of v1 differ in 8 items, its seeds usually in 1" in comparison.reason) is said
+    assert comparison.reason.count("is one a copy of the other?") == said
+
+
 def test_equivalence_stays_decided_at_a_later_interim_analysis():
     """The sixth and seventh seed are far off; the interim analysis at five had decided."""
     calm, wild = [0.5, 0.5025, 0.4975, 0.5, 0.5025], [0.7, 0.3]
