@@ -21,13 +21,12 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
-from ablation.config.formats import FORMATS
 from ablation.config.yaml_io import parse_foreign
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, read_text
 from ablation.readers.run import ImportedRun, Problem, State, iso_time, metric_table, shortened
 from ablation.readers.sqlite import columns, is_sqlite, open_database, rows
-from ablation.readers.walk import files_below, is_aside
+from ablation.readers.walk import files_of, is_aside
 
 _REMEDY = "name mlflow.db, mlruns/ or a folder that holds one of them"
 _LONGEST = 10_000  # longest parameter that is converted from text; MLflow allows 8,000 characters
@@ -69,7 +68,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     its database cannot be read.
     """
     try:
-        files = files_below(path, FORMATS["mlflow"].patterns, problem) if path.is_dir() else [path]
+        files = files_of("mlflow", path, problem)
         databases = [file for file in files if file.name != _META and is_sqlite(file)]
         folders = _run_folders(path, [file for file in files if file.name == _META])
     except OSError as error:

@@ -94,7 +94,7 @@ def rows_of(file: Path) -> Iterator[Row]:
         if file.suffix == ".parquet":
             yield from enumerate((row for batch in parquet_batches(file) for row in batch.to_pylist()), 1)
         elif file.suffix == ".jsonl":
-            yield from _json_rows(file)
+            yield from json_rows(file)
         else:
             yield from csv_rows(file)
     except (UnicodeDecodeError, csv.Error, pa.ArrowException, OSError) as error:
@@ -123,19 +123,23 @@ def _too_large(file: Path, problem: str) -> ConfigError:
     return ConfigError(file, "", None, f"{problem}: {bounds}", "split it, or leave columns of long texts out")
 
 
-def _json_rows(file: Path) -> Iterator[Row]:
-    with file.open(encoding="utf-8-sig") as text:
-        for number, line in enumerate(iter(partial(text.readline, _LONGEST), ""), 1):
+def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
+    """Yield the objects of a file of JSON lines. Another line is an error or, with `torn`, reported and left out."""
+    with regular(file).open("rb") as lines:
+        for number, line in enumerate(iter(partial(lines.readline, _LONGEST), b""), 1):
             if line.isspace():
                 continue
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
                 row = None
-            if not isinstance(row, dict):
+            if isinstance(row, dict):
+                yield number, row
+            elif torn is not None:
+                torn(number)
+            else:
                 problem = "is too long" if len(line) == _LONGEST else "is not a JSON object"
-                raise ConfigError(file, f"line {number}", line[:60], problem, _WHOLE)
-            yield number, row
+                raise ConfigError(file, f"line {number}", line[:60].decode("utf-8", "replace"), problem, _WHOLE)
 
 
 def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:

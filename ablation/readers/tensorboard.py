@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ablation.config.formats import FORMATS
 from ablation.config.yaml_io import parse_foreign
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
@@ -43,7 +42,7 @@ from ablation.readers.run import (
     table_of_columns,
 )
 from ablation.readers.tensorboard_log import EventFile, numbers, same, template
-from ablation.readers.walk import files_below
+from ablation.readers.walk import files_of
 
 _START_OF_TRAINER = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*")
 _TIME_STAMP = re.compile(r"\d{9,}\.\d+")
@@ -57,7 +56,7 @@ _MOST_MISSES = 20  # events of one length that were unlike all others, after whi
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs at or below a path: an event file or a folder. Raises ConfigError where there are none."""
     root = path if path.is_dir() else path.parent
-    files = files_below(path, FORMATS["tensorboard"].patterns, problem) if path.is_dir() else [path]
+    files = files_of("tensorboard", path, problem)
     if not files or (path.is_file() and "tfevents" not in path.name):
         raise ConfigError(path, "", None, "holds no event file", "name a folder with files *tfevents*, or one above")
     files = _of_rank_0(root, files, problem)

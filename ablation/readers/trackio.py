@@ -11,12 +11,11 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
-from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
 from ablation.readers.run import ImportedRun, Problem, as_written, metric_table, name_below, shortened
 from ablation.readers.sqlite import columns, is_sqlite, open_database, rows
-from ablation.readers.walk import files_below
+from ablation.readers.walk import files_of
 
 _REMEDY = "name a project's .db, or the folder of them"
 
@@ -30,7 +29,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     replaces it. Raises ConfigError if there is no trackio file.
     """
     found = False
-    for file in files_below(path, FORMATS["trackio"].patterns, problem) if path.is_dir() else [path]:
+    for file in files_of("trackio", path, problem):
         try:
             for run in _read_file(file, problem):
                 inner = file.parent != path and path.is_dir()

@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablation.config import dotted
-from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, read_bytes, read_text, regular
 from ablation.readers.run import (
@@ -38,7 +37,7 @@ from ablation.readers.run import (
     read_settings,
 )
 from ablation.readers.tabular import parquet_batches
-from ablation.readers.walk import files_below
+from ablation.readers.walk import files_below, files_of
 
 STATE = "trainer_state.json"
 SETTINGS = ("training_args.json", "args.json", "training_args.yaml", "args.yaml", ".hydra/config.yaml", "config.yaml")
@@ -57,15 +56,8 @@ _OF_THE_MACHINE = ("distributed_state", "deepspeed_plugin", "fsdp_plugin_args", 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs at or below a path. Raises ConfigError where there is none."""
     root = path if path.is_dir() else path.parent
-    states = (
-        files_below(path, FORMATS["trainer_state"].patterns, problem)
-        if path.is_dir()
-        else [path]
-        if path.name == STATE
-        else []
-    )
     folders: dict[Path, list[Path]] = {}
-    for state in states:
+    for state in files_of("trainer_state", path, problem) if path.is_dir() or path.name == STATE else ():
         folder = state.parent
         folders.setdefault(folder.parent if folder.name.startswith("checkpoint-") else folder, []).append(state)
     if not folders:

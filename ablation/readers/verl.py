@@ -12,15 +12,13 @@ there. verl's `rollout_data_dir` looks the same, so of several such folders the 
 import json
 import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line, regular
+from ablation.contract.reading import regular
 from ablation.readers.run import (
     ImportedRun,
     ItemsLost,
@@ -35,17 +33,17 @@ from ablation.readers.run import (
     repeats_as_clusters,
     shortened,
 )
-from ablation.readers.walk import files_below
+from ablation.readers.tabular import json_rows
+from ablation.readers.walk import files_below, files_of
 
 _STEP_FILE = re.compile(r"\d+\.jsonl")
 _TEXTS = ("input", "output", "gts", "step")
-_LONGEST = 1 << 26  # bytes of a line
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs at or below a path: a log or a folder. Raises ConfigError where there is no log."""
     root = path if path.is_dir() else path.parent
-    files = files_below(path, FORMATS["verl"].patterns, problem) if path.is_dir() else [path]
+    files = files_of("verl", path, problem)
     named = [file for file in files if not _STEP_FILE.fullmatch(file.name)]
     logs = [file for file in named if _is_log(file)]
     if not logs:
@@ -79,22 +77,7 @@ def _is_log(path: Path) -> bool:
 
 def _lines(path: Path, problem: Problem) -> Iterator[dict[str, Any]]:
     """Yield the lines that can be read; a half-written one is named by its number."""
-    with path.open("rb") as file:
-        for number, raw in enumerate(iter(partial(file.readline, _LONGEST), b""), 1):
-            if len(raw) == _LONGEST:
-                problem(f"{path}:{number}: is longer than {_LONGEST >> 20} MiB; it and what follows are not read")
-                return
-            if not raw.strip():
-                continue
-            try:
-                line = json.loads(raw)
-            except (ValueError, RecursionError) as error:
-                problem(f"{path}:{number}: cut off or damaged ({one_line(error, 100)})")
-                continue
-            if isinstance(line, dict):
-                yield line
-            else:
-                problem(f"{path}:{number}: is not a mapping")
+    return (row for _, row in json_rows(path, lambda number: problem(f"{path}:{number}: cut off or damaged")))
 
 
 def _logged(path: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import translate
 from pathlib import Path
 
+from ablation.config.formats import FORMATS
 from ablation.contract.reading import listed, one_line
 
 _NEVER_DATA = (".git", ".DS_Store", ".trash")  # not even counted; the last is MLflow's, whose reader names it
@@ -45,6 +46,11 @@ def files_below(
         shown = listed([one_line(place, 80) for place in sorted(places)])
         problem(f"{root}: {len(places):,} left out ({reason}): {shown}")
     return sorted(walk.found)
+
+
+def files_of(format: str, path: Path, problem: Callable[[str], None]) -> list[Path]:
+    """Return the files of a format at a path: the file itself, or those below a folder."""
+    return files_below(path, FORMATS[format].patterns, problem) if path.is_dir() else [path]
 
 
 _HIDDEN = "hidden, or temporary or backup copies"

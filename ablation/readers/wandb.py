@@ -21,11 +21,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
 from ablation.readers.run import ImportedRun, Problem, State, as_number, as_written, iso_time, metric_table, shortened
-from ablation.readers.walk import files_below
+from ablation.readers.walk import files_of
 from ablation.readers.wandb_csv import read_csv, read_csvs
 from ablation.readers.wandb_log import HEADER, OWN, is_wandb, parse, read_records, text
 
@@ -264,7 +263,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """
     try:
         if path.is_dir():
-            found = files_below(path, FORMATS["wandb"].patterns, problem)
+            found = files_of("wandb", path, problem)
             files = sorted(file.resolve() for file in found if file.suffix == ".wandb")
             tables = [file for file in found if file.suffix == ".csv"]
             if tables and not files:
