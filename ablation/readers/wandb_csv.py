@@ -90,9 +90,7 @@ def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedR
         yield from _table(path, header, rows, problem)
     elif {"Name", "State"} <= set(header):
         what = "does not say which columns are the configuration and which are results"
-        remedy = (
-            "begin the name of each such column with `config.` or `summary.`, or export as docs/how-to/import.md says"
-        )
+        remedy = "read it with `ablation import table`, or begin their names with `config.` and `summary.`"
         raise ConfigError(path, "", None, what, remedy)
     else:
         raise ConfigError(path, "", None, "is not a CSV that W&B exports", _REMEDY)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ablation.cli.main import main
-from tests.ablation.store.imports.test_importing import asked, comparisons_of
+from tests.ablation.store.imports.test_importing import asked, comparisons_of, trainer_run
 from tests.ablation.typed import output, refused
 
 FILES = Path(__file__).parents[2] / "readers/fixtures/lm_eval.tar.gz"
@@ -57,13 +57,9 @@ def test_a_table_of_items_joins_the_log_of_its_run(tmp_path, monkeypatch, capsys
     for variant, better in (("base", 0), ("new", 1)):
         for seed in range(3):
             place = tmp_path / f"runs/{variant}/seed_{seed}"
-            place.mkdir(parents=True)
-            rows = [{"step": step, "loss": 1 / step} for step in (1, 2)]
-            state = {"global_step": 2, "max_steps": 2, "log_history": rows}
-            (place / "trainer_state.json").write_text(json.dumps(state))
-            lines = [f"q{i},{(i % 3 == 0) or (better and i % 2)}" for i in range(30)]
-            text = "\n".join(["item,value", *(line.replace("True", "1").replace("False", "0") for line in lines)])
-            (place / "items.csv").write_text(text.replace(",0.0", ",0"))
+            trainer_run(place, [{"step": step, "loss": 1 / step} for step in (1, 2)])
+            lines = [f"q{i},{int(i % 3 == 0 or (better and i % 2))}" for i in range(30)]
+            (place / "items.csv").write_text("\n".join(["item,value", *lines]))
     assert main(["import", "trainer_state", "runs", "--study", "s", "--metric", "loss", *DECIDED]) == 0
     again = ["import", "evaluation", "runs", "--study", "s", "--items", "evaluation/all/value"]
     assert main([*again, "--map", "variant=name:^([a-z]+)/"]) == 0

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.ablation.store.imports.test_importing import trainer_run
 from tests.ablation.typed import output, refused
 
 HEALTHY = {
@@ -39,10 +40,7 @@ def test_a_verdict_on_imported_runs_names_the_rule(tmp_path, capsys, monkeypatch
                 if variant == "new" and metric and step > 4:
                     values[metric] = BROKEN[metric][0]
                 lines.append({"step": step, **values})
-            folder = tmp_path / "runs" / variant / f"seed_{seed}"
-            folder.mkdir(parents=True)
-            state = {"global_step": 8, "max_steps": 8, "log_history": lines}
-            (folder / "trainer_state.json").write_text(json.dumps(state))
+            trainer_run(tmp_path / "runs" / variant / f"seed_{seed}", lines)
     plan = ("--metric", "reward", "--direction", "max", "--margin", "0.01")
     output(capsys, "import", "trainer_state", "runs", "--study", "rl", *plan, status=0)
     [comparison] = json.loads(output(capsys, "verdicts", "rl", "--json", status=0))["rows"]
@@ -65,9 +63,7 @@ def test_one_run_under_two_seeds_is_refused(tmp_path, capsys, monkeypatch):
                 }
                 for n in range(1, 13)
             ]
-            folder = tmp_path / "runs" / variant / f"seed_{seed}"
-            folder.mkdir(parents=True)
-            (folder / "trainer_state.json").write_text(json.dumps({"global_step": 12, "log_history": logged}))
+            trainer_run(tmp_path / "runs" / variant / f"seed_{seed}", logged)
     words = ("import", "trainer_state", "runs", "--study", "rl", "--metric", "reward", "--direction", "max")
     said = refused(capsys, *words, "--margin", "0.01")
     assert "new/seed_1 and new/seed_2 logged the same values at every step, as one run under two seeds" in said

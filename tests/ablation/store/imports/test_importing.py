@@ -114,11 +114,8 @@ def test_a_verdict_on_a_final_metric_is_a_paired_t_test_over_seeds(tmp_path, cap
     values = {"base": generator.normal(0.5, 0.02, 5), "new": generator.normal(0.6, 0.02, 5)}
     for variant, finals in values.items():
         for seed, value in enumerate(finals.tolist()):
-            place = tmp_path / f"runs/{variant}/seed_{seed}"
-            place.mkdir(parents=True)
             rows = [{"step": 1, "eval_acc": 0.1}, {"step": 2, "eval_acc": value}]
-            state = {"global_step": 2, "max_steps": 2, "log_history": rows}
-            (place / "trainer_state.json").write_text(json.dumps(state))
+            trainer_run(tmp_path / f"runs/{variant}/seed_{seed}", rows)
     options = ["--metric", "eval_acc", "--direction", "max", "--margin", "0.01"]
     assert run("trainer_state", tmp_path / "runs", "--study", "acc", *options) == 0
     [comparison] = comparisons_of("acc")
@@ -131,6 +128,14 @@ def test_a_verdict_on_a_final_metric_is_a_paired_t_test_over_seeds(tmp_path, cap
     assert comparison.noise.item_variance == 0
     assert "of final metrics, without items" in comparison.reason
     assert "imported runs, without code fingerprint" in comparison.reason
+
+
+def trainer_run(folder, rows, **state):
+    """Write what the Trainer logged: `rows` with a step each; `state`: more of `trainer_state.json`."""
+    folder.mkdir(parents=True)
+    last = max(row["step"] for row in rows)
+    history = {"global_step": last, "max_steps": last, "log_history": rows} | state
+    (folder / "trainer_state.json").write_text(json.dumps(history))
 
 
 def final_values(metric):
@@ -171,9 +176,7 @@ def stopped_early(place, curve, settings, state):
         row for step, loss in curve.items() for row in ({"step": step, "loss": 1.0}, {"step": step, "eval_loss": loss})
     ]
     rows += [{"step": max(curve), "train_runtime": 9.0}, {"step": max(curve), "test_loss": 0.1}]
-    place.mkdir(parents=True)
-    history = {"global_step": max(curve), "max_steps": 1000, "log_history": rows}
-    (place / "trainer_state.json").write_text(json.dumps(history | state))
+    trainer_run(place, rows, max_steps=1000, **state)
     if settings is not None:
         (place / "training_args.json").write_text(json.dumps(settings))
 
