@@ -144,7 +144,8 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     root = path if path.is_dir() else path.parent
     runs: dict[tuple[Path, int | None], _Sheets] = {}
     logs: list[Path] = []
-    for source, file in _newest(_files(path, problem), problem):
+    files = evaluations_below(path, problem, tables=True) if path.is_dir() else [path]  # lm-eval's by their dates
+    for source, file in _newest(files, problem):
         if reader_of(file) is inspect_ai:
             logs.append(file)
             continue
@@ -214,13 +215,6 @@ def _values(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
             item, why = next(iter(sheet.unscored.items()))
             problem(one_line(f"{file}: {len(sheet.unscored)} items without a score are left out ({item}: {why})", 400))
         yield sheet.metric, sheet
-
-
-def _files(path: Path, problem: Problem) -> list[Path]:
-    """Return the files in the order of their dates, which are in lm-eval's names."""
-    if path.is_file():
-        return [path]
-    return evaluations_below(path, problem, tables=True)
 
 
 def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:

@@ -264,13 +264,10 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
             raise ValueError("it holds no settings")
         return settings
     except Exception as error:  # whatever a damaged pickle can raise
-        return _refused(path, one_line(error, 200) or type(error).__name__, problem)
-
-
-def _refused(path: Path, why: str, problem: Problem) -> dict[str, Any]:
-    remedy = 'in the script, Path("training_args.json").write_text(trainer.args.to_json_string())'
-    problem(f"{path}: not read, {why}; to have its settings, write them to the output folder: {remedy}")
-    return {}
+        why = one_line(error, 200) or type(error).__name__
+        remedy = 'in the script, Path("training_args.json").write_text(trainer.args.to_json_string())'
+        problem(f"{path}: not read, {why}; to have its settings, write them to the output folder: {remedy}")
+        return {}
 
 
 def _is_setting(name: Any) -> bool:

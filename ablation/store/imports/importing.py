@@ -36,16 +36,7 @@ from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
 from ablation.store.imports.study_file import ImportFile
 from ablation.store.imports.variant_tree import derive
 
-_FACTS = (
-    "format",
-    "source",
-    "name",
-    "state",
-    "started",
-    "last_step",
-    "final",
-    "kept",
-)  # of a run's record, that its study lists
+_FACTS = (PlacedRun.model_fields.keys() & Record.model_fields.keys()) - {"seed"}  # that a study lists of a run
 _NAMES = ("metrics", "items", "curves")  # of a known run
 _DEEPEST = 100  # levels of a configuration; pydantic writes about 250, and reads fewer
 _Run = tuple[Record, pa.Table, pa.Table | None]  # with its metrics and items
