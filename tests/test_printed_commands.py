@@ -52,6 +52,7 @@ ELSEWHERE = {  # what runs in other tests, or cannot run in one
     "gate --reference": "tests/ablation/cli/test_nightly.py runs what docs/how-to/nightly-gate.md prints",
     "import trainer_state": "tests/test_docs.py runs the README's; the folder of docs/how-to/import.md is the reader's",
     "import table": "a file of the reader's: tests/ablation/readers",
+    "import wandb": "runs of the reader's: tests/ablation/readers",
     "import ledger": "a file of the reader's: tests/ablation/readers",
     "compare logs/base": "logs of Inspect: tests/ablation/readers",
     "compare --study": "a file of the reader's: tests/ablation/judge/compare",
