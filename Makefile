@@ -22,7 +22,7 @@ define RUN
 	@echo "The page, reports/index.html, comes with the first results, and again after each seed."
 	$(if $(WATCH),$(BIN)/python -m ablation --parent $$$$ serve &) $(GRID)$(1)$(if $(strip $(CONFIG)), --config $(strip $(CONFIG))); status=$$?; \
 	if [ $$status = 0 ] || [ reports/index.html -nt $(VENV)/.demo ]; then \
-	  $(BIN)/python -m ablation verdicts $(STUDY) --brief && ls reports/index.html; fi; exit $$status
+	  awk '/^[^ ]/ {shown = /^$(if $(STUDY),$(STUDY):)/} shown' reports/findings.txt && ls reports/index.html; fi; exit $$status
 endef
 
 .PHONY: demo grid smoke add-seeds venv lock test test-fast test-rest test-all test-parallel simulations first-gpu test-cluster peers test-peers vllm test-vllm chaos lint format docs site wheelhouse evidence screens clean help

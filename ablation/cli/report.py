@@ -1,4 +1,4 @@
-"""The command `report`: the page for readers, as a file."""
+"""The command `report`: the page for readers, as a file, and beside it the findings as text, which `make demo` shows."""
 
 import argparse
 import os
@@ -6,16 +6,19 @@ import tempfile
 import time
 from pathlib import Path
 
-from ablation.cli.common import opened, reports_folder, results_folder
+from ablation.cli.common import opened, paragraph, reports_folder, results_folder
 from ablation.cli.options import add_reports, add_results
 from ablation.contract.atomic import write_text
 from ablation.contract.status import TO_COME
 from ablation.plan.collected import claim_reports
 from ablation.serve.draw import NICENESS, database_now
-from ablation.show.page.content import read_page
+from ablation.show.answer import sentences
+from ablation.show.page.content import Page, read_page
 from ablation.show.page.render import draw
 from ablation.store.database import Store
 from ablation.store.progress import stage_views, summary
+
+PAGE, FINDINGS = "index.html", "findings.txt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,13 +35,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the page, and print its path."""
     results, reports = results_folder(arguments), reports_folder(arguments)
     if arguments.so_far:
-        return _report_so_far(results, arguments.output or reports / "index.html")
+        return _report_so_far(results, arguments.output or reports / PAGE)
     with opened(results) as store:
         if not arguments.output:
             claim_reports(results, reports)
         page = read_page(store)
-    path = arguments.output or reports / "index.html"
-    write_text(path, draw(page))
+    path = arguments.output or reports / PAGE
+    _write(page, path)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
 
@@ -51,12 +54,19 @@ def _report_so_far(results: Path, path: Path) -> int:
         tempfile.TemporaryDirectory(prefix="ablation-report-") as folder,
         Store(database_now(results, Path(folder))) as store,
     ):
-        page = draw(read_page(store))
+        page = read_page(store)
     views = stage_views(results, time.time())
     if _written(path) == before and any(view.state.state in TO_COME for view in views):
-        write_text(path, page)
+        _write(page, path)
         print(f"{path}: as far as the grid is; {summary(views, time.time())}")
     return 0
+
+
+def _write(page: Page, path: Path) -> None:
+    write_text(path, draw(page))
+    if path.name == PAGE:
+        said = (f"{study.name}: {sentences(study.answers)}" for study in page.studies)
+        write_text(path.with_name(FINDINGS), "\n".join(map(paragraph, said)) + "\n")
 
 
 def _written(path: Path) -> int:

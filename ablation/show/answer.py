@@ -25,7 +25,11 @@ _COUNTED = {
 
 def answer(verdicts: pd.DataFrame, analysis: Analysis) -> str:
     """Return the findings of one study as a paragraph."""
-    found = findings(verdicts, analysis)
+    return sentences(findings(verdicts, analysis))
+
+
+def sentences(found: Sequence[str]) -> str:
+    """Return findings as a paragraph."""
     return ". ".join(found) + "." if found else "Nothing has been judged yet."
 
 

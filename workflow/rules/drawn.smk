@@ -1,6 +1,6 @@
 # The files that are made of the stages' results: a database, tables, figures and the page.
 DATABASE = f"{RESULTS}/tracker.duckdb"
-PAGE = f"{REPORTS}/index.html"
+PAGE, FINDINGS = f"{REPORTS}/index.html", f"{REPORTS}/findings.txt"
 GATE = f"{RESULTS}/gate.txt"
 
 

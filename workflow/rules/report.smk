@@ -71,6 +71,7 @@ rule report:
         RENDERED,
     output:
         update(PAGE),
+        update(FINDINGS),
     log:
         f"{RESULTS}/logs/report.txt",
     conda:
@@ -81,7 +82,7 @@ rule report:
         runtime=30,
         gpu=0,
     message:
-        "write the report page {output}"
+        f"write the report page {PAGE}"
     shell:
         f"{TRACKER} report {FOLDERS} {LOGGED}"
 

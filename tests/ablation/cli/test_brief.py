@@ -1,10 +1,9 @@
-"""`verdicts --brief`: the sentences of the report, with which `make demo` ends."""
+"""The sentences of the report as text, with which `make demo` ends."""
 
 import os
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -14,19 +13,16 @@ from tests.repository import ROOT
 from tests.simulate import Study, simulate
 
 
-def run_grid(results):
-    simulate(results, [Study("one", variants=2), Study("two", variants=2)])
-    collect(results)
-
-
 def test_a_sentence_for_each_study_as_the_report_has_it(tmp_path, capsys):
-    run_grid(tmp_path)
+    simulate(tmp_path, [Study("one", variants=2), Study("two", variants=2)])
+    collect(tmp_path)
     both = " ".join(output(capsys, "verdicts", "--brief", "--results", tmp_path).split())
     assert re.fullmatch(r"one: \S.*\. two: \S.*\.", both)
     assert both.endswith(" ".join(output(capsys, "verdicts", "two", "--brief", "--results", tmp_path).split()))
     output(capsys, "report", "--results", tmp_path, "--reports", tmp_path / "reports")
     page = (tmp_path / "reports/index.html").read_text()
     assert all(answer in page for answer in re.split(r" ?\b(?:one|two): ", both))
+    assert (tmp_path / "reports/findings.txt").read_text().split() == both.split()
 
 
 GRID = """#!/bin/sh
@@ -44,31 +40,24 @@ exit {status}
 def test_make_demo_ends_with_the_sentences_of_its_own_grid(tmp_path, start, status, speaks):
     """The grid is a stub: what it had made is there, and older; where it was refused, nothing of that is shown."""
     shutil.copy(ROOT / "Makefile", tmp_path)
-    run_grid(tmp_path / "results")
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports/index.html").touch()
+    (tmp_path / "reports/findings.txt").write_text("one: is\n    wrapped.\ntwo: is better.\n")
     os.utime(tmp_path / "reports/index.html", (0, 0))
     tools = tmp_path / ".venv/bin"
     tools.mkdir(parents=True)
-    for name, text in (
-        ("snakemake", GRID.format(start=start, status=status)),
-        ("python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n'),
-    ):
-        (tools / name).write_text(text)
-        (tools / name).chmod(0o755)
+    (tools / "snakemake").write_text(GRID.format(start=start, status=status))
+    (tools / "snakemake").chmod(0o755)
     for name in ("pyproject.toml", "requirements.lock", ".venv/.installed"):
         (tmp_path / name).touch()
     words = ["make", "-s", "demo", "STUDY=two", "SEEDS=3"]
     environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "STUDY", "SEEDS")}
-    environment["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == (status != 0), done.stderr
     where, first, *rest = done.stdout.splitlines()
     assert where.startswith("The page, reports/index.html, comes with the first results")
     assert first.endswith("--config seeds=3 study=two"), done.stdout
     if speaks:
-        assert rest[0].startswith("two: ")
-        assert rest[-1] == "reports/index.html"
-        assert "one: " not in done.stdout
+        assert rest == ["two: is better.", "reports/index.html"]
     else:
         assert rest == []
