@@ -1,4 +1,4 @@
-"""A running stage's reported progress, and the database's file name."""
+"""A running stage's reported progress, and the database's file name and version."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from ablation.contract.reading import one_line, read_json
 
 DATABASE = "tracker.duckdb"
+SCHEMA_VERSION = "8"  # of its tables (`ablation.store.database.SCHEMA`)
 CHECKS = "check"  # below the results: what `ablation check` ran
 _LARGEST = 1e15  # digits of a number that a person reads
 

@@ -15,6 +15,7 @@ from typing import Any
 from ablation.contract.atomic import LONG_AGO, date, write_json, write_text
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import read_json, read_text, sha256
+from ablation.contract.stage_folder import SCHEMA_VERSION
 from ablation.contract.status import TO_COME, StageState, read_state
 
 COLLECTED = "collected.json"
@@ -50,10 +51,10 @@ def digest(states: Iterable[tuple[str, StageState]]) -> str:
 
 
 def sources_of(results: Path) -> str:
-    """Return a digest of a database's other sources: the plan and imported runs."""
+    """Return a digest of a database's other sources: the plan, imported runs, and the version of its tables."""
     files = [results / PLAN_FILE, *sorted(results.glob("imported/*/study.json"))]
     noted = [(str(path.relative_to(results)), sha256(path)) for path in files if path.is_file()]
-    return hashlib.sha256(json.dumps(noted).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([SCHEMA_VERSION, *noted]).encode()).hexdigest()[:16]
 
 
 def states_now(results: Path) -> States:
@@ -85,7 +86,7 @@ def is_copy(results: Path) -> bool:
 
 
 def is_current(results: Path, states: States) -> bool:
-    """Whether the database matches the current plan, imports and statuses.
+    """Whether the database matches the current plan, imports, statuses and tables of this version.
 
     A database without a folder of stages is the only source.
     """

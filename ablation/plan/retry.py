@@ -17,7 +17,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import listed, read_json
 from ablation.contract.stage_folder import CHECKS, DATABASE
 from ablation.contract.status import FAILED, STATUS, TO_COME, StageState, misplaced, read_state, replaced
-from ablation.plan.collected import COLLECTED, digest, read_collected
+from ablation.plan.collected import COLLECTED, is_current, read_collected
 from ablation.plan.plan_file import Address, Plan, PlannedRun, PlannedStage, read_plan
 
 States = dict[Address, StageState]
@@ -64,11 +64,7 @@ def _is_current(plan: Plan, states: States) -> bool:
             return False
     except OSError:
         return False
-    return read_collected(plan.settings.results).get("stages") == _digest_of(states)
-
-
-def _digest_of(states: States) -> str:
-    return digest((key, state) for (_, key), state in states.items())
+    return is_current(plan.settings.results, {key: state for (_, key), state in states.items()})
 
 
 def waits_of(plan: Plan, states: States) -> Waits:
@@ -116,13 +112,12 @@ class Actions(NamedTuple):
     """What a start does to results that are there, before the first job.
 
     again: stages that have ended, whose status is set aside so that they run again -> why. states: of all stages then.
-    collected: what `collect` noted. lacking: whether the database lacks a stage that ended.
+    collected: what `collect` noted.
     """
 
     again: dict[Address, str]
     states: States
     collected: Mapping[str, Any]
-    lacking: bool
 
     def lines(self, plan: Plan) -> list[str]:
         """Return what to say of them; nothing of failures, whose retry was asked for."""
@@ -158,20 +153,16 @@ def decide(plan: Plan, states: States) -> Actions:
     for stage in plan.selected() if plan.settings.retry == "failed" else ():
         if now[stage.address].state in FAILED:
             start_over(stage, RETRIED)
-    lacking = collected.get("stages", current := _digest_of(states)) != current
-    return Actions(again, now, collected, lacking)
+    return Actions(again, now, collected)
 
 
 def apply(plan: Plan, actions: Actions) -> None:
-    """Set aside the statuses of what runs again, and what blocks a file's place.
+    """Set aside the statuses of what runs again, and what blocks a file's place; then write the plan.
 
-    A status becomes the first free `status.attempt-N.json`. A database that lacks a stage that ended is dated back, so
-    that Snakemake collects again. Times alone are not enough: after a kill, a clock that was set back leaves statuses
-    that are older than the database.
+    A status becomes the first free `status.attempt-N.json`. A database that does not hold what is there is dated back,
+    so that Snakemake collects again: times alone do not tell.
     """
     results = plan.settings.results
-    if actions.lacking and (results / DATABASE).exists():
-        date([results / DATABASE], LONG_AGO)
     for address in actions.again:
         stage = plan.stages[address]
         for path in {stage.status, *misplaced(stage.dir)}:
@@ -184,6 +175,9 @@ def apply(plan: Plan, actions: Actions) -> None:
     if mended.intersection(corrupt):
         left = {key: reason for key, reason in corrupt.items() if key not in mended}
         write_json(results / COLLECTED, {**actions.collected, "corrupt": left})
+    plan.write()
+    if (results / DATABASE).exists() and not _is_current(plan, actions.states):
+        date([results / DATABASE], LONG_AGO)
 
 
 def _read_otherwise(plan: Plan, states: States, stage: PlannedStage) -> bool:

@@ -180,7 +180,6 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     warnings = check_trees(plan, root or plan.settings.configs.parent, states) + check_fit(plan, states)
     warnings += idle_devices(pending(plan, states), root or PROJECT)
     retry.apply(plan, actions)
-    plan.write()
     return [*said, *actions.lines(plan), *(f"warning: {warning}" for warning in warnings)]
 
 

@@ -10,7 +10,7 @@ import duckdb
 
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.rows import KEPT_STEP, LOGGED, OPTIONAL, SHARDS
-from ablation.contract.stage_folder import DATABASE
+from ablation.contract.stage_folder import DATABASE, SCHEMA_VERSION
 
 if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second that `sql` and `collect` do without
     import pandas as pd
@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second
 
 __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
-SCHEMA_VERSION = "8"
 _Fetched = TypeVar("_Fetched")
 ENDED_WELL = ("ok", "imported")  # states of a stage, and of a run, whose results count
 _NO_STATEMENT = "there is no statement in this query; write one, such as `from results limit 5`"  # but `;` or a comment

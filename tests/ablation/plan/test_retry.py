@@ -104,6 +104,7 @@ def plan(toy):
 
 def collect(plan):
     states = {stage.key: read_state(stage.dir, stage.key) for stage in plan.stages.values()}
+    plan.write()
     (plan.settings.results / DATABASE).touch()
     note_collected(plan.settings.results, states, states, sources_of(plan.settings.results))
 
@@ -138,9 +139,20 @@ def database_older_than_a_status(plan, stage):
         lambda plan, stage: ended(stage),  # with an old time, as of a clock that was set back
         lambda plan, stage: (plan.settings.results / DATABASE).unlink(),
         lambda plan, stage: (plan.settings.results / "collected.json").unlink(),
+        lambda plan, stage: plan.file.write_text("of another commit"),
     ],
-    ids=["older", "ended since", "no database", "nobody knows what it holds"],
+    ids=["older", "ended since", "no database", "nobody knows what it holds", "another plan"],
 )
 def test_all_where_the_database_may_lack_something(plan, change):
     change(plan, list(plan.stages.values())[3])
+    assert told(plan) == plan.selected()
+
+
+def test_a_database_of_another_version_is_collected_again(plan, monkeypatch):
+    database = plan.settings.results / DATABASE
+    started_over(plan, RETRIED)
+    assert database.stat().st_mtime > 1
+    monkeypatch.setattr("ablation.plan.collected.SCHEMA_VERSION", "another")
+    assert started_over(plan, RETRIED) == []  # a failed stage stays as it is
+    assert database.stat().st_mtime == 1
     assert told(plan) == plan.selected()
