@@ -1,4 +1,4 @@
-"""The command `report`: the page for readers, as a file, and beside it the findings as text, which `make demo` shows."""
+"""The command `report`: the page for readers, and beside it its findings as text, with which `make demo` ends."""
 
 import argparse
 import os

@@ -8,8 +8,8 @@ from pathlib import Path
 from ablation.config import dotted
 from ablation.config.scale import load_scale
 from ablation.config.study_schema import COMMAND_ENTRY
+from ablation.contract.code import Sources
 from ablation.contract.errors import ConfigError
-from ablation.contract.fingerprint import Sources
 from ablation.contract.reading import listed
 from ablation.plan.plan_file import Plan, PlannedStage
 from ablation.plan.retry import States, pending
@@ -86,7 +86,7 @@ def idle_devices(stages: Iterable[PlannedStage], root: Path) -> list[str]:
         f"{stage.id} is given {stage.resources.gpu} devices and uses one, the others idle: set gpu: 1 in "
         f"studies.{stage.study}.resources.{stage.stage} of the scale, not in a variant (docs/how-to/several-devices.md)"
         for stage in most.values()
-        if sources.find(stage.entry) and not _USES_SEVERAL.intersection(sources.read(stage.entry).bindings)
+        if sources.find(stage.entry) and not _USES_SEVERAL.intersection(sources.binds(stage.entry))
     ]
 
 

@@ -14,9 +14,8 @@ from ablation.config import dotted
 from ablation.config.study import Study, Variant
 from ablation.config.study_schema import ASSET_PREFIX, Resources, StageDefinition
 from ablation.contract.absent import Absent
-from ablation.contract.code_files import FileCode, code_files, named_files
+from ablation.contract.code import Code, Sources, code_files, code_of, named_files
 from ablation.contract.errors import ConfigError
-from ablation.contract.fingerprint import Code, Sources, code_of, combined, of_entry
 from ablation.contract.parts import names_of
 from ablation.contract.reading import files_at, sha256
 from ablation.plan.plan_file import ASSETS
@@ -124,7 +123,7 @@ class Ingredients:
     hashed: dict[str, Any]
     rules: list[dict[str, Any]]
     numbers: list[dict[str, Any]]
-    code: Code | FileCode
+    code: Code
     assets: dict[str, Asset]
     inputs: dict[str, str]
     command: dict[str, Any] | None = None
@@ -137,7 +136,7 @@ class Ingredients:
     @cached_property
     def code_digest(self) -> str:
         """Return the key's part for the code."""
-        return self.code.digest if isinstance(self.code, Code) else combined(self.code.files)
+        return self.code.digest
 
 
 class Finder:
@@ -149,7 +148,7 @@ class Finder:
         outside: folders that hold no code: results and reports.
         """
         self._root, self._project, self._sources, self._outside = root, project, Sources(root), tuple(outside)
-        self._files: dict[tuple[tuple[str, ...], tuple[str, ...]], FileCode] = {}
+        self._files: dict[tuple[tuple[str, ...], tuple[str, ...]], Code] = {}
         self._rules: dict[tuple[str, str], tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
         self._codes: dict[tuple[str, tuple[tuple[str, str], ...], frozenset[str]], Code] = {}
 
@@ -193,7 +192,8 @@ class Finder:
             remedy = "let it return functions, classes or modules by slot"
             raise ConfigError(study.file, "parts", study.written.parts, str(error), remedy) from None
         try:
-            return self._reached(entry, config_modules(study.config_model), parts)
+            chooser = (study.written.parts or "").partition(":")[0]  # its choice counts, by name
+            return self._reached(entry, config_modules(study.config_model) | {chooser}, parts)
         except ConfigError as error:
             if error.value is None:  # a file that is not Python, whoever imports it
                 raise
@@ -201,7 +201,7 @@ class Finder:
             file, slot, name = (variant.file, *asked[0]) if asked else (study.file, "entry", error.value)
             raise ConfigError(file, f"stages.{stage}.{slot}", name, error.problem, error.remedy) from None
 
-    def _command_code(self, study: Study, stage: str) -> FileCode:
+    def _command_code(self, study: Study, stage: str) -> Code:
         """Return the files of a command. Raises ConfigError where there is none, or the command starts another."""
         definition, where = study.stages[stage], f"stages.{stage}"
         made_of = tuple(definition.code), tuple(definition.words)
@@ -219,9 +219,7 @@ class Finder:
     def _reached(self, entry: str, exclude: frozenset[str], parts: Mapping[str, str]) -> Code:
         asked = entry, tuple(parts.items()), exclude
         if asked not in self._codes:
-            self._codes[asked] = code_of(
-                of_entry(entry), self._root, parts=parts, exclude=exclude, sources=self._sources
-            )
+            self._codes[asked] = code_of(entry, self._root, parts=parts, exclude=exclude, sources=self._sources)
         return self._codes[asked]
 
     def _asset(self, study: Study, variant: Variant, name: str, where: str) -> Asset:

@@ -290,9 +290,8 @@ def _changes(before: Mapping[str, Any], plan: Plan, address: Address, old: Plann
 
 
 def _code(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the changed files, or modules, of the code."""
-    kind = "files" if "files" in now["code"] else "modules"
-    one, other = before.get("code", {}).get(kind, {}), now["code"][kind]
+    """Yield the changed files of the code."""
+    one, other = before.get("code", {}).get("files", {}), now["code"]["files"]
     if names := sorted(name for name in {*one, *other} if one.get(name) != other.get(name)):
         yield f"{listed(names)} changed"
 

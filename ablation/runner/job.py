@@ -10,10 +10,8 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
-from ablation.contract.code_files import FileCode, changed_files
+from ablation.contract.code import Code, bytes_of, changed, sha_of
 from ablation.contract.errors import ConfigError
-from ablation.contract.fingerprint import Code, sha_of, texts_of
-from ablation.contract.fingerprint import changed as changed_modules
 from ablation.contract.parts import PACKAGES
 from ablation.contract.reading import listed, read_json
 
@@ -25,7 +23,7 @@ class Job:
     """The command line and the plan's `config.json`."""
 
     plan: dict[str, Any]
-    code: Code | FileCode
+    code: Code
     inputs: dict[str, Path]
     out: Path
     gpus: int
@@ -38,7 +36,7 @@ class Job:
     @property
     def is_command(self) -> bool:
         """Tell whether the stage is a command, and no module of ours."""
-        return isinstance(self.code, FileCode)
+        return "command" in self.plan
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -72,7 +70,7 @@ def read_job(argv: Sequence[str]) -> Job:
     arguments.out.mkdir(parents=True, exist_ok=True)
     return Job(
         plan=plan,
-        code=FileCode(**plan["code"]) if "command" in plan else Code(**plan["code"]),
+        code=Code(**plan["code"]),
         inputs=dict(arguments.input),
         first=arguments.first,
         out=arguments.out,
@@ -83,40 +81,41 @@ def read_job(argv: Sequence[str]) -> Job:
     )
 
 
-def changed_code(code: Code | FileCode) -> str:
+def changed_code(code: Code) -> str:
     """Return which code has changed since the plan, or nothing; a command's files are below this folder."""
     edited = _edited(code)
     names = listed(edited)
-    own = ", or leave what the program itself writes out of `code`" if isinstance(code, FileCode) else ""
+    own = "" if code.entry else ", or leave what the program itself writes out of `code`"
     return names and f"its code has changed since the plan ({names}), so its key would lie; start snakemake again{own}"
 
 
-def _edited(code: Code | FileCode) -> list[str]:
+def _edited(code: Code) -> list[str]:
     try:
-        return changed_files(code, Path()) if isinstance(code, FileCode) else changed_modules(code, _PROJECT)
+        return changed(code, _PROJECT if code.entry else Path())
     except ConfigError as error:  # it has gone, or is half of an edit
         return [str(error.value or error.file)]
 
 
-def hold_code(code: Code | FileCode) -> str:
+def hold_code(code: Code) -> str:
     """Return which code has changed since the plan; from here on no edited module of it can be imported.
 
     A stage may import a module hours after its code was compared. A command is a process of its own.
     """
-    if isinstance(code, Code):
+    if code.entry:
         sys.meta_path.insert(0, _Guard(code))
     return changed_code(code)
 
 
 class _Guard(MetaPathFinder):
     def __init__(self, code: Code) -> None:
-        self.code, self.texts = code, texts_of(code, _PROJECT)
+        self.code, self.began = code, bytes_of(code, _PROJECT)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name not in self.texts or sha_of(name, _PROJECT) == self.texts[name] or not _edited(self.code):
-            return
-        problem = f"{name} was edited after the stage began, so its key would lie; start snakemake again"
-        raise OSError(errno.ECANCELED, problem)
+        stem = name.replace(".", "/")
+        for file in (f"{stem}/__init__.py", f"{stem}.py"):
+            if file in self.began and sha_of(_PROJECT / file) != self.began[file] and _edited(self.code):
+                problem = f"{name} was edited after the stage began, so its key would lie; start snakemake again"
+                raise OSError(errno.ECANCELED, problem)
 
 
 def known_modules(job: Job) -> frozenset[str]:
@@ -127,10 +126,13 @@ def known_modules(job: Job) -> frozenset[str]:
 
 
 def check_modules(job: Job, imported_before: Collection[str]) -> None:
-    """Raise RuntimeError if the stage imported project code that is not in its key."""
-    assert isinstance(job.code, Code)
-    counted = {*imported_before, *job.code.modules, *job.code.exclude}
-    if others := sorted(name for name in sys.modules if name.partition(".")[0] in PACKAGES and name not in counted):
+    """Raise RuntimeError if the stage imported code of its package that is not in its key."""
+    counted = {file.removesuffix(".py").removesuffix("/__init__") for file in (*job.code.files, *job.code.exclude)}
+    counted.update(name.replace(".", "/") for name in imported_before)
+    own = f"{PACKAGES[0]}/"
+    if others := sorted(
+        name for name in sys.modules if (path := name.replace(".", "/")).startswith(own) and path not in counted
+    ):
         raise RuntimeError(
             f"imported {', '.join(others)}, which no key of the stage holds: a change of it would be a stale number; "
             "import it by an import statement, or let the study's `parts` name it"

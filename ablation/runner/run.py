@@ -33,7 +33,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from ablation.contract.atomic import remove_leftovers, write_json, write_text
-from ablation.contract.fingerprint import HARNESS, Code
+from ablation.contract.code import HARNESS
 from ablation.contract.parts import Loaded
 from ablation.contract.process import end_with_parent
 from ablation.contract.reading import duration, one_line, read_text
@@ -315,7 +315,7 @@ def build_stage(
         key=key,
         seed=plan["seed"],
         label=job.label,
-        parts=Loaded(job.code.parts if isinstance(job.code, Code) else {}),
+        parts=Loaded(job.code.parts),
         config=load_config(plan["model"], plan["config"], plan["reads"]) if plan["model"] else None,
         inputs=job.inputs,
         out=job.out,

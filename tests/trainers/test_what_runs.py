@@ -1,22 +1,20 @@
-"""What runs is what a key holds: each definition of the project that a stage executes is in its fingerprint.
+"""What runs is what a key holds: each file of the trainers that a stage executes is part of its code.
 
-The tracer knows nothing of how names are resolved, so it finds a reference that the fingerprint overlooks.
+The tracer knows nothing of how imports are resolved, so it finds one that is overlooked.
 """
 
-import ast
 import sys
 import threading
-from functools import cache
 from importlib import import_module
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 
 import pytest
 
-from ablation.contract.fingerprint import code_of, of_entry
+from ablation.contract.code import code_of
 from ablation.plan.keys import config_modules
 from tests.make_stage import part_names
-from tests.repository import ROOT, definitions
+from tests.repository import ROOT
 from tests.trainers.debias import helpers as debias
 from tests.trainers.demonstrations import helpers as demonstrations
 from tests.trainers.gad import helpers as gad
@@ -32,21 +30,8 @@ ENTRIES = {
 }
 
 
-@cache
-def source_of(file):
-    """Return a module's name and its statements by line."""
-    module = ".".join(Path(file).relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    found = {}
-    for node in ast.parse(Path(file).read_bytes()).body:
-        first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
-        targets = getattr(node, "targets", [getattr(node, "target", None)])
-        names = [getattr(node, "name", None), *(getattr(each, "id", None) for each in targets)]
-        found |= dict.fromkeys(range(first, node.end_lineno + 1), tuple(filter(None, names)))
-    return module, found
-
-
 def executed(work):
-    """Return (module, names of the definition) of what of the project runs."""
+    """Return which files of the trainers have functions that run, and how many these are."""
     codes = set()
 
     def note(frame, *_):
@@ -59,16 +44,14 @@ def executed(work):
     finally:
         sys.settrace(None)
         threading.settrace(None)
-    folders = tuple(f"{ROOT / name}/" for name in ("trainers", "ablation"))
     functions = {code for code in codes if code.co_flags & CO_OPTIMIZED}  # not the bodies of modules and classes
-    ours = {code for code in functions if code.co_filename.startswith(folders)}
-    found = ((source_of(code.co_filename), code.co_firstlineno) for code in ours)
-    return {(module, lines[line]) for (module, lines), line in found}
+    ours = [code.co_filename for code in functions if code.co_filename.startswith(f"{ROOT}/trainers/")]
+    return {str(Path(file).relative_to(ROOT)) for file in ours}, len(ours)
 
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Entry -> how many definitions ran; an entry that runs one outside its fingerprint fails."""
+    """Entry -> how many functions ran; an entry that runs one of a file that is not part of its code fails."""
     counts = {}
 
     def checked(entry, run):
@@ -76,13 +59,10 @@ def seen(monkeypatch):
             name = entry.rpartition(".")[2]
             parts = part_names(stage.config, stage.id.rpartition(".")[2] if name == "adversarial" else name)
             model = next(kind for kind in type(stage.config).__mro__ if kind.__module__.endswith(".config"))
-            code = code_of(of_entry(entry), ROOT, parts=parts, exclude=config_modules(model))
-            ran, known = executed(lambda: run(stage)), definitions(code)
-            ran = {(module, names) for module, names in ran if module not in {*code.exclude, "ablation.contract.parts"}}
-            missing = {(module, names) for module, names in ran if not {(module, name) for name in names} & known}
-            assert not missing, entry
-            assert {module for module, _ in ran} <= code.modules.keys()
-            counts[entry] = len(ran)
+            chooser = f"trainers.{stage.id.partition('.')[0]}.parts"
+            code = code_of(entry, ROOT, parts=parts, exclude={*config_modules(model), chooser})
+            ran, counts[entry] = executed(lambda: run(stage))
+            assert not ran.difference(code.files, code.exclude), entry
 
         return traced
 

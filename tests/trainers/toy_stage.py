@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ablation.contract.fingerprint import HARNESS, code_of
+from ablation.contract.code import HARNESS, Code, Sources
 from tests import warm
 from tests.repository import ROOT
 
@@ -86,7 +86,11 @@ def write_stage(folder: Path, *, reads=tuple(DEFAULTS), abort_rules=(), seed=1, 
     plan = {"stage": "toy.train", "key": "0123456789abcdef", "seed": seed, "entry": "toy_trainer"}
     values = {key: value for key, value in DEFAULTS.items() if key in reads} | config
     plan |= {"model": "toy_config:Config", "reads": list(reads), "config": values, "abort_rules": list(abort_rules)}
-    plan["code"] = code_of((*code, *HARNESS), ROOT)._asdict()
+    sources = Sources(ROOT)
+    begins = tuple(file for name in (*code, *HARNESS) for file in sources.defining(name))
+    start = Code(begins, {}, {}, entry="toy_trainer")
+    files = sources.files(start)
+    plan["code"] = start._replace(files=files, text=sources.text(files))._asdict()
     (out / "config.json").write_text(json.dumps(plan))
     return out
 

@@ -1,7 +1,7 @@
 """One stage on several devices: a process for each, weights sharded by FSDP2, started by torchrun's launcher.
 
 A stage says that it can run so by `RANKS = join` in its entry module. The import that `join` makes late is part of its
-code all the same (`ablation.contract.fingerprint`); a stage on one device does not make it.
+code all the same (`ablation.contract.code`); a stage on one device does not make it.
 """
 
 from typing import TYPE_CHECKING

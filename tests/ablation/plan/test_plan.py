@@ -126,7 +126,7 @@ def test_config_file_follows_the_contract(toy):
         "abort_rules": [plan.studies["toy"].written.health[0].model_dump(mode="json")],
         "code": json.loads(json.dumps(code)),
     }
-    assert {"trainers.toy.train", "trainers.toy.helper", "trainers.objectives.b"} <= code["modules"].keys()
+    assert {f"trainers/{name}.py" for name in ("toy/train", "toy/helper", "objectives/b")} <= code["files"].keys()
     folders = sorted(path.parent.name for path in toy.root.glob("results/stages/**/config.json"))
     assert folders == sorted(stage.key for stage in plan.selected())
     assert not list(toy.root.glob("results/**/.*"))  # no temporary file is left

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from ablation.contract.code_files import code_files
+from ablation.contract.code import code_files
 from ablation.contract.process import is_locked
 from ablation.contract.status import read_state
 from ablation.runner import command_guard

@@ -182,7 +182,7 @@ def test_code_is_loaded_anew_in_each_fork(toys, stage):
     assert losses[1] == pytest.approx([4 * loss for loss in losses[0]])
     refused = stage("refused")
     with editing(refused / "config.json") as plan:
-        plan["code"]["text"], plan["code"]["modules"]["ablation.runner.stage"] = "other", "other"
+        plan["code"]["text"], plan["code"]["files"]["ablation/runner/stage.py"] = "other", "other"
     assert forked(refused, toys).returncode == 78
 
 

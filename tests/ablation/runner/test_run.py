@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from ablation.contract.fingerprint import code_of
+from ablation.contract.code import Code, Sources
 from ablation.contract.status import read_state
 from ablation.runner.job import hold_code
 from ablation.runner.run import _used
@@ -218,20 +218,18 @@ def test_a_broken_plan_of_a_stage_is_one_line_and_no_result(tmp_path):
 def edited_plan(out, **code):
     """Make the plan's config.json one of another state of the code."""
     with editing(out / "config.json") as plan:
-        plan["code"] |= {
-            name: plan["code"][name] | value if name == "modules" else value for name, value in code.items()
-        }
+        plan["code"] |= {name: plan["code"][name] | value if name == "files" else value for name, value in code.items()}
 
 
 def test_code_that_is_not_the_plans_is_refused(tmp_path):
     out = write_stage(tmp_path)
-    edited_plan(out, text="other", modules={"trainers.running.checkpoint": "0123", "trainers.gone": "4567"})
+    edited_plan(out, text="other", files={"trainers/running/checkpoint.py": "0123", "trainers/gone.py": "4567"})
     done = run_stage(out)
     assert done.returncode == 78
     assert not (out / "status.json").exists()  # under this key there must be no result of other code
     (line,) = done.stderr.splitlines()
-    assert "toy.train  v8 seed 1: its code has changed since the plan (trainers.gone, " in line
-    assert "trainers.running.checkpoint)" in line
+    assert "toy.train  v8 seed 1: its code has changed since the plan (trainers/gone.py, " in line
+    assert "trainers/running/checkpoint.py)" in line
     assert line.endswith("start snakemake again")
     out = write_stage(tmp_path / "comments")
     edited_plan(out, text="other")  # of the files, and not of what counts of them
@@ -245,7 +243,8 @@ def test_a_comment_that_is_written_while_a_stage_runs_is_no_change_of_a_late_imp
     late.write_text("x = 1\n")
     monkeypatch.setattr("ablation.runner.job._PROJECT", tmp_path)
     monkeypatch.setattr("sys.meta_path", [])
-    code = code_of(["trainers.late"], tmp_path)
+    start, sources = Code(("trainers/late.py",), {}, {}, entry="trainers.late"), Sources(tmp_path)
+    code = start._replace(files=sources.files(start), text=sources.text(start.start))
     assert not hold_code(code)
     (guard,) = sys.meta_path
     late.write_text("x = 1  # a number\n")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
 
-from ablation.contract.fingerprint import code_of
+from ablation.contract.code import Code, Sources
 from ablation.contract.footprint import GIB, ModelAsset
 from tests.repository import ROOT
 from trainers.assets_config import Asset
@@ -171,9 +171,9 @@ def hidden(model):
 
 
 def test_no_stage_reaches_it_so_that_it_is_in_no_key():
-    entries = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in ROOT.glob("trainers/*/*.py")]
-    entries = [name for name in entries if "footprint" not in name]
-    assert not {name for name in code_of(entries, ROOT).modules if "footprint" in name}
+    files = [str(path.relative_to(ROOT)) for path in ROOT.glob("trainers/*/*.py")]
+    start = Code(tuple(file for file in files if "footprint" not in file), {}, {}, entry="any")
+    assert not {file for file in Sources(ROOT).files(start) if "footprint" in file}
 
 
 @pytest.mark.parametrize("targets", [None, ("q_proj", "down_proj")])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from ablation.contract.fingerprint import code_of, of_entry
+from ablation.contract.code import code_of
 from tests.peers.environment import python_of
 from tests.repository import ROOT
 from tests.trainers.parallel.launch import launch
@@ -104,8 +104,9 @@ def test_the_parts_of_the_ranks_are_all_rows_in_order_and_as_many():
 
 
 def test_the_code_of_the_ranks_is_part_of_the_stages_that_can_have_them_and_of_no_other():
-    def modules(entry):
-        return code_of(of_entry(entry), ROOT).modules
+    def files(entry):
+        chooser = f"trainers.{entry.partition('.')[0]}.parts"
+        return code_of(f"trainers.{entry}", ROOT, exclude=[chooser]).files
 
     for entry in (
         *("policy.reinforce", "policy.warm_start", "policy.reward_model", "policy.evaluate"),
@@ -113,13 +114,13 @@ def test_the_code_of_the_ranks_is_part_of_the_stages_that_can_have_them_and_of_n
         *("debias.prepare", "debias.train", "debias.evaluate"),
         *("demonstrations.embed", "demonstrations.candidates", "demonstrations.evaluate"),
     ):
-        assert "trainers.parallel.group" in modules(f"trainers.{entry}")
+        assert "trainers/parallel/group.py" in files(entry)
         assert hasattr(import_module(f"trainers.{entry}"), "RANKS")
     for entry in (
         *("policy.task_data", "gad.data", "assets"),
         *("demonstrations.learner", "demonstrations.rce", "demonstrations.grpo"),
     ):
-        assert "trainers.parallel.group" not in modules(f"trainers.{entry}")
+        assert "trainers/parallel/group.py" not in files(entry)
 
 
 def test_one_device_imports_nothing_of_it():

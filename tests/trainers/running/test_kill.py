@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
-from ablation.contract.fingerprint import code_of, of_entry
+from ablation.contract.code import code_of
 from ablation.plan.keys import config_modules
 from tests import warm
 from tests.make_stage import make_stage, part_names
@@ -224,7 +224,7 @@ def write_stage(out, case, inputs):
     for folder in inputs.values():  # inputs must have ended well
         (folder / "status.json").write_text('{"state": "ok"}')
     model, parts = type(case.config), part_names(case.config, case.stage.partition(".")[2])
-    code = code_of(of_entry(case.entry), ROOT, parts=parts, exclude=config_modules(model))
+    code = code_of(case.entry, ROOT, parts=parts, exclude=config_modules(model))
     plan = {"stage": case.stage, "key": "0" * 16, "seed": 0, "entry": case.entry, "abort_rules": []}
     plan |= {"model": f"{model.__module__}:{model.__name__}", "reads": list(model.model_fields)}
     plan |= {"code": code._asdict(), "config": case.config.model_dump(mode="json")}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ablation.contract import samples as limits
-from ablation.contract.fingerprint import code_of, of_entry
+from ablation.contract.code import code_of
 from ablation.contract.samples import FILE, NOTE
 from tests.make_stage import make_stage
 from tests.repository import ROOT
@@ -105,5 +105,6 @@ def test_quotes_stand_with_their_prompt_and_their_values():
 
 @pytest.mark.parametrize("entry", ["debias.train", "policy.reinforce", "gad.adversarial", "demonstrations.grpo"])
 def test_what_is_quoted_is_in_no_key_of_a_training(entry):
-    reached = code_of(of_entry(f"trainers.{entry}"), ROOT).modules
-    assert not {"trainers.running.samples", "ablation.contract.samples", "trainers.policy.evaluation"} & reached.keys()
+    reached = code_of(f"trainers.{entry}", ROOT, exclude=[f"trainers.{entry.partition('.')[0]}.parts"]).files
+    quoting = ("trainers/running/samples.py", "ablation/contract/samples.py", "trainers/policy/evaluation.py")
+    assert not reached.keys() & set(quoting)

@@ -1,12 +1,13 @@
-"""Which files are a command's code, and what of them counts."""
+"""Which files are the code of a command, or of a trainer's stage, and what of them counts."""
 
 import os
 import shlex
 
 import pytest
 
-from ablation.contract.code_files import changed_files, code_files, named_files
+from ablation.contract.code import changed, code_files, code_of, named_files
 from ablation.contract.errors import ConfigError
+from tests.ablation.toy_study import CODE
 from tests.time_limit import time_limit
 
 
@@ -48,12 +49,12 @@ def test_python_counts_by_its_syntax_tree_and_all_else_by_its_bytes(root):
     code = code_files(["train.py", "src"], root)
     (root / "train.py").write_text("# another comment\nx = 1\n")
     (root / "src/a.py").write_text('"""Other words."""\n\ny = 2\n')
-    assert changed_files(code, root) == []
+    assert changed(code, root) == []
     (root / "train.py").write_text("x = 2\n")
     (root / "src/deep/b c.yaml").write_text("k: 1 \n")
     (root / "src/new.py").touch()
     (root / "src/a.py").unlink()
-    assert changed_files(code, root) == ["src/a.py", "src/deep/b c.yaml", "src/new.py", "train.py"]
+    assert changed(code, root) == ["src/a.py", "src/deep/b c.yaml", "src/new.py", "train.py"]
 
 
 @pytest.mark.parametrize("pattern", ["gone.py", "sorc/", "src/*.txt"])
@@ -77,7 +78,7 @@ def test_pipes_are_not_waited_for_and_what_links_lead_to_counts_once(root, patte
             <= {"src/a.py", "src/deep/b c.yaml"}
             | {f"{'src/deep/up/' if pattern != '.' else ''}{name}.py" for name in ("other", "train")}
         )
-        assert changed_files(code, root) == []
+        assert changed(code, root) == []
 
 
 def test_what_the_jobs_write_is_not_code(root):
@@ -86,9 +87,9 @@ def test_what_the_jobs_write_is_not_code(root):
     code = code_files(["."], root, [root / "results", root / "reports"])
     for name in ("results/stages/log.txt", "reports/index.html"):
         (root / name).touch()
-    assert changed_files(code, root) == []
+    assert changed(code, root) == []
     (root / "results.py").touch()
-    assert changed_files(code, root) == ["results.py"]
+    assert changed(code, root) == ["results.py"]
 
 
 TREE = {
@@ -139,10 +140,10 @@ def project(tmp_path):
 def test_what_is_imported_counts(project, words, patterns, reached):
     code = code_files(patterns, project, (), shlex.split(words))
     assert list(code.files) == sorted(os.path.normpath(f"src/pkg/{name}.py") for name in reached)
-    assert changed_files(code, project) == []
+    assert changed(code, project) == []
     last = list(code.files)[-1]
     (project / last).write_text("changed = 1\n")
-    assert last in changed_files(code, project)
+    assert last in changed(code, project)
 
 
 @pytest.mark.parametrize(
@@ -161,3 +162,89 @@ def test_what_is_imported_counts(project, words, patterns, reached):
 )
 def test_the_files_that_stand_in_a_command(project, words, named):
     assert named_files([word.replace("{root}", str(project)) for word in words], project) == named
+
+
+# Of a trainer's stage
+
+
+@pytest.fixture
+def toy(tmp_path):
+    write(tmp_path, CODE)
+    return tmp_path
+
+
+def write(root, files):
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_a_trainer_reaches_what_it_imports_its_parts_and_the_harness(toy):
+    write(toy, {"ablation/runner/stage.py": "from ablation.runner import other\n", "ablation/runner/other.py": ""})
+    harness = {"ablation/contract/health.py", "ablation/runner/lifetime.py", "ablation/runner/stage.py"}
+    harness |= {"trainers/harness.py", "trainers/__init__.py"}
+    code = code_of("trainers.toy.train", toy)
+    assert code.files.keys() - harness == {f"trainers/toy/{name}.py" for name in ("__init__", "train", "helper")}
+    with_part = code_of("trainers.toy.train", toy, parts={"loss": "trainers.objectives.a.loss"})
+    assert with_part.files.keys() - code.files.keys() == {
+        f"trainers/objectives/{name}.py" for name in ("__init__", "a")
+    }
+    without = code_of("trainers.toy.train", toy, exclude=["trainers.toy.helper"])
+    assert code.files.keys() - without.files.keys() == {"trainers/toy/helper.py"}
+    assert len({each.digest for each in (code, with_part, without)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ("import trainers.shared", True),
+        ("import trainers.shared as s", True),
+        ("from trainers import shared", True),
+        ("from trainers.shared import *", True),
+        ("from .. import shared", True),
+        ("from ..shared import LIMIT", True),
+        ("def X():\n    from ..shared import LIMIT\n    return LIMIT", True),
+        ("try:\n    from trainers.shared import LIMIT as X\nexcept ImportError:\n    pass", True),
+        ("from trainers.between import LIMIT as X", True),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from trainers.shared import LIMIT", False),
+        ("from trainers import toy", False),
+    ],
+)
+def test_every_form_of_import_is_followed_but_for_type_checkers(toy, line, counts):
+    write(toy, {"trainers/between.py": "from trainers import shared\nfrom trainers.shared import LIMIT\n"})
+    write(toy, {"trainers/toy/user.py": f"{line}\n\ndef run(stage):\n    return 1\n"})
+    code = code_of("trainers.toy.user", toy)
+    write(toy, {"trainers/shared.py": "LIMIT = 4\n"})
+    assert changed(code, toy) == (["trainers/shared.py"] if counts else [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "counts"),
+    [
+        ("def f(x): return 2 * x", "def f(x): return 3 * x", True),
+        ("def f():\n    'd'\n    'e'", "def f():\n    'd'", True),
+        ("class f:\n    a: int = 1\n    b: int = 2", "class f:\n    b: int = 2\n    a: int = 1", True),
+        ("import torch\nf = 1", "import torch\nimport torch_npu\nf = 1", True),
+        ("def f(x): return 2 * x", "# new\n\ndef f(x):\n\n    '''Text.'''\n    return (2 * x)", False),
+        ("'''Text.'''\nclass f:\n    '''Text.'''\n    a = 1", "class f:\n    '''Other.'''\n    a = 1", False),
+    ],
+)
+def test_statements_count_and_words_and_layout_do_not(toy, before, after, counts):
+    write(toy, {"trainers/toy/helper.py": f"{before}\nadd = f\n"})
+    code = code_of("trainers.toy.train", toy)
+    write(toy, {"trainers/toy/helper.py": f"{after}\nadd = f\n"})
+    assert (code_of("trainers.toy.train", toy).digest != code.digest) == counts
+    assert changed(code, toy) == (["trainers/toy/helper.py"] if counts else [])
+
+
+def test_missing_and_broken_modules(toy):
+    for name in ("trainers.nothing.at_all", "os"):
+        with pytest.raises(ConfigError, match="no such module"):
+            code_of(name, toy)
+    with pytest.raises(ConfigError, match="has no run"):
+        code_of("trainers.shared", toy)
+    with pytest.raises(ConfigError, match="has no gain"):
+        code_of("trainers.toy.train", toy, parts={"loss": "trainers.objectives.a.gain"})
+    write(toy, {"trainers/toy/helper.py": "def ("})
+    with pytest.raises(ConfigError, match="not valid Python"):
+        code_of("trainers.toy.train", toy)

@@ -1,0 +1,357 @@
+"""The code of a stage: files of the project, and what the Python files among them import from it, at any depth.
+
+The stage of a trainer begins with its entry module, the modules of its parts and HARNESS, and counts modules of
+`trainers`; of `ablation` it counts those that these import themselves. A command begins with the files that its `code`
+names, anywhere below the project's folder, and the modules behind `-m`.
+
+Python files count by their syntax tree, without docstrings; comments and layout are not in it. Its text form belongs to
+a minor version of Python, and so does the digest. Other files count byte by byte. Caches (`__pycache__`), hidden files
+and anything that is not a regular file do not count.
+"""
+
+import ast
+import fnmatch
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ablation.contract.command import mentions
+from ablation.contract.errors import ConfigError
+from ablation.contract.parts import PACKAGES
+
+LENGTH = 16
+# An entry need not name them, but every stage of a trainer runs them.
+HARNESS = ("ablation.runner.lifetime", "ablation.runner.stage", "ablation.contract.health", "trainers.harness")
+_OURS = "ablation/"
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Code(NamedTuple):
+    """What a stage is made of.
+
+    start: the files, or patterns of files, with which it begins. files: path from the project's folder -> digest.
+    parts: slot -> dotted name, of the variant (`ablation.contract.parts`). text: one digest of the files' bytes, which
+    is quick to compare. Of a trainer, entry: its module; exclude: files that do not count and are not followed: config
+    models, whose values are in the key. Of a command, outside: folders that the jobs write to, so that nothing in them
+    is code even where `code` is the whole project; words: its own.
+    """
+
+    start: tuple[str, ...]
+    files: dict[str, str]
+    parts: dict[str, str]
+    text: str = ""
+    entry: str = ""
+    exclude: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Return the part of a key that covers the code: 64 hex digits."""
+        counted = self.files | {f"parts.{slot}": name for slot, name in self.parts.items()}
+        lines = "".join(f"{name} {digest}\n" for name, digest in sorted(counted.items()))
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def code_of(
+    entry: str,
+    root: Path,
+    *,
+    parts: Mapping[str, str] | None = None,
+    exclude: Iterable[str] = (),
+    sources: "Sources | None" = None,
+) -> Code:
+    """Return the code of a trainer's stage.
+
+    Args:
+        entry: its module, which defines `run`.
+        root: the folder that holds the project's packages.
+        parts: slot -> dotted name, of a module or of something in one.
+        exclude: modules that do not count and are not followed, since the key holds what they say: config models and
+            the study's `parts`.
+        sources: of this root; files that it has read are not read again.
+
+    Raises ConfigError where something is missing or is not Python; its value is the module's name.
+    """
+    sources, parts = sources or Sources(root), dict(parts or {})
+    names = (f"{entry}.run", *HARNESS, *parts.values())
+    start = tuple(dict.fromkeys(file for name in names for file in sources.defining(name)))
+    excluded = tuple(sorted(file for name in exclude if (file := sources.find(name))))
+    code = Code(start, {}, parts, entry=entry, exclude=excluded)
+    files = sources.files(code)
+    for file in files:
+        if broken := sources.read(file).broken:
+            raise ConfigError(root / file, "", None, f"is not valid Python ({broken})", "correct it")
+    return code._replace(files=files, text=sources.text(files))
+
+
+def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = (), words: Iterable[str] = ()) -> Code:
+    """Return the code of a command: a pattern is a file, a folder (all below it), or has `*`, `?`, `**` or `[...]`.
+
+    Nothing below the folders `outside` counts, and what can be reached in several ways counts once.
+
+    Raises ConfigError where nothing matches a pattern, or a file cannot be read; its file is `root`, its value the
+    pattern.
+    """
+    code = Code(tuple(patterns), {}, {}, outside=tuple(map(str, outside)), words=tuple(words))
+    for pattern in code.start:
+        if not _matching(pattern, root, code.outside):
+            problem = f"names no file in {root.resolve()}"
+            raise ConfigError(root, "", pattern, problem, "correct it: a file, a folder or a pattern (`src/**/*.py`)")
+    sources = Sources(root)
+    try:
+        files = sources.files(code)
+    except OSError as error:
+        problem = f"{error.filename} cannot be read ({error.strerror})"
+        raise ConfigError(root, "", code.start, problem, "make it readable") from None
+    return code._replace(files=files, text=sources.text(files))
+
+
+def changed(code: Code, root: Path) -> list[str]:
+    """Return the files that are not what `code` says, have gone, or are new.
+
+    Where no byte has changed, nothing is parsed: this takes milliseconds.
+    """
+    named = {name for pattern in code.start for name in _matching(pattern, root, code.outside)}
+    if named <= code.files.keys() and _joined(bytes_of(code, root)) == code.text:
+        return []
+    now = Sources(root).files(code)
+    return sorted(name for name in {**code.files, **now} if code.files.get(name) != now.get(name))
+
+
+def bytes_of(code: Code, root: Path) -> dict[str, bytes]:
+    """Return a digest of each file's bytes as it is now; of one that has gone, nothing."""
+    return {name: sha_of(root / name) for name in code.files}
+
+
+def sha_of(path: Path) -> bytes:
+    """Return the digest of a file's bytes; nothing where there is none."""
+    try:
+        return hashlib.sha256(path.read_bytes()).digest()
+    except FileNotFoundError:
+        return b""
+
+
+def _joined(digests: Mapping[str, bytes]) -> str:
+    joined = b"".join(name.encode() + digests[name] for name in sorted(digests))
+    return hashlib.sha256(joined).hexdigest()[:LENGTH]
+
+
+class Sources:
+    """The project's files as they are when they are first asked for; paths are from its folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._read: dict[str, _File] = {}
+        self._modules: dict[tuple[str, str], list[str]] = {}
+
+    def read(self, file: str) -> "_File":
+        """Return what counts of a file. Raises OSError."""
+        if file not in self._read:
+            self._read[file] = _read(self.root / file)
+        return self._read[file]
+
+    def find(self, module: str) -> str:
+        """Return the file of a module of `trainers` or `ablation`; nothing where there is no such module."""
+        stem, top = module.replace(".", "/"), module.partition(".")[0]
+        files = self.modules(module, [""]) if top in PACKAGES else []
+        return files[-1] if files and files[-1] in (f"{stem}.py", f"{stem}/__init__.py") else ""
+
+    def binds(self, module: str) -> frozenset[str]:
+        """Return the names that a module binds at its top level; none where there is no such module."""
+        return self.read(file).bindings if (file := self.find(module)) else frozenset()
+
+    def defining(self, name: str) -> list[str]:
+        """Return the file of a module, or of the one that binds the last part of a dotted name, and of its packages.
+
+        Raises ConfigError where there is none.
+        """
+        if self.find(name):
+            return self.modules(name, [""])
+        module, _, function = name.rpartition(".")
+        if not (file := self.find(module)):
+            raise ConfigError(
+                self.root, "", module or name, "there is no such module", "create it, or correct the name"
+            )
+        if function not in self.binds(module) and not self.read(file).broken:
+            problem = f"the module has no {function}"
+            raise ConfigError(self.root, "", module, problem, f"define {function}, or correct the name")
+        return self.modules(module, [""])
+
+    def modules(self, name: str, folders: Iterable[str]) -> list[str]:
+        """Return the files of a module and the packages above it, in the first of the folders that has any."""
+        for folder in dict.fromkeys(folders) if "/" not in name else ():
+            if (name, folder) not in self._modules:
+                parts = name.split(".")
+                stems = [os.path.normpath(os.path.join(folder, *parts[:depth])) for depth in range(1, len(parts) + 1)]
+                files = [file for stem in stems for file in (f"{stem}/__init__.py", f"{stem}.py")]
+                existing = [file for file in files if not file.startswith("../") and (self.root / file).is_file()]
+                self._modules[name, folder] = existing
+            if found := self._modules[name, folder]:
+                return found
+        return []
+
+    def files(self, code: Code) -> dict[str, str]:
+        """Return file -> digest of what the code begins with and of what is imported. Raises OSError."""
+        said = mentions(code.words)
+        scripts = [os.path.dirname(name) for name in named_files(code.words, self.root) if name.endswith(".py")]
+        first = [*scripts, *([""] if said.modules else [])]
+        folders = [""] if code.entry else [*first, *(_within(folder, self.root) for folder in said.folders), "", "src"]
+        waiting = [name for pattern in code.start for name in _matching(pattern, self.root, code.outside)]
+        waiting += [name for module in said.modules for name in self.modules(module, folders)]
+        digests: dict[str, str] = {}
+        while waiting:
+            name = waiting.pop()
+            if name in digests or name in code.exclude:
+                continue
+            digests[name] = self.read(name).digest
+            waiting += self._imported(name, folders, of_trainer=bool(code.entry))
+        return dict(sorted(digests.items()))
+
+    def _imported(self, name: str, folders: Iterable[str], *, of_trainer: bool) -> Iterator[str]:
+        """Yield the files that a file imports; a trainer's from the project's packages, and of ours no further."""
+        here = os.path.dirname(name)
+        # Where it is the program, or next to it:
+        own = [here] if not of_trainer and not (self.root / here / "__init__.py").exists() else []
+        for level, module in () if of_trainer and name.startswith(_OURS) else self.read(name).imports:
+            if level:
+                above = os.path.join(here, *[".."] * (level - 1))
+                yield from self.modules(module or "__init__", [above])
+            elif not of_trainer or module.partition(".")[0] in PACKAGES:
+                yield from self.modules(module, [*own, *folders])
+
+    def text(self, files: Iterable[str]) -> str:
+        """Return one digest of the bytes of files."""
+        return _joined({name: self.read(name).sha for name in files})
+
+
+# Files
+
+
+def named_files(words: Iterable[str], root: Path) -> list[str]:
+    """Return the project's files that a command names, except files of a Python environment."""
+    names = filter(None, (_within(word, root) for word in mentions(tuple(words)).files))
+    return [name for name in dict.fromkeys(names) if os.path.isfile(root / name) and not is_installed(root, name)]
+
+
+def is_installed(root: Path, name: str) -> bool:
+    """Tell whether a file of the project belongs to a Python environment."""
+    return any((root / folder / "pyvenv.cfg").exists() for folder in Path(name).parents)
+
+
+def _within(path: str, root: Path) -> str:
+    """Return the path from `root` of what lies below it, or nothing."""
+    name = os.path.relpath(path, root.absolute()) if os.path.isabs(path) else os.path.normpath(path)
+    return "" if name.split(os.sep)[0] == os.pardir else Path(name).as_posix()
+
+
+def _matching(pattern: str, root: Path, outside: Iterable[str]) -> list[str]:
+    """Return the paths of files, from `root`, that a pattern names, with `/` between their parts."""
+    parts = Path(pattern).parts
+    plain = next((place for place, part in enumerate(parts) if set("*?[") & set(part)), len(parts))
+    start, wild = Path(*parts[:plain]), parts[plain:] or ("**",)
+    if plain == len(parts) and (root / start).is_file():
+        return [start.as_posix()]
+    visited = {inode for folder in outside if (inode := _inode(folder))}
+    below = (file.relative_to(root / start) for file in _files_below(root / start, visited))
+    return sorted((start / file).as_posix() for file in below if _fits(file.parts, wild))
+
+
+def _files_below(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
+    """Yield the regular files in a folder and all folders below it, links included; each folder once.
+
+    A pipe would be waited for, and two links to a folder above them lead to 2^40 paths.
+    """
+    for place, folders, files in os.walk(folder, followlinks=True):
+        here = _inode(place)
+        if here is None or here in visited:
+            folders.clear()
+            continue
+        visited.add(here)
+        folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        folders.sort(key=lambda name: (os.path.islink(os.path.join(place, name)), name))  # links after real folders
+        for name in files:
+            if not name.startswith(".") and not name.endswith(".pyc") and (path := Path(place, name)).is_file():
+                yield path
+
+
+def _inode(path: Path | str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _fits(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_fits(parts[place:], pattern[1:]) for place in range(len(parts) + 1))
+    return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _fits(parts[1:], pattern[1:])
+
+
+class _File(NamedTuple):
+    """A file's digest; of Python, too, what it imports, as (dots, name), and binds at its top level, or its fault."""
+
+    sha: bytes
+    digest: str
+    imports: tuple[tuple[int, str], ...] = ()
+    bindings: frozenset[str] = frozenset()
+    broken: str = ""
+
+
+_CACHE: dict[tuple[str, bytes], _File] = {}
+
+
+def _read(path: Path) -> _File:
+    content = path.read_bytes()
+    whole = hashlib.sha256(content)
+    plain, key = _File(whole.digest(), whole.hexdigest()[:LENGTH]), (path.name, whole.digest())
+    if path.suffix != ".py":
+        return plain
+    if key not in _CACHE:
+        try:
+            _CACHE[key] = _python(plain.sha, ast.parse(content, path.name))
+        except (SyntaxError, ValueError) as error:  # a template, say; running it will report the error
+            _CACHE[key] = plain._replace(broken=str(error))
+    return _CACHE[key]
+
+
+def _python(sha: bytes, tree: ast.Module) -> _File:
+    imports: dict[tuple[int, str], None] = {}
+    for node in _run(tree):
+        if isinstance(node, ast.Import):
+            imports |= dict.fromkeys((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):  # `from .a import b` may import `.a.b`
+            base = node.module or ""
+            names = (base, *(f"{base}.{alias.name}".lstrip(".") for alias in node.names))
+            imports |= dict.fromkeys((node.level, name) for name in names)
+        elif isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    bound = {name for node in tree.body for name in _bound(node)}
+    digest = hashlib.sha256(ast.dump(tree).encode(errors="surrogatepass")).hexdigest()[:LENGTH]
+    return _File(sha, digest, tuple(imports), frozenset(bound))
+
+
+def _run(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all below it, except what only type checkers see."""
+    yield node
+    children = ast.iter_child_nodes(node)
+    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        children = iter(node.orelse)
+    for child in children:
+        yield from _run(child)
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+    elif isinstance(node, _DOCUMENTED):
+        yield node.name
+    else:
+        yield from (
+            each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+        )
