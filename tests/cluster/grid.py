@@ -53,8 +53,11 @@ class Grid(Project):
     """The toy project, with a train stage as above."""
 
     @classmethod
-    def create(cls, folder: Path, **modes: str) -> "Grid":
-        """Make the project; with modes, it has the root and a variant for each of them."""
+    def create(cls, folder: Path, *done: str, **modes: str) -> "Grid":
+        """Make the project; with modes, it has the root and a variant for each of them.
+
+        done: words for Snakemake, which runs so much here, so that a scheduler has the rest.
+        """
         grid = cls(Project.create(folder).folder)
         grid.write("Snakefile", grid.read("Snakefile") + EACH_SECOND)
         grid.write("trainers/debias/train.py", TRAIN)
@@ -64,6 +67,8 @@ class Grid(Project):
             grid.write(f"configs/studies/debias/{name}.yaml", text)
         for name in ("b", "c") if modes else ():
             (grid.folder / f"configs/studies/debias/{name}.yaml").unlink()
+        if done:
+            grid.snakemake(*done)
         return grid
 
     def submit(self, *words: str, profile: str = "slurm") -> subprocess.Popen[str]:

@@ -126,17 +126,19 @@ def test_cluster_generic_runs_with_a_command_that_starts_the_job_here(submits_he
     """
     grid, words = submits_here
     grid.edit("configs/studies/debias/_study.yaml", "gpu: 1", "gpu: 2")
-    grid.finish(grid.submit(*words, "--config", "variant=a", "gpus=1", profile="cluster-generic"))
-    asked = ["debias_prepare 1 500 30 0", "debias_train 1 500 30 2", "debias_evaluate 1 500 30 0"]
+    until = ("--until", "debias_train", "--config", "variant=a", "gpus=1")
+    grid.finish(grid.submit(*words, *until, profile="cluster-generic"))
+    asked = ["debias_prepare 1 500 30 0", "debias_train 1 500 30 2"]
     assert grid.read("asked").splitlines() == asked
     (log,) = grid.folder.glob("results/stages/debias/train/*/log.txt")
     assert " --gpus 2 " in log.read_text()
 
 
 def test_pods_with_nothing_but_the_volume_lose_nothing_when_killed(tmp_path):
-    """Each Job gets an empty home and the volume, here the project's folder; the first three are killed."""
-    local, grid = Grid.create(tmp_path / "local"), Grid.create(tmp_path / "grid")
-    local.snakemake("--cores", "2", "--resources", "gpu=1", "--config", "variant=b")
+    """Each Job gets an empty home and the volume, here the project's folder; the first are killed."""
+    local = Grid.create(tmp_path / "local", "--until", "debias_evaluate", "--config", "variant=a")
+    grid = Grid(local.copy(tmp_path / "grid").folder)
+    local.snakemake("--config", "variant=b")
     stand_in = (ROOT / "tests" / "cluster" / "kubectl.py").read_text()
     grid.write("kubectl", f"#!{sys.executable}\n{stand_in}")
     (grid.folder / "kubectl").chmod(0o755)
