@@ -128,7 +128,9 @@ def test_cluster_generic_with_the_commands_of_slurm(slurm, tmp_path):
 
 def test_a_run_of_the_smoke_grid_with_the_real_trainers(slurm, tmp_path):
     grid = Grid(real(tmp_path / "grid").folder)
-    grid.finish(grid.submit("--config", "scale=smoke", "studies=[debias]", "variant=baseline", "group_minutes=60"))
+    words = ("--config", "scale=smoke", "studies=[debias]", "variant=baseline", "group_minutes=60")
+    grid.snakemake(*PREPARED, *words)
+    grid.finish(grid.submit(*words))
     assert {json.loads(path.read_text())["state"] for path in grid.statuses()} == {"ok"}
     assert "baseline" in grid.read("reports/debias/runs.csv")
 
