@@ -4,15 +4,19 @@ import csv
 import fcntl
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from ablation.contract.stage_folder import DATABASE
+from tests.repository import ROOT
 from tests.workflow.project import Project, kill, wait_for
 
 pytestmark = pytest.mark.slow
@@ -280,20 +284,41 @@ def test_the_threads_of_snakemake_do_not_grow_with_the_rounds(project):
     assert most < 15
 
 
-def test_kill_9_of_snakemake_leaves_no_orphan_and_the_next_call_goes_on(project):
+def test_a_watched_demo_serves_its_page_and_after_kill_9_leaves_no_orphan_and_goes_on(project):
     project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: slow\npause: 3000.0\n")
-    process = project.start()
+    project.write("configs/demo.yaml", "seeds: 1\n")
+    shutil.copy(ROOT / "Makefile", project.folder)
+    project.edit("Makefile", "serve &", "serve --port 0 &")
+    here = sys.prefix
+    words = [
+        "env",
+        "-u",
+        "MAKEFLAGS",
+        "make",
+        f"--old-file={here}/.installed",
+        f"VENV={here}",
+        "CORES=2",
+        "demo",
+        "WATCH=1",
+    ]
+    with (project.folder / "demo.log").open("w") as log:
+        process = subprocess.Popen(words, cwd=project.folder, env=project.environment(), stdout=log, stderr=log)
     checkpoints = "results/stages/debias/train/*/checkpoint/state.json"
-    wait_for(lambda: list(project.folder.glob(checkpoints)))
+    wait_for(lambda: process.poll() is not None or list(project.folder.glob(checkpoints)))
+    assert process.poll() is None, project.read("demo.log")
+    wait_for(lambda: "http://" in project.read("demo.log"))
+    address = re.search(r"http://\S+", project.read("demo.log"))[0]
+    wait_for(lambda: b"Does the workflow work?" in urllib.request.urlopen(address).read())
     second = project.snakemake(check=False)
     assert second.returncode != 0
     assert "another snakemake runs here" in second.stdout
     (trainer,) = project.trainers()
-    kill(process.pid)
-    process.wait()
-    wait_for(lambda: not project.trainers())
+    (snakemake,) = project.processes("--configfile")
+    kill(snakemake)
+    assert process.wait() != 0
+    wait_for(lambda: not project.processes())
     (project.folder / "hurry").touch()
-    project.snakemake()
+    project.snakemake("--configfile", "configs/demo.yaml")
     (slow,) = [p for p in project.statuses() if json.loads(p.read_text())["attempt"] == 2]
     assert "resumed after step 1" in (slow.parent / "log.txt").read_text()
     assert trainer not in project.trainers()
