@@ -85,6 +85,14 @@ print(json.dumps({f"{name}/{stage}": key for name, stages in runs.items() for st
 """
 
 
+@pytest.fixture(scope="module")
+def keys() -> dict[str, str]:
+    """The keys of every stage before anything is added."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", KEYS]
+    return json.loads(subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, check=True).stdout)
+
+
 def tree(folder: Path) -> dict[str, bytes]:
     """Every file of the copy that is the project's own."""
     paths = [path for name in COPIED for path in (folder / name).glob("**/*") if path.is_file()]
@@ -219,19 +227,18 @@ for name, dies in (("whole", [None]), ("killed", [23, 41, None])):
     assert json.loads((tmp_path / "killed/checkpoint/state.json").read_text())["step"] == 50
 
 
-def test_a_task_from_nothing(tmp_path):
+def test_a_task_from_nothing(tmp_path, keys):
     """docs/how-to/add-a-task.md: a task is learnt from, its data set is accepted, and no other stage gets a new key."""
     follower = Follower("add-a-task.md", tmp_path)
-    before = json.loads(follower.python(KEYS))
-    assert {name.split("/")[0] for name in before} == {"debias", "innovations", "gspo", "gad", "demonstrations"}
+    assert {name.split("/")[0] for name in keys} == {"debias", "innovations", "gspo", "gad", "demonstrations"}
     follower.write(*follower.files)
     (settings,) = [text for text in follower.blocks if text.startswith("class Reversal")]
     file = tmp_path / "trainers/tasks/settings.py"
     head, union, members = file.read_text().partition("TaskSettings = Annotated[")
     file.write_text(f"{head}{settings}\n\n{union}Reversal | {members.lstrip()}")
     after = json.loads(follower.python(KEYS))
-    assert {name: after[name] for name in before} == before
-    assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"reversal", "questions"}
+    assert {name: after[name] for name in keys} == keys
+    assert {name.split("/")[1] for name in after.keys() - keys.keys()} == {"reversal", "questions"}
     validate, diff, grid = follower.commands
     assert "mem_mb" in follower.run("ablation validate", status=1)
     (tmp_path / "configs/studies/innovations/questions.yaml").unlink()  # the page comes to it later
@@ -244,17 +251,16 @@ def test_a_task_from_nothing(tmp_path):
     assert 0 <= row["value"] <= 1
 
 
-def test_a_reward(tmp_path):
+def test_a_reward(tmp_path, keys):
     """docs/how-to/add-a-loss.md: a function and a value; no stage of another variant gets a new key."""
     follower = Follower("add-a-loss.md", tmp_path)
-    before = json.loads(follower.python(KEYS))
     follower.write(*follower.files)
     (function,) = [text for text in follower.blocks if text.startswith("def squared_reward")]
     objectives, config = tmp_path / "trainers/objectives/debias.py", tmp_path / "trainers/debias/config.py"
     objectives.write_text(f"{objectives.read_text()}\n\n{function}")
     config.write_text(config.read_text().replace('"balanced_batch"]', '"balanced_batch", "squared"]'))
     after = json.loads(follower.python(KEYS))
-    assert {name: after[name] for name in before} == before
-    assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"v4-squared", "short"}
+    assert {name: after[name] for name in keys} == keys
+    assert {name.split("/")[1] for name in after.keys() - keys.keys()} == {"v4-squared", "short"}
     diff, _grid = follower.commands
     assert "grpo.reward: balanced -> squared" in follower.run(diff)
