@@ -90,7 +90,8 @@ def keys() -> dict[str, str]:
     """The keys of every stage before anything is added."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-c", KEYS]
-    return json.loads(subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, check=True).stdout)
+    found: dict[str, str] = json.loads(subprocess.check_output(words, cwd=ROOT, env=environment))
+    return found
 
 
 def tree(folder: Path) -> dict[str, bytes]:
