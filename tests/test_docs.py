@@ -128,6 +128,17 @@ def test_help_lists_every_target_of_make():
     assert all(len(line.split()) > 1 for line in listed)
 
 
+OLD_TERMS = re.compile(
+    r"(?<!sign )\bflips\b|\blineages?\b|\bcertificates?\b|\bper_(study|word)\b|\blooks:|found with 80%|err together|"
+    r"ablation (fit|decide|plan)\b|\b(the|each|two|both|either|one|other) (arms?|edges?)\b"
+)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_pages_use_the_terms_of_the_glossary(path):
+    assert OLD_TERMS.search(path.read_text(encoding="utf-8")) is None
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(path):
     """Within the repository; those to GitHub's pages of a workflow name one that exists."""
