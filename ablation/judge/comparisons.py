@@ -46,7 +46,7 @@ class Comparison(Judged):
     def p_sign_flip(self) -> float:
         """Over seeds, the items taken as fixed."""
         known = self.estimate is not None and self.seeds > 1 and self.estimate.per_seed
-        return sign_flip(self.estimate.per_seed)[0] if self.estimate and known else _NAN
+        return sign_flip(self.estimate.per_seed) if self.estimate and known else _NAN
 
     @property
     def cost_hours(self) -> float:

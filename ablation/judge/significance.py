@@ -180,28 +180,15 @@ def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_rati
     return seen + noise.allowance(alpha, sides)
 
 
-def sign_flip(differences: Sequence[float], *, draws: int = 1 << EXACT_FLIPS) -> tuple[float, float]:
-    """Two-sided paired sign-flip test of the mean over seeds; return (p, smallest p possible with so many seeds).
+def sign_flip(differences: Sequence[float] | Array) -> float:
+    """Two-sided p of the sign-flip test of a sum of differences, as of seeds: random here, while items are fixed.
 
-    All 2^n flips up to 16 seeds, else `draws` random ones and the observed one. Seeds are random here and the items
-    are fixed.
+    All 2^n flips up to 16 differences, else 65,536 random ones, the observed one among them.
     """
-    count = len(differences)
-    [p] = sign_flips([differences], draws=draws)
-    return float(p), max(2.0 ** (1 - count), 0.5**count if count <= EXACT_FLIPS else 1 / draws)
-
-
-def sign_flips(differences: Sequence[Sequence[float]], *, draws: int = 1 << EXACT_FLIPS) -> Array:
-    """The p of several such tests [tests] at once, with as many seeds each, from the same flips."""
     observed = np.asarray(differences, dtype=float)
-    if not observed.size:
-        raise ValueError("sign_flip: no differences")
-    least = np.abs(observed.sum(axis=1)) - 1e-12 * np.abs(observed).sum(axis=1)
-    count, flips, reached = observed.shape[1], 0, np.zeros(len(observed))
-    for signs in _signs(count, draws, max(1, _MOST_SIGNS // max(observed.shape))):
-        reached += (np.abs(signs @ observed.T) >= least).sum(axis=0)
-        flips += len(signs)
-    return reached / flips
+    least = abs(observed.sum()) - 1e-12 * np.abs(observed).sum()
+    blocks = [np.abs(signs @ observed) >= least for signs in _signs(len(observed))]
+    return float(sum(map(np.sum, blocks)) / sum(map(len, blocks)))
 
 
 def flip_p(values: Sequence[float] | Array) -> float:
@@ -222,12 +209,12 @@ def flip_p(values: Sequence[float] | Array) -> float:
         fewer = min(int((units > 0).sum()), int((units < 0).sum()))
         return min(1.0, 2 * float(special.bdtr(fewer, count, 0.5)))
     if count <= EXACT_FLIPS:
-        return float(sign_flips([units])[0])
+        return sign_flip(units)
     if (steps := _in_steps(size)) is not None:
         p = _lattice_tail(steps, int(np.abs(np.rint(units / size * steps).sum())))
         if p > _LEAST_BY_SUMS:
             return p
-    if count <= _MANY_UNITS and (p := float(sign_flips([units])[0])) > _LEAST_BY_DRAWS:
+    if count <= _MANY_UNITS and (p := sign_flip(units)) > _LEAST_BY_DRAWS:
         return p
     return _tail(size, abs(float(units.sum())))
 
@@ -277,10 +264,10 @@ def _tail(size: Array, observed: float) -> float:
     return float(np.clip(2 * (special.ndtr(-signed) + density * (1 / spread - 1 / signed)), 0.0, 1.0))
 
 
-def _signs(count: int, draws: int, rows: int) -> Iterator[Array]:
-    """Blocks [at most `rows`, count] of flips."""
-    exact, generator = count <= EXACT_FLIPS, np.random.default_rng(0)
-    total = 2**count if exact else draws
+def _signs(count: int) -> Iterator[Array]:
+    """Blocks [flips, count] of all flips, or of random ones."""
+    exact, generator, rows = count <= EXACT_FLIPS, np.random.default_rng(0), max(1, _MOST_SIGNS // count)
+    total = 2 ** min(count, EXACT_FLIPS)
     for start in range(0, total, rows):
         numbers = np.arange(start, min(start + rows, total))
         if exact:  # the bits of a number are its signs

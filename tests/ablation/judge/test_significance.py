@@ -42,14 +42,10 @@ def test_p_value_is_at_most_its_level_for_every_ratio(level, share):
 
 
 def test_sign_flip_by_hand():
-    assert sign_flip([1.0, 2.0, 3.0]) == (0.25, 0.25)
-    assert sign_flip([1.0, 2.0, -3.0])[0] == 1.0
-    assert sign_flip([3.0, 2.0, -1.0])[0] == pytest.approx(4 / 8)  # sums 4, 6 and their mirror images
-    p, smallest = sign_flip([1.0] * 20)
-    assert p < 1e-3
-    assert smallest > 0
-    with pytest.raises(ValueError, match="no differences"):
-        sign_flip([])
+    assert sign_flip([1.0, 2.0, 3.0]) == 0.25
+    assert sign_flip([1.0, 2.0, -3.0]) == 1.0
+    assert sign_flip([3.0, 2.0, -1.0]) == pytest.approx(4 / 8)  # sums 4, 6 and their mirror images
+    assert 0 < sign_flip([1.0] * 20) < 1e-3
 
 
 def slow_holm(p):
