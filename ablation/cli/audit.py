@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ablation.audit.reproduction import Measured
-from ablation.cli.common import opened, print_json, results_folder
+from ablation.cli.common import open_store, print_json, results_folder
 from ablation.cli.options import add_json, add_results
 from ablation.config.names import suggest
 from ablation.config.published_schema import PublishedFile
@@ -83,7 +83,7 @@ def _ours(arguments: argparse.Namespace, published: PublishedFile) -> Measured |
     from ablation.audit.measured import measured, published_value
     from ablation.judge.measurements import read_measurements
 
-    with opened(results) as store:
+    with open_store(results) as store:
         if arguments.study not in store.studies():
             return None
         value = published_value(store, arguments.study, published)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ablation.cli.common import opened, print_json, results_folder
+from ablation.cli.common import open_store, print_json, results_folder
 from ablation.cli.options import add_json, add_results
 
 
@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print each number that does not match, and how many do."""
     from ablation.show.table_files import all_numbers, check_paper
 
-    with opened(results_folder(arguments), strict=True) as store:
+    with open_store(results_folder(arguments), strict=True) as store:
         checked = check_paper(arguments.paper, all_numbers(store))
     if arguments.json:
         print_json("check-paper", [{"problem": problem} for problem in checked.problems], matching=checked.matching)

@@ -78,7 +78,7 @@ def _settings(overrides: Mapping[str, Any] | None = None) -> "Settings | None":
     return load_settings(overrides)
 
 
-def opened(results: Path, *, strict: bool = False) -> "Store":
+def open_store(results: Path, *, strict: bool = False) -> "Store":
     """Return the database of the results, brought up to date. Raises as `load_or_collect`."""
     from ablation.store.current import load_or_collect  # late: it takes a second to import
     from ablation.store.database import Store

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ablation.cli.common import opened, overrides_of
+from ablation.cli.common import open_store, overrides_of
 from ablation.config.names import suggest
 from ablation.config.settings import Settings, load_settings
 from ablation.config.study import Change, Study, Variant
@@ -42,7 +42,7 @@ def stored_study(arguments: argparse.Namespace, study: str) -> tuple[str, list["
     results = settings_of(arguments).results if project else Path("results")  # where `import` puts them
     if not (results / DATABASE).exists():
         return None
-    with opened(results) as store:
+    with open_store(results) as store:
         if project and study not in store.studies():
             return None
         return store.study(study).title, store.variants(study)

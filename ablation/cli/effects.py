@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import opened
+from ablation.cli.common import open_store
 from ablation.config.study import Study, differences
 from ablation.contract.errors import ConfigError
 from ablation.judge.comparisons import Pair, judge_comparisons, judge_pair
@@ -34,7 +34,7 @@ def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told
     """
     if a == b:
         return Told([], [], None, [])
-    with opened(results) as store:
+    with open_store(results) as store:
         measured_at = store.meta()["scale"]
         known = study.name in store.studies()
         measured = read_measurements(store, study.name) if known else None
@@ -59,7 +59,7 @@ def tell_stored(results: Path, name: str | None, a: str, b: str) -> Told | None:
 
     Raises ConfigError where several studies have both.
     """
-    with opened(results) as store:
+    with open_store(results) as store:
         having = studies_with(store, name, a, b)
         if len(having) > 1:
             remedy = f"name the study: {', '.join(f'{study}/{a}' for study in having)}"

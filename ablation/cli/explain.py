@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ablation.cli.common import opened, paragraph, print_json
+from ablation.cli.common import open_store, paragraph, print_json
 from ablation.cli.configs import describe, named_pair, settings_of, study_of_pair
 from ablation.cli.options import add_configs, add_json, add_pair
 from ablation.config.between import Between
@@ -103,7 +103,7 @@ class _Explained:
         name, results = self.between.study.name, self.settings.results
         if not (results / DATABASE).exists():
             return None
-        with opened(results) as store:
+        with open_store(results) as store:
             if (scale := store.meta()["scale"]) != self.settings.scale:
                 problem, remedy = f"its results are at scale {scale}", f"add --scale {scale}, or name other --results"
                 raise ConfigError(results, "scale", self.settings.scale, problem, remedy)
@@ -140,7 +140,7 @@ class _Explained:
         """Yield the answer, and the numbers behind it."""
         answer, between = self.answer, self.between
         assert answer is not None
-        whole, of = " ".join(_numbers_shown([answer.whole])[0]), f"{answer.seeds} seeds"
+        whole, of = " ".join(_numbers_shown([answer.total])[0]), f"{answer.seeds} seeds"
         yield f"{between.study.name}: {between.a} -> {between.b} {whole}, {of} of {answer.items:,} items"
         yield paragraph(answer.in_words(self.factors))
         joint = [part for part in answer.joint if len(part.sets[0]) > 1]
@@ -179,9 +179,9 @@ def _print_json(found: _Explained, *, written: bool) -> None:
     for kind, parts in (("part", found.answer.parts), ("joint", found.answer.joint)) if found.answer else ():
         name = group_name if kind == "part" else Part.name
         rows += [{"kind": kind, "factors": name(part, found.factors), **_numbers(part)} for part in parts]
-    more: dict[str, Any] = {"answer": None, "whole": None}
+    more: dict[str, Any] = {"answer": None, "total": None}
     if found.answer:
-        more = {"answer": found.answer.in_words(found.factors), "whole": _numbers(found.answer.whole)}
+        more = {"answer": found.answer.in_words(found.factors), "total": _numbers(found.answer.total)}
     variants = {
         variant.name: {"as_in_b": [found.factors[index] for index in sorted(run)], "new": variant in found.new}
         for run, variant in found.runs.items()

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablation.cli.common import check_study, opened, price_per_hour, print_json, results_folder, runs_named
+from ablation.cli.common import check_study, open_store, price_per_hour, print_json, results_folder, runs_named
 from ablation.cli.options import add_json, add_requirement, add_results
 from ablation.contract.errors import ConfigError
 
@@ -54,11 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.study is None:
         remedy = "name a study, as `ablation gate gad`, or --reference; `ablation status --failed` lists what failed"
         raise ConfigError("gate", "STUDY", None, "is missing", remedy)
-    from ablation.judge.gate import answers, chosen, held
+    from ablation.judge.gate import answers, apply_guardrails, chosen
     from ablation.judge.verdicts import judge_study
     from ablation.show.gated import Gated, as_rows
 
-    with opened(results_folder(arguments), strict=True) as store:
+    with open_store(results_folder(arguments), strict=True) as store:
         check_study(store, "gate", arguments.study)
         without = runs_named("gate", arguments.without)
         identical = "identical" in arguments.allow
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         problem = "has not run" if comparisons else "has no comparison to compare"
         raise ConfigError("gate", "STUDY", arguments.study, problem, "run the grid first")
     required = arguments.require or "not-worse"
-    of = held(answers(judged.measurements, judged.comparisons, required, comparisons), judged.guarded)
+    of = apply_guardrails(answers(judged.measurements, judged.comparisons, required, comparisons), judged.guarded)
     gated = Gated(judged.measurements, required, of, price_per_hour(), judged.guarded)
     if arguments.json:
         print_json("gate", as_rows(gated), outcome=gated.outcome, required=required, notes=gated.notes)

@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import check_study, opened, price_per_hour, print_json, results_folder
+from ablation.cli.common import check_study, open_store, price_per_hour, print_json, results_folder
 from ablation.cli.options import add_json, add_results
 from ablation.config import dotted
 from ablation.contract.errors import ConfigError, TrackerError
@@ -35,7 +35,7 @@ from ablation.judge.planning import (
     detectable,
     fewest_items,
     fewest_seeds,
-    of_draws,
+    sampling_variance,
     split,
 )
 from ablation.judge.power import minimal_detectable_effect
@@ -198,7 +198,7 @@ def _pilot(study: Measurements, comparison: Comparison, averaged: int, arguments
         raise ConfigError("power", "--samples", None, problem, "add `samples` to its analysis plan")
     total = study.samples.get(comparison.child, averaged)
     samples, checkpoints = (total // averaged, averaged) if total % averaged == 0 else (total, 1)
-    return _evaluated(split(comparison), samples, checkpoints, of_draws(study, comparison), arguments)
+    return _evaluated(split(comparison), samples, checkpoints, sampling_variance(study, comparison), arguments)
 
 
 def _evaluated(
@@ -228,7 +228,7 @@ def _evaluated(
 
 def _of_results(arguments: argparse.Namespace) -> _Source:
     """The study of a database, with the cost of its stages."""
-    with opened(arguments.pilot[0] if arguments.pilot else results_folder(arguments)) as store:
+    with open_store(arguments.pilot[0] if arguments.pilot else results_folder(arguments)) as store:
         check_study(store, "power", arguments.study)
         study, stages = read_measurements(store, arguments.study), read_seeded_stages(store, arguments.study)
         definition = store.study(arguments.study)

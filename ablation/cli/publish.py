@@ -5,7 +5,7 @@ import json
 import shlex
 from pathlib import Path
 
-from ablation.cli.common import opened, results_folder
+from ablation.cli.common import open_store, results_folder
 from ablation.cli.options import add_results
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import ConfigError
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     page_file = folder / "index.html"
     if page_file.exists() and _MARK not in page_file.read_bytes():
         raise ConfigError(page_file, "", None, "is not a page of ours", "name another folder, or move the file away")
-    with opened(results_folder(arguments)) as store:
+    with open_store(results_folder(arguments)) as store:
         page = read_page(store)
     write_text(page_file, draw(page))
     if not (folder / "README.md").exists():

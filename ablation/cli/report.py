@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ablation.cli.common import opened, paragraph, reports_folder, results_folder
+from ablation.cli.common import open_store, paragraph, reports_folder, results_folder
 from ablation.cli.options import add_reports, add_results
 from ablation.contract.atomic import write_text
 from ablation.contract.status import TO_COME
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     results, reports = results_folder(arguments), reports_folder(arguments)
     if arguments.so_far:
         return _report_so_far(results, arguments.output or reports / PAGE)
-    with opened(results) as store:
+    with open_store(results) as store:
         if not arguments.output:
             claim_reports(results, reports)
         page = read_page(store)

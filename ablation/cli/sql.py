@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from ablation.cli.common import opened, print_json, results_folder
+from ablation.cli.common import open_store, print_json, results_folder
 from ablation.cli.options import add_json, add_results
 from ablation.contract.reading import aligned, no_formula, one_line
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the rows of one query."""
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
-    with opened(results_folder(arguments)) as store:
+    with open_store(results_folder(arguments)) as store:
         names, rows = store.rows(query)
     if arguments.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")

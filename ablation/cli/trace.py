@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ablation.cli.common import check_study, opened, print_json, results_folder
+from ablation.cli.common import check_study, open_store, print_json, results_folder
 from ablation.cli.options import add_json, add_results
 from ablation.config.names import check_name, suggest
 from ablation.contract.errors import ConfigError
@@ -152,7 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print where a cell comes from; TABLE may be a file of the reports."""
     table = Path(arguments.table)
     study = table.parent.name if table.suffix in (".md", ".csv", ".tex", ".html") else arguments.table
-    with opened(results_folder(arguments)) as store:
+    with open_store(results_folder(arguments)) as store:
         check_study(store, "trace", study)
         found = trace(store, study, arguments.row, arguments.column)
     if arguments.json:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from ablation.cli.common import check_study, opened, paragraph, print_json, results_folder
+from ablation.cli.common import check_study, open_store, paragraph, print_json, results_folder
 from ablation.cli.options import add_json, add_results, add_study
 from ablation.contract.reading import duration, no_formula
 from ablation.judge import verdicts
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the comparisons, then the interactions of combinations; with `--brief` a sentence for each study."""
-    with opened(results_folder(arguments)) as store:
+    with open_store(results_folder(arguments)) as store:
         check_study(store, "verdicts", arguments.study)
         studies = verdicts.judge_studies(store, arguments.study)
     if arguments.brief:

@@ -73,7 +73,7 @@ class Comparison(Judged):
     @property
     def prior_df(self) -> float:
         """Degrees of freedom that the study's other variants added to the variance of seeds."""
-        return max(self.seen.noise.seed_df - self.seen.estimate.noise.seed_df, 0.0) if self.seen else 0.0
+        return max(self.latest.noise.seed_df - self.latest.estimate.noise.seed_df, 0.0) if self.latest else 0.0
 
     @property
     def variance(self) -> str:
@@ -143,7 +143,7 @@ class Comparison(Judged):
         at = f" at the interim analysis of {interim.seeds} seeds" if analysis.interim_analyses else ""
         if self.equivalent_at is None:
             wider = "; the interval for all comparisons at once reaches 0: it is wider than this step-down test"
-            return f"{self._shown}{at}{wider * (interim is self.seen and self.joint_low <= 0 <= self.joint_high)}"
+            return f"{self._shown}{at}{wider * (interim is self.latest and self.joint_low <= 0 <= self.joint_high)}"
         if _no_difference(numbers):
             if remarks.same_measured(self.of.weights, self.child, self.parent, self.paired):
                 return "the models that were measured are equal in every seed, so no item can differ"
@@ -191,7 +191,7 @@ class Comparison(Judged):
         found = (
             *self._few_runs,
             *self._correlated,
-            *remarks.of_comparison(self.of, self.child, self.parent, self.paired),
+            *remarks.comparison_remarks(self.of, self.child, self.parent, self.paired),
         )
         if not self.confounded or self.of.imported or not self.estimate:
             return found
@@ -249,32 +249,32 @@ class Comparison(Judged):
 
     @cached_property
     def mde(self) -> float:
-        """The effect that is found with 80% power, at the level that the family leaves."""
-        if self.seen is None:
+        """The minimum detectable effect, with 80% power, at the level that the family leaves."""
+        if self.latest is None:
             return _NAN
         return minimal_detectable_effect(
-            self.seen.estimate.verdict_noise(self.seen.noise), self.correction.level * self.seen.weight
+            self.latest.estimate.verdict_noise(self.latest.noise), self.correction.level * self.latest.weight
         )
 
     @cached_property
     def seeds_needed(self) -> int | None:
-        """Seeds that find the observed effect with 80% power."""
-        if self.seen is None or self.estimate is None or self.of.design.claim == "checkpoints":
+        """Seeds that detect the observed effect with 80% power."""
+        if self.latest is None or self.estimate is None or self.of.design.claim == "checkpoints":
             return None
-        seen = self.seen
-        if self.estimate.least_p > self.correction.level * seen.weight:
+        latest = self.latest
+        if self.estimate.least_p > self.correction.level * latest.weight:
             return None
         weights = interim_weights(self.of.analysis.interim_analyses)
         return seeds_needed(
             self.estimate.centre,
-            seen.estimate.verdict_noise(seen.noise),
-            seen.seeds,
+            latest.estimate.verdict_noise(latest.noise),
+            latest.seeds,
             self.correction.level,
             interims=weights,
         )
 
     @cached_property
-    def _whole(self) -> Measured | None:
+    def _since_root(self) -> Measured | None:
         """The child against the first of its ancestors, compared directly.
 
         Nothing where a comparison between them was not tested.
@@ -290,18 +290,18 @@ class Comparison(Judged):
     @cached_property
     def _root_interval(self) -> tuple[float, float]:
         """For all paths of the variant tree at once."""
-        whole = self._whole
+        whole = self._since_root
         return around(whole.effect, whole.interims[-1], path_level(self.correction)) if whole else (_NAN, _NAN)
 
     @property
     def root(self) -> str:
         """The first of the child's ancestors; empty where the two cannot be compared."""
-        return self._whole.parent if self._whole else ""
+        return self._since_root.parent if self._since_root else ""
 
     @property
     def root_effect(self) -> float:
         """The effect of all changes since the root."""
-        return self._whole.effect if self._whole else _NAN
+        return self._since_root.effect if self._since_root else _NAN
 
     @property
     def root_low(self) -> float:

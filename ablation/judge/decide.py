@@ -152,7 +152,7 @@ def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
         remedy = "declare them before there are results, for example `interim_analyses: [3, 5, 10]` seeds"
         file, key = f"configs/studies/{study}/_study.yaml", "analysis.interim_analyses"
         raise ConfigError(file, key, None, "no interim analyses are declared", remedy)
-    return judged, list(interims), Prices.of_stages(stages)
+    return judged, list(interims), Prices.from_stages(stages)
 
 
 def read_seeded_stages(store: Store, study: str) -> pd.DataFrame:

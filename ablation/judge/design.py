@@ -42,7 +42,7 @@ class ItemParts:
     shared: float
 
 
-def of_groups(variances: Sequence[float], runs: Sequence[int], weights: Array) -> tuple[GroupNoise, ...]:
+def group_noise(variances: Sequence[float], runs: Sequence[int], weights: Array) -> tuple[GroupNoise, ...]:
     """The noise of each group's weighted mean, from the variance of one run [groups]; none where no group has two runs.
 
     A group of one run is taken to vary as the others do (the prediction of a further run).

@@ -46,7 +46,7 @@ class Part:
 class Explanation:
     """An answer: the whole effect of A -> B, the parts of the factors (or groups of them), and joint effects."""
 
-    whole: Part
+    total: Part
     parts: tuple[Part, ...]
     joint: tuple[Part, ...]  # main effects and interactions
     rest: Part | None  # what the parts that are not shown do together
@@ -62,7 +62,7 @@ class Explanation:
     def in_words(self, factors: Sequence[str]) -> str:
         """The answer in a sentence."""
         carriers, named = self.carriers, [_named(part, factors) for part in self.carriers]
-        if not self.whole.shown:
+        if not self.total.shown:
             answer = "no effect is shown, neither of all changes together nor of one of them"
             if carriers:
                 answer = f"no effect is shown of all changes together, but of {_listed(named)}"
@@ -76,12 +76,12 @@ class Explanation:
                 answer += f"; {_shares(self.rest)} is spread over the others"
         for part in self.joint:
             if part.shown and len(part.sets[0]) > 1:
-                more = part.effect * (self.whole.effect if self.whole.shown else 1) > 0
+                more = part.effect * (self.total.effect if self.total.shown else 1) > 0
                 does = "do more together than apart" if more else "overlap: they do less together than apart"
                 answer += f"; {part.name(factors, ' and ')} {does} ({part.effect:+.4g})"
         if not carriers:
-            wanted = max(self.parts, key=lambda part: abs(part.effect)) if self.whole.shown else self.whole
-            name = group_name(wanted, factors) if self.whole.shown else "the whole effect"
+            wanted = max(self.parts, key=lambda part: abs(part.effect)) if self.total.shown else self.total
+            name = group_name(wanted, factors) if self.total.shown else "the whole effect"
             seeds = "not even 1,000 seeds" if wanted.seeds_needed is None else f"{wanted.seeds_needed} seeds"
             answer += f"; {seeds} would show {name} with 80%, were it {wanted.effect:+.4g} as measured"
         if self.beyond is not None and self.beyond.shown:

@@ -43,7 +43,7 @@ def covariances(members: Sequence[Member], prior: SeedPrior | None) -> tuple[Arr
     if prior is None or any(not member.noise.seeds_known for member in members):
         return None
     names = sorted({name for member in members for name in (member.child, member.parent)})
-    spread = np.array([prior.spread.get(name, prior.variance) for name in names])
+    spread = np.array([prior.variances.get(name, prior.variance) for name in names])
     signs = np.array([[(n == m.child) - (n == m.parent) for n in names] for m in members], dtype=float)
     if members[0].noise.groups:  # a variant's runs, all of them, stand in each of its comparisons
         count = {name: len(of) for m in members for name, of in zip((m.child, m.parent), m.runs, strict=True)}

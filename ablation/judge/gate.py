@@ -223,7 +223,7 @@ def rails_in_words(guarded: Sequence[Guarded]) -> str:
     return "guardrails hold" if any(rail.verdict == "holds" for rail in guarded) else ""
 
 
-def held(found: Sequence[Answer], guarded: Mapping[Pair, Sequence[Guarded]]) -> list[Answer]:
+def apply_guardrails(found: Sequence[Answer], guarded: Mapping[Pair, Sequence[Guarded]]) -> list[Answer]:
     """The answers, changed where a guardrail is worse, or not shown to be no worse."""
     changed = []
     for answer in found:

@@ -50,7 +50,7 @@ class Judged(Measured):
     @cached_property
     def decision(self) -> tuple[str, Interim | None]:
         """The verdict if the comparison were not confounded, and the interim analysis that decided, if any did."""
-        if self.problem or self.seen is None:
+        if self.problem or self.latest is None:
             return "not run" if self.problem.waiting else "invalid", None
         if not self.noise.seeds_known:
             return "undecided", None
@@ -101,11 +101,11 @@ class Judged(Measured):
 
     @cached_property
     def _joint(self) -> tuple[float, float]:
-        if self.seen is None or not self.interims or np.isnan(self.p):
+        if self.latest is None or not self.interims or np.isnan(self.p):
             return _NAN, _NAN
         # A false coverage rate is one of the verdicts found; where none is, the level is that of one further verdict.
         further = self.correction.name == "bh" and not self.significant
-        return around(self.effect, self.seen, self.correction.level if further else self.correction.joint)
+        return around(self.effect, self.latest, self.correction.level if further else self.correction.joint)
 
     @property
     def joint_low(self) -> float:

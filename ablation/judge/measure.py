@@ -41,7 +41,7 @@ class Measured:
     estimate: Estimate | None = field(default=None, repr=False)  # of all its seeds
     noise: Noise = field(default=Noise(_NAN, 0, _NAN), repr=False)  # of all its seeds; moderated as an interim's
     interims: tuple[Interim, ...] = field(default=(), repr=False)  # taken so far, the last one last
-    seen: Interim | None = field(default=None, repr=False)  # the last of them, or before it all that there is
+    latest: Interim | None = field(default=None, repr=False)  # the last of them, or before it all that there is
     low: float = _NAN  # interval at 1 - alpha for this comparison alone, at the level of the last interim analysis
     high: float = _NAN
     p: float = _NAN  # two-sided; over all interim analyses, if the study declares any
@@ -110,15 +110,15 @@ def measure(study: Measurements, child: str, parent: str, *, moderate: bool = Tr
         if count <= most:
             then, of_then = (numbers, noise) if count == most else estimate(count)
             interims.append(Interim(count, share, then, of_then, then.p_value(of_then)))
-    seen = interims[-1] if interims else Interim(most, interim_shares(analysis)[0], numbers, noise, _NAN)
-    low, high = around(numbers.effect, seen, analysis.alpha)
+    latest = interims[-1] if interims else Interim(most, interim_shares(analysis)[0], numbers, noise, _NAN)
+    low, high = around(numbers.effect, latest, analysis.alpha)
     return replace(
         measured,
         runs=(tuple(compared.runs[0]), tuple(compared.runs[1])),
         estimate=numbers,
         noise=noise,
         interims=tuple(interims),
-        seen=seen,
+        latest=latest,
         low=low,
         high=high,
         p=_NAN if problem else sequential_p({interim.seeds: interim.p for interim in interims}, shares),

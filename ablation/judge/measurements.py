@@ -17,7 +17,7 @@ from ablation.contract.rows import LARGEST, LOGGED
 from ablation.contract.status import TO_COME
 from ablation.judge.design import Design
 from ablation.judge.moderation import SeedPrior, seed_prior
-from ablation.judge.outcomes import Outcome, of_shares
+from ablation.judge.outcomes import Outcome, outcome_values
 from ablation.judge.resampling import Clusters, Numbers, number_clusters
 from ablation.judge.significance import Array
 from ablation.judge.statistics import Direction, Group
@@ -524,7 +524,7 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
                 told = f"{count or 'an unknown number of'} samples of an item"
                 faults[run] = f"{told}, and {analysis.outcome} needs {outcome.k}"
                 continue
-            found, odd = of_shares(series.values, count, outcome)
+            found, odd = outcome_values(series.values, count, outcome)
             if odd is None:
                 by_subset[subset] = Column(series.index, found)
             else:

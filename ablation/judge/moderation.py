@@ -44,7 +44,7 @@ class SeedPrior:
     variance: float  # of one run's gain from seed to seed
     df: float  # how much it counts, in degrees of freedom
     unstable: frozenset[str]  # variants whose comparisons keep their own variance
-    spread: Mapping[str, float]  # moderated variance of each variant's runs; its own where unstable
+    variances: Mapping[str, float]  # moderated variance of each variant's runs; its own where unstable
 
     def moderated(
         self, noise: Noise, variants: Sequence[str], seeds: int, hidden: float = 0.0, squares: float = 2.0
@@ -58,7 +58,7 @@ class SeedPrior:
         """
         if noise.groups:
             return self._moderated_groups(noise, variants)
-        if seeds < FEWEST_SEEDS or any(name not in self.spread or name in self.unstable for name in variants):
+        if seeds < FEWEST_SEEDS or any(name not in self.variances or name in self.unstable for name in variants):
             return noise
         prior = (squares * self.variance + hidden) / seeds
         if special.fdtr(noise.seed_df, _ANY_DF, noise.seed_variance / prior) < QUIET:
@@ -72,7 +72,7 @@ class SeedPrior:
             return noise
         groups = []
         for group, name in zip(noise.groups, variants, strict=True):
-            if name not in self.spread or name in self.unstable or group.variance <= 0:
+            if name not in self.variances or name in self.unstable or group.variance <= 0:
                 groups.append(group)
                 continue
             prior = group.weight**2 * self.variance / group.runs

@@ -43,7 +43,7 @@ def _drawn(right: int, samples: int, j: int, k: int) -> float:
     return comb(right, j) * comb(samples - right, k - j) / comb(samples, k)
 
 
-def of_shares(values: Array, samples: int, outcome: Outcome) -> tuple[Array, int | None]:
+def outcome_values(values: Array, samples: int, outcome: Outcome) -> tuple[Array, int | None]:
     """The outcome of each item, [items], and the first item whose value is not a share of so many samples, if any."""
     right = np.asarray(values, dtype=float) * samples
     odd = np.flatnonzero(~((abs(right - right.round()) <= 1e-6) & (right >= 0) & (right <= samples)))

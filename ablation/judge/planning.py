@@ -17,7 +17,7 @@ from ablation.judge.comparisons import Comparison
 from ablation.judge.measure import Measured
 from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.moderation import FEWEST_SEEDS
-from ablation.judge.outcomes import Outcome, of_shares
+from ablation.judge.outcomes import Outcome, outcome_values
 from ablation.judge.power import minimal_detectable_effect, power, variance_ratios
 from ablation.judge.roots import brentq
 from ablation.judge.significance import Noise
@@ -110,7 +110,7 @@ def split(comparison: Measured) -> Pilot:
     )
 
 
-def of_draws(study: Measurements, comparison: Comparison) -> float | None:
+def sampling_variance(study: Measurements, comparison: Comparison) -> float | None:
     """The variance of one seed's difference that drawing an item's samples makes, if they are independent.
 
     A share v of right samples has the variance v (1 - v) / (samples - 1). None where the number of samples is not
@@ -122,7 +122,7 @@ def of_draws(study: Measurements, comparison: Comparison) -> float | None:
     variance = 0.0
     for group in comparable(study, [comparison.parent, comparison.child]).groups:
         for values in group.values:
-            if of_shares(values.ravel(), samples, Outcome("pass", 1))[1] is not None:
+            if outcome_values(values.ravel(), samples, Outcome("pass", 1))[1] is not None:
                 return None
             variance += float((values * (1 - values)).mean()) / (samples - 1) / values.shape[-1]
     return variance / len(study.analysis.subsets) ** 2
@@ -190,7 +190,7 @@ class Cost:
     @classmethod
     def of(cls, stages: pd.DataFrame, last: str, variants: Iterable[str], evaluated: Evaluated) -> "Cost":
         """From rows (variant, stage, key, hours, seed) of the seeded stages, in the order of the plan."""
-        prices, names = Prices.of_stages(stages), frozenset(variants)
+        prices, names = Prices.from_stages(stages), frozenset(variants)
         evaluations = frozenset(map(str, stages.loc[stages["stage"] == last, "key"]))
         counts = stages[stages["hours"] > 0].groupby("variant")["seed"].nunique()
         paid = prices.paid({str(name): int(n) for name, n in counts.items()})

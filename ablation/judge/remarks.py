@@ -22,7 +22,7 @@ _WORDS = {"device": "on different processors", "devices": "on different numbers 
 }
 
 
-def of_comparison(study: Measurements, child: str, parent: str, seeds: Sequence[int]) -> tuple[str, ...]:
+def comparison_remarks(study: Measurements, child: str, parent: str, seeds: Sequence[int]) -> tuple[str, ...]:
     """Return one phrase per remark; `seeds`: those that were paired."""
     [variant] = [variant for variant in study.variants if variant.name == child]
     return (

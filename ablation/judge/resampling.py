@@ -45,8 +45,8 @@ class Clusters:
         return np.where(left > 1e-12, 1 / np.sqrt(np.maximum(left, 1e-12)), 0.0)
 
     @cached_property
-    def known(self) -> bool:
-        """Whether no cluster is a whole subset."""
+    def estimable(self) -> bool:
+        """Whether the items' noise can be estimated: no cluster is a whole subset."""
         return bool(self.corrections[self.shares > 0].all())
 
     def sums(self, values: Array, subset: int) -> Array:

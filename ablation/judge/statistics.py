@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 from scipy import special
 
-from ablation.judge.design import Design, ItemParts, item_parts, of_groups
+from ablation.judge.design import Design, ItemParts, group_noise, item_parts
 from ablation.judge.resampling import (
     Clusters,
     Covariances,
@@ -85,7 +85,7 @@ class Estimate:
     items: int
     clusters: int  # of items
     items_only: bool  # too few clusters to generalise: the effect is about these items only
-    of_items: Noise  # the items' alone, as if these very seeds were the population
+    item_noise: Noise  # the items' alone, as if these very seeds were the population
     per_seed: tuple[float, ...]
     # The effect on other items, minus the effect itself: [replicates]. All contrasts of one study use the
     # same draws, so the draws' covariances are the item part of the effects' covariances.
@@ -133,7 +133,7 @@ class Estimate:
         """The p of the items alone; NaN where `items_only`."""
         if self.items_only:
             return float("nan")
-        return self._p(self.of_items)
+        return self._p(self.item_noise)
 
     @cached_property
     def item_draws(self) -> Array:
@@ -366,7 +366,7 @@ class Group:
         return found
 
     @cached_property
-    def spread(self) -> Array:
+    def item_sd(self) -> Array:
         """The items' noise of the means [1, seeds, subsets]."""
         return np.sqrt(np.square(self.parts).sum(axis=0))
 
@@ -426,7 +426,7 @@ def contrast_groups(
         apart = [_mean(weighed, of)[None] for of in zip(*(group.directed for group in groups), strict=True)]
     found = [subset.mean(axis=0) for subset in apart]  # each item's contrast
     item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(found, drawn))
-    items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.known
+    items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.estimable
     between, by_cluster = _between(groups, weighed, design)
     noise = _seed_noise(groups, weighed, design)
 
@@ -436,7 +436,7 @@ def contrast_groups(
     crossing = Crossing(1.0, 0.0, np.full(1, centre))
     chance = 0.0
     if isinstance(direction, dict) and not items_only:
-        chance = sum(_chance(group.unfolded, group.spread, direction) for group in groups)
+        chance = sum(_chance(group.unfolded, group.item_sd, direction) for group in groups)
     if chance > _NEVER:
         other, drawn_folded, reach = _folded(groups, weighed, design)
         if other.shared > between.shared:
@@ -452,10 +452,10 @@ def contrast_groups(
         by_item, hidden = between.shared, unseen([group.ranges for group in groups], weighed, drawn, apart, found)
         residual = max(between.mean - by_item, 0.0)
         noise = replace(noise, item_variance=by_item, item_df=item_df, unseen=hidden, residual=residual)
-    of_items = Noise(0.0, 1, between.mean, item_df, noise.unseen)
+    item_noise = Noise(0.0, 1, between.mean, item_df, noise.unseen)
     counts = len(groups) > 1 and all(group.counts for group in groups)
     if design.claim == "checkpoints":
-        noise = Noise(float("nan"), 0, 0.0) if items_only else of_items
+        noise = Noise(float("nan"), 0, 0.0) if items_only else item_noise
     units: tuple[float, ...] = ()
     if counts or (design.claim == "checkpoints" and len(groups) > 1):
         units = tuple(np.sum([drawn.sums(of / len(of), n) for n, of in enumerate(found)], axis=0).tolist())
@@ -468,7 +468,7 @@ def contrast_groups(
         items=sum(subset.shape[2] for subset in first.values),
         clusters=drawn.count,
         items_only=items_only,
-        of_items=of_items,
+        item_noise=item_noise,
         per_seed=tuple(per_seed.tolist()) if per_seed is not None else (),
         draw_items=draw_items,
         crossing=crossing,
@@ -497,7 +497,7 @@ def _seed_noise(groups: Sequence[Group], weights: Array, design: Design) -> Nois
         return Noise(variance, 0 if np.isnan(variance) else len(groups[0].gains) - 1, 0.0)
     spreads = [max(float(of.var(ddof=1)) for of in group.readings) if len(group.gains) > 1 else 0.0 for group in groups]
     hidden = _hidden_by_steps(groups, min(spreads)) / 12
-    parts = of_groups([spread + hidden for spread in spreads], [len(group.gains) for group in groups], weights)
+    parts = group_noise([spread + hidden for spread in spreads], [len(group.gains) for group in groups], weights)
     least = 1e-18 * max(float(group.gains.mean()) ** 2 for group in groups)
     one_value = all(of.shape[2] == 1 for of in groups[0].values)
     unknown = any(group.one_run for group in groups) or (one_value and sum(part.variance for part in parts) <= least)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ablation.judge.comparisons import judge_comparisons
 from ablation.judge.correct import Correction
-from ablation.judge.planning import MOST_SEEDS, fewest_seeds, of_draws, split
+from ablation.judge.planning import MOST_SEEDS, fewest_seeds, sampling_variance, split
 from tests.ablation.judge.studies import measurements, variant_tree
 from tests.simulations.sizes import assert_shares, sized
 
@@ -38,7 +38,7 @@ def deciding_with_more_samples(replicates, *, seeds, items, effect, samples, pla
     for _ in range(replicates):
         pilot = sampled(rng, seeds=seeds, items=items, effect=effect, samples=samples)
         [comparison] = judge_comparisons(pilot)
-        told = split(comparison).evaluated(samples, 1, of_draws(pilot, comparison), 0.0).at(planned, 1)
+        told = split(comparison).evaluated(samples, 1, sampling_variance(pilot, comparison), 0.0).at(planned, 1)
         count = fewest_seeds(told, effect, items, lambda _: 0.05, 0.8) or MOST_SEEDS
         study = sampled(rng, seeds=count, items=items, effect=effect, samples=planned)
         found.append(judge_comparisons(study)[0].detail == "better")

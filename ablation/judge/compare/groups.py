@@ -19,7 +19,7 @@ import numpy as np
 from ablation.config.variant_tree import natural
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import counted, one_line
-from ablation.judge.outcomes import Outcome, of_shares
+from ablation.judge.outcomes import Outcome, outcome_values
 from ablation.readers import table
 from ablation.readers.evaluation import evaluations_below, reader_of, without_retried, without_unfinished
 from ablation.readers.seeds import seed_in
@@ -42,7 +42,7 @@ def with_outcome(sheet: Sheet, outcome: Outcome) -> Sheet:
     if outcome.k > samples:
         problem = f"items have {samples} sample{'s' * (samples != 1)}"
         raise refusal(problem, "sample each item more often, or ask for fewer")
-    values, odd = of_shares(sheet.values, samples, outcome)
+    values, odd = outcome_values(sheet.values, samples, outcome)
     if odd is not None:
         raise refusal(f"the samples of {short(str(sheet.items[odd]))} are not right or wrong")
     if sheet.facts.larger_is_better is False:

@@ -43,7 +43,7 @@ def offers(chances, hours, prices=FAN, counts=THREE, seeds=3):
 def test_prices_are_means_of_the_seeds_that_ran_and_shared_stages_are_one():
     rows = [("r", "warm", "w0", 2.0), ("r", "train", "r0", 3.0), ("a", "warm", "w0", 2.0), ("a", "train", "a0", 4.0)]
     rows += [("r", "warm", "w1", 4.0), ("r", "train", "r1", 0.0)]  # only r has a second seed; it was not trained
-    prices = Prices.of_stages(pd.DataFrame(rows, columns=["variant", "stage", "key", "hours"]))
+    prices = Prices.from_stages(pd.DataFrame(rows, columns=["variant", "stage", "key", "hours"]))
     assert prices.hours == {"w0": 3.0, "r0": 3.0, "a0": 4.0}
     assert prices.units == {"r": {"w0", "r0"}, "a": {"w0", "a0"}}
     paid = prices.paid({"r": 2, "a": 1})

@@ -176,7 +176,7 @@ def everything(values, **plan):
     numbers += [chance for by_interim in predict(study, found).values() for chance in by_interim.values()]
     numbers += [value for of in map(split, found) for value in (of.variance, of.df, of.power(0.1, 10, 40, 0.05))]
     told = explain(study, {frozenset(): "base", frozenset({0}): "a", frozenset({1}): "b", frozenset({0, 1}): "ab"}, 2)
-    for part in (told.whole, *told.parts, *told.joint):
+    for part in (told.total, *told.parts, *told.joint):
         numbers += [part.effect, part.low, part.high, part.p, part.seeds_needed or 0]
     return np.nan_to_num(numbers), [comparison.verdict for comparison in found], found, told
 
@@ -200,7 +200,7 @@ def test_unequal_numbers_of_runs_are_used_whole_in_any_order(plan):
     numbers, verdicts, found, told = everything(values, **plan)
     mean = {name: of.mean() for name, of in values.items()}
     assert [of.effect for of in found] == pytest.approx([mean[of.child] - mean[of.parent] for of in found])
-    assert told.whole.effect == pytest.approx(mean["ab"] - mean["base"])
+    assert told.total.effect == pytest.approx(mean["ab"] - mean["base"])
     for seed in range(3):
         rng = np.random.default_rng(seed)
         again, permuted, *_ = everything({name: rng.permutation(of) for name, of in values.items()}, **plan)

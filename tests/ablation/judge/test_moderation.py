@@ -43,7 +43,7 @@ def test_an_unstable_variant_keeps_its_own_variance_and_forms_no_prior():
     prior = seed_prior(study([1.0] * 11 + [30.0], seeds=5))
     assert prior.unstable == {"v11"}
     assert prior.variance == pytest.approx(1.0, rel=0.5)
-    assert prior.spread["v11"] > 100
+    assert prior.variances["v11"] > 100
     noise = Noise(4.0, 4, 0.1)
     assert prior.moderated(noise, ("v11", "v0"), 5) == noise
     assert prior.moderated(noise, ("v1", "v0"), 5).seed_df > 4
@@ -73,7 +73,7 @@ def test_how_unstable_a_variant_is_does_not_widen_the_intervals_of_others(seeds)
 
 
 def test_moderated_noise_by_hand():
-    prior = SeedPrior(variance=3.0, df=2.0, unstable=frozenset(), spread={"a": 3.0, "b": 3.0})
+    prior = SeedPrior(variance=3.0, df=2.0, unstable=frozenset(), variances={"a": 3.0, "b": 3.0})
     noise = Noise(1.0, 3, 0.5, 80.0)  # of the mean of four seeds
     # The prior of a difference of two runs is 6, of its mean over four seeds 1.5: (2 * 1.5 + 3 * 1) / 5.
     assert prior.moderated(noise, ("a", "b"), 4) == Noise(pytest.approx(1.2), 5.0, 0.5, 80.0)
@@ -85,7 +85,7 @@ def test_moderated_noise_by_hand():
 
 
 def test_runs_that_go_together_closely_keep_their_own_variance():
-    prior = SeedPrior(variance=3.0, df=2.0, unstable=frozenset(), spread={"a": 3.0, "b": 3.0})
+    prior = SeedPrior(variance=3.0, df=2.0, unstable=frozenset(), variances={"a": 3.0, "b": 3.0})
     equal = Noise(0.0, 2, 0.0)
     assert prior.moderated(equal, ("a", "b"), 3) == equal
     # With two degrees of freedom the chance of a ratio below x is 1 - exp(-x).
