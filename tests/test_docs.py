@@ -107,6 +107,26 @@ def test_commands_about_configurations_run(capsys, monkeypatch):
         assert main(w) == 0, f"{w}: {capsys.readouterr().err}"
 
 
+OLD_TERMS = re.compile(
+    r"\b[Ll]ineages?\b|\b[Aa]rms?\b|\b[Cc]ertificates?\b|\bedges? (of|between)\b|err together|found with \d+%|"
+    r"\bper_(study|word)\b|--flips|\bflips=|\blooks: ?\[|`looks`|\bruns? a side\b|the two sides|other side's\b|"
+    r"\b([Aa]n?|[Tt]he|first|last|next|planned|declared) looks?\b(?! at| up|:)"
+)
+"""What docs/reference/glossary.md has other terms for."""
+WRITTEN = ("ablation", "configs", "docs", "examples", "workflow", "README.md", "Makefile")
+
+
+def test_the_terms_are_those_of_the_glossary():
+    """In help texts, pages, keys and columns, which all stand in these files."""
+    listed = ["git", "ls-files", *WRITTEN]
+    files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    for name in files:
+        text = name.endswith((".py", ".md", ".yaml", ".yml", ".json", ".j2", ".js", ".css", ".smk", ".rst", "Makefile"))
+        if text and not name.startswith("docs/sample/"):
+            found = OLD_TERMS.search((ROOT / name).read_text(encoding="utf-8"))
+            assert found is None, f"{name}: {found[0]}"
+
+
 def known_options(parser, name):
     (choices,) = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return {option for action in choices[name]._actions for option in action.option_strings}
