@@ -284,23 +284,14 @@ def test_the_threads_of_snakemake_do_not_grow_with_the_rounds(project):
     assert most < 15
 
 
-def test_a_watched_demo_serves_its_page_and_after_kill_9_leaves_no_orphan_and_goes_on(project):
+def test_a_watched_demo_serves_its_page_and_after_kill_9_leaves_no_orphan_and_goes_on(project, monkeypatch):
+    monkeypatch.delenv("MAKEFLAGS", raising=False)  # of the make that runs the tests
     project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: slow\npause: 3000.0\n")
     project.write("configs/demo.yaml", "seeds: 1\n")
     shutil.copy(ROOT / "Makefile", project.folder)
     project.edit("Makefile", "serve &", "serve --port 0 &")
     here = sys.prefix
-    words = [
-        "env",
-        "-u",
-        "MAKEFLAGS",
-        "make",
-        f"--old-file={here}/.installed",
-        f"VENV={here}",
-        "CORES=2",
-        "demo",
-        "WATCH=1",
-    ]
+    words = ["make", f"--old-file={here}/.installed", f"VENV={here}", "CORES=2", "demo", "WATCH=1"]
     with (project.folder / "demo.log").open("w") as log:
         process = subprocess.Popen(words, cwd=project.folder, env=project.environment(), stdout=log, stderr=log)
     checkpoints = "results/stages/debias/train/*/checkpoint/state.json"
