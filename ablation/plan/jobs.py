@@ -17,7 +17,7 @@ from ablation.config.study_schema import COMMAND_ENTRY
 from ablation.plan.build import PROJECT
 from ablation.plan.order import Groups, groups_of, priorities, request_of
 from ablation.plan.plan_file import Address, Plan
-from ablation.plan.retry import States, Waits, say_what_failed, states_of, to_do, waits_of
+from ablation.plan.retry import States, say_what_failed, states_of, to_do
 
 FORK_CLIENT = PROJECT / "ablation" / "runner" / "fork_client.py"
 _LOOKED_AT = {"mtime", "params"}  # reasons to run that the plan knows
@@ -37,15 +37,9 @@ class Jobs:
         return states_of(self.plan)
 
     @cached_property
-    def waits(self) -> Waits:
-        """Return which commands wait for the first run of their study."""
-        commands = any(stage.entry == COMMAND_ENTRY for stage in self.plan.stages.values())
-        return waits_of(self.plan, self.states) if commands else {}
-
-    @cached_property
     def groups(self) -> Groups:
         """Return the groups of stages; none where this Snakemake runs the jobs itself."""
-        return {} if self.runs_here else groups_of(self.plan, {each for ahead in self.waits.values() for each in ahead})
+        return {} if self.runs_here else groups_of(self.plan)
 
     @cached_property
     def priorities(self) -> dict[Address, int]:
@@ -135,15 +129,10 @@ class Jobs:
         return f"{self.plan.settings.results}/stages/{id.replace('.', '/')}/{{key}}"
 
     def inputs_of(self, id: str) -> Callable[[Any], list[str]]:
-        """Return the function for the status files of the stages that a stage reads, and of the first run."""
+        """Return the function for the status files of the stages that a stage reads."""
         return lambda wildcards: [
-            f"{folder}/status.json"
-            for folder in (*self.plan.stage(id, wildcards.key).inputs.values(), *self._first_run(id, wildcards.key))
+            f"{folder}/status.json" for folder in self.plan.stage(id, wildcards.key).inputs.values()
         ]
-
-    def _first_run(self, id: str, key: str) -> list[Path]:
-        """Return the folders of the first run, whose files must have been read before a command of another starts."""
-        return [self.plan.stage(*address).dir for address in self.waits.get((id, key), ())]
 
     def resource_of(self, id: str, name: str) -> Callable[[Any], int]:
         """Return the function for threads, mem_mb, runtime (minutes) or gpu."""
@@ -192,12 +181,7 @@ class Jobs:
 
     def arguments_of(self, id: str) -> Callable[[Any, Any], str]:
         """Return the function for the arguments of `ablation.runner.run`."""
-
-        def arguments(wildcards: Any, output: Any) -> str:
-            first = [word for folder in self._first_run(id, wildcards.key) for word in ("--first", str(folder))]
-            return shlex.join([*self.plan.stage(id, wildcards.key).arguments, *first])
-
-        return arguments
+        return lambda wildcards, output: shlex.join(self.plan.stage(id, wildcards.key).arguments)
 
     def start_of(self, id: str) -> Callable[[Any, Any], str]:
         """Return the function for what Python starts: a fork of a process that has torch imported, or a new process.

@@ -7,7 +7,6 @@ Within a seed the study with the most comparisons comes first, and within a stud
 stage's inputs have at least its priority, so that nothing waits for a later seed.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from ablation.config.study_schema import Resources
@@ -62,15 +61,13 @@ class Group:
 Groups = dict[Address, Group]
 
 
-def groups_of(plan: Plan, ahead: Collection[Address] = ()) -> Groups:
+def groups_of(plan: Plan) -> Groups:
     """Return the group of every stage that is in one. A setting `group_minutes` of 0 makes none.
 
     Short stages of the same runs become one scheduler job, since queueing takes longer than they do: stages that serve
     exactly the same runs, follow each other, and need one machine and at most `group_minutes` each. Such groups never
     wait for each other in a circle: what a stage reads serves at least its runs, so whatever lies between two stages of
     one set of runs serves that set too, and a long stage among them ends a group.
-
-    ahead: stages for which other runs' stages wait; their groups have names of their own.
     """
     groups: Groups = {}
     for study in plan.content.studies:
@@ -84,8 +81,7 @@ def groups_of(plan: Plan, ahead: Collection[Address] = ()) -> Groups:
                 alike.setdefault(tuple(serves[address]), []).append(address)
         for runs, addresses in alike.items():
             for members in _short(plan, addresses):
-                last = "_first" if set(members).intersection(ahead) else ""
-                group = Group(f"{members[0][0].replace('.', '_')}_{len(runs)}{last}", members)
+                group = Group(f"{members[0][0].replace('.', '_')}_{len(runs)}", members)
                 groups.update(dict.fromkeys(members, group))
     return groups
 

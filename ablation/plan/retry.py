@@ -15,13 +15,12 @@ from ablation.config.dotted import leaves
 from ablation.contract.atomic import LONG_AGO, date, write_json
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import listed, read_json
-from ablation.contract.stage_folder import CHECKS, DATABASE
-from ablation.contract.status import FAILED, STATUS, TO_COME, StageState, misplaced, read_state, replaced
+from ablation.contract.stage_folder import DATABASE
+from ablation.contract.status import FAILED, TO_COME, StageState, misplaced, read_state, replaced
 from ablation.plan.collected import COLLECTED, is_current, read_collected
 from ablation.plan.plan_file import Address, Plan, PlannedRun, PlannedStage, read_plan
 
 States = dict[Address, StageState]
-Waits = dict[Address, tuple[Address, ...]]  # a stage and, beside what it reads, those that must have been read before
 _MOST_REASONS = 30  # lines
 
 
@@ -65,37 +64,6 @@ def _is_current(plan: Plan, states: States) -> bool:
     except OSError:
         return False
     return is_current(plan.settings.results, {key: state for (_, key), state in states.items()})
-
-
-def waits_of(plan: Plan, states: States) -> Waits:
-    """Return which selected commands wait for which; none if files have already been read with the current readers.
-
-    The first run of a study of commands goes first, to see before the others train whether its files can be read.
-    `ablation check`, which runs one variant in a folder of its own, may settle that before the grid starts.
-    """
-    readings = {
-        id: config["command"]["reading"]
-        for (id, _), config in plan.configs.items()
-        if config.get("command", {}).get("collect")
-    }
-    unknown = {id for id, reading in readings.items() if not _known(plan, id, reading, states)}
-    selected = [stage.address for stage in plan.selected()] if unknown else []
-    waits: Waits = {}
-    for study in plan.content.studies:
-        runs = [[(f"{study.name}.{stage}", key) for stage, key in run.stages.items()] for run in study.runs]
-        first = next((run for run in runs if set(selected).issuperset(run)), [])
-        if ahead := tuple(address for address in first if address[0] in unknown):
-            others = {address for run in runs for address in run}.intersection(selected).difference(first)
-            waits |= {address: ahead for address in others if "command" in plan.configs[address]}
-    return waits
-
-
-def _known(plan: Plan, id: str, reading: str, states: States) -> bool:
-    """Tell whether the grid or a check has read files of the stage with its current readers."""
-    checks = plan.settings.results.joinpath(CHECKS, "stages", *id.split(".", 1)).glob(f"*/{STATUS}")
-    stage_states = [state for (other, _), state in states.items() if other == id]
-    stage_states += [read_state(path.parent) for path in checks]
-    return any(state.reading == reading and state.state in ("ok", "diverged") for state in stage_states)
 
 
 # Which run again
@@ -144,12 +112,10 @@ def decide(plan: Plan, states: States) -> Actions:
             start_over(stage, DAMAGED)
         elif _read_otherwise(plan, now, stage):
             start_over(stage, REREAD)
-    waits = waits_of(plan, now)
     for stage in plan.selected():  # in an order in which they can run
-        if now[stage.address].state == "blocked":
-            blocking = [above for above in plan.upstream[stage.address] if now[above].state in FAILED]
-            if not blocking and not any(now[first].unread for first in waits.get(stage.address, ())):
-                start_over(stage, UNBLOCKED)
+        blocking = (above for above in plan.upstream[stage.address] if now[above].state in FAILED)
+        if now[stage.address].state == "blocked" and not any(blocking):
+            start_over(stage, UNBLOCKED)
     for stage in plan.selected() if plan.settings.retry == "failed" else ():
         if now[stage.address].state in FAILED:
             start_over(stage, RETRIED)

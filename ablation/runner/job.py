@@ -31,7 +31,6 @@ class Job:
     label: str
     arguments: Sequence[str] = ()
     lock: int = -1
-    first: Sequence[Path] = ()  # of the first run: stages whose files must have been readable
 
     @property
     def is_command(self) -> bool:
@@ -45,7 +44,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--config", type=Path, required=True, help="the plan's config.json")
     folder = "folder of an earlier stage"
     parser.add_argument("--input", action="append", default=[], type=_input, metavar="NAME=DIR", help=folder)
-    parser.add_argument("--first", action="append", default=[], type=Path, help="a stage whose files must be readable")
     parser.add_argument("--out", type=Path, required=True, help="the stage's own folder")
     parser.add_argument("--gpus", type=int, default=0, help="devices to lease; none on a machine without any")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads, exactly")
@@ -72,7 +70,6 @@ def read_job(argv: Sequence[str]) -> Job:
         plan=plan,
         code=Code(**plan["code"]),
         inputs=dict(arguments.input),
-        first=arguments.first,
         out=arguments.out,
         gpus=arguments.gpus,
         threads=arguments.threads,

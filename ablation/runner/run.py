@@ -95,7 +95,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
         (job.out / name).unlink(missing_ok=True)
     start = _Start(job, _count_attempt(job.out), lifetime.keep_terminal(job.out / "log.txt"))
     try:
-        if reason := _blocked(job.inputs, job.first):
+        if reason := _blocked(job.inputs):
             return start.finish("blocked", reason)
         devices = lease(
             job.gpus, on_wait=lambda pool: start.say(f"waits for {job.gpus} of the devices {', '.join(pool)}")
@@ -276,11 +276,8 @@ class _Start:
         return 0
 
 
-def _blocked(inputs: dict[str, Path], first: Sequence[Path]) -> str:
-    """Return why an input cannot be used or the first run's files could not be read, or nothing."""
-    for folder in first:
-        if (earlier := read_state(folder)).unread:
-            return _one_line(f"the files of the first run ({earlier.stage}, {folder.name}) could not be read")
+def _blocked(inputs: dict[str, Path]) -> str:
+    """Return why an input cannot be used, or nothing."""
     for name, folder in inputs.items():
         earlier = read_state(folder)
         if earlier.state in ("missing", "running"):

@@ -1,13 +1,11 @@
 """A study of commands: its keys and types, what counts for the keys, and what is refused before any job."""
 
 import json
-import shutil
 
 import pytest
 
 from ablation.contract.errors import ConfigError
-from ablation.contract.stage_folder import CHECKS
-from ablation.plan.retry import REREAD, UNBLOCKED, decide, pending, states_of, waits_of
+from ablation.plan.retry import REREAD, decide, pending, states_of
 from tests.ablation.plan.commands import BASE, STAGES, build, changed, finish
 
 
@@ -158,30 +156,3 @@ def test_another_way_to_read_the_files_runs_no_command_again(commands):
     expected = [stage for stage in plan.selected() if stage.stage == "evaluate"]
     assert pending(plan, states_of(plan)) == expected
     assert decide(plan, states_of(plan)).again == {stage.address: REREAD for stage in expected}
-
-
-def test_the_first_run_goes_ahead_until_its_files_have_been_read(commands):
-    plan = build(commands, seeds=2)
-    first = plan.content.studies[0].runs[0].stages
-    ahead = ("toy.evaluate", first["evaluate"])
-    others = {address for address in plan.stages if address[1] not in first.values()}
-    assert len(others) == 12
-    assert waits_of(plan, states_of(plan)) == dict.fromkeys(others, (ahead,))
-
-    def end(address, state):
-        finish(plan.stage(*address), state, reading=plan.configs[address]["command"]["reading"])
-
-    other = next(iter(others))
-    end(ahead, "failed")
-    end(other, "blocked")
-    assert waits_of(plan, states_of(plan))[other] == (ahead,)
-    assert decide(plan, states_of(plan)).again == {}  # it would end as before
-    end(ahead, "ok")
-    assert waits_of(plan, states_of(plan)) == {}
-    assert decide(plan, states_of(plan)).again == {other: UNBLOCKED}
-    (plan.settings.results / CHECKS).mkdir()
-    shutil.move(plan.settings.results / "stages", plan.settings.results / CHECKS)
-    assert waits_of(plan, states_of(plan)) == {}
-    commands.declare(changed("evaluate", collect=["items"]))
-    plan = build(commands, seeds=2)
-    assert len(waits_of(plan, states_of(plan))) == 12
