@@ -20,9 +20,20 @@ class Ranks:
     rank, size = 0, 1
     halvings = 0  # how often an earlier start of these processes ran out of memory
 
-    def parts(self, rows: int, size: int) -> list[slice]:
-        """Return which rows go through the model here, at most `size` at once; each rank has as many parts."""
-        return [slice(start, start + size) for start in range(0, rows, size)]
+    def in_parts(self, rows: Any, size: int, work: Callable[[Any], T], begin: Callable[[bool], object]) -> list[T]:
+        """Return `work` of the rows (a tensor or a list), at most `size` at once here, in order. All must call it.
+
+        begin: called before each part with whether it is the last one.
+        """
+        results = []
+        for start in range(0, len(rows), size):
+            begin(start + size >= len(rows))
+            results.append(work(rows[start : start + size]))
+        return results
+
+    def backward(self, loss: Any) -> None:
+        """Add the gradient of the loss of a part."""
+        loss.backward()
 
     def share(self, count: int) -> slice:
         """Return which of `count` things are this rank's; possibly none."""
@@ -31,10 +42,6 @@ class Ranks:
     def gather(self, value: T) -> list[T]:
         """Return what every rank passed, in order of rank. All must call it."""
         return [value]
-
-    def results(self, rows: int, size: int, results: list[T]) -> list[T]:
-        """Return the `results` of the parts of all ranks, from those of the parts here. All must call it."""
-        return results
 
     def reduce_gradients(self, model: Any, now: bool) -> None:
         """Say whether the next backward pass through a sharded model adds gradients up over ranks."""

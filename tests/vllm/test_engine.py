@@ -5,8 +5,8 @@ import torch
 
 from tests.vllm.helpers import CPU, Engine
 from trainers.policy import vllm_engine
-from trainers.policy.batch import per_token_logps, response_logits
 from trainers.policy.config import Scratch
+from trainers.policy.logps import per_token_logps, response_logits
 from trainers.policy.models import build_policy, save_policy
 from trainers.policy.responses import Responder
 from trainers.policy.text import decode, word_tokenizer

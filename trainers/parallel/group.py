@@ -43,7 +43,7 @@ class Group(Ranks):
 
     def __init__(self, mesh: DeviceMesh, objects: distributed.ProcessGroup, halvings: int) -> None:
         self.rank, self.size, self.halvings = mesh.get_rank(), mesh.size(), halvings
-        self._mesh, self._objects = mesh, objects
+        self._mesh, self._objects, self._counts = mesh, objects, True
 
     @classmethod
     def join(cls, device: torch.device, halvings: int = 0) -> "Group":
@@ -60,10 +60,22 @@ class Group(Ranks):
         distributed.barrier(self._objects)
         distributed.destroy_process_group()
 
-    def parts(self, rows: int, size: int) -> list[slice]:
-        """Return this rank's rows in parts of nearly equal size; an empty one where there are fewer rows than ranks."""
-        every = self._every_part(rows, size)
-        return every[self.share(len(every))]
+    def in_parts(self, rows: Any, size: int, work: Callable[[Any], T], begin: Callable[[bool], object]) -> list[T]:
+        """Do `work` on this rank's rows, as often as every rank; return the results of all.
+
+        A rank without rows takes one that does not count: what the ranks compute together needs it.
+        """
+        every = self._every_part(len(rows), size)
+        parts, results = every[self.share(len(every))], []
+        for number, part in enumerate(parts, 1):
+            begin(number == len(parts))
+            self._counts = part.start < part.stop
+            results.append(work(rows[part] if self._counts else rows[:1]))
+        return self._results([part.start < part.stop for part in every], results)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of the loss of a part; zeros for a row that does not count."""
+        (loss if self._counts else 0 * loss).backward()
 
     def _every_part(self, rows: int, size: int) -> list[slice]:
         number = -(-rows // (size * self.size)) * self.size
@@ -85,9 +97,8 @@ class Group(Ranks):
 
         return [torch.load(io.BytesIO(each), map_location=place, weights_only=False) for each in received]
 
-    def results(self, rows: int, size: int, results: list[T]) -> list[T]:
-        """Return what the parts of all ranks gave that have rows; scalars in one collective, without the host."""
-        full = [part.start < part.stop for part in self._every_part(rows, size)]
+    def _results(self, counts: list[bool], results: list[T]) -> list[T]:
+        """Return what the parts of all ranks gave that count; scalars in one collective, without the host."""
         leaves = [leaf for each in results for leaf in _leaves(each)]
         if not all(isinstance(leaf, Tensor) and leaf.dim() == 0 for leaf in leaves):
             every = [each for of_rank in self.gather(results) for each in of_rank]
@@ -95,10 +106,10 @@ class Group(Ranks):
             mine = torch.stack([leaf.detach().to(self._mesh.device_type, torch.float64) for leaf in leaves])
             numbers = mine.new_empty(self.size, len(mine))
             distributed.all_gather(list(numbers), mine, group=self._mesh.get_group())
-            every = [_with(results[0], iter(of_part)) for of_part in numbers.view(len(full), -1)]
+            every = [_with(results[0], iter(of_part)) for of_part in numbers.view(len(counts), -1)]
         else:  # nothing, of each
             every = results * self.size
-        return [each for each, there in zip(every, full, strict=True) if there]
+        return [each for each, there in zip(every, counts, strict=True) if there]
 
     def reduce_gradients(self, model: Any, now: bool) -> None:
         """Say whether the next backward pass adds gradients up over ranks, or each keeps its own, whole."""

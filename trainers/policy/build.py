@@ -8,13 +8,14 @@ import torch
 
 from trainers.objectives.aggregation import Aggregation
 from trainers.objectives.kl import ESTIMATORS
+from trainers.policy.classifier import load_reward_model
 from trainers.policy.config import ClipRange, Gae, PolicyConfig
 from trainers.policy.formulas import Formulas, Parts
 from trainers.policy.grpo import Actor, Generators, Objective, Progress, Run
 from trainers.policy.learner import learner_of, state_of
 from trainers.policy.models import Placement, load_learner, load_tokenizer
 from trainers.policy.responses import Responder, Sampler, start_engine
-from trainers.policy.rewards import Rewards, load_reward_model
+from trainers.policy.rewards import Rewards
 from trainers.policy.sources import load_task, policy_folder, reward_model_folder
 from trainers.running.stage import Stage
 from trainers.tasks.interface import bucket, read_problems
@@ -49,7 +50,7 @@ def build(stage: Stage) -> Run:
         task,
         config.reward,
         placement,
-        end=tokenizer.eos_token_id,
+        eos=tokenizer.eos_token_id,
         model=load_reward_model(stage, config.reward, placement) if of_responses else None,
         token_model=parts.token_reward_model(reward_model_folder(stage), placement, folder)
         if parts.token_reward_model

@@ -7,12 +7,12 @@ samples quote the last policy.
 import pandas as pd
 
 from trainers.parallel import join
+from trainers.policy.classifier import load_reward_model
 from trainers.policy.config import PolicyConfig
 from trainers.policy.evaluation import Quotes, save_evaluation
 from trainers.policy.measure import average, frame_of, measure
 from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.responses import Sampler
-from trainers.policy.rewards import load_reward_model
 from trainers.policy.sources import KEPT, earlier_models, load_task, policy_folder
 from trainers.running.stage import Stage
 from trainers.running.weights import MeasuredModels

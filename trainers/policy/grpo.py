@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from trainers.objectives.aggregation import Aggregation, aggregate, loss_units, masked_mean
 from trainers.objectives.diagnostics import Diagnostics, Maximum, Mean, Reduction, Sum, Variance, group_metrics
 from trainers.objectives.kl import adapt_coefficient, k3
-from trainers.policy.batch import Sequences, batched_logps, per_token_logps
+from trainers.policy.batch import Sequences
 from trainers.policy.config import PolicyConfig, UpdateOf
 from trainers.policy.formulas import Parts
 from trainers.policy.learner import Averages, Learner, minibatches
+from trainers.policy.logps import batched_logps, per_token_logps
 from trainers.policy.models import Placement
 from trainers.policy.responses import Sampler
 from trainers.policy.rewards import Rewards, add_at_the_end
@@ -108,12 +109,10 @@ def sample_groups(run: Run) -> Rollout:
     config, sampler = run.config, run.sampler
     problems = next_problems(run)  # B
     group_size, longest = config.rollout.group_size, config.sampling.max_new_tokens
-    sequences, texts = sampler.responses(
-        problems, group_size=group_size, generator=run.generators.sampling, memory=sampler.memory
-    )
+    sequences, texts = sampler.responses(problems, group_size=group_size, generator=run.generators.sampling)
     asked = [problem for problem in problems for _ in range(group_size)]  # N
     scored = run.rewards.score(asked, sequences, texts)
-    rewards, metrics = scored.rewards, dict(scored.parts)  # (N,)
+    rewards, metrics = scored.rewards, dict(scored.means)  # (N,)
     lengths, end = sequences.mask.sum(1).cpu(), sampler.tokenizer.eos_token_id  # (N,)
     if config.overlong_penalty is not None and run.parts.overlong_penalty is not None:
         buffer = max(1, round(config.overlong_penalty.share * longest))
@@ -125,9 +124,9 @@ def sample_groups(run: Run) -> Rollout:
     metrics["response/ended"] = sequences.ended(end).float().mean().item()
     if all(problem.answer for problem in problems):
         metrics["reward/accuracy"] = scored.correct.mean().item()
-    token_rewards = None
-    if scored.tokens is not None:  # (N, T); what is of the whole response is given at its last token
-        token_rewards = add_at_the_end(scored.tokens, rewards - scored.tokens.sum(1), sequences.mask)
+    token_rewards = scored.token_rewards
+    if token_rewards is not None:  # (N, T); what is of the whole response is given at its last token
+        token_rewards = add_at_the_end(token_rewards, rewards - token_rewards.sum(1), sequences.mask)
     return Rollout(sequences, rewards, scored.correct, metrics, token_rewards)
 
 

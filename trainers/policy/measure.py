@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import torch
 
+from trainers.policy.classifier import RewardModel
 from trainers.policy.config import Evaluate
 from trainers.policy.responses import Responder, Sampler
-from trainers.policy.rewards import RewardModel
 from trainers.policy.spread import Distinct, Keep
 from trainers.running.micro_batch import MicroBatch
 from trainers.tasks.interface import Problem, by_rule

@@ -6,12 +6,14 @@ longer than the products of its matrices.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import LlamaForCausalLM, LlamaModel, Qwen2ForCausalLM, Qwen2Model
+
+from trainers.policy.batch import Sequences
 
 KINDS = (Qwen2ForCausalLM, LlamaForCausalLM, Qwen2Model, LlamaModel)
 
@@ -103,26 +105,6 @@ def norm(module: Any) -> Callable[[Tensor], Tensor]:
 # model computes in an update is repetition or padding. Here the tokens that differ are one row of tokens; only
 # attention is computed by response. Equal to the model's own forward but for rounding. On a CPU only: an accelerator
 # would wait for the numbers of tokens.
-class Sequences(Protocol):
-    """What is read of `trainers.policy.batch.Sequences`, whose module imports this one."""
-
-    @property
-    def prompt_ids(self) -> Tensor:
-        """(N, P)."""
-
-    @property
-    def prompt_mask(self) -> Tensor:
-        """(N, P)."""
-
-    @property
-    def response_ids(self) -> Tensor:
-        """(N, T)."""
-
-    @property
-    def mask(self) -> Tensor:
-        """(N, T), of the responses."""
-
-
 @dataclass(frozen=True)
 class Packing:
     """Where the R tokens of B distinct prompts and N responses stand; slots are numbers of tokens.

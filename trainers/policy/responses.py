@@ -162,22 +162,17 @@ class Sampler:
         problems: Sequence[Problem],
         *,
         group_size: int,
-        generator: torch.Generator | None,
-        memory: MicroBatch | None = None,
-        temperature: float | None = None,
+        generator: torch.Generator,
     ) -> tuple[Sequences, list[str]]:
-        """Return group_size responses per problem and their texts; without a generator the most likely ones.
-
-        temperature: by default that of the sampling settings. memory: how many are drawn at once; None: all.
-        """
+        """Return group_size responses per problem, those of a problem side by side, and their texts."""
         respond = self.engine or Responder(self.model, self.tokenizer, self.placement)
         return respond(
             self.prompts(problems),
             group_size=group_size,
             limit=self.sampling.max_new_tokens,
-            temperature=self.sampling.temperature if temperature is None else temperature,
+            temperature=self.sampling.temperature,
             generator=generator,
-            memory=memory,
+            memory=self.memory,
         )
 
 

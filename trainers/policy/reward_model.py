@@ -12,11 +12,11 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.parallel import join
+from trainers.policy.classifier import encode, pair_texts, prepare_tokenizer
 from trainers.policy.config import PolicyConfig, Precision, RewardTraining
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement, load_policy, load_tokenizer, save_policy, without_dropout
 from trainers.policy.responses import Sampler
-from trainers.policy.rewards import encode, pair_texts, prepare_tokenizer
 from trainers.policy.sources import REWARD_MODEL, load_task, policy_folder
 from trainers.policy.supervised import Schedule, warmup_cosine
 from trainers.running.stage import Stage, with_run_seed
@@ -98,12 +98,12 @@ def _scored_by_rule(stage: Stage, folder: Path, placement: Placement, seed: int)
         task=task,
         sampling=config.sampling,
         placement=placement,
+        memory=stage.micro_batch(settings.sampled_at_once),
     )
     problems = read_problems(stage.inputs["task_data"] / "train.jsonl")[: settings.problems]
     # The streams keep the name of the stage before it was renamed, and so their numbers.
     generator = torch.Generator().manual_seed(bucket(f"judge {seed}", 2**62))
-    memory = stage.micro_batch(settings.sampled_at_once)
-    sequences, responses = sampler.responses(problems, group_size=settings.samples, generator=generator, memory=memory)
+    sequences, responses = sampler.responses(problems, group_size=settings.samples, generator=generator)
     asked = [problem for problem in problems for _ in range(settings.samples)]
     ended = sequences.ended(tokenizer.eos_token_id).tolist()
     rewards, correct = map(torch.tensor, by_rule(task, asked, responses, ended))

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from trainers.policy.batch import Sequences, per_token_logps
+from trainers.policy.batch import Sequences
 from trainers.policy.learner import Learner
+from trainers.policy.logps import per_token_logps
 from trainers.policy.models import Placement, learning
 from trainers.policy.text import pad, pad_token, prompt_tokens, response_tokens
 from trainers.running.stage import Stage

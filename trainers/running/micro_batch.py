@@ -10,8 +10,7 @@ and `work` changes nothing but gradients; what it measures is added up from the 
 """
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -46,11 +45,11 @@ class MicroBatch:
     ) -> None:
         if size is not None and size < 1:
             raise ValueError(f"a micro-batch of {size} rows: must be at least 1, or None for all rows")
-        self.size, self._on_halve, self.ranks, self._counts = size, on_halve, ranks, True
+        self.size, self._on_halve, self.ranks = size, on_halve, ranks
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of a loss; of a rank without rows, which goes along with the others, add zeros."""
-        (loss if self._counts else 0 * loss).backward()
+        """Add the gradient of the loss of a micro-batch."""
+        self.ranks.backward(loss)
 
     def run(
         self,
@@ -68,25 +67,9 @@ class MicroBatch:
 
         def attempt(size: int) -> list[T]:
             restart()
-            results, parts = [], self.ranks.parts(len(rows), size)
-            for number, part in enumerate(parts, 1):
-                last(number == len(parts))
-                if part.start < part.stop:
-                    results.append(work(rows[part]))
-                    continue
-                with self._idle():  # fewer rows than the ranks have parts: what they compute together needs this one
-                    results.append(work(rows[:1]))
-            return self.ranks.results(len(rows), size, results)
+            return self.ranks.in_parts(rows, size, work, last)
 
         return self.retry(-(-len(rows) // self.ranks.size), attempt)
-
-    @contextmanager
-    def _idle(self) -> Iterator[None]:
-        self._counts = False
-        try:
-            yield
-        finally:
-            self._counts = True
 
     def retry(self, count: int, attempt: Callable[[int], T]) -> T:
         """Return `attempt(size)`, with smaller sizes while it runs out of memory; each begins again.

@@ -10,8 +10,8 @@ from tests.trainers.parallel.copying import Copying
 from tests.trainers.parallel.updates import PROMPTS
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.parallel.weights import LINEAR, rollout_copy
-from trainers.policy.batch import batched_logps, per_token_logps
 from trainers.policy.config import Precision
+from trainers.policy.logps import batched_logps, per_token_logps
 from trainers.policy.models import Placement
 from trainers.policy.responses import Responder
 from trainers.policy.rollout import sample

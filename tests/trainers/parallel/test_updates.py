@@ -95,7 +95,8 @@ def test_the_parts_of_the_ranks_are_all_rows_in_order_and_as_many():
                 group = [object.__new__(Group) for _ in range(count)]
                 for rank, each in enumerate(group):
                     each.rank, each.size = rank, count
-                parts = [each.parts(rows, size) for each in group]
+                every = group[0]._every_part(rows, size)
+                parts = [every[each.share(len(every))] for each in group]
                 assert len({len(part) for part in parts}) == 1  # else some would wait for ever
                 assert [row for part in parts for piece in part for row in range(rows)[piece]] == list(range(rows))
                 assert all(piece.stop - piece.start <= size for part in parts for piece in part)

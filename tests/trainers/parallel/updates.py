@@ -33,14 +33,14 @@ from tests.trainers.policy.helpers import EOS, PAD, objective_of, uniforms
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import build_loss, update_critic
 from trainers.models.random_model import build_random_model
-from trainers.policy.batch import batched_logps
+from trainers.policy.classifier import RewardModel
 from trainers.policy.config import Gae, Lora, Memory, PolicyConfig, Precision, Update
 from trainers.policy.grpo import Actor, Batch, sampler_gap
 from trainers.policy.learner import Learner
+from trainers.policy.logps import batched_logps
 from trainers.policy.models import Placement, frozen_copy
 from trainers.policy.ppo import Critic, Estimate
 from trainers.policy.responses import Responder
-from trainers.policy.rewards import RewardModel
 from trainers.policy.rollout import sample
 from trainers.policy.supervised import fit
 from trainers.policy.text import pad

@@ -25,9 +25,9 @@ from tests.trainers.policy.helpers import (
 )
 from trainers.export import export
 from trainers.policy import evaluate, lora
-from trainers.policy.batch import batched_logps, per_token_logps
 from trainers.policy.config import Evaluate, Lora, Memory, PolicyConfig, Precision, Rollout, Update
 from trainers.policy.decode import ModelDecoder, read_prompts
+from trainers.policy.logps import batched_logps, per_token_logps
 from trainers.policy.models import Placement, build_policy, learning, load_learner, load_policy, save_policy
 from trainers.policy.plain import is_plain, packs
 from trainers.policy.rollout import sample

@@ -6,7 +6,7 @@ import torch
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from tests.trainers.policy.test_rollout import SHAPES, model_of
 from trainers.policy import continuous, rollout, spread
-from trainers.policy.batch import per_token_logps
+from trainers.policy.logps import per_token_logps
 
 
 @pytest.fixture

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from trainers.policy import batch as batch_module
+from trainers.policy import logps as logps_module
 from trainers.policy import value_model as value_module
-from trainers.policy.batch import Sequences, per_token_logps
+from trainers.policy.batch import Sequences
 from trainers.policy.config import Precision
+from trainers.policy.logps import per_token_logps
 from trainers.policy.models import Placement
 from trainers.policy.plain import Packing, packs
 from trainers.policy.value_model import ValueModel
@@ -58,7 +59,7 @@ def test_log_probabilities_entropies_and_gradients_are_those_of_the_model(kind, 
     def results():
         return torch.stack(per_token_logps(model, given, temperature=0.7)), dict(model.named_parameters())
 
-    compare(results, batch_module, monkeypatch)
+    compare(results, logps_module, monkeypatch)
 
 
 @pytest.mark.parametrize("sees_token", [True, False])

@@ -7,8 +7,10 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 
-from tests.trainers.policy.helpers import CHAT, CPU, stage, train
+from tests.trainers.policy.helpers import CHAT, CPU, EOS, stage, train
 from trainers.policy import evaluate, task_data, warm_start
+from trainers.policy.batch import Sequences
+from trainers.policy.classifier import RewardModel
 from trainers.policy.config import (
     Data,
     Evaluate,
@@ -23,7 +25,7 @@ from trainers.policy.config import (
 )
 from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.responses import Responder
-from trainers.policy.rewards import RewardModel, score
+from trainers.policy.rewards import Rewards
 from trainers.policy.text import prompt_tokens, word_tokenizer
 from trainers.policy.value_model import ValueModel
 from trainers.tasks import knights_knaves
@@ -102,17 +104,24 @@ def other_judge(folder, outputs=1):
     return folder
 
 
+def sequences_that_end(*ended):
+    """Responses of one token each."""
+    ids = torch.tensor([[EOS if each else EOS + 1] for each in ended])
+    return Sequences(ids, torch.ones_like(ids), ids, torch.ones_like(ids))
+
+
 def test_rewards_add_up_with_their_weights(assets):
     judge = RewardModel(assets / "judge" / "files", Placement.of(["cpu"], Precision()))
     task = knights_knaves.create(KnightsKnaves())
     problem = knights_knaves.Problem("x", "A : A K ?", "A knight")
     responses = ["<think> </think> <answer> A knight </answer>", "A"]
     model = judge([problem.prompt] * 2, responses)
-    scored = score(task, [problem] * 2, responses, Reward(rule=2.0, model=0.5), judge, ended=[True, True])
+    rewards = Rewards(task, Reward(rule=2.0, model=0.5), CPU, EOS, judge)
+    scored = rewards.score([problem] * 2, sequences_that_end(True, True), responses)
     torch.testing.assert_close(scored.rewards, 2.0 * torch.tensor([3.0, -3.0]) + 0.5 * model)
     assert scored.correct.tolist() == [1.0, 0.0]
-    assert scored.parts["reward/model"] == pytest.approx(model.mean().item())
-    cut = score(task, [problem] * 2, responses, Reward(rule=2.0, model=0.5), judge, ended=[False, True])
+    assert scored.means["reward/model"] == pytest.approx(model.mean().item())
+    cut = rewards.score([problem] * 2, sequences_that_end(False, True), responses)
     torch.testing.assert_close(cut.rewards, 2.0 * torch.tensor([-3.0, -3.0]) + 0.5 * model)
     assert cut.correct.tolist() == [0.0, 0.0]
 

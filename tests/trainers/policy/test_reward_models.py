@@ -19,9 +19,10 @@ from trainers.objectives.token_rewards import increments, returns_to_go, token_a
 from trainers.policy import evaluate, grpo, reward_model, task_data, warm_start
 from trainers.policy.batch import Sequences
 from trainers.policy.build import build
+from trainers.policy.classifier import RewardModel
 from trainers.policy.config import Data, Evaluate, PolicyConfig, Reward, RewardTraining, Rollout, Sampling, WarmStart
 from trainers.policy.reward_model import agreement
-from trainers.policy.rewards import RewardModel, add_at_the_end
+from trainers.policy.rewards import add_at_the_end
 from trainers.policy.text import pad, prompt_tokens, response_tokens
 from trainers.policy.value_model import TokenRewardModel
 from trainers.tasks import question_answer

@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.policy import decode as decode_module
-from trainers.policy.batch import batched_logps, per_token_logps, response_logits
+from trainers.policy.logps import batched_logps, per_token_logps, response_logits
 from trainers.policy.rollout import sample, sample_all
 
 

@@ -13,10 +13,10 @@ from tests.trainers.parallel.copying import Copying, Frozen
 from tests.trainers.policy.helpers import SMALL, sampled_batch
 from tests.trainers.policy.helpers import actor as make_actor
 from trainers.policy import reinforce
-from trainers.policy.batch import per_token_logps
 from trainers.policy.build import build
 from trainers.policy.config import PolicyConfig, Precision, Update
 from trainers.policy.grpo import LIMITS, sampler_gap, step
+from trainers.policy.logps import per_token_logps
 from trainers.policy.models import Placement
 from trainers.running.stage import Diverged
 

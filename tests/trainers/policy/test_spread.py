@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
-from trainers.policy.batch import response_logits
+from trainers.policy.logps import response_logits
 from trainers.policy.plain import is_plain
 from trainers.policy.spread import sample_evenly
 

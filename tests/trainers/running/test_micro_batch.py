@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from ablation.runner.ranks import Ranks
 from tests.trainers.debias.helpers import config, debias_stage, run_prepare, run_train
 from trainers.debias import train as debias_train
+from trainers.parallel.group import Group
 from trainers.running.micro_batch import MicroBatch, OutOfMemory
 
 
@@ -122,17 +122,23 @@ def test_a_stage_tells_its_log_and_its_metrics(tmp_path, caplog):
 
 
 def test_a_rank_without_rows_goes_along_with_a_gradient_of_zeros():
-    class Last(Ranks):
-        def parts(self, rows, size):
-            return [slice(rows, rows)]
+    class First(Group):
+        rank, size = 0, 2
 
-    weight, memory = torch.ones(2, requires_grad=True), MicroBatch(2, ranks=Last())
+        def __init__(self):
+            """Nobody to meet."""
+
+        def _results(self, counts, results):
+            assert counts == [False, True]
+            return results
+
+    weight, memory = torch.ones(2, requires_grad=True), MicroBatch(2, ranks=First())
 
     def work(part):
         memory.backward((part * weight).sum())
         return len(part)
 
-    assert memory.run(torch.ones(4, 2), work) == [1]
+    assert memory.run(torch.ones(1, 2), work) == [1]
     assert weight.grad.tolist() == [0, 0]
 
 

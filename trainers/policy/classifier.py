@@ -1,0 +1,97 @@
+"""A sequence classifier as a reward model: how it reads `prompt + response`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
+
+from trainers.policy.config import Reward
+from trainers.policy.models import Placement, load_tokenizer
+from trainers.policy.sources import reward_model_folder
+from trainers.policy.text import without_special_tokens
+from trainers.running.micro_batch import MicroBatch
+from trainers.running.stage import Stage
+
+
+class RewardModel:
+    """A sequence classifier with one logit, read as the reward of `prompt + response`.
+
+    Several ranks share its weights, and each scores its part of the responses.
+    """
+
+    def __init__(self, folder: Path, placement: Placement, batch_size: int = 64) -> None:
+        self.tokenizer = prepare_tokenizer(load_tokenizer(folder, generates=False))
+        ranks, self.placement = placement.ranks, placement
+
+        def load() -> PreTrainedModel:
+            dtype = torch.bfloat16 if placement.precision.compute == "bfloat16" else torch.float32
+            model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype, local_files_only=True)
+            if model.config.num_labels != 1:
+                raise ValueError(f"{folder}: a reward model has one output, this one has {model.config.num_labels}")
+            model.config.pad_token_id = self.tokenizer.pad_token_id
+            return model.to(placement.before_sharding).eval().requires_grad_(False)
+
+        self.model = placement.shard(ranks.build(load))
+        self.memory = MicroBatch(batch_size, ranks=ranks)
+
+    @torch.no_grad()
+    def __call__(self, prompts: Sequence[str], responses: Sequence[str]) -> Tensor:
+        """Return one reward per response, (N,), on the CPU.
+
+        The texts are read by the model's own tokenizer, so it need not be the policy's. Those beyond its longest input
+        lose the beginning of the prompt.
+        """
+
+        def judge(texts: Sequence[str]) -> Tensor:
+            inputs = encode(self.tokenizer, texts).to(self.placement.device)
+            with self.placement.autocast():
+                return self.model(**inputs).logits[:, 0].float().cpu()
+
+        return torch.cat(self.memory.run(pair_texts(self.tokenizer, prompts, responses), judge))
+
+
+def prepare_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Return it with a padding token, and so that what is too long loses its beginning, not the response."""
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.truncation_side = "left"
+    return tokenizer
+
+
+def pair_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], responses: Sequence[str]) -> list[str]:
+    """Return what a reward model reads: a chat in its template, without one the response after the prompt."""
+    pairs = list(zip(prompts, without_special_tokens(tokenizer, responses), strict=True))
+    if tokenizer.chat_template is None:
+        return [f"{prompt} {response}" for prompt, response in pairs]
+    chats = [[{"role": "user", "content": p}, {"role": "assistant", "content": r}] for p, r in pairs]
+    return [tokenizer.apply_chat_template(chat, tokenize=False) for chat in chats]
+
+
+def ids_around(
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str]
+) -> tuple[Sequence[list[int]], Sequence[list[int]]]:
+    """Return the ids before and after each response in the chats of `pair_texts`; the tokenizer has a template."""
+    mark = "RESPONSE"
+    texts = [text.rpartition(mark) for text in pair_texts(tokenizer, prompts, [mark] * len(prompts))]
+    heads, _, tails = zip(*texts, strict=True)
+    before, after = (tokenizer(list(each), add_special_tokens=False)["input_ids"] for each in (heads, tails))
+    return before, after
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> BatchEncoding:
+    """Return ids and mask of texts as `pair_texts` writes them."""
+    return tokenizer(
+        list(texts),
+        padding=True,
+        truncation=True,
+        add_special_tokens=tokenizer.chat_template is None,  # a chat template writes them itself
+        return_token_type_ids=False,
+        return_tensors="pt",
+    )
+
+
+def load_reward_model(stage: Stage, settings: Reward, placement: Placement) -> RewardModel | None:
+    """Return the reward model of a stage; None where it has no weight."""
+    return RewardModel(reward_model_folder(stage), placement) if settings.model > 0 else None
