@@ -115,14 +115,14 @@ def test_the_host_waits(act, device):
 def evenly(model, prompts, limit, eos=-1):
     numbers = uniforms(2 * 9, limit).view(2, 9, limit)
     found = spread.sample_evenly(model, *prompts, uniforms=numbers, eos=eos, pad=PAD)
-    rows = zip(found.prompts.tolist(), found.sequences.response_ids.tolist(), found.shares.tolist(), strict=True)
+    rows = zip(found.prompts.tolist(), found.sequences.completion_ids.tolist(), found.shares.tolist(), strict=True)
     return sorted(rows)
 
 
 def drawn(model, prompts, limit, eos=-1, batch_size=None):
     settings = {"group_size": 9, "max_new_tokens": limit, "batch_size": batch_size, "uniforms": uniforms(18, limit)}
     found = rollout.sample_all(model, *prompts, eos=eos, pad=PAD, **settings)
-    return found.response_ids.tolist(), found.mask.tolist()
+    return found.completion_ids.tolist(), found.completion_mask.tolist()
 
 
 def on_device(device, draw, model, prompts, *args, **kwargs):

@@ -6,7 +6,7 @@ import torch
 from tests.vllm.helpers import CPU, Engine
 from trainers.policy import vllm_engine
 from trainers.policy.config import Scratch
-from trainers.policy.logps import per_token_logps, response_logits
+from trainers.policy.learner import per_token_logps, response_logits
 from trainers.policy.models import build_policy, save_policy
 from trainers.policy.responses import Responder
 from trainers.policy.text import decode, word_tokenizer
@@ -38,17 +38,17 @@ def test_responses_are_laid_out_as_those_of_the_own_sampler(sampler):
     assert torch.equal(sequences.prompt_ids, own.prompt_ids)
     assert torch.equal(sequences.prompt_mask, own.prompt_mask)
     assert len(texts) == len(own_texts) == len(sequences) == 16
-    for name in ("response_ids", "mask", "logps"):
+    for name in ("completion_ids", "mask", "logps"):
         ours, theirs = getattr(own, name), getattr(sequences, name)
         assert (ours.dtype, ours.shape[0]) == (theirs.dtype, theirs.shape[0])
-    ends = (sequences.response_ids == sampler.tokenizer.eos_token_id) & sequences.mask.bool()
-    lengths = sequences.mask.sum(1)
+    ends = (sequences.completion_ids == sampler.tokenizer.eos_token_id) & sequences.completion_mask.bool()
+    lengths = sequences.lengths
     assert ends.any()  # some end by themselves; then with the token that says so, and nothing after it
     assert not (lengths < 20).logical_xor(ends.any(1)).logical_and(lengths < 20).any()
     assert torch.equal(ends.float().argmax(1)[ends.any(1)] + 1, lengths[ends.any(1)])
-    assert sequences.logps[~sequences.mask.bool()].eq(0).all()
-    assert sequences.response_ids[~sequences.mask.bool()].eq(0).all()
-    assert texts == decode(sampler.tokenizer, sequences.response_ids, sequences.mask)
+    assert sequences.logps[~sequences.completion_mask.bool()].eq(0).all()
+    assert sequences.completion_ids[~sequences.completion_mask.bool()].eq(0).all()
+    assert texts == decode(sampler.tokenizer, sequences.completion_ids, sequences.completion_mask)
 
 
 def test_tokens_are_as_frequent_as_the_policy_says(sampler):
@@ -57,7 +57,7 @@ def test_tokens_are_as_frequent_as_the_policy_says(sampler):
     with torch.no_grad():
         logits = response_logits(sampler.model, sequences.select(torch.tensor([0])))[0, 0]
     expected = 4000 * torch.softmax(logits / 0.7, -1)
-    counted = torch.bincount(sequences.response_ids[:, 0], minlength=len(expected))
+    counted = torch.bincount(sequences.completion_ids[:, 0], minlength=len(expected))
     often = expected >= 10
     statistic = ((counted - expected)[often].square() / expected[often]).sum().item()
     assert statistic < 2.5 * int(often.sum())  # its mean is their number; for 10 of them 2.5 is at 1 in 200

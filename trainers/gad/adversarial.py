@@ -192,10 +192,10 @@ class Trainer:
         # 2. The critic scores both: (N,) and (P,), then pairs (N,) of a response and the teacher's to the same prompt.
         scores = score(self.critic, sequences, self.memory["score"], config.pooling)
         teacher_scores = score(self.critic, teacher, self.memory["score"], config.pooling)
-        prompts = torch.arange(len(rows), device=sequences.mask.device).repeat_interleave(group)
+        prompts = torch.arange(len(rows), device=sequences.completion_mask.device).repeat_interleave(group)
         paired_scores = teachers_of(teacher, teacher_scores, sequences, scores, prompts)
         metrics |= compare(self.loss, paired_scores, scores)
-        teacher_texts = decode(self.tokenizer, teacher.response_ids, teacher.mask)
+        teacher_texts = decode(self.tokenizer, teacher.completion_ids, teacher.completion_mask)
         metrics |= same_text([text for text in teacher_texts for _ in range(group)], texts, paired_scores, scores)
 
         # 3. Its score is the reward (N,), and what a response has more of it than its group is the advantage (N,).
@@ -282,7 +282,7 @@ class Trainer:
         self, rows: list[Row], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor
     ) -> dict[str, float]:
         group = self.config.rollout.group_size
-        lengths = sequences.mask.sum(1).float()
+        lengths = sequences.lengths.float()
         distinct = [len(set(texts[i : i + group])) / group for i in range(0, len(texts), group)]
         values = group_metrics(rewards, group) | {
             "advantage/mean_abs": advantages.abs().mean(),

@@ -58,7 +58,7 @@ def score(critic: ValueModel, sequences: Sequences, memory: MicroBatch, pooling:
 
     In a batch, equal rows may differ by rounding, which normalised advantages would blow up to a signal.
     """
-    everything = torch.cat([sequences.prompt_ids, sequences.response_ids, sequences.mask], 1)
+    everything = torch.cat([sequences.prompt_ids, sequences.completion_ids, sequences.completion_mask], 1)
     _, inverse = everything.unique(dim=0, return_inverse=True)
     first = torch.full((int(inverse.max()) + 1,), len(inverse), device=inverse.device)
     first.scatter_reduce_(0, inverse, torch.arange(len(inverse), device=inverse.device), "amin")
@@ -74,9 +74,10 @@ def teachers_of(
     Where the student wrote what the teacher wrote, they are the student's own scores: scored in another batch they may
     differ by rounding, which would decide who has the higher one.
     """
-    lengths, width = teacher.mask.sum(1)[prompts], min(teacher.mask.shape[1], student.mask.shape[1])
-    mine, theirs = student.response_ids[:, :width], teacher.response_ids[prompts, :width]
-    same = ((mine == theirs) | (student.mask[:, :width] == 0)).all(1) & (lengths == student.mask.sum(1))
+    width = min(teacher.completion_mask.shape[1], student.completion_mask.shape[1])
+    mine, theirs = student.completion_ids[:, :width], teacher.completion_ids[prompts, :width]
+    same_tokens = ((mine == theirs) | (student.completion_mask[:, :width] == 0)).all(1)
+    same = same_tokens & (teacher.lengths[prompts] == student.lengths)
     return Scores(*(torch.where(same, own, of[prompts]) for own, of in zip(scores, teacher_scores, strict=True)))
 
 
@@ -137,4 +138,4 @@ def pair_scores(
 
 
 def _pooled(critic: nn.Module, sequences: Sequences, pooling: Pooling) -> Scores:
-    return pool(critic(sequences), sequences.mask, pooling)
+    return pool(critic(sequences), sequences.completion_mask, pooling)

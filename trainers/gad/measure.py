@@ -121,7 +121,7 @@ def measure(
         values = qualities(task, asked, texts, ended)
         if task is None:
             values["rouge_l"] = rouge_l(texts, [row.teacher_response for row in asked])
-        values["length"] = distinct.sequences.mask.sum(1).tolist()
+        values["length"] = distinct.sequences.lengths.tolist()
         if critic is not None and teacher_scores is not None:
             scores = score(critic, distinct.sequences, memory, config.pooling)
             pairs = teachers_of(teacher, teacher_scores, distinct.sequences, scores, distinct.prompts)

@@ -105,7 +105,7 @@ class Rollouts:
 
     def cut(self, sequences: Sequences) -> torch.Tensor:
         """Return (N,) booleans: the response reached the limit and did not end."""
-        return (sequences.mask.sum(1) >= self.limit) & ~sequences.ended(self.tokenizer.eos_token_id)
+        return (sequences.lengths >= self.limit) & ~sequences.ended(self.tokenizer.eos_token_id)
 
     def _prompts_of(self, rows: Sequence[Row]) -> list[list[int]]:
         for row in rows:

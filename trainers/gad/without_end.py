@@ -13,11 +13,11 @@ from trainers.policy.responses import Responder
 
 @dataclass(frozen=True)
 class Trimmed(Sequences):
-    """Responses whose end token stands in `response_ids`, outside of `mask`."""
+    """Responses whose end token stands in `completion_ids`, outside of `completion_mask`."""
 
     def ended(self, eos: int) -> Tensor:
         """Return which responses (N,) ended by themselves and were not cut."""
-        return (self.response_ids == eos).any(1)
+        return (self.completion_ids == eos).any(1)
 
 
 class WithoutEnd:
@@ -35,10 +35,12 @@ class WithoutEnd:
         return self.version()
 
     def __call__(self, prompts: Sequence[Sequence[int]], **settings: Any) -> tuple[Sequences, list[str]]:
-        """Return what `Responder` does, with `mask` 0 and `logps` 0 at the end token."""
+        """Return what `Responder` does, with `completion_mask` 0 and `logps` 0 at the end token."""
         sequences, texts = self.responder(prompts, **settings)
         assert sequences.logps is not None  # sampled
-        keep = sequences.mask.bool() & (sequences.response_ids != self.responder.tokenizer.eos_token_id)
+        keep = sequences.completion_mask.bool() & (sequences.completion_ids != self.responder.tokenizer.eos_token_id)
         keep[:, 0] = True
         logps = torch.where(keep, sequences.logps, 0.0)
-        return Trimmed(**vars(replace(sequences, mask=keep.to(sequences.mask.dtype), logps=logps))), texts
+        return Trimmed(
+            **vars(replace(sequences, completion_mask=keep.to(sequences.completion_mask.dtype), logps=logps))
+        ), texts

@@ -16,17 +16,22 @@ class Sequences:
 
     prompt_ids: Tensor
     prompt_mask: Tensor
-    response_ids: Tensor
-    mask: Tensor
+    completion_ids: Tensor
+    completion_mask: Tensor
     logps: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.response_ids)
+        return len(self.completion_ids)
+
+    @property
+    def lengths(self) -> Tensor:
+        """Return the number of tokens of each response, (N,)."""
+        return self.completion_mask.sum(1)
 
     def select(self, rows: Tensor) -> "Sequences":
         """Return the rows, without columns that are padding in all of them."""
-        rows = rows.to(self.mask.device)
-        mask, prompt_mask = self.mask[rows], self.prompt_mask[rows]
+        rows = rows.to(self.completion_mask.device)
+        mask, prompt_mask = self.completion_mask[rows], self.prompt_mask[rows]
         width, longest = 0, self.prompt_ids.shape[1]
         if len(rows):  # both at once: the host waits for an accelerator
             width, longest = torch.stack([each.sum(-1).max().long() for each in (mask, prompt_mask)]).tolist()
@@ -34,14 +39,14 @@ class Sequences:
         return Sequences(
             self.prompt_ids[rows, start:],
             prompt_mask[:, start:],
-            self.response_ids[rows, :width],
+            self.completion_ids[rows, :width],
             mask[:, :width],
             None if self.logps is None else self.logps[rows, :width],
         )
 
     def ended(self, eos: int) -> Tensor:
         """Return which responses (N,) ended by themselves and were not cut."""
-        return ((self.response_ids == eos) & self.mask.bool()).any(1)
+        return ((self.completion_ids == eos) & self.completion_mask.bool()).any(1)
 
     def to(self, device: torch.device | str) -> "Sequences":
         """Return the same on another device."""
@@ -51,13 +56,13 @@ class Sequences:
     @property
     def attention_mask(self) -> Tensor:
         """Return the mask of prompt and response, (N, P + T)."""
-        return torch.cat([self.prompt_mask, self.mask.to(self.prompt_mask.dtype)], 1)
+        return torch.cat([self.prompt_mask, self.completion_mask.to(self.prompt_mask.dtype)], 1)
 
     def model_inputs(self) -> dict[str, Tensor]:
         """Return what a causal model is called with; positions count tokens, not padding."""
         mask = self.attention_mask
         return {
-            "input_ids": torch.cat([self.prompt_ids, self.response_ids], 1),
+            "input_ids": torch.cat([self.prompt_ids, self.completion_ids], 1),
             "attention_mask": mask,
             "position_ids": (mask.cumsum(1) - 1).clamp(min=0),
         }
@@ -67,7 +72,7 @@ def concatenate(parts: list[Sequences], pad: int) -> Sequences:
     """Return the rows of all parts, padded to the longest prompt and the longest response."""
     if len(parts) == 1:
         return parts[0]
-    prompt, width = max(p.prompt_ids.shape[1] for p in parts), max(p.mask.shape[1] for p in parts)
+    prompt, width = max(p.prompt_ids.shape[1] for p in parts), max(p.completion_mask.shape[1] for p in parts)
 
     def left(tensor: Tensor, value: int) -> Tensor:
         return nn.functional.pad(tensor, (prompt - tensor.shape[1], 0), value=value)
@@ -78,7 +83,7 @@ def concatenate(parts: list[Sequences], pad: int) -> Sequences:
     return Sequences(
         torch.cat([left(p.prompt_ids, pad) for p in parts]),
         torch.cat([left(p.prompt_mask, 0) for p in parts]),
-        torch.cat([right(p.response_ids, pad) for p in parts]),
-        torch.cat([right(p.mask, 0) for p in parts]),
+        torch.cat([right(p.completion_ids, pad) for p in parts]),
+        torch.cat([right(p.completion_mask, 0) for p in parts]),
         torch.cat([right(p.logps, 0) for p in parts if p.logps is not None]) if parts[0].logps is not None else None,
     )

@@ -46,6 +46,11 @@ def build(stage: Stage) -> Run:
         critic = parts.critic(stage, config.advantage.critic, config.update, folder, placement)
     learners = {"policy": actor.learner} | ({} if critic is None else {"critic": critic.learner})
     of_responses = parts.token_reward_model is None
+    penalty, longest = config.overlong_penalty, config.sampling.max_new_tokens
+    overlong_penalty = None
+    if penalty is not None and parts.overlong_penalty is not None:
+        buffer = max(1, round(penalty.share * longest))
+        overlong_penalty = partial(parts.overlong_penalty, max_length=longest, buffer=buffer)
     rewards = Rewards(
         task,
         config.reward,
@@ -56,6 +61,7 @@ def build(stage: Stage) -> Run:
         if parts.token_reward_model
         else None,
         function=parts.reward_function,
+        overlong_penalty=overlong_penalty,
     )
     responder = Responder(policy, tokenizer, placement)
     sampler = Sampler(
@@ -69,7 +75,7 @@ def build(stage: Stage) -> Run:
     )
     generators = Generators(*(_generator(name, stage.seed) for name in Generators.__dataclass_fields__))
     progress = Progress(config.kl.coef)
-    everything: dict[str, Any] = dict(
+    run = Run(
         config=config,
         parts=parts,
         seed=stage.seed,
@@ -81,7 +87,7 @@ def build(stage: Stage) -> Run:
         progress=progress,
         state=state_of(learners, progress, vars(generators)),
     )
-    return Run(**everything) if parts.ppo_run is None else parts.ppo_run(**everything, critic=critic)
+    return run if parts.with_critic is None else parts.with_critic(run, critic)
 
 
 def build_objective(formulas: Formulas, config: PolicyConfig) -> Objective:

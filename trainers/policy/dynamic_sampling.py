@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from trainers.policy.batch import concatenate
-from trainers.policy.grpo import Rollout
+from trainers.policy.rewards import Rollout
 
 
 def informative_groups(sample: Callable[[], Rollout], *, group_size: int, max_rounds: int, padding: int) -> Rollout:
@@ -50,7 +50,7 @@ def join(rounds: Sequence[Rollout], keep: Sequence[Tensor], padding: int) -> Rol
         torch.cat([each.rewards[rows] for each, rows in zip(rounds, keep, strict=True)]),
         torch.cat([each.correct[rows] for each, rows in zip(rounds, keep, strict=True)]),
         {name: sum(each.metrics[name] for each in rounds) / len(rounds) for name in rounds[0].metrics},
-        None if kept is None else kept[:, : joined.mask.shape[1]],
+        None if kept is None else kept[:, : joined.completion_mask.shape[1]],
     )
 
 

@@ -40,7 +40,7 @@ class Parts:
     advantages: "Callable[[Tensor, int], Tensor] | None" = None  # of rewards (N,) and G
     token_advantages: "Callable[..., Tensor] | None" = None  # of rewards and mask (N, T), and G
     critic: Callable[..., Any] | None = None  # makes a `ppo.Critic`
-    ppo_run: Callable[..., Any] | None = None  # makes a `ppo.PpoRun`
+    with_critic: Callable[..., Any] | None = None  # makes a `ppo.PpoRun` of a `Run` and its critic
     dynamic_sampling: Callable[..., Any] | None = None  # returns a `Rollout`
     overlong_penalty: "Callable[..., Tensor] | None" = None  # of lengths (N,)
     token_reward_model: "type[TokenRewardModel] | None" = None

@@ -11,7 +11,7 @@ what a step works with; `parts.py` says which formulas a variant uses; PPO's ste
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal
 
@@ -24,11 +24,10 @@ from trainers.objectives.kl import adapt_coefficient, k3
 from trainers.policy.batch import Sequences
 from trainers.policy.config import PolicyConfig, UpdateOf
 from trainers.policy.formulas import Parts
-from trainers.policy.learner import Averages, Learner, minibatches
-from trainers.policy.logps import batched_logps, per_token_logps
+from trainers.policy.learner import Averages, Learner, batched_logps, minibatches, per_token_logps
 from trainers.policy.models import Placement
 from trainers.policy.responses import Sampler
-from trainers.policy.rewards import Rewards, add_at_the_end
+from trainers.policy.rewards import Rewards, Rollout
 from trainers.policy.text import pad_token
 from trainers.running.state import State
 from trainers.tasks.interface import Problem, bucket
@@ -69,20 +68,6 @@ class Run:
     state: State  # what a checkpoint holds of all this
 
 
-@dataclass(frozen=True)
-class Rollout:
-    """N scored responses: rewards (N,) and correctness (N,) as 0 or 1, on the CPU, and means over all responses.
-
-    token_rewards: (N, T), which add up to the rewards; None where whole responses are rewarded.
-    """
-
-    sequences: Sequences
-    rewards: Tensor
-    correct: Tensor
-    metrics: dict[str, float]
-    token_rewards: Tensor | None = None
-
-
 def step(run: Run, number: int) -> dict[str, float]:
     """Sample, reward, update; return the step's metrics."""
     run.actor.learner.warm_up(number, run.config.update.warmup_steps)
@@ -106,28 +91,15 @@ def sample_rollout(run: Run) -> Rollout:
 
 def sample_groups(run: Run) -> Rollout:
     """Sample G responses to each of B problems with the policy as it is now, and reward them."""
-    config, sampler = run.config, run.sampler
-    problems = next_problems(run)  # B
-    group_size, longest = config.rollout.group_size, config.sampling.max_new_tokens
-    sequences, texts = sampler.responses(problems, group_size=group_size, generator=run.generators.sampling)
-    asked = [problem for problem in problems for _ in range(group_size)]  # N
-    scored = run.rewards.score(asked, sequences, texts)
-    rewards, metrics = scored.rewards, dict(scored.means)  # (N,)
-    lengths, end = sequences.mask.sum(1).cpu(), sampler.tokenizer.eos_token_id  # (N,)
-    if config.overlong_penalty is not None and run.parts.overlong_penalty is not None:
-        buffer = max(1, round(config.overlong_penalty.share * longest))
-        penalty = run.parts.overlong_penalty(lengths, max_length=longest, buffer=buffer)  # (N,)
-        rewards = rewards + penalty
-        metrics["reward/overlong_penalty"] = penalty.mean().item()
-    metrics |= {name: value.item() for name, value in group_metrics(rewards, group_size).items()}
-    metrics["response/length"] = sequences.mask.sum(1).float().mean().item()
-    metrics["response/ended"] = sequences.ended(end).float().mean().item()
+    problems, group_size = next_problems(run), run.config.rollout.group_size  # B
+    sequences, texts = run.sampler.responses(problems, group_size=group_size, generator=run.generators.sampling)
+    rollout = run.rewards.score([each for each in problems for _ in range(group_size)], sequences, texts)
+    metrics = {name: value.item() for name, value in group_metrics(rollout.rewards, group_size).items()}
+    metrics["response/length"] = sequences.lengths.float().mean().item()
+    metrics["response/ended"] = sequences.ended(run.rewards.eos).float().mean().item()
     if all(problem.answer for problem in problems):
-        metrics["reward/accuracy"] = scored.correct.mean().item()
-    token_rewards = scored.token_rewards
-    if token_rewards is not None:  # (N, T); what is of the whole response is given at its last token
-        token_rewards = add_at_the_end(token_rewards, rewards - token_rewards.sum(1), sequences.mask)
-    return Rollout(sequences, rewards, scored.correct, metrics, token_rewards)
+        metrics["reward/accuracy"] = rollout.correct.mean().item()
+    return replace(rollout, metrics=rollout.metrics | metrics)
 
 
 def next_problems(run: Run) -> list[Problem]:
@@ -150,7 +122,8 @@ def group_advantages(run: Run, rollout: Rollout) -> Tensor:
         return parts.advantages(rollout.rewards, group_size)
     assert parts.token_advantages is not None
     scale = run.config.advantage.kind == "normalized"
-    return parts.token_advantages(rollout.token_rewards, rollout.sequences.mask.cpu(), group_size, scale=scale)
+    mask = rollout.sequences.completion_mask.cpu()
+    return parts.token_advantages(rollout.token_rewards, mask, group_size, scale=scale)
 
 
 def update_policy(run: Run, rollout: Rollout, advantages: Tensor) -> dict[str, float]:
@@ -244,21 +217,21 @@ class Batch:
 
     sequences: Sequences
     advantages: Tensor
-    old_logps: Tensor
-    reference_logps: Tensor | None
+    old_per_token_logps: Tensor
+    ref_per_token_logps: Tensor | None
     needed: Tensor | None = None
 
     def select(self, rows: Tensor) -> "Batch":
         """Return the rows, without columns that are padding in all of them."""
-        rows = rows.to(self.sequences.mask.device)
+        rows = rows.to(self.sequences.completion_mask.device)
         sequences = self.sequences.select(rows)
-        width = sequences.mask.shape[1]
+        width = sequences.completion_mask.shape[1]
         per_token = self.advantages.dim() == 2
         return Batch(
             sequences,
             self.advantages[rows, :width] if per_token else self.advantages[rows],
-            self.old_logps[rows, :width],
-            None if self.reference_logps is None else self.reference_logps[rows, :width],
+            self.old_per_token_logps[rows, :width],
+            None if self.ref_per_token_logps is None else self.ref_per_token_logps[rows, :width],
             None if self.needed is None else self.needed[rows],
         )
 
@@ -290,12 +263,12 @@ class Actor:
         """
         needed = None
         if self.reference is None and self.update.entropy_coef == 0:
-            needed = with_advantage(advantages).to(sequences.mask.device)
+            needed = with_advantage(advantages).to(sequences.completion_mask.device)
         old_logps = sequences.logps
         if self.recompute_logps or old_logps is None:
             old_logps = self.logps(sequences)
-        reference_logps = None if self.reference is None else self.logps(sequences, self.reference)
-        return Batch(sequences, advantages.to(self.placement.device), old_logps, reference_logps, needed)
+        ref_logps = None if self.reference is None else self.logps(sequences, self.reference)
+        return Batch(sequences, advantages.to(self.placement.device), old_logps, ref_logps, needed)
 
     def logps(self, sequences: Sequences, model: nn.Module | None = None) -> Tensor:
         """Return the log-probabilities (N, T) of the responses under the policy, or under another model."""
@@ -312,7 +285,7 @@ class Actor:
         averages = Averages()
         with self.learner.training():
             for minibatch in minibatches(len(batch.sequences), self.update, generator):
-                units = loss_units(batch.sequences.mask[minibatch], self.update.aggregation)
+                units = loss_units(batch.sequences.completion_mask[minibatch], self.update.aggregation)
                 learnt, measured = minibatch, minibatch[:0]
                 if batch.needed is not None:
                     needed = batch.needed.cpu()[minibatch]
@@ -338,17 +311,17 @@ class Actor:
 
     def losses(self, batch: Batch, units: float, kl_coef: float) -> tuple[dict[str, Tensor], Diagnostics]:
         """Return the parts of the loss of some responses, as shares of `units`, and diagnostics."""
-        mask, update = batch.sequences.mask, self.update
+        mask, update = batch.sequences.completion_mask, self.update
         with self.placement.autocast():
             logps, entropy = per_token_logps(  # (N, T) each
                 self.learner.model, batch.sequences, self.temperature, entropy_gradient=update.entropy_coef > 0
             )
-        policy_loss, diagnostics = self.objective(logps, batch.old_logps, batch.advantages, mask, units=units)
+        policy_loss, diagnostics = self.objective(logps, batch.old_per_token_logps, batch.advantages, mask, units=units)
         entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, units=units)
         losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
         diagnostics["policy/entropy"] = Mean.of(entropy, mask)
-        if batch.reference_logps is not None:
-            divergence = self.kl(logps, batch.reference_logps)  # (N, T)
+        if batch.ref_per_token_logps is not None:
+            divergence = self.kl(logps, batch.ref_per_token_logps)  # (N, T)
             diagnostics["kl/divergence"] = Mean.of(divergence, mask)
             if self.kl_per_response:
                 of_responses = (divergence * mask).sum(1)  # (N,)
@@ -380,12 +353,12 @@ def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "tf32
     if sampled is None:
         raise ValueError("responses that nobody sampled have no log-probabilities to compare with")
     if actor.recompute_logps:
-        gap = masked_mean((batch.old_logps - sampled).abs(), sequences.mask)
+        gap = masked_mean((batch.old_per_token_logps - sampled).abs(), sequences.completion_mask)
     else:
         count = min(COMPARED, len(sequences))
         some = sequences.select(torch.arange(count) * len(sequences) // count)
         assert some.logps is not None
-        gap = masked_mean((actor.logps(some) - some.logps).abs(), some.mask)
+        gap = masked_mean((actor.logps(some) - some.logps).abs(), some.completion_mask)
     return {"rollout/logp_gap": gap.item(), "rollout/logp_gap_limit": LIMITS[sampled_in]}
 
 

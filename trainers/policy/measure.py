@@ -1,11 +1,10 @@
 """Accuracy of a policy on problems, greedily and by sampling."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 import torch
 
-from trainers.policy.classifier import RewardModel
 from trainers.policy.config import Evaluate
 from trainers.policy.responses import Responder, Sampler
 from trainers.policy.spread import Distinct, Keep
@@ -27,6 +26,7 @@ def frame_of(protocol: str, items: Sequence[str], values: Mapping[str, Sequence[
 
 
 Values = dict[str, list[float]]  # per problem, in order, by name
+ModelRewards = Callable[[Sequence[str], Sequence[str]], torch.Tensor]  # of N prompts and responses: (N,)
 
 
 def average(measured: Sequence[Values]) -> Values:
@@ -40,7 +40,7 @@ def measure(
     problems: Sequence[Problem],
     settings: Evaluate,
     memory: MicroBatch,
-    reward_model: RewardModel | None = None,
+    reward_model: ModelRewards | None = None,
     *,
     greedy: bool = True,
     keep: Keep | None = None,
@@ -81,13 +81,13 @@ def _measured(
     problems: Sequence[Problem],
     distinct: Distinct,
     texts: list[str],
-    reward_model: RewardModel | None,
+    reward_model: ModelRewards | None,
     *,
     protocol: str,
     keep: Keep | None,
 ) -> Values:
     asked = [problems[i] for i in distinct.prompts.tolist()]
-    values: Values = {"length": distinct.sequences.mask.sum(1).tolist()}
+    values: Values = {"length": distinct.sequences.lengths.tolist()}
     if all(problem.answer for problem in problems):
         ended = distinct.sequences.ended(sampler.tokenizer.eos_token_id).tolist()
         rewards, values["accuracy"] = by_rule(sampler.task, asked, texts, ended)

@@ -124,7 +124,7 @@ class Packing:
     @classmethod
     def of(cls, sequences: Sequences, *, last: bool) -> Self:
         """Pack sequences; without `last` the last token of every response is not read."""
-        read = sequences.mask.bool() if last else sequences.mask.bool()[:, 1:]
+        read = sequences.completion_mask.bool() if last else sequences.completion_mask.bool()[:, 1:]
         prompt_ids = torch.where(sequences.prompt_mask.bool(), sequences.prompt_ids, -1)
         prompts, owner = prompt_ids.unique(dim=0, return_inverse=True)
         there = prompts >= 0
@@ -140,7 +140,7 @@ class Packing:
         before = there[owner][:, None].expand(-1, length, -1)
         so_far = torch.ones(length, length, dtype=torch.bool).tril().expand(len(read), -1, -1)
         return cls(
-            ids=torch.cat([prompts[there], sequences.response_ids[:, :length][read]]),
+            ids=torch.cat([prompts[there], sequences.completion_ids[:, :length][read]]),
             positions=torch.cat([(there.cumsum(1) - 1)[there], after[read]]),
             prompts=of_prompts,
             responses=of_responses,
@@ -173,7 +173,7 @@ def states(body: Any, sequences: Sequences, *, last: bool) -> Tensor:
         hidden = hidden + _attention(layer, layer.before_attention(hidden), (cos, sin), packing)
         hidden = hidden + layer.feed_forward(hidden)
     slots = packing.responses if last else packing.keys[:, packing.prompts.shape[1] - 1 :]
-    return norm(body.norm)(hidden.index_select(0, slots[sequences.mask.bool()]))
+    return norm(body.norm)(hidden.index_select(0, slots[sequences.completion_mask.bool()]))
 
 
 def _attention(layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor], packing: Packing) -> Tensor:

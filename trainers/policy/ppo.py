@@ -5,7 +5,7 @@ The critic's V(x, y_<t) is the value before token t.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,11 @@ class PpoRun(Run):
     """A training with a critic."""
 
     critic: "Critic"
+
+    @classmethod
+    def of(cls, run: Run, critic: "Critic") -> Self:
+        """Return a run with its critic."""
+        return cls(**vars(run), critic=critic)
 
 
 def step(run: PpoRun, number: int) -> dict[str, float]:
@@ -78,7 +83,7 @@ class Critic:
     @torch.no_grad()
     def estimate(self, sequences: Sequences, rewards: Tensor) -> Estimate:
         """Return GAE's advantages for the rewards of responses (N,), or of tokens (N, T)."""
-        settings, width = self.settings, sequences.mask.shape[1]
+        settings, width = self.settings, sequences.completion_mask.shape[1]
 
         def evaluate(rows: Tensor) -> Tensor:
             values = self.learner.model(sequences.select(rows))
@@ -86,9 +91,9 @@ class Critic:
 
         values = torch.cat(self.learner.memory.run(torch.arange(len(sequences)), evaluate))
         rewards = rewards.to(values)
-        tokens = terminal_rewards(rewards, sequences.mask) if rewards.dim() == 1 else rewards
-        advantages, returns = gae(tokens, values, sequences.mask, gamma=settings.gamma, lam=settings.lam)
-        return Estimate(whiten(advantages, sequences.mask), returns, values)
+        tokens = terminal_rewards(rewards, sequences.completion_mask) if rewards.dim() == 1 else rewards
+        advantages, returns = gae(tokens, values, sequences.completion_mask, gamma=settings.gamma, lam=settings.lam)
+        return Estimate(whiten(advantages, sequences.completion_mask), returns, values)
 
     def learn(
         self, sequences: Sequences, estimate: Estimate, *, passes: UpdateOf, generator: torch.Generator
@@ -97,16 +102,16 @@ class Critic:
         averages, (_, returns, old_values) = Averages(), estimate
         with self.learner.training():
             for rows in minibatches(len(sequences), passes, generator):
-                units = loss_units(sequences.mask[rows], "token_mean")
+                units = loss_units(sequences.completion_mask[rows], "token_mean")
 
                 def backward(part: Tensor, units: float = units) -> Diagnostics:
                     chosen = sequences.select(part)
-                    width = chosen.mask.shape[1]
+                    width = chosen.completion_mask.shape[1]
                     loss, diagnostics = value_loss(
                         self.learner.model(chosen),
                         old_values[part, :width],
                         returns[part, :width],
-                        chosen.mask,
+                        chosen.completion_mask,
                         clip=self.settings.clip,
                         units=units,
                     )

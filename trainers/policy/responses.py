@@ -72,7 +72,7 @@ class Responder:
 
             sampled = (memory or MicroBatch()).retry(len(asked) * group_size, draw) if asked else None
         sequences = concatenate([part for part in ranks.gather(sampled) if part is not None], pad_token(self.tokenizer))
-        return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
+        return sequences, decode(self.tokenizer, sequences.completion_ids, sequences.completion_mask)
 
     def evenly(
         self,
@@ -111,7 +111,7 @@ class Responder:
             here = memory.retry(len(asked) * samples, draw) if asked else None
         parts = [(start, part) for start, part in ranks.gather((mine.start, here)) if part is not None]
         distinct = Distinct.join(parts, pad_token(self.tokenizer))
-        return distinct, decode(self.tokenizer, distinct.sequences.response_ids, distinct.sequences.mask)
+        return distinct, decode(self.tokenizer, distinct.sequences.completion_ids, distinct.sequences.completion_mask)
 
     def padded(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Return ids and mask (B, P), padded on the left, on the policy's device."""

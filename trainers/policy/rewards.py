@@ -14,15 +14,17 @@ from trainers.tasks.interface import Problem, Task, by_rule
 
 
 @dataclass(frozen=True)
-class Scored:
-    """Rewards (N,), correctness (N,) as 0 or 1 (0 where there is no answer), and means for the log.
+class Rollout:
+    """N scored responses: rewards (N,) and correctness (N,) as 0 or 1, on the CPU, and means over all responses.
 
-    token_rewards: (N, T), where tokens are rewarded by a model; its part of `rewards`.
+    correct: 0 where there is no answer. token_rewards: (N, T), which add up to the rewards; None where whole responses
+    are rewarded.
     """
 
+    sequences: Sequences
     rewards: Tensor
     correct: Tensor
-    means: dict[str, float]
+    metrics: dict[str, float]
     token_rewards: Tensor | None = None
 
 
@@ -32,6 +34,7 @@ class Rewards:
 
     model: of N prompts and their responses, rewards (N,). token_model: of sequences, their prompts and the
     end-of-sequence token, rewards (N, T); in place of `model`. function: of the user, called as TRL calls one.
+    overlong_penalty: of lengths (N,), what is added, 0 or less.
     """
 
     task: Task
@@ -41,27 +44,35 @@ class Rewards:
     model: Callable[[Sequence[str], Sequence[str]], Tensor] | None = None
     token_model: Callable[[Sequences, Sequence[str], int], Tensor] | None = None
     function: Callable[..., Sequence[float]] | None = None
+    overlong_penalty: Callable[[Tensor], Tensor] | None = None
 
-    def score(self, problems: Sequence[Problem], sequences: Sequences, texts: Sequence[str]) -> Scored:
+    def score(self, problems: Sequence[Problem], sequences: Sequences, texts: Sequence[str]) -> Rollout:
         """Return the rewards of N responses, of which number i answers problem i; of several ranks the first's."""
         prompts = [problem.prompt for problem in problems]
-        rewards, correct, means = torch.zeros(len(problems)), torch.zeros(len(problems)), {}
+        rewards, correct, metrics = torch.zeros(len(problems)), torch.zeros(len(problems)), {}
         if all(problem.answer for problem in problems):
             ended = sequences.ended(self.eos).tolist()
             rule, correct = map(torch.tensor, by_rule(self.task, problems, texts, ended))
-            rewards, means["reward/rule"] = self.settings.rule * rule, rule.mean().item()
+            rewards, metrics["reward/rule"] = self.settings.rule * rule, rule.mean().item()
         if self.function is not None:
-            added = by_function(self.function, problems, texts, token_lists(sequences.response_ids, sequences.mask))
-            rewards, means["reward/function"] = rewards + added, added.mean().item()
+            ids = token_lists(sequences.completion_ids, sequences.completion_mask)
+            added = by_function(self.function, problems, texts, ids)
+            rewards, metrics["reward/function"] = rewards + added, added.mean().item()
         token_rewards = modelled = None
         if self.token_model is not None:
-            by_token = self.token_model(sequences, prompts, self.eos)  # (N, T)
-            modelled, token_rewards = by_token.sum(1), self.settings.model * by_token
+            modelled_tokens = self.token_model(sequences, prompts, self.eos)  # (N, T)
+            modelled, token_rewards = modelled_tokens.sum(1), self.settings.model * modelled_tokens
         elif self.model is not None:
             modelled = self.model(prompts, texts)
         if modelled is not None:
-            rewards, means["reward/model"] = rewards + self.settings.model * modelled, modelled.mean().item()
-        return self.placement.ranks.same(Scored(rewards, correct, means, token_rewards))
+            rewards, metrics["reward/model"] = rewards + self.settings.model * modelled, modelled.mean().item()
+        if self.overlong_penalty is not None:
+            penalty = self.overlong_penalty(sequences.lengths.cpu())
+            rewards, metrics["reward/overlong_penalty"] = rewards + penalty, penalty.mean().item()
+        if token_rewards is not None:  # what is of the whole response is given at its last token
+            rest = rewards - token_rewards.sum(1)
+            token_rewards = add_at_the_end(token_rewards, rest, sequences.completion_mask)
+        return Rollout(sequences, *self.placement.ranks.same((rewards, correct, metrics, token_rewards)))
 
 
 def by_function(

@@ -9,8 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.policy.batch import Sequences
-from trainers.policy.learner import Learner
-from trainers.policy.logps import per_token_logps
+from trainers.policy.learner import Learner, per_token_logps
 from trainers.policy.models import Placement, learning
 from trainers.policy.text import pad, pad_token, prompt_tokens, response_tokens
 from trainers.running.stage import Stage
@@ -111,7 +110,7 @@ def train_on_responses(
 
 def fit(learner: Learner, batch: Sequences, placement: Placement) -> tuple[list[Tensor], Tensor]:
     """Take one step on the cross-entropy of the responses' tokens; return the parts of the loss and the norm."""
-    tokens = batch.mask.sum()  # of the whole batch, so that micro-batches add up to it
+    tokens = batch.completion_mask.sum()  # of the whole batch, so that micro-batches add up to it
 
     def backward(part: Tensor) -> Tensor:
         with placement.autocast():

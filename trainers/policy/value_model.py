@@ -103,7 +103,7 @@ class ValueModel(nn.Module):
 
     def forward(self, sequences: Sequences) -> Tensor:
         """Return the numbers at the response's tokens, (N, T), float32, 0 at padding."""
-        keep = sequences.mask.bool()
+        keep = sequences.completion_mask.bool()
         width = keep.shape[1]
         with self.placement.autocast():
             if packs(self.body):  # not in bfloat16
@@ -139,15 +139,15 @@ class TokenRewardModel:
         prompts: what a user asks, one for each response. end: the end-of-sequence token. A reward model judges texts,
         which do not have it: it gets no reward.
         """
-        width = sequences.mask.shape[1]
+        width = sequences.completion_mask.shape[1]
 
         def judge(rows: Tensor) -> Tensor:
-            chosen = sequences.select(rows.to(sequences.mask.device)).to(self.device)
-            inside = chosen.mask * (chosen.response_ids != end)
+            chosen = sequences.select(rows.to(sequences.completion_mask.device)).to(self.device)
+            inside = chosen.completion_mask * (chosen.completion_ids != end)
             if self.tokenizer.chat_template is None:
                 rewards = increments(self.model(chosen), inside)
             else:
-                rewards = self._in_chats([prompts[i] for i in rows.tolist()], chosen.response_ids, inside.bool())
+                rewards = self._in_chats([prompts[i] for i in rows.tolist()], chosen.completion_ids, inside.bool())
             return nn.functional.pad(rewards, (0, width - rewards.shape[1])).cpu()
 
         return torch.cat(self.memory.run(torch.arange(len(sequences)), judge))
@@ -163,7 +163,7 @@ class TokenRewardModel:
         rows = [[*row, *tail] or before[0][:1] for row, tail in pairs]  # some token where there is none, rewarded by 0
         chats = Sequences(*pad(before, 0, left=True), *pad(rows, 0, left=False)).to(self.device)
         scores, lengths = self.model(chats), read.sum(1, keepdim=True)
-        whole = scores.gather(1, chats.mask.sum(1, keepdim=True) - 1)
+        whole = scores.gather(1, chats.completion_mask.sum(1, keepdim=True) - 1)
         scores = scores.scatter(1, (lengths - 1).clamp(min=0), whole)
         of_responses = torch.arange(scores.shape[1], device=scores.device) < lengths
         rewards = increments(scores, of_responses)[of_responses]

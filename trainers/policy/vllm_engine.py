@@ -85,7 +85,7 @@ class VllmEngine:
         with self._uncompiled():
             asked = self._ask(prompts[mine], seeds[mine], group_size, limit, temperature)
         sequences = concatenate([part for part in ranks.gather(asked) if part is not None], padding)
-        return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
+        return sequences, decode(self.tokenizer, sequences.completion_ids, sequences.completion_mask)
 
     def hand_over(self) -> None:
         """Give the engine the weights as they are now; all ranks must call it."""

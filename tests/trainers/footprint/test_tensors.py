@@ -10,10 +10,9 @@ from tests.trainers.footprint.live_memory import LiveMemory
 from trainers.footprint import Model, of_config
 from trainers.gad.critic import pair_scores
 from trainers.objectives.aggregation import aggregate
-from trainers.policy import continuous, logps, value_model
+from trainers.policy import continuous, learner, value_model
 from trainers.policy.batch import Sequences
-from trainers.policy.learner import Learner
-from trainers.policy.logps import batched_logps, per_token_logps
+from trainers.policy.learner import Learner, batched_logps, per_token_logps
 from trainers.policy.models import Placement
 from trainers.policy.rollout import sample_all
 from trainers.policy.value_model import ValueModel
@@ -26,7 +25,7 @@ COMMON = {"vocab_size": WORDS, "bos_token_id": 1, "eos_token_id": 1}
 @pytest.fixture(autouse=True)
 def as_on_an_accelerator(monkeypatch):
     """On a CPU small models go another way, without padding."""
-    for module in (logps, value_model):
+    for module in (learner, value_model):
         monkeypatch.setattr(module, "packs", lambda model: False)
     monkeypatch.setattr(continuous, "applies", lambda model, device: True)
 
@@ -86,7 +85,7 @@ def peak_of_second_step(learner, backward, rows):
 def logits_loss(model, rows, compute, entropy):
     with autocast(compute):
         logps, entropies = per_token_logps(model, rows, entropy_gradient=entropy == "learnt")
-    loss = aggregate(logps, rows.mask, "token_mean", units=1.0)
+    loss = aggregate(logps, rows.completion_mask, "token_mean", units=1.0)
     (loss + (entropies.sum() if entropy == "learnt" else 0)).backward()
 
 

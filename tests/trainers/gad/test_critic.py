@@ -71,9 +71,9 @@ def test_the_critic_scores_equal_responses_equally_and_sees_the_token_itself(roo
     assert (groups == groups[:, :1]).all()
     with torch.no_grad():
         values = run.critic(sequences)
-        changed = sequences.response_ids.clone()
+        changed = sequences.completion_ids.clone()
         changed[:, 3] = 9
-        other = run.critic(Sequences(sequences.prompt_ids, sequences.prompt_mask, changed, sequences.mask))
+        other = run.critic(Sequences(sequences.prompt_ids, sequences.prompt_mask, changed, sequences.completion_mask))
     torch.testing.assert_close(other[:, :3], values[:, :3], rtol=0, atol=1e-5)
     assert (other[:, 3] - values[:, 3]).abs().max() > 1e-3
 
@@ -111,8 +111,12 @@ def test_metrics_are_those_of_the_pairs_of_the_step(root):
     sequences, _ = run.rollouts.sample(rows, group_size=4, generator=run._generator("sampling", 0), memory=MicroBatch())
     teacher = run.rollouts.teacher(rows)
     with torch.no_grad():
-        student_means = [v[m.bool()].mean().item() for v, m in zip(frozen(sequences), sequences.mask, strict=True)]
-        teacher_means = [v[m.bool()].mean().item() for v, m in zip(frozen(teacher), teacher.mask, strict=True)]
+        student_means = [
+            v[m.bool()].mean().item() for v, m in zip(frozen(sequences), sequences.completion_mask, strict=True)
+        ]
+        teacher_means = [
+            v[m.bool()].mean().item() for v, m in zip(frozen(teacher), teacher.completion_mask, strict=True)
+        ]
     diffs = [teacher_means[i // 4] - student for i, student in enumerate(student_means)]
     assert metrics["critic/d_acc"] == pytest.approx(sum(d > 0 for d in diffs) / len(diffs))
     assert metrics["critic/score_diff"] == pytest.approx(sum(diffs) / len(diffs), abs=1e-5)
@@ -169,7 +173,7 @@ def test_the_same_text_scores_differently_where_one_side_alone_has_the_end_token
     def copying(self, prompts, *, group_size, **_):
         rows = [row for row in run.rows if run.rollouts._prompts_of([row])[0] in prompts for _ in range(group_size)]
         copied = run.rollouts.teacher(rows)
-        return replace(copied, logps=torch.ones(copied.mask.shape)), [row.teacher_response for row in rows]
+        return replace(copied, logps=torch.ones(copied.completion_mask.shape)), [row.teacher_response for row in rows]
 
     settings = {"critic": {"head_std": 1.0, "end_token": end_token}, "sampling": {"length_factor": 2.0}}
     run = trainer(root, config(**settings, rollout={"engine": engine}))
@@ -189,7 +193,7 @@ def test_the_end_token_is_taken_off_a_response_but_for_one_that_is_it_alone(monk
     monkeypatch.setattr(Responder, "__call__", lambda *_, **__: (sampled, ["a", "b", ""]))
     sampler = WithoutEnd(None, SimpleNamespace(eos_token_id=1), None, None, None, version=lambda: 4)
     trimmed, texts = sampler([[1]])
-    assert trimmed.mask.tolist() == [[1, 1, 0], [1, 1, 1], [1, 0, 0]]
-    assert torch.equal(trimmed.logps, -trimmed.mask.float())
+    assert trimmed.completion_mask.tolist() == [[1, 1, 0], [1, 1, 1], [1, 0, 0]]
+    assert torch.equal(trimmed.logps, -trimmed.completion_mask.float())
     assert trimmed.ended(1).tolist() == sampled.ended(1).tolist() == [True, False, True]
     assert (texts, sampler.seen) == (["a", "b", ""], 4)

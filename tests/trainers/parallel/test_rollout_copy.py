@@ -11,7 +11,7 @@ from tests.trainers.parallel.updates import PROMPTS
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.parallel.weights import LINEAR, rollout_copy
 from trainers.policy.config import Precision
-from trainers.policy.logps import batched_logps, per_token_logps
+from trainers.policy.learner import batched_logps, per_token_logps
 from trainers.policy.models import Placement
 from trainers.policy.responses import Responder
 from trainers.policy.rollout import sample
@@ -55,9 +55,9 @@ def drawn(model):
 def test_it_gives_the_numbers_of_the_whole_model_bit_for_bit(model):
     made = rollout_copy(model, ALONE.whole)
     expected, found = drawn(model), drawn(made)
-    assert torch.equal(found.response_ids, expected.response_ids)
+    assert torch.equal(found.completion_ids, expected.completion_ids)
     assert torch.equal(found.logps, expected.logps)
-    assert len(expected.response_ids.unique()) > 20  # it is not a model that always says the same
+    assert len(expected.completion_ids.unique()) > 20  # it is not a model that always says the same
     with autocast():
         both = [batched_logps(each, expected, 1.0, 5) for each in (model, made)]
         spread = [
@@ -65,7 +65,7 @@ def test_it_gives_the_numbers_of_the_whole_model_bit_for_bit(model):
             for each in (model, made)
         ]
     assert torch.equal(*both)
-    assert torch.equal(spread[0].sequences.response_ids, spread[1].sequences.response_ids)
+    assert torch.equal(spread[0].sequences.completion_ids, spread[1].sequences.completion_ids)
     with autocast(keep=True):  # as a single device computes it
         assert torch.equal(batched_logps(model, expected, 1.0, 5), both[0])
 

@@ -36,8 +36,7 @@ from trainers.models.random_model import build_random_model
 from trainers.policy.classifier import RewardModel
 from trainers.policy.config import Gae, Lora, Memory, PolicyConfig, Precision, Update
 from trainers.policy.grpo import Actor, Batch, sampler_gap
-from trainers.policy.learner import Learner
-from trainers.policy.logps import batched_logps
+from trainers.policy.learner import Learner, batched_logps
 from trainers.policy.models import Placement, frozen_copy
 from trainers.policy.ppo import Critic, Estimate
 from trainers.policy.responses import Responder
@@ -111,7 +110,7 @@ def policy(ranks, make, *, checkpointing=False, adapters=None, compute="float32"
     actor = Actor(learner, objective, settings, placement, reference=reference)
     advantages = torch.randn(16, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(DEVICE)
     found = actor.batch(sequences, advantages)
-    batch = Batch(sequences, advantages, old, found.reference_logps)
+    batch = Batch(sequences, advantages, old, found.ref_per_token_logps)
     metrics = actor.learn(batch, kl_coef=0.1, generator=torch.Generator().manual_seed(2))
     return metrics, weights(ranks, model) | optimizer_states(ranks, learner)
 
@@ -183,8 +182,8 @@ def sampled(ranks, make=qwen2, compute="float32", adapters=None):
     sequences, _ = respond(prompts, group_size=4, limit=12, generator=generator, memory=MicroBatch(4, ranks=ranks))
     memory = MicroBatch(8, ranks=ranks)
     distinct, _ = respond.evenly(prompts, samples=8, limit=6, temperature=1.0, generator=generator, memory=memory)
-    found = {"responses": sequences.response_ids, "mask": sequences.mask, "logps": sequences.logps}
-    return {}, found | {"distinct": distinct.sequences.response_ids, "shares": distinct.shares}
+    found = {"responses": sequences.completion_ids, "mask": sequences.completion_mask, "logps": sequences.logps}
+    return {}, found | {"distinct": distinct.sequences.completion_ids, "shares": distinct.shares}
 
 
 def sampled_after_update(ranks):
@@ -203,7 +202,7 @@ def sampled_after_update(ranks):
         batch = actor.batch(before, advantages)
         found[f"fresh {step}"] = sampler_gap(actor, batch, "bfloat16")["rollout/logp_gap"] < 0.05
         actor.learn(batch, kl_coef=0.0, generator=torch.Generator().manual_seed(step))
-        moved = (actor.logps(before) - before.logps).abs()[before.mask.bool()].mean()
+        moved = (actor.logps(before) - before.logps).abs()[before.completion_mask.bool()].mean()
         found[f"moved {step}"] = moved.item() > 0.2
     return found, {}
 
@@ -228,7 +227,7 @@ def ppo_critic(ranks):
     memory = MicroBatch(3, ranks=ranks)
     settings = Update(epochs=3, minibatches=2)
     numbers = torch.Generator().manual_seed(5)
-    returns = torch.randn(sequences.mask.shape, generator=numbers, dtype=torch.float64).to(DEVICE)
+    returns = torch.randn(sequences.completion_mask.shape, generator=numbers, dtype=torch.float64).to(DEVICE)
     learner = Critic(Learner.adamw(critic, lr=1e-2, memory=memory), Gae().critic)
     values = learner.estimate(sequences, returns.sum(1)).values
     estimate = Estimate(returns, returns, values)

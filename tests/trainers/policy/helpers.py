@@ -12,8 +12,7 @@ from trainers.policy import reinforce, task_data, warm_start
 from trainers.policy.build import build_objective
 from trainers.policy.config import Data, Evaluate, Kl, PolicyConfig, Precision, Rollout, Sampling, Scratch, WarmStart
 from trainers.policy.grpo import Actor, Batch
-from trainers.policy.learner import Learner
-from trainers.policy.logps import per_token_logps
+from trainers.policy.learner import Learner, per_token_logps
 from trainers.policy.models import Placement
 from trainers.policy.rollout import sample
 from trainers.running.micro_batch import MicroBatch

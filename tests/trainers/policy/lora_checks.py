@@ -27,7 +27,7 @@ from trainers.export import export
 from trainers.policy import evaluate, lora
 from trainers.policy.config import Evaluate, Lora, Memory, PolicyConfig, Precision, Rollout, Update
 from trainers.policy.decode import ModelDecoder, read_prompts
-from trainers.policy.logps import batched_logps, per_token_logps
+from trainers.policy.learner import batched_logps, per_token_logps
 from trainers.policy.models import Placement, build_policy, learning, load_learner, load_policy, save_policy
 from trainers.policy.plain import is_plain, packs
 from trainers.policy.rollout import sample

@@ -6,7 +6,7 @@ import torch
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from tests.trainers.policy.test_rollout import SHAPES, model_of
 from trainers.policy import continuous, rollout, spread
-from trainers.policy.logps import per_token_logps
+from trainers.policy.learner import per_token_logps
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def test_tokens_are_those_of_the_cpu(kind, shape, batch_size, everywhere):
     expected = rollout.sample_all(model, ids, mask, **settings)
     everywhere()
     found = rollout.sample_all(model, ids, mask, **settings)
-    for name in ("prompt_ids", "prompt_mask", "response_ids", "mask"):
+    for name in ("prompt_ids", "prompt_mask", "completion_ids", "mask"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
-    lengths = found.mask.sum(1)
+    lengths = found.lengths
     assert len(lengths.unique()) > 4
     assert lengths.max() > 20 > lengths.min()  # rows end in different blocks, and others take their places
     torch.testing.assert_close(found.logps, expected.logps, rtol=0, atol=5e-6)
@@ -50,7 +50,7 @@ def test_even_samples_are_those_of_the_cpu(kind, shape, temperature, batch_size,
 
     def rows():
         found = spread.sample_evenly(model, ids, mask, batch_size=batch_size, **settings)
-        kept = zip(found.sequences.response_ids, found.sequences.mask.bool(), strict=True)
+        kept = zip(found.sequences.completion_ids, found.sequences.completion_mask.bool(), strict=True)
         tokens = [row[keep].tolist() for row, keep in kept]
         return sorted(zip(found.prompts.tolist(), tokens, found.shares.tolist(), strict=True))
 
@@ -65,4 +65,4 @@ def test_greedy_tokens_are_those_of_the_cpu(everywhere):
     settings = {"group_size": 1, "max_new_tokens": 30, "eos": EOS, "pad": PAD, "batch_size": 2}
     expected = rollout.sample_all(model, ids, mask, **settings)
     everywhere()
-    assert torch.equal(rollout.sample_all(model, ids, mask, **settings).response_ids, expected.response_ids)
+    assert torch.equal(rollout.sample_all(model, ids, mask, **settings).completion_ids, expected.completion_ids)

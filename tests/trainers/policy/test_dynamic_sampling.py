@@ -6,7 +6,7 @@ import torch
 from tests.trainers.policy.helpers import PAD
 from trainers.policy.batch import Sequences
 from trainers.policy.dynamic_sampling import informative_groups
-from trainers.policy.grpo import Rollout
+from trainers.policy.rewards import Rollout
 
 
 def rollout(correct):
@@ -22,7 +22,7 @@ def test_dynamic_sampling_keeps_informative_groups_until_there_are_enough():
     found = informative_groups(lambda: next(rounds), group_size=2, max_rounds=5, padding=PAD)
     assert found.correct.tolist() == [0, 1, 0, 1, 1, 0]  # one group of the first round, two of the second
     assert found.rewards.tolist() == [0, 2, 0, 2, 2, 0]
-    assert found.sequences.response_ids[:, 0].tolist() == [10, 11, 10, 11, 11, 10]
+    assert found.sequences.completion_ids[:, 0].tolist() == [10, 11, 10, 11, 11, 10]
     assert found.metrics["sampling/rounds"] == 2
     assert found.metrics["sampling/kept_groups"] == 3
     assert found.metrics["reward/mean"] == pytest.approx((3 / 6 + 4 / 6) / 2)

@@ -7,7 +7,7 @@ import torch
 
 from tests.trainers.policy.helpers import SMALL, stage
 from trainers.policy import grpo, reinforce, rollout, supervised, warm_start
-from trainers.policy import logps as logps_module
+from trainers.policy import learner as learner_module
 from trainers.policy.config import PolicyConfig
 from trainers.policy.value_model import ValueModel
 
@@ -48,7 +48,7 @@ def test_reinforce_takes_the_same_step_with_less_memory(tmp_path, prepared, monk
     expected = rows_of(reinforced(tmp_path / "whole", prepared, config))
     scarce = Scarce(grpo.per_token_logps, 3)
     monkeypatch.setattr(grpo, "per_token_logps", scarce)
-    monkeypatch.setattr(logps_module, "per_token_logps", scarce)
+    monkeypatch.setattr(learner_module, "per_token_logps", scarce)
     forward = Scarce(ValueModel.forward, 5)
     monkeypatch.setattr(ValueModel, "forward", partialmethod(forward))
     made = reinforced(tmp_path / "scarce", prepared, config)

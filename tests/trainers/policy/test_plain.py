@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from trainers.policy import logps as logps_module
+from trainers.policy import learner as learner_module
 from trainers.policy import value_model as value_module
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Precision
-from trainers.policy.logps import per_token_logps
+from trainers.policy.learner import per_token_logps
 from trainers.policy.models import Placement
 from trainers.policy.plain import Packing, packs
 from trainers.policy.value_model import ValueModel
@@ -59,7 +59,7 @@ def test_log_probabilities_entropies_and_gradients_are_those_of_the_model(kind, 
     def results():
         return torch.stack(per_token_logps(model, given, temperature=0.7)), dict(model.named_parameters())
 
-    compare(results, logps_module, monkeypatch)
+    compare(results, learner_module, monkeypatch)
 
 
 @pytest.mark.parametrize("sees_token", [True, False])
@@ -85,15 +85,15 @@ def test_numbers_are_computed_in_bfloat16_where_the_precision_asks_for_it(sees_t
         with torch.autocast("cpu", dtype=torch.bfloat16):
             hidden = made.body(**given.model_inputs()).last_hidden_state.float()
         numbers = made.head(hidden)[..., 0]
-        width = given.mask.shape[1]
+        width = given.completion_mask.shape[1]
         expected = numbers[:, -width:] if sees_token else numbers[:, -width - 1 : -1]
-        assert torch.equal(found, expected * given.mask)
+        assert torch.equal(found, expected * given.completion_mask)
         made.placement = Placement(CPU, Precision())
         assert (found - made(given)).abs().max() > 1e-3
 
 
 def test_each_prompt_is_read_once_and_no_padding_is():
     given = sequences()
-    tokens = int(given.mask.sum())
+    tokens = int(given.completion_mask.sum())
     assert len(Packing.of(given, last=True).ids) == 5 + 2 + 7 + tokens
     assert len(Packing.of(given, last=False).ids) == 5 + 2 + 7 + tokens - len(given)

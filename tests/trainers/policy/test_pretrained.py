@@ -120,7 +120,7 @@ def test_rewards_add_up_with_their_weights(assets):
     scored = rewards.score([problem] * 2, sequences_that_end(True, True), responses)
     torch.testing.assert_close(scored.rewards, 2.0 * torch.tensor([3.0, -3.0]) + 0.5 * model)
     assert scored.correct.tolist() == [1.0, 0.0]
-    assert scored.means["reward/model"] == pytest.approx(model.mean().item())
+    assert scored.metrics["reward/model"] == pytest.approx(model.mean().item())
     cut = rewards.score([problem] * 2, sequences_that_end(False, True), responses)
     torch.testing.assert_close(cut.rewards, 2.0 * torch.tensor([-3.0, -3.0]) + 0.5 * model)
     assert cut.correct.tolist() == [0.0, 0.0]

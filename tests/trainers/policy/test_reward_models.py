@@ -170,7 +170,9 @@ def test_rewards_of_tokens_add_up_to_the_reward_model_on_the_chat(tmp_path, arch
     whole = RewardModel(tmp_path, CPU)(asked, texts)
     whole[3] = 0.0  # without a token nothing is rewarded
     torch.testing.assert_close(found.sum(1), whole, rtol=0, atol=1e-5)
-    rewarded = sequences.mask.bool() & ~torch.isin(sequences.response_ids, torch.tensor(tokenizer.all_special_ids))
+    rewarded = sequences.completion_mask.bool() & ~torch.isin(
+        sequences.completion_ids, torch.tensor(tokenizer.all_special_ids)
+    )
     assert torch.equal(found != 0, rewarded)
     beginning = f"{tokenizer.decode(prompt_tokens(tokenizer, 'Why?', None))}S"
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()

@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.policy import decode as decode_module
-from trainers.policy.logps import batched_logps, per_token_logps, response_logits
+from trainers.policy.learner import batched_logps, per_token_logps, response_logits
 from trainers.policy.rollout import sample, sample_all
 
 
@@ -44,10 +44,10 @@ def test_rollout_equals_a_plain_sampler_with_the_same_random_numbers(model, prom
     for i in range(12):
         prompt = ids[i // 3][mask[i // 3].bool()].tolist()
         expected, logps = sample_plainly(model, prompt, numbers[i], temperature)
-        keep = found.mask[i].bool()
-        assert found.response_ids[i][keep].tolist() == expected
+        keep = found.completion_mask[i].bool()
+        assert found.completion_ids[i][keep].tolist() == expected
         assert found.logps[i][keep].tolist() == pytest.approx(logps, abs=1e-6)
-        assert (found.response_ids[i][~keep] == PAD).all()
+        assert (found.completion_ids[i][~keep] == PAD).all()
         lengths.add(len(expected))
     assert len(lengths) > 2  # the test would say little about dropped rows if all were equally long
 
@@ -61,7 +61,7 @@ def test_behaviour_log_probabilities_equal_a_full_forward(model, prompts):
     torch.testing.assert_close(logps.float(), found.logps, rtol=0, atol=1e-5)
     torch.testing.assert_close(batched_logps(model, found, 0.8, 3), logps, rtol=0, atol=1e-6)
     probabilities = (response_logits(model, found) / 0.8).softmax(-1)
-    by_hand = -(probabilities * probabilities.log()).sum(-1) * found.mask
+    by_hand = -(probabilities * probabilities.log()).sum(-1) * found.completion_mask
     torch.testing.assert_close(entropy, by_hand, rtol=0, atol=1e-5)
 
 
@@ -70,7 +70,7 @@ def test_sampling_in_parts_changes_nothing(model, prompts, batch_size):
     settings = {"group_size": 4, "max_new_tokens": 10, "eos": EOS, "pad": PAD, "uniforms": uniforms(16, 10)}
     whole = sample_all(model, *prompts, batch_size=None, **settings)
     parts = sample_all(model, *prompts, batch_size=batch_size, **settings)
-    for name in ("prompt_ids", "prompt_mask", "response_ids", "mask"):
+    for name in ("prompt_ids", "prompt_mask", "completion_ids", "mask"):
         assert torch.equal(getattr(whole, name), getattr(parts, name)), name
     torch.testing.assert_close(whole.logps, parts.logps, rtol=0, atol=1e-6)
 
@@ -78,7 +78,7 @@ def test_sampling_in_parts_changes_nothing(model, prompts, batch_size):
 def test_greedy_is_the_most_likely_token(model, prompts):
     found = sample(model, *prompts, group_size=1, max_new_tokens=6, eos=EOS, pad=PAD)
     best = response_logits(model, found).argmax(-1)
-    assert torch.equal(found.response_ids[found.mask.bool()], best[found.mask.bool()])
+    assert torch.equal(found.completion_ids[found.completion_mask.bool()], best[found.completion_mask.bool()])
 
 
 def model_of(kind, **shape):
@@ -121,8 +121,8 @@ def test_a_token_from_the_modules_is_that_of_the_model(kind, shape, padded, monk
     found = sample(made, ids, mask, **settings)
     monkeypatch.setattr(decode_module, "is_plain", lambda _: False)
     expected = sample(made, ids, mask, **settings)
-    assert torch.equal(found.response_ids, expected.response_ids)
-    assert len(set(found.mask.sum(1).tolist())) > 2
+    assert torch.equal(found.completion_ids, expected.completion_ids)
+    assert len(set(found.lengths.tolist())) > 2
     torch.testing.assert_close(found.logps, expected.logps, rtol=0, atol=5e-6)
     logps, _ = per_token_logps(made, found)
     torch.testing.assert_close(found.logps, logps.detach(), rtol=0, atol=2e-5)
@@ -154,4 +154,4 @@ def test_models_that_the_short_way_does_not_know_are_called_as_they_are():
     sampled = sample(
         others["another architecture"], ids, torch.ones_like(ids), group_size=2, max_new_tokens=4, eos=EOS, pad=PAD
     )
-    assert sampled.mask.sum() > 0
+    assert sampled.completion_mask.sum() > 0

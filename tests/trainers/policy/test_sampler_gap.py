@@ -16,7 +16,7 @@ from trainers.policy import reinforce
 from trainers.policy.build import build
 from trainers.policy.config import PolicyConfig, Precision, Update
 from trainers.policy.grpo import LIMITS, sampler_gap, step
-from trainers.policy.logps import per_token_logps
+from trainers.policy.learner import per_token_logps
 from trainers.policy.models import Placement
 from trainers.running.stage import Diverged
 
@@ -96,7 +96,7 @@ def test_the_gap_is_the_mean_over_tokens(model, prompts, recompute):
     built = run.batch(batch.sequences, advantages)
     differences = (now - batch.sequences.logps).abs()
     rows = torch.arange(0, 16, 1 if recompute else 2)
-    mask = batch.sequences.mask[rows].bool()
+    mask = batch.sequences.completion_mask[rows].bool()
     expected = differences[rows][mask].mean()
     assert expected > 0.01
     found = sampler_gap(run, built, "bfloat16")

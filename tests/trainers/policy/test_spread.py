@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
-from trainers.policy.logps import response_logits
+from trainers.policy.learner import response_logits
 from trainers.policy.plain import is_plain
 from trainers.policy.spread import sample_evenly
 
@@ -46,8 +46,8 @@ def counts(found, samples):
     """{(prompt, tokens): samples}."""
     many = Counter()
     for row, keep, prompt, share in zip(
-        found.sequences.response_ids,
-        found.sequences.mask.bool(),
+        found.sequences.completion_ids,
+        found.sequences.completion_mask.bool(),
         found.prompts.tolist(),
         found.shares.tolist(),
         strict=True,
@@ -108,7 +108,7 @@ def test_even_samples_vary_less_than_independent_ones(model, prompts):
     found = sample_evenly(model, ids, mask, uniforms=numbers_of(800, 8, 2), **SETTINGS)
     first = response_logits(model, found.sequences)[0, 0].softmax(-1).detach()
     p, token = first.max().item(), int(first.argmax())
-    shares = found.mean((found.sequences.response_ids[:, 0] == token).double())
+    shares = found.mean((found.sequences.completion_ids[:, 0] == token).double())
     place = (8 * p) % 1
     assert shares.mean().item() == pytest.approx(p, abs=4 * (place * (1 - place) / 64 / 800) ** 0.5)
     assert shares.var().item() == pytest.approx(place * (1 - place) / 64, rel=0.15)

@@ -76,8 +76,8 @@ def test_activation_checkpointing_covers_the_critic(prepared, model, prompts):
         critic.body.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         torch.nn.init.constant_(critic.head.weight, 0.1)
         learner = Learner(critic, torch.optim.SGD(critic.parameters(), lr=0.1))
-        returns = torch.ones(sequences.mask.shape) * sequences.mask
-        estimate = Estimate(returns, returns, torch.zeros(sequences.mask.shape))
+        returns = torch.ones(sequences.completion_mask.shape) * sequences.completion_mask
+        estimate = Estimate(returns, returns, torch.zeros(sequences.completion_mask.shape))
         passes, generator = Update(minibatches=1, epochs=1), torch.Generator().manual_seed(0)
         Critic(learner, Gae().critic).learn(sequences, estimate, passes=passes, generator=generator)
         found.append((len(calls), torch.cat([p.detach().flatten() for p in critic.parameters()])))
@@ -124,9 +124,9 @@ def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompt
     batch = sampled_batch(model, prompts, torch.zeros(16)).sequences
     with torch.no_grad():
         values = critic(batch)
-        changed = batch.response_ids.clone()
+        changed = batch.completion_ids.clone()
         changed[:, 3:] = 5  # tokens from position 3 on must not move the values up to position 3
-        other = critic(Sequences(batch.prompt_ids, batch.prompt_mask, changed, batch.mask))
+        other = critic(Sequences(batch.prompt_ids, batch.prompt_mask, changed, batch.completion_mask))
     torch.testing.assert_close(other[:, :4], values[:, :4], rtol=0, atol=1e-5)
     assert (other[:, 4:] - values[:, 4:]).abs().max() > 1e-3
-    assert terminal_rewards(torch.ones(16), batch.mask).sum() == 16
+    assert terminal_rewards(torch.ones(16), batch.completion_mask).sum() == 16

@@ -103,7 +103,7 @@ def test_no_number_of_the_critic_depends_on_the_micro_batch(tokenizer, prompts, 
     model.save_pretrained(tmp_path)
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
     generator = torch.Generator().manual_seed(1)
-    returns = torch.randn(sequences.mask.shape, generator=generator, dtype=torch.float64)
+    returns = torch.randn(sequences.completion_mask.shape, generator=generator, dtype=torch.float64)
     estimate = ppo.Estimate(returns, returns, torch.zeros_like(returns))
     reported = []
     for micro_batch in (None, 5, 1):

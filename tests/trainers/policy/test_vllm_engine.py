@@ -93,8 +93,8 @@ def test_answers_are_laid_out_prompt_by_prompt(policy, tokenizer, tmp_path):
     engine = start(policy, tokenizer, tmp_path)
     found, texts = engine(PROMPTS, group_size=3, limit=8, temperature=0.5, generator=torch.Generator())
     assert found.prompt_ids.tolist() == [[0, 5, 9, 12]] * 3 + [[7, 3, 8, 20]] * 3 + [[0, 0, 0, 6]] * 3
-    assert found.response_ids.tolist() == [[1, 0, 0], [3, 1, 0], [3, 4, 1]] * 3
-    assert found.mask.tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]] * 3
+    assert found.completion_ids.tolist() == [[1, 0, 0], [3, 1, 0], [3, 4, 1]] * 3
+    assert found.completion_mask.tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]] * 3
     assert found.logps.tolist() == [[-1, 0, 0], [-3, -1, 0], [-3, -4, -1]] * 3
     assert texts == [tokenizer.decode(ids) for ids in ([], [3], [3, 4])] * 3
     for _, asked in engine.llm.asked:
