@@ -501,7 +501,7 @@ def take_steps(options: Namespace) -> None:
 
     def keep(*_: object) -> None:
         for key, parameter in model.named_parameters():
-            whole = ranks.whole(parameter.grad)
+            whole = ranks.full_tensor(parameter.grad)
             if ranks.rank == 0 and key not in gradients:
                 gradients[key] = whole.detach().cpu().contiguous()
 

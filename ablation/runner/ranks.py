@@ -71,14 +71,14 @@ class Ranks:
         return model
 
     @contextmanager
-    def whole_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
+    def full_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
         """Return the model, or a copy as it is now, with all weights here, so that a rank can call it more often.
 
         autocast: it will be called under bfloat16 autocast, and not be trained meanwhile.
         """
         yield model
 
-    def whole(self, tensor: Any) -> Any:
+    def full_tensor(self, tensor: Any) -> Any:
         """Return the whole of a tensor that is sharded over ranks. All must call it."""
         return tensor
 

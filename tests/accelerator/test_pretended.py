@@ -9,7 +9,7 @@ from torch import nn
 from ablation.runner.stage import RUNTIME_FACTS
 from tests.accelerator.pretended import PUT, Pretended
 from tests.trainers.policy.helpers import EOS, PAD, TINY, uniforms
-from trainers.policy import continuous, rollout, spread
+from trainers.policy import continuous, rollout, systematic_sampling
 from trainers.policy.models import build_policy
 from trainers.policy.text import pad, word_tokenizer
 from trainers.tasks.knights_knaves import WORDS
@@ -114,7 +114,7 @@ def test_the_host_waits(act, device):
 
 def evenly(model, prompts, limit, eos=-1):
     numbers = uniforms(2 * 9, limit).view(2, 9, limit)
-    found = spread.sample_evenly(model, *prompts, uniforms=numbers, eos=eos, pad=PAD)
+    found = systematic_sampling.sample_evenly(model, *prompts, uniforms=numbers, eos=eos, pad=PAD)
     rows = zip(found.prompts.tolist(), found.sequences.completion_ids.tolist(), found.shares.tolist(), strict=True)
     return sorted(rows)
 

@@ -19,7 +19,7 @@ from trainers.objectives.diagnostics import within_group_correlation
 from trainers.policy.measure import frame_of
 from trainers.policy.models import Placement
 from trainers.policy.sources import load_task
-from trainers.policy.spread import Distinct, Keep
+from trainers.policy.systematic_sampling import Distinct, Keep
 from trainers.policy.value_model import ValueModel
 from trainers.running.micro_batch import MicroBatch
 from trainers.running.stage import Stage
@@ -96,7 +96,7 @@ def measure(
     """Return one row per prompt and value: protocols `greedy` (the most likely response) and `sampled` (means).
 
     Values: chrf, rule (where the task has one) or rouge_l, win (with a critic), length. Samples are spread evenly over
-    a prompt's responses (`trainers.policy.spread`). Their seed is the same for all variants and seeds, so that
+    a prompt's responses (`policy/systematic_sampling.py`). Their seed is the same for all variants and seeds, so that
     differences between them are paired also in their noise. lengths: the teacher's, over the training prompts; its 99th
     percentile sets the limit, so one very long response costs nothing. memory: of `evaluate.batch_size` rows, less
     where there is too little memory. greedily: False leaves the protocol `greedy` out. keep: is handed the responses of

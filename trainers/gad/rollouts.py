@@ -12,7 +12,7 @@ from trainers.gad.rows import Row
 from trainers.policy.batch import Sequences
 from trainers.policy.models import Placement
 from trainers.policy.responses import Responder
-from trainers.policy.spread import Distinct
+from trainers.policy.systematic_sampling import Distinct
 from trainers.policy.text import message_tokens, pad, pad_token, response_tokens
 from trainers.running.micro_batch import MicroBatch
 
@@ -101,7 +101,7 @@ class Rollouts:
     @property
     def version(self) -> int:
         """Return how many updates the weights have seen that sampled last."""
-        return steps_taken(self.model) if self.engine is None else self.engine.seen
+        return steps_taken(self.model) if self.engine is None else self.engine.weights_version
 
     def cut(self, sequences: Sequences) -> torch.Tensor:
         """Return (N,) booleans: the response reached the limit and did not end."""

@@ -30,7 +30,7 @@ class WithoutEnd:
         self.responder, self.version = Responder(*responder[:3]), version
 
     @property
-    def seen(self) -> int:
+    def weights_version(self) -> int:
         """Return how many updates the weights have seen that sample: the student's own."""
         return self.version()
 

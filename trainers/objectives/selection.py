@@ -40,8 +40,8 @@ def smoothed_cross_entropy(step_logps: Tensor, pointers: Tensor, free: Tensor, s
     (Q, N, S, K) bool, not chosen at an earlier step. smoothing: in [0, 1).
     """
     choice = step_logps.gather(-1, pointers[..., None]).squeeze(-1)
-    spread = step_logps.where(free, 0.0).sum(-1) / free.sum(-1)
-    return -((1.0 - smoothing) * choice + smoothing * spread).mean(-1)
+    smooth = step_logps.where(free, 0.0).sum(-1) / free.sum(-1)
+    return -((1.0 - smoothing) * choice + smoothing * smooth).mean(-1)
 
 
 def rce_loss(weights: Tensor, losses: Tensor) -> Tensor:

@@ -32,8 +32,8 @@ def temporal_decay_weights(
         raw = gamma**steps * mask
     else:
         tau = lspd["tau"]
-        whole = torch.log1p((length - 1).clamp(min=1) / tau)  # of one token only its position 0 is looked at
-        raw = torch.exp(-lspd["alpha"] * torch.log1p(steps / tau) / whole) * mask
+        longest = torch.log1p((length - 1).clamp(min=1) / tau)  # of one token only its position 0 is looked at
+        raw = torch.exp(-lspd["alpha"] * torch.log1p(steps / tau) / longest) * mask
     total = raw.sum(-1, keepdim=True)
     scale = {"mean": length, "sum": torch.ones_like(length), "none": total}[normalize]
     weights = raw * scale / total.clamp(min=torch.finfo(raw.dtype).tiny)

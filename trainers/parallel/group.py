@@ -162,7 +162,7 @@ class Group(Ranks):
         return model
 
     @contextmanager
-    def whole_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
+    def full_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
         """Gather the weights once: into a copy in the precision of autocast, or where they belong."""
         modules = list(_sharded(model))
         if not modules:  # what is only measured is whole everywhere
@@ -171,7 +171,7 @@ class Group(Ranks):
         if autocast:
             for module in modules:
                 module.reshard()  # the last forward may have left some whole
-            yield rollout_copy(model, self.whole)
+            yield rollout_copy(model, self.full_tensor)
             return
         for module in modules:
             module.set_reshard_after_forward(False, recurse=False)
@@ -183,7 +183,7 @@ class Group(Ranks):
                 module.set_reshard_after_forward(True, recurse=False)
                 module.reshard()
 
-    def whole(self, tensor: Any) -> Any:
+    def full_tensor(self, tensor: Any) -> Any:
         """Return all of a tensor."""
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 

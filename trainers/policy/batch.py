@@ -68,11 +68,11 @@ class Sequences:
         }
 
 
-def concatenate(parts: list[Sequences], pad: int) -> Sequences:
-    """Return the rows of all parts, padded to the longest prompt and the longest response."""
-    if len(parts) == 1:
-        return parts[0]
-    prompt, width = max(p.prompt_ids.shape[1] for p in parts), max(p.completion_mask.shape[1] for p in parts)
+def concatenate(batches: list[Sequences], pad: int) -> Sequences:
+    """Return the rows of all batches, padded to the longest prompt and the longest response."""
+    if len(batches) == 1:
+        return batches[0]
+    prompt, width = max(p.prompt_ids.shape[1] for p in batches), max(p.completion_mask.shape[1] for p in batches)
 
     def left(tensor: Tensor, value: int) -> Tensor:
         return nn.functional.pad(tensor, (prompt - tensor.shape[1], 0), value=value)
@@ -80,10 +80,11 @@ def concatenate(parts: list[Sequences], pad: int) -> Sequences:
     def right(tensor: Tensor, value: int) -> Tensor:
         return nn.functional.pad(tensor, (0, width - tensor.shape[1]), value=value)
 
+    logps = [right(p.logps, 0) for p in batches if p.logps is not None]
     return Sequences(
-        torch.cat([left(p.prompt_ids, pad) for p in parts]),
-        torch.cat([left(p.prompt_mask, 0) for p in parts]),
-        torch.cat([right(p.completion_ids, pad) for p in parts]),
-        torch.cat([right(p.completion_mask, 0) for p in parts]),
-        torch.cat([right(p.logps, 0) for p in parts if p.logps is not None]) if parts[0].logps is not None else None,
+        torch.cat([left(p.prompt_ids, pad) for p in batches]),
+        torch.cat([left(p.prompt_mask, 0) for p in batches]),
+        torch.cat([right(p.completion_ids, pad) for p in batches]),
+        torch.cat([right(p.completion_mask, 0) for p in batches]),
+        torch.cat(logps) if logps else None,
     )

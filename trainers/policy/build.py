@@ -77,7 +77,7 @@ def build(stage: Stage) -> Run:
     progress = Progress(config.kl.coef)
     run = Run(
         config=config,
-        parts=parts,
+        variant=parts,
         seed=stage.seed,
         problems=read_problems(stage.inputs["task_data"] / "train.jsonl"),
         sampler=sampler,

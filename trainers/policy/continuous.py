@@ -64,18 +64,19 @@ def write(
     """Return `samples` responses of at most `max_new_tokens` to each prompt (B, P), padded on the left.
 
     uniforms: (B * samples, max_new_tokens) in [0, 1), float64; None: the most likely tokens. batch_size: rows at once;
-    None: all. even: systematic samples (`trainers.policy.spread`), those of a prompt together, or `batch_size` of them.
+    None: all. even: systematic samples (`trainers.policy.systematic_sampling`), those of a prompt together, or
+    `batch_size` of them.
     """
     device, prompts, limit = prompt_ids.device, len(prompt_ids), max_new_tokens
     size = min(samples, batch_size or samples)
-    parts = -(-samples // size)  # groups of a prompt
-    count, surplus = prompts * parts, parts * size - samples
+    per_prompt = -(-samples // size)  # groups of a prompt
+    count, surplus = prompts * per_prompt, per_prompt * size - samples
     at_once = count if batch_size is None else min(count, batch_size // size)
     if uniforms is not None:
         uniforms = padded(uniforms.to(device).view(prompts, samples, limit), (0, 1, 0, surplus))
         uniforms = uniforms.view(count, size, limit + 1)
     exists = padded(torch.ones(prompts, samples, dtype=torch.bool, device=device), (0, surplus)).view(count, size)
-    ids, mask = (each.repeat_interleave(parts, 0) for each in (prompt_ids, prompt_mask))
+    ids, mask = (each.repeat_interleave(per_prompt, 0) for each in (prompt_ids, prompt_mask))
     lengths = prompt_mask.sum(1).tolist()
 
     rows: _Rows | None = None
@@ -85,7 +86,7 @@ def write(
         free = [place for place, group in enumerate(places) if group < 0][: len(waiting)]
         if free:
             fresh, waiting = waiting[: len(free)], waiting[len(free) :]
-            width = max(lengths[group // parts] for group in fresh)
+            width = max(lengths[group // per_prompt] for group in fresh)
             at, groups = torch.tensor([free, fresh], device=device)
             prefilled = read(model, ids[groups, -width:], mask[groups, -width:])
             if rows is None:
@@ -107,7 +108,7 @@ def write(
                 kept[groups] = value[at]
             for place in over:
                 places[place] = -1
-    return Written(*(value.view(prompts, parts * size, *value.shape[2:])[:, :samples] for value in done))
+    return Written(*(value.view(prompts, per_prompt * size, *value.shape[2:])[:, :samples] for value in done))
 
 
 class _Rows:
@@ -220,9 +221,9 @@ class _Rows:
             shares = logits.softmax(-1)
             # CUDA adds up one long row by itself in an order that changes, several rows in one that does not.
             cumulative = shares.expand(max(2, len(shares)), -1).cumsum(-1)[: len(shares)]
-            whole, offset = cumulative[:, -1], self.uniforms[self.first, self.written]
-            points = ((self.number - self.first + offset) / self.many * whole).float()
-            points = torch.minimum(points, whole.nextafter(torch.zeros_like(whole)))  # rounding: below the sum of all
+            total, offset = cumulative[:, -1], self.uniforms[self.first, self.written]
+            points = ((self.number - self.first + offset) / self.many * total).float()
+            points = torch.minimum(points, total.nextafter(torch.zeros_like(total)))  # rounding: below the sum of all
             token = torch.searchsorted(cumulative, points[:, None], right=True)[:, 0].clamp(max=logits.shape[1] - 1)
         return token, logits.gather(1, token[:, None])[:, 0] - logits.logsumexp(-1)
 

@@ -7,7 +7,7 @@ from itertools import groupby
 import pandas as pd
 
 from trainers.policy.measure import COLUMNS, SUBSET
-from trainers.policy.spread import Distinct
+from trainers.policy.systematic_sampling import Distinct
 from trainers.running.samples import Row, save_samples, some_items
 from trainers.running.stage import Stage
 from trainers.running.weights import MeasuredModels

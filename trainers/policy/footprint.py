@@ -73,8 +73,8 @@ def _reward_model(config: PolicyConfig, policy: Shape, devices: int) -> Footprin
 
 def _reinforce(config: PolicyConfig, policy: Shape, devices: int) -> Footprint:
     response, responses = config.sampling.max_new_tokens, config.rollout.responses
-    whole = config.update.reduces == "minibatch"
-    model = Model("policy", policy, config.precision, devices, memory=config.memory, whole_gradients=whole)
+    full = config.update.reduces == "minibatch"
+    model = Model("policy", policy, config.precision, devices, memory=config.memory, whole_gradients=full)
     reference, models = model.reference if config.kl.coef > 0 else None, [model]
     works = reinforcing(config, model, reference, responses, prompt=PROMPT, response=response, measured=response)
     if config.advantage.kind == "gae":

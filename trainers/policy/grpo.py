@@ -1,7 +1,7 @@
 """A step of GRPO (arXiv 2402.03300) and of its variants, from prompts to the optimiser: what `reinforce` repeats.
 
     rollout = sample_rollout(run)                     responses with rewards
-    advantages = run.parts.advantages(...)            of each group
+    advantages = run.variant.advantages(...)            of each group
     update_policy(run, rollout, advantages)           old and reference log-probabilities, losses, AdamW
 
 Shapes: B prompts with G responses each, N = B * G, those of a prompt side by side; T tokens of the longest response. A
@@ -57,7 +57,7 @@ class Run:
     """A training of one variant with one seed: models, formulas, random numbers, and where it stands."""
 
     config: PolicyConfig
-    parts: Parts
+    variant: Parts  # the code that it uses
     seed: int | None
     problems: list[Problem]
     sampler: Sampler
@@ -78,11 +78,11 @@ def step(run: Run, number: int) -> dict[str, float]:
 def sample_rollout(run: Run) -> Rollout:
     """Return N responses to learn from; with dynamic sampling only groups that have right and wrong answers."""
     started, dynamic = time.monotonic(), run.config.dynamic_sampling
-    if dynamic is None or run.parts.dynamic_sampling is None:
+    if dynamic is None or run.variant.dynamic_sampling is None:
         rollout = sample_groups(run)
     else:
         group_size, padding = run.config.rollout.group_size, pad_token(run.sampler.tokenizer)
-        rollout = run.parts.dynamic_sampling(
+        rollout = run.variant.dynamic_sampling(
             lambda: sample_groups(run), group_size=group_size, max_rounds=dynamic.max_rounds, padding=padding
         )
     rollout.metrics["time/sampling_s"] = time.monotonic() - started
@@ -116,14 +116,14 @@ def next_problems(run: Run) -> list[Problem]:
 
 def group_advantages(run: Run, rollout: Rollout) -> Tensor:
     """Return the advantages of responses (N,), or of tokens (N, T) where these are rewarded."""
-    group_size, parts = run.config.rollout.group_size, run.parts
+    group_size, variant = run.config.rollout.group_size, run.variant
     if rollout.token_rewards is None:
-        assert parts.advantages is not None
-        return parts.advantages(rollout.rewards, group_size)
-    assert parts.token_advantages is not None
+        assert variant.advantages is not None
+        return variant.advantages(rollout.rewards, group_size)
+    assert variant.token_advantages is not None
     scale = run.config.advantage.kind == "normalized"
     mask = rollout.sequences.completion_mask.cpu()
-    return parts.token_advantages(rollout.token_rewards, mask, group_size, scale=scale)
+    return variant.token_advantages(rollout.token_rewards, mask, group_size, scale=scale)
 
 
 def update_policy(run: Run, rollout: Rollout, advantages: Tensor) -> dict[str, float]:
@@ -305,8 +305,8 @@ class Actor:
                 learnt_figures, norm = self.learner.step(learnt, backward)
                 # Losses of 0 are added for the minibatch in which no response is needed.
                 nothing = Sum(norm.new_zeros(()))
-                whole = {"policy/grad_norm": Sum(norm), "policy/loss": nothing, "policy/entropy_loss": nothing}
-                averages.close_minibatch(*figures, *learnt_figures, whole)
+                of_minibatch = {"policy/grad_norm": Sum(norm), "policy/loss": nothing, "policy/entropy_loss": nothing}
+                averages.close_minibatch(*figures, *learnt_figures, of_minibatch)
         return averages.means()
 
     def losses(self, batch: Batch, units: float, kl_coef: float) -> tuple[dict[str, Tensor], Diagnostics]:
@@ -338,7 +338,7 @@ def with_advantage(advantages: Tensor) -> Tensor:
 
 # How far the sampler's log-probabilities are from the policy's: rounding, unless the sampler's weights, cache or
 # precision differ. Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training".
-COMPARED = 8  # responses, spread evenly over the step's, so over all prompts and over all processes that sample
+COMPARED = 8  # responses, at even distances over the step's, so over all prompts and over all processes that sample
 # Nats. Between two ways through the same model float32 rounds to 1e-5, bfloat16 to 1e-2.
 LIMITS: dict[str, float] = {"float32": 1e-3, "tf32": 0.02, "bfloat16": 0.05}  # TF32 has 3 bits more than bfloat16
 

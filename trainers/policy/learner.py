@@ -132,7 +132,7 @@ class Learner:
             for parameter in self._parameters():  # a sharded model's own may be whole at the moment
                 if parameter.requires_grad:
                     parameter.grad = torch.zeros_like(parameter)
-        norm = ranks.whole(nn.utils.clip_grad_norm_(self._parameters(), self.max_grad_norm))
+        norm = ranks.full_tensor(nn.utils.clip_grad_norm_(self._parameters(), self.max_grad_norm))
         self.optimizer.step()
         return results, norm
 
@@ -193,10 +193,10 @@ class Averages:
             earlier = self._open.get(name)
             self._open[name] = statistic if earlier is None else earlier.join(statistic)
 
-    def close_minibatch(self, *parts: Mapping[str, Statistic]) -> None:
-        """Note that a minibatch is complete, after adding `parts`."""
-        for part in parts:
-            self.add(part)
+    def close_minibatch(self, *statistics: Mapping[str, Statistic]) -> None:
+        """Note that a minibatch is complete, after adding `statistics`."""
+        for each in statistics:
+            self.add(each)
         self._largest |= {name for name, statistic in self._open.items() if isinstance(statistic, Maximum)}
         values = {name: statistic.value() for name, statistic in self._open.items()}
         defined = {name: value.double() for name, value in values.items() if value is not None}

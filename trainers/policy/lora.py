@@ -126,10 +126,10 @@ def merged(model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in model.named_parameters():  # tied weights come once
         if ".lora_A." in name or ".lora_B." in name:
             continue
-        weight = ranks.whole(parameter.detach()).float()
+        weight = ranks.full_tensor(parameter.detach()).float()
         if name in adapted:
             layer = adapted[name]
-            first, second = (ranks.whole(each[NAME].weight.detach()) for each in (layer.lora_A, layer.lora_B))
+            first, second = (ranks.full_tensor(each[NAME].weight.detach()) for each in (layer.lora_A, layer.lora_B))
             change = layer.scaling[NAME] * (second @ first)
             weight = weight + (change.T if layer.fan_in_fan_out else change)
         yield name.replace(".base_layer.", "."), weight.cpu()  # together they are more than the model on the device

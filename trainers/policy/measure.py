@@ -7,7 +7,7 @@ import torch
 
 from trainers.policy.config import Evaluate
 from trainers.policy.responses import Responder, Sampler
-from trainers.policy.spread import Distinct, Keep
+from trainers.policy.systematic_sampling import Distinct, Keep
 from trainers.running.micro_batch import MicroBatch
 from trainers.tasks.interface import Problem, by_rule
 
@@ -50,8 +50,8 @@ def measure(
     accuracy (share of right responses) and reward (by rule) where there are answers, model_reward where there is a
     reward model, length.
 
-    Samples are spread evenly over a problem's responses (`trainers.policy.spread`). Their seed is the same for all
-    variants and seeds: differences between them are paired also in their noise.
+    Samples are spread evenly over a problem's responses (`trainers.policy.systematic_sampling`). Their seed is the same
+    for all variants and seeds: differences between them are paired also in their noise.
     memory: of `settings.batch_size` responses, less where the device's memory does not suffice. greedy: False leaves
     that protocol out. keep: is handed the responses of each protocol.
     """

@@ -41,7 +41,7 @@ def parts(config: "PolicyConfig", stage: str) -> Parts:
         advantages=None if of_critic else formula(f"{config.advantage.kind}_advantages"),
         token_advantages=token_advantages if of_tokens else None,
         critic=ppo.new_critic if of_critic else None,
-        with_critic=ppo.PpoRun.of if of_critic else None,
+        with_critic=ppo.with_critic if of_critic else None,
         dynamic_sampling=None if config.dynamic_sampling is None else dynamic_sampling.informative_groups,
         overlong_penalty=None if config.overlong_penalty is None else overlong_penalty,
         token_reward_model=value_model.TokenRewardModel if of_tokens else None,

@@ -194,10 +194,10 @@ def _attention(layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor], pa
         )
         return output.transpose(1, 2).reshape(-1, query.shape[1] * layer.head_dim)
 
-    parts = [attend(packing.prompts, packing.prompts, packing.prompt_mask)]
+    outputs = [attend(packing.prompts, packing.prompts, packing.prompt_mask)]
     if packing.responses.shape[1] > 0:
-        parts.append(attend(packing.responses, packing.keys, packing.response_mask))
-    return functional.linear(torch.cat(parts).index_select(0, packing.written), *layer.output)
+        outputs.append(attend(packing.responses, packing.keys, packing.response_mask))
+    return functional.linear(torch.cat(outputs).index_select(0, packing.written), *layer.output)
 
 
 def _rows(tokens: Tensor, slots: Tensor) -> Tensor:

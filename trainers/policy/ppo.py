@@ -5,7 +5,7 @@ The critic's V(x, y_<t) is the value before token t.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,10 +30,10 @@ class PpoRun(Run):
 
     critic: "Critic"
 
-    @classmethod
-    def of(cls, run: Run, critic: "Critic") -> Self:
-        """Return a run with its critic."""
-        return cls(**vars(run), critic=critic)
+
+def with_critic(run: Run, critic: "Critic") -> PpoRun:
+    """Return a run with its critic."""
+    return PpoRun(**vars(run), critic=critic)
 
 
 def step(run: PpoRun, number: int) -> dict[str, float]:

@@ -45,9 +45,9 @@ def run(stage: Stage) -> None:
 
 def timed_step(training: Run, number: int) -> dict[str, float]:
     """Take one step; return its metrics with the seconds that it took."""
-    assert training.parts.step is not None
+    assert training.variant.step is not None
     started = time.monotonic()
-    metrics = training.parts.step(training, number)
+    metrics = training.variant.step(training, number)
     seconds = time.monotonic() - started
     training.progress.elapsed += seconds
     update = seconds - metrics["time/sampling_s"]

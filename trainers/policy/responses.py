@@ -15,7 +15,7 @@ from trainers.policy.config import Sampled, Sampling
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.policy.rollout import sample_all
-from trainers.policy.spread import Distinct, sample_evenly
+from trainers.policy.systematic_sampling import Distinct, sample_evenly
 from trainers.policy.text import decode, pad, pad_token, prompt_tokens
 from trainers.running.micro_batch import MicroBatch
 from trainers.running.stage import Stage
@@ -86,7 +86,7 @@ class Responder:
     ) -> tuple[Distinct, list[str]]:
         """Return the different ones among `samples` responses per prompt, spread evenly, and their texts.
 
-        For evaluation: less noise than independent samples (`trainers.policy.spread`). Arguments as above.
+        For evaluation: less noise than independent samples (`trainers.policy.systematic_sampling`). Arguments as above.
         """
         self._check_positions(prompts, limit)
         ranks = self.placement.ranks
@@ -131,7 +131,7 @@ class Responder:
     def _sampler(self) -> AbstractContextManager[Any]:
         """Return the context in which there is a model that samples without the other ranks."""
         low = self.placement.precision.compute == "bfloat16"
-        return self.placement.ranks.whole_weights(self.model, autocast=low)
+        return self.placement.ranks.full_weights(self.model, autocast=low)
 
 
 @dataclass(frozen=True)

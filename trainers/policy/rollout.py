@@ -100,10 +100,10 @@ def sample_all(
         prompt_ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
         group_size = 1
     step = len(prompt_ids) if batch_size is None else batch_size // group_size
-    parts = []
+    batches = []
     for start in range(0, len(prompt_ids), step):
         chosen = slice(start * group_size, (start + step) * group_size)
         numbers = None if uniforms is None else uniforms[chosen]
         ids, mask = prompt_ids[start : start + step], prompt_mask[start : start + step]
-        parts.append(sample(model, ids, mask, group_size=group_size, uniforms=numbers, **settings))  # type: ignore[arg-type]
-    return concatenate(parts, int(settings["pad"]))
+        batches.append(sample(model, ids, mask, group_size=group_size, uniforms=numbers, **settings))  # type: ignore[arg-type]
+    return concatenate(batches, int(settings["pad"]))

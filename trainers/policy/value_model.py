@@ -90,7 +90,7 @@ class ValueModel(nn.Module):
         """Write the body as transformers does, and the head into the same folder."""
         ranks = self.placement.ranks
         save_weights(folder, self.body, ranks)
-        head = {name: ranks.whole(value).cpu().contiguous() for name, value in self.head.state_dict().items()}
+        head = {name: ranks.full_tensor(value).cpu().contiguous() for name, value in self.head.state_dict().items()}
         if ranks.rank == 0:
             save_file(head, folder / HEAD)
 
@@ -163,8 +163,8 @@ class TokenRewardModel:
         rows = [[*row, *tail] or before[0][:1] for row, tail in pairs]  # some token where there is none, rewarded by 0
         chats = Sequences(*pad(before, 0, left=True), *pad(rows, 0, left=False)).to(self.device)
         scores, lengths = self.model(chats), read.sum(1, keepdim=True)
-        whole = scores.gather(1, chats.completion_mask.sum(1, keepdim=True) - 1)
-        scores = scores.scatter(1, (lengths - 1).clamp(min=0), whole)
+        last_of_chat = scores.gather(1, chats.completion_mask.sum(1, keepdim=True) - 1)
+        scores = scores.scatter(1, (lengths - 1).clamp(min=0), last_of_chat)
         of_responses = torch.arange(scores.shape[1], device=scores.device) < lengths
         rewards = increments(scores, of_responses)[of_responses]
         return scores.new_zeros(read.shape).masked_scatter(read, rewards)

@@ -50,12 +50,12 @@ class VllmEngine:
         """Start the engine; it knows no weights until the first rollout.
 
         folder: holds the model's configuration. at_once: responses that are written at once, at most; None: vLLM's
-        number. version: tells how many updates the trained weights have seen.
+        number. version: tells how many updates the trained weights have had.
 
         Raises ValueError where vLLM cannot run this model here, in one line.
         """
         self.model, self.tokenizer, self.placement, self.settings = model, tokenizer, placement, settings
-        self.version, self.seen = version, 0  # `seen`: the version of the weights that the engine has
+        self.version, self.weights_version = version, 0  # of the policy, and of the engine's copy
         self.on_cpu = placement.device.type == "cpu"
         self.longest = settings.longest or int(model.config.get_text_config().max_position_embeddings)
         self.llm = self._start(folder, at_once)
@@ -94,12 +94,12 @@ class VllmEngine:
         if self.on_cpu:
             self.llm.apply_model(_repack_output)
         self.llm.reset_prefix_cache()  # keys and values of the weights before
-        self.seen = self.version()
+        self.weights_version = self.version()
 
     def _weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the trained weights by name, each whole; a tied one comes once."""
         for name, parameter in self.model.named_parameters():
-            yield name, self.placement.ranks.whole(parameter.detach())
+            yield name, self.placement.ranks.full_tensor(parameter.detach())
 
     def _ask(
         self,

@@ -83,9 +83,9 @@ class Tensors(Mapping[str, "torch.Tensor"]):
         return torch.empty(stored.size, dtype=stored.properties.dtype)
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        whole = self.empty(name)
-        self.read({name: whole})
-        return whole
+        tensor = self.empty(name)
+        self.read({name: tensor})
+        return tensor
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stored)
@@ -160,13 +160,13 @@ def part_of(tensor: torch.Tensor, ranks: Ranks) -> tuple[torch.Tensor, list[int]
 
     What is not sharded, and what has no rows, is the first rank's.
     """
-    whole = tensor, [0] * tensor.dim()
+    unsharded = tensor, [0] * tensor.dim()
     if ranks.size == 1:
-        return whole
+        return unsharded
     from torch.distributed.tensor import DTensor  # which takes most of a second
 
     if not isinstance(tensor, DTensor):
-        return whole if ranks.rank == 0 else None
+        return unsharded if ranks.rank == 0 else None
     here = tensor.to_local()
     (chunk,) = tensor.__create_chunk_list__()
     return (here, list(chunk.offsets)) if here.numel() or ranks.rank == 0 else None
@@ -180,7 +180,7 @@ def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
     content = _read_state(folder)
     files = {} if content is None else content["files"]
     mine = None if content is None else (content["step"], files)
-    if any(seen != mine for seen in ranks.gather(mine)):
+    if any(other != mine for other in ranks.gather(mine)):
         raise OSError(errno.EIO, "the ranks do not read the same checkpoint")
     tensors, problem = _read_tensors(folder, files, ranks)
     problem = next(filter(None, ranks.gather(problem)), "")
@@ -212,5 +212,5 @@ def _read_state(folder: Path) -> dict[str, Any] | None:
         _log.warning("checkpoint in %s ignored: %s", folder, error)
         return None
     shape = {"step": int, "files": dict, "state": dict}
-    whole = isinstance(content, dict) and all(isinstance(content.get(name), kind) for name, kind in shape.items())
-    return content if whole else None
+    complete = isinstance(content, dict) and all(isinstance(content.get(name), kind) for name, kind in shape.items())
+    return content if complete else None

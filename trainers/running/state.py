@@ -74,9 +74,9 @@ def _states(optimizer: torch.optim.Optimizer, saved: Checkpoint, name: str) -> S
     states: States = {}
     for key in names_below(saved.tensors, name):
         index, slot = key.split("/")
-        parameter, whole = parameters[int(index)], saved.tensors.empty(f"{name}/{key}")
-        alike = whole.shape == parameter.shape  # else a count of steps
-        states.setdefault(int(index), {})[slot] = torch.zeros_like(parameter) if alike else whole
+        parameter, stored = parameters[int(index)], saved.tensors.empty(f"{name}/{key}")
+        alike = stored.shape == parameter.shape  # else a count of steps
+        states.setdefault(int(index), {})[slot] = torch.zeros_like(parameter) if alike else stored
     return states
 
 

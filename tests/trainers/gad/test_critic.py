@@ -196,4 +196,4 @@ def test_the_end_token_is_taken_off_a_response_but_for_one_that_is_it_alone(monk
     assert trimmed.completion_mask.tolist() == [[1, 1, 0], [1, 1, 1], [1, 0, 0]]
     assert torch.equal(trimmed.logps, -trimmed.completion_mask.float())
     assert trimmed.ended(1).tolist() == sampled.ended(1).tolist() == [True, False, True]
-    assert (texts, sampler.seen) == (["a", "b", ""], 4)
+    assert (texts, sampler.weights_version) == (["a", "b", ""], 4)

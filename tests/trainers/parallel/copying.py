@@ -10,9 +10,9 @@ class Copying(Ranks):
     """Makes the copy again each time."""
 
     @contextmanager
-    def whole_weights(self, model, *, autocast):
+    def full_weights(self, model, *, autocast):
         assert autocast
-        yield rollout_copy(model, self.whole)
+        yield rollout_copy(model, self.full_tensor)
 
 
 class Frozen(Ranks):
@@ -21,7 +21,7 @@ class Frozen(Ranks):
     copied = None
 
     @contextmanager
-    def whole_weights(self, model, *, autocast):
+    def full_weights(self, model, *, autocast):
         assert autocast
-        self.copied = self.copied or rollout_copy(model, self.whole)
+        self.copied = self.copied or rollout_copy(model, self.full_tensor)
         yield self.copied

@@ -119,9 +119,9 @@ CASES = {
 
 def described(ranks, model):
     """Return all that a model is: tensors, and what is not a tensor."""
-    tensors = {name: ranks.whole(value).detach().clone() for name, value in model.state_dict().items()}
+    tensors = {name: ranks.full_tensor(value).detach().clone() for name, value in model.state_dict().items()}
     tensors |= {f"buffer {name}": value.clone() for name, value in model.named_buffers()}
-    with torch.no_grad(), ranks.whole_weights(model, autocast=False):
+    with torch.no_grad(), ranks.full_weights(model, autocast=False):
         if isinstance(model, ValueModel):
             mask = torch.ones_like(TOKENS)
             tensors["computed"] = model(Sequences(TOKENS, mask, TOKENS, mask))

@@ -15,7 +15,7 @@ from trainers.policy.learner import batched_logps, per_token_logps
 from trainers.policy.models import Placement
 from trainers.policy.responses import Responder
 from trainers.policy.rollout import sample
-from trainers.policy.spread import sample_evenly
+from trainers.policy.systematic_sampling import sample_evenly
 from trainers.policy.text import pad
 from trainers.running.micro_batch import MicroBatch
 

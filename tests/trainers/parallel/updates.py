@@ -80,7 +80,7 @@ def responses(model):
 
 
 def weights(ranks, module):
-    return {name: ranks.whole(value).clone() for name, value in module.state_dict().items()}
+    return {name: ranks.full_tensor(value).clone() for name, value in module.state_dict().items()}
 
 
 def policy(ranks, make, *, checkpointing=False, adapters=None, compute="float32", allocate=False, **update):
@@ -160,7 +160,7 @@ def watched(ranks, **update):
 
 def optimizer_states(ranks, learner):
     found = learner.optimizer.state_dict()["state"]
-    return {f"{n}/{slot}": ranks.whole(value) for n, slots in found.items() for slot, value in slots.items()}
+    return {f"{n}/{slot}": ranks.full_tensor(value) for n, slots in found.items() for slot, value in slots.items()}
 
 
 def sampled(ranks, make=qwen2, compute="float32", adapters=None):

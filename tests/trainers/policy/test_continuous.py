@@ -5,7 +5,7 @@ import torch
 
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from tests.trainers.policy.test_rollout import SHAPES, model_of
-from trainers.policy import continuous, rollout, spread
+from trainers.policy import continuous, rollout, systematic_sampling
 from trainers.policy.learner import per_token_logps
 
 
@@ -49,7 +49,7 @@ def test_even_samples_are_those_of_the_cpu(kind, shape, temperature, batch_size,
     settings = {"uniforms": uniforms(45, 40).view(5, 9, 40), "eos": EOS, "pad": PAD, "temperature": temperature}
 
     def rows():
-        found = spread.sample_evenly(model, ids, mask, batch_size=batch_size, **settings)
+        found = systematic_sampling.sample_evenly(model, ids, mask, batch_size=batch_size, **settings)
         kept = zip(found.sequences.completion_ids, found.sequences.completion_mask.bool(), strict=True)
         tokens = [row[keep].tolist() for row, keep in kept]
         return sorted(zip(found.prompts.tolist(), tokens, found.shares.tolist(), strict=True))

@@ -13,7 +13,7 @@ from tests.make_stage import make_stage
 from tests.repository import ROOT
 from trainers.policy.batch import Sequences
 from trainers.policy.evaluation import Quotes, telling
-from trainers.policy.spread import Distinct
+from trainers.policy.systematic_sampling import Distinct
 from trainers.running import samples
 from trainers.running.samples import save_samples, some_items
 

@@ -8,7 +8,7 @@ import torch
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.policy.learner import response_logits
 from trainers.policy.plain import is_plain
-from trainers.policy.spread import sample_evenly
+from trainers.policy.systematic_sampling import sample_evenly
 
 LIMIT = 6
 SETTINGS = {"eos": EOS, "pad": PAD}

@@ -90,7 +90,7 @@ def sample_evenly(
     The arguments are those of `rollout.sample`, but for these. uniforms: (B, S, longest response) in [0, 1), float64.
     At each token the first of the samples with the same beginning gives the offset. batch_size: responses at once, even
     if all differ; None: all. What is sampled does not depend on it, unless it is below S: then the samples of a prompt
-    are spread in parts of so many.
+    are spread in batches of so many.
     """
     samples = uniforms.shape[1]
     settings: Any = {"eos": eos, "pad": pad, "temperature": temperature}
@@ -103,15 +103,15 @@ def sample_evenly(
     else:
         rows = len(prompt_ids) * samples if batch_size is None else batch_size
         step, together = max(1, rows // samples), min(rows, samples)
-        parts = []
+        batches = []
         for start in range(0, len(prompt_ids), step):
             chosen = slice(start, start + step)
             ids, mask = prompt_ids[chosen], prompt_mask[chosen]
             for number in range(0, samples, together):
                 numbers = uniforms[chosen, number : number + together].to(ids.device)
                 grown = _grow(model, (ids, mask), numbers, **settings)
-                parts.append((grown.prompt + start, grown.many, grown.tokens, grown.first))
-        prompt, many, tokens, length = (torch.cat(column) for column in zip(*parts, strict=True))
+                batches.append((grown.prompt + start, grown.many, grown.tokens, grown.first))
+        prompt, many, tokens, length = (torch.cat(column) for column in zip(*batches, strict=True))
         order = prompt.argsort(stable=True)
         prompt, many, tokens, length = prompt[order], many[order], tokens[order], length[order]
     width = int(length.max())
