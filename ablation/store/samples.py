@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from ablation.contract.command import OUTPUT
 from ablation.contract.reading import kind_of, one_line
-from ablation.contract.samples import FILE, NOTE, PLACE, TEXTS, cut
+from ablation.contract.samples import FILE, PLACE, TEXTS, cut
 from ablation.store.database import Store
 
 Run = tuple[str, int]  # variant, seed
@@ -38,14 +38,13 @@ class Said(NamedTuple):
 
 @dataclass
 class Samples:
-    """The texts of one study's runs. `problems` says what could not be read of a run, `notes` what its file lacks.
+    """The texts of one study's runs. `problems` says what could not be read of a run.
 
     files: where the texts of a run may be; the first that exists counts.
     """
 
     files: Mapping[Run, tuple[Path, ...]]
     problems: dict[Run, str] = field(default_factory=dict)
-    notes: dict[Run, str] = field(default_factory=dict)
     _known: dict[Run, Set[Place]] = field(default_factory=dict)
 
     def places(self, run: Run) -> Set[Place]:
@@ -77,8 +76,6 @@ class Samples:
             return
         try:
             with _opened(path) as file:
-                if note := (file.schema_arrow.metadata or {}).get(NOTE):
-                    self.notes[run] = one_line(note.decode(errors="replace"), 200)
                 yield from file.iter_batches(_BATCH, columns=columns, use_threads=False)
         except _UNREADABLE as error:
             self.problems[run] = one_line(error, 200)

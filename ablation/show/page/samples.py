@@ -313,14 +313,13 @@ def differing(text: str, other: str) -> tuple[str, str, str]:
 def _notes(study: Measurements, samples: Samples, comparison: Comparison) -> Iterator[str]:
     """Say what cannot be quoted, and why."""
     runs = [(variant, seed) for variant in comparison for seed in sorted(study.seeds(variant))]
-    for word, known in (("cannot be read: ", samples.problems), ("", samples.notes)):
-        told: dict[str, list[str]] = {}
-        for variant, seed in runs:
-            if (variant, seed) in known:
-                told.setdefault(known[variant, seed], []).append(f"{variant} seed {seed}")
-        for reason, names in told.items():
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            yield f"The words of {names[0]}{more}: {word}{reason}."
+    told: dict[str, list[str]] = {}
+    for variant, seed in runs:
+        if (variant, seed) in samples.problems:
+            told.setdefault(samples.problems[variant, seed], []).append(f"{variant} seed {seed}")
+    for reason, names in told.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"The words of {names[0]}{more}: cannot be read: {reason}."
 
 
 def _shown(text: str) -> str:

@@ -8,13 +8,12 @@ import torch
 
 from ablation.contract import samples as limits
 from ablation.contract.code import code_of
-from ablation.contract.samples import FILE, NOTE
+from ablation.contract.samples import FILE
 from tests.make_stage import make_stage
 from tests.repository import ROOT
 from trainers.policy.batch import Sequences
 from trainers.policy.evaluation import Quotes, telling
 from trainers.policy.systematic_sampling import Distinct
-from trainers.running import samples
 from trainers.running.samples import save_samples, some_items
 
 
@@ -24,7 +23,7 @@ def place(item="1", subset="race", protocol="edited"):
 
 def saved(tmp_path, rows):
     save_samples(make_stage(tmp_path, "toy.evaluate", None, {}), rows)
-    return pd.read_parquet(tmp_path / FILE), pq.read_schema(tmp_path / FILE).metadata or {}
+    return pd.read_parquet(tmp_path / FILE)
 
 
 def test_rows_may_have_texts_and_numbers_of_their_own(tmp_path):
@@ -32,44 +31,23 @@ def test_rows_may_have_texts_and_numbers_of_their_own(tmp_path):
         place() | {"prompt": "2 + 2", "response": "4", "correct": 1.0, "demonstrations": "1 + 1 → 2"},
         place("2") | {"prompt": "3 + 3", "response": "é\ud800\x00", "reference": "6", "demonstrations": None},
     ]
-    table, metadata = saved(tmp_path, iter(rows))
+    table = saved(tmp_path, rows)
     assert table["response"].tolist() == ["4", "é\ufffd\x00"]
     assert table["reference"].tolist() == ["", "6"]
     assert table["demonstrations"].tolist() == ["1 + 1 → 2", ""]
     assert table["correct"][0] == 1.0
     assert np.isnan(table["correct"][1])
-    assert NOTE not in metadata
     assert pq.ParquetFile(tmp_path / FILE).metadata.row_group(0).column(0).compression == "ZSTD"
     save_samples(make_stage(tmp_path, "toy.evaluate", None, {}), [])  # replaces it
     assert pd.read_parquet(tmp_path / FILE).columns.tolist() == [*limits.PLACE, *limits.TEXTS]
 
 
-@pytest.mark.parametrize(
-    ("rows", "problem"),
-    [
-        ([{"item": "1", "subset": "race"}], "a sample has no protocol"),
-        ([place(None)], "a sample has no item"),
-        ([place() | {"x": "a"}, place() | {"x": 1.0}], "x is text in one row and a number in another: 1.0"),
-        ([place(1)], "item is text in one row and a number in another"),
-    ],
-)
-def test_rows_that_make_no_sense_are_refused_and_leave_no_file(tmp_path, rows, problem):
-    with pytest.raises(ValueError, match=problem):
-        saved(tmp_path, rows)
-    assert not (tmp_path / FILE).exists()
-
-
-def test_too_much_text_is_cut_shorter_and_then_items_are_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(samples, "MOST", 20_000)
-    shorter, metadata = saved(tmp_path, [place(str(i)) | {"response": "x" * 5_000} for i in range(10)])
-    assert len(shorter) == 10
-    assert shorter["response"].str.count("x").max() <= 2_000
-    assert b"texts were cut to" in metadata[NOTE]
-    many, metadata = saved(tmp_path, [place(str(i)) | {"response": "x" * 600} for i in range(400)])
-    fewer, _ = saved(tmp_path, [place(str(i)) | {"response": "x" * 600} for i in range(100)])
-    assert 5 < len(many) < 40
-    assert f"the words of {400 - len(many)} items were left out".encode() in metadata[NOTE]
-    assert {i for i in many["item"] if int(i) < 100} <= set(fewer["item"])  # the same ones in every run
+def test_a_long_text_keeps_its_beginning_and_its_end(tmp_path):
+    table = saved(tmp_path, [place() | {"response": "a" * 9_000 + "end"}])
+    assert len(table["response"][0].replace(" [… 1,003 characters left out …] ", "")) == limits.LONGEST
+    assert table["response"][0].endswith("end")
+    again = limits.cut(table["response"][0], 300)
+    assert again.startswith("a" * 200 + " [… 8,703 characters left out …] ")
 
 
 def test_some_items_are_the_same_in_every_run():
