@@ -27,7 +27,8 @@ def main(folder, out):
     for step, prompts in enumerate([PROMPTS, PROMPTS[:1], PROMPTS]):
         sequences, _ = engine(prompts, group_size=4, limit=12, generator=torch.Generator().manual_seed(step))
         found |= {
-            f"{step}/{name}": getattr(sequences, name) for name in ("prompt_ids", "completion_ids", "mask", "logps")
+            f"{step}/{name}": getattr(sequences, name)
+            for name in ("prompt_ids", "completion_ids", "completion_mask", "logps")
         }
         with torch.no_grad():
             for parameter in model.parameters():

@@ -38,7 +38,7 @@ def test_responses_are_laid_out_as_those_of_the_own_sampler(sampler):
     assert torch.equal(sequences.prompt_ids, own.prompt_ids)
     assert torch.equal(sequences.prompt_mask, own.prompt_mask)
     assert len(texts) == len(own_texts) == len(sequences) == 16
-    for name in ("completion_ids", "mask", "logps"):
+    for name in ("completion_ids", "completion_mask", "logps"):
         ours, theirs = getattr(own, name), getattr(sequences, name)
         assert (ours.dtype, ours.shape[0]) == (theirs.dtype, theirs.shape[0])
     ends = (sequences.completion_ids == sampler.tokenizer.eos_token_id) & sequences.completion_mask.bool()

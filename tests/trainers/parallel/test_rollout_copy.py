@@ -53,7 +53,7 @@ def drawn(model):
 
 
 def test_it_gives_the_numbers_of_the_whole_model_bit_for_bit(model):
-    made = rollout_copy(model, ALONE.whole)
+    made = rollout_copy(model, ALONE.full_tensor)
     expected, found = drawn(model), drawn(made)
     assert torch.equal(found.completion_ids, expected.completion_ids)
     assert torch.equal(found.logps, expected.logps)
@@ -73,7 +73,7 @@ def test_it_gives_the_numbers_of_the_whole_model_bit_for_bit(model):
 def test_a_tied_output_matrix_follows_the_embedding(model):
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(1.5)
-    made = rollout_copy(model, ALONE.whole)
+    made = rollout_copy(model, ALONE.full_tensor)
     words, output = made.get_input_embeddings().weight, made.get_output_embeddings().weight
     assert torch.equal(words, model.get_input_embeddings().weight)
     assert torch.equal(output, model.get_output_embeddings().weight.bfloat16())
@@ -82,7 +82,7 @@ def test_a_tied_output_matrix_follows_the_embedding(model):
 
 def test_of_frozen_weights_in_bfloat16_a_tied_matrix_is_copied_once(model):
     """As those beside adapters are; the embedding is in bfloat16 itself."""
-    made = rollout_copy(model.bfloat16(), ALONE.whole)
+    made = rollout_copy(model.bfloat16(), ALONE.full_tensor)
     words, output = made.get_input_embeddings().weight, made.get_output_embeddings().weight
     assert (words.data_ptr() == output.data_ptr()) == model.config.tie_word_embeddings
 
@@ -93,7 +93,7 @@ def test_its_bytes_are_2_for_a_parameter_and_2_more_for_words(model):
     parameters = sum(each.numel() for each in model.parameters())
     again = model.get_input_embeddings().weight.numel() if model.config.tie_word_embeddings else 0
     with LiveMemory() as memory:
-        made = rollout_copy(model, ALONE.whole)
+        made = rollout_copy(model, ALONE.full_tensor)
         assert memory.live == pytest.approx(2 * (parameters + words + again), rel=0.01)
         assert memory.peak == memory.live
         drawn(made)

@@ -33,7 +33,7 @@ def test_tokens_are_those_of_the_cpu(kind, shape, batch_size, everywhere):
     expected = rollout.sample_all(model, ids, mask, **settings)
     everywhere()
     found = rollout.sample_all(model, ids, mask, **settings)
-    for name in ("prompt_ids", "prompt_mask", "completion_ids", "mask"):
+    for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
     lengths = found.lengths
     assert len(lengths.unique()) > 4

@@ -70,7 +70,7 @@ def test_sampling_in_parts_changes_nothing(model, prompts, batch_size):
     settings = {"group_size": 4, "max_new_tokens": 10, "eos": EOS, "pad": PAD, "uniforms": uniforms(16, 10)}
     whole = sample_all(model, *prompts, batch_size=None, **settings)
     parts = sample_all(model, *prompts, batch_size=batch_size, **settings)
-    for name in ("prompt_ids", "prompt_mask", "completion_ids", "mask"):
+    for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask"):
         assert torch.equal(getattr(whole, name), getattr(parts, name)), name
     torch.testing.assert_close(whole.logps, parts.logps, rtol=0, atol=1e-6)
 
