@@ -31,7 +31,7 @@ def test_every_trained_parameter_moves(tmp_path, prepared, name):
     }
     assert ("critic.head.weight" in before) == (name == "ppo")
     for number in range(3):
-        trainer.parts.step(trainer, number)
+        trainer.variant.step(trainer, number)
     still = [
         f"{module}.{key}"
         for module, model in trainer.state.modules.items()
