@@ -116,9 +116,9 @@ class _Guard(MetaPathFinder):
 
 
 def known_modules(job: Job) -> frozenset[str]:
-    """Import the config model; return the modules that are loaded then: the runner's own and the model's."""
-    if job.plan["model"]:
-        import_module(job.plan["model"].partition(":")[0])
+    """Import what the key holds by value, the config model and the study's `parts`; return the modules loaded then."""
+    for file in job.code.exclude:
+        import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     return frozenset(sys.modules)
 
 
