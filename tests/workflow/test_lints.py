@@ -53,7 +53,7 @@ def test_the_snakefile_is_a_table_of_contents():
 
 
 def test_every_caption_exists_and_is_used():
-    used = {name for path in RULES for name in re.findall(r'kept_report\(study, [^,]+, "(\w+)"', path.read_text())}
+    used = {name for path in RULES for name in re.findall(r'kept_report\(study, [^,]+, "([\w-]+)"', path.read_text())}
     assert used == {path.stem for path in (ROOT / "workflow" / "report").glob("*.rst")}
 
 

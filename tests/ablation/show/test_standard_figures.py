@@ -70,7 +70,7 @@ def test_all_figures_are_drawn_and_not_blank(tmp_path):
         published={"v1": {"mean": 0.1}},
     )
     paths = rendered(tmp_path, study)
-    assert sorted(path.name for path in paths) == ["curves.svg", "variant-tree.svg", "metric.svg"]
+    assert sorted(path.name for path in paths) == ["curves.svg", "metric.svg", "variant-tree.svg"]
     for path in paths:
         root = ET.parse(path).getroot()
         assert root.tag.endswith("svg")
