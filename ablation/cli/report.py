@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
             claim_reports(results, reports)
         page = read_page(store)
     path = arguments.output or reports / PAGE
-    _write(page, path)
+    _write(page, draw(page), path)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
 
@@ -55,15 +55,16 @@ def _report_so_far(results: Path, path: Path) -> int:
         Store(database_now(results, Path(folder))) as store,
     ):
         page = read_page(store)
+        html = draw(page)
     views = stage_views(results, time.time())
     if _written(path) == before and any(view.state.state in TO_COME for view in views):
-        _write(page, path)
+        _write(page, html, path)
         print(f"{path}: as far as the grid is; {summary(views, time.time())}")
     return 0
 
 
-def _write(page: Page, path: Path) -> None:
-    write_text(path, draw(page))
+def _write(page: Page, html: str, path: Path) -> None:
+    write_text(path, html)
     if path.name == PAGE:
         said = (f"{study.name}: {sentences(study.answers)}" for study in page.studies)
         write_text(path.with_name(FINDINGS), "\n".join(map(paragraph, said)) + "\n")
