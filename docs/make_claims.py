@@ -19,7 +19,6 @@ from ablation.show.text import markdown  # noqa: E402
 from ablation.store.database import DATABASE, Store  # noqa: E402
 
 CONFIGS = DOCS.parent / "configs"
-SHOWN = ("reproduced", "contradicted")
 HEAD = """# The studies that come with the repository
 
 - [debias](debias.md): which terms of a loss edit the bias out of a language model?
@@ -60,16 +59,15 @@ def page(results: Path | None, configs: Path = CONFIGS) -> str:
                 tables[name] = claimed(published, ours)
             scale = f"Measured at scale {store.meta()['scale']}."
     counts = Counter(claim.verdict for claims in tables.values() for claim in claims)
-    said = f"Of {counts.total()} claims, {_counted(counts)}; the report page lists all."
-    lines = [HEAD.format(scale=scale), said, ""]
+    lines = [HEAD.format(scale=scale), f"Of {counts.total()} claims, {_counted(counts)}.", ""]
     lines += ["| study | variant | claimed | measured | verdict |", "| --- | --- | --- | --- | --- |"]
-    lines += [_row(name, claim) for name, claims in tables.items() for claim in claims if claim.verdict in SHOWN]
+    lines += [_row(name, claim) for name, claims in tables.items() for claim in claims]
     return "\n".join(lines) + "\n"
 
 
 def _row(study: str, claim: Claimed) -> str:
     cells = [markdown(text) for text in (claim.said, claim.measured, claim.verdict)]
-    return f"| [{study}]({study}.md) | `{claim.variant}` | {' | '.join(cells)} |"
+    return f"| {study} | `{claim.variant}` | {' | '.join(cells)} |"
 
 
 def _counted(counts: Counter[str]) -> str:

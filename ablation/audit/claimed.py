@@ -54,7 +54,10 @@ def _changes(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
 def _sign(cell: MeasuredCell | None, low: float, high: float) -> tuple[str, Verdict]:
     """Compare the signs: a claimed change of 0 is reproduced by an interval that contains it."""
     if cell is None or not isfinite(cell.value) or not isfinite(cell.half):
-        return (f"{cell.value:+.4f} (1 seed)" if cell and isfinite(cell.value) else ""), "not testable here"
+        if cell is None or not isfinite(cell.value):
+            return "", "not testable here"
+        said = "1 seed" if cell.seeds == 1 else f"the same in {cell.seeds} seeds"
+        return f"{cell.value:+.4f} ({said})", "not testable here"
     text = f"{cell.value:+.4f} ± {cell.half:.4f} ({counted(cell.seeds, 'seed')})"
     side = (cell.value > 0) - (cell.value < 0) if abs(cell.value) > cell.half else 0
     wanted = 1 if high > 0 and low >= 0 else -1 if low < 0 and high <= 0 else 0
