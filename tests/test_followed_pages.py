@@ -256,9 +256,7 @@ def test_a_reward(tmp_path, keys):
     """docs/how-to/add-a-loss.md: a function and a value; no stage of another variant gets a new key."""
     follower = Follower("add-a-loss.md", tmp_path)
     follower.write(*follower.files)
-    (function,) = [text for text in follower.blocks if text.startswith("def squared_reward")]
-    objectives, config = tmp_path / "trainers/objectives/debias.py", tmp_path / "trainers/debias/config.py"
-    objectives.write_text(f"{objectives.read_text()}\n\n{function}")
+    config = tmp_path / "trainers/debias/config.py"
     config.write_text(config.read_text().replace('"balanced_batch"]', '"balanced_batch", "squared"]'))
     after = json.loads(follower.python(KEYS))
     assert {name: after[name] for name in keys} == keys

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainers.objectives import formula
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -43,8 +45,7 @@ def parts(config: "DebiasConfig", stage: str) -> Terms:
 
     if stage != "train":
         return Terms()
-    reward = getattr(debias, f"{config.grpo.reward}_reward")
-    grpo = GrpoTerm(reward, debias.mean_token_kl, debias.grpo_loss, debias.combine)
+    grpo = GrpoTerm(formula(f"{config.grpo.reward}_reward"), debias.mean_token_kl, debias.grpo_loss, debias.combine)
     rcs = Curriculum(curriculum.rcs_alpha_at, curriculum.rcs_weight)
     return Terms(
         grpo if config.grpo.weight > 0 else None,

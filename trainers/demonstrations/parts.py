@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trainers.policy.parts import formula
+from trainers.objectives import formula
 
 if TYPE_CHECKING:
     from torch import Tensor

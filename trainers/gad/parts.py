@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainers.policy.parts import formula
+from trainers.objectives import formula
 from trainers.tasks import task_of
 
 if TYPE_CHECKING:

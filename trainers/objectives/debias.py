@@ -43,30 +43,6 @@ def combine(edit_loss: Tensor, grpo: Tensor, *, weight: float) -> Tensor:
     return (1.0 - weight) * edit_loss + weight * grpo
 
 
-# Rewards, of mean log-probabilities [B] of anti-stereotypes and stereotypes under the edited model.
-def directional_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return the mean of lp_anti - lp_stereo (v1 to v3); unbounded, so it rewards the opposite bias too."""
-    return (anti_logp - stereo_logp).mean()
-
-
-def directional_probability_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return the mean of exp(lp_anti) - exp(lp_stereo), the notes' P(anti) - P(stereo) read literally; in [-1, 1].
-
-    exp(lp) is the probability of a token of the sentence, as a geometric mean.
-    """
-    return (anti_logp.exp() - stereo_logp.exp()).mean()
-
-
-def balanced_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return the mean of 0.5 - |lp_anti - lp_stereo| (from v4 on); at most 0.5, reached when every pair is balanced."""
-    return 0.5 - (anti_logp - stereo_logp).abs().mean()
-
-
-def balanced_batch_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
-    """Return 0.5 - |mean of lp_anti - lp_stereo|, as the listing of the notes has it; 0.5 when the gaps cancel."""
-    return 0.5 - (anti_logp - stereo_logp).mean().abs()
-
-
 def fairness_gap(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
     """Return the mean of |lp_stereo - lp_anti|, the fairness term of v10; 0 when every pair is balanced."""
     return (stereo_logp - anti_logp).abs().mean()

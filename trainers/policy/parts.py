@@ -1,8 +1,9 @@
 """Which code a variant of `innovations` or `gspo` uses, by stage; see `ablation.contract.parts`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablation.contract.parts import part
+from trainers.objectives import formula
 from trainers.policy.formulas import Formulas, Parts
 from trainers.tasks import task_of
 
@@ -47,11 +48,6 @@ def parts(config: "PolicyConfig", stage: str) -> Parts:
         token_reward_model=value_model.TokenRewardModel if of_tokens else None,
         reward_function=function,
     )
-
-
-def formula(name: str) -> Any:
-    """Return the function of this name, in the file of its name in `trainers/objectives`."""
-    return part(f"trainers.objectives.{name}", name)
 
 
 def formulas(config: "PolicyConfig") -> Formulas:

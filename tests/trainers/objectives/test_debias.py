@@ -7,18 +7,18 @@ import torch
 
 from tests.make_stage import part_names
 from trainers.debias.config import DebiasConfig, Grpo
+from trainers.objectives.balanced_reward import balanced_reward
 from trainers.objectives.curriculum import active_rcs_phase, rcs_alpha, rcs_weight
 from trainers.objectives.debias import (
-    balanced_reward,
     combine,
-    directional_probability_reward,
-    directional_reward,
     edit_loss,
     fairness_gap,
     grpo_loss,
     mean_token_kl,
     retention_loss,
 )
+from trainers.objectives.directional_probability_reward import directional_probability_reward
+from trainers.objectives.directional_reward import directional_reward
 
 ANTI = torch.tensor([-2.0, -3.0])
 STEREO = torch.tensor([-1.0, -3.5])

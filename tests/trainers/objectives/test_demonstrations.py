@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 from trainers.demonstrations.config import Reward
+from trainers.objectives import formula
 from trainers.objectives.centred_advantages import centred_advantages
 from trainers.objectives.position_advantages import position_advantages
 from trainers.objectives.rank_advantages import rank_advantages
@@ -25,7 +26,6 @@ from trainers.objectives.selection import (
     trained_queries,
 )
 from trainers.objectives.zscore_advantages import zscore_advantages
-from trainers.policy.parts import formula
 
 # A right sequence, a wrong one with half the soft accuracy, and a loss of information.
 CORRECT = [1.0, 0.0, 0.0]
