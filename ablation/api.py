@@ -210,7 +210,7 @@ def judge(
     [seeds, items, samples].
 
     items: their names, by default numbers; clusters: what correlated items share. The options are those of
-    `compare`; with `seeds="independent"` the two may have other numbers of runs.
+    `compare`; with `seeds="independent"` the two may have different numbers of runs.
     """
     shapes = [np.shape(group) if np.ndim(group) > 1 else (1, *np.shape(group)) for group in (child, parent)]
     apart = options.get("seeds") == "independent"

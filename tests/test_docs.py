@@ -255,3 +255,11 @@ def test_every_package_is_in_the_architecture():
 def test_the_evidence_is_what_its_script_writes():
     text = (ROOT / "docs/explanation/evidence.md").read_text()
     assert text == runpy.run_path(str(ROOT / "docs/make_evidence.py"))["page"]()
+
+
+def test_every_planted_fault_has_its_line_and_its_tests():
+    for line in (ROOT / "tests/planted/faults.tsv").read_text(encoding="utf-8").splitlines():
+        name, old, _, tests = line.split("\t")
+        files = [ROOT / name] if (ROOT / name).is_file() else (ROOT / name).rglob("*.py")
+        assert sum(path.read_text(encoding="utf-8").count(old) == 1 for path in files) == 1, line
+        assert all((ROOT / test).exists() for test in tests.split()), line

@@ -406,9 +406,9 @@ def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Itera
 
 
 def _more_items(question: Question, pilot: Pilot, sizes: Sizes, of: Evaluated) -> str:
-    """How many items detect the effect with the seeds of the table; nothing where no number does."""
+    """How many items detect the effect with the most seeds of the table; nothing where no number does."""
     items, *draws = of
-    seeds = sizes.seeds[-1]
+    seeds = max(sizes.seeds)
     found = fewest_items(pilot.at(*draws), question.effect, seeds, question.level(seeds), question.power)
     return "" if items == 1 or found is None else f"; {seeds} seeds of {found:,} items do"
 

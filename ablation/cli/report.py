@@ -35,18 +35,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the page, and print its path."""
     results, reports = results_folder(arguments), reports_folder(arguments)
     if arguments.so_far:
-        return _report_so_far(results, arguments.output or reports / PAGE)
+        return _report_so_far(results, arguments.output or reports / PAGE, findings=not arguments.output)
     with open_store(results) as store:
         if not arguments.output:
             claim_reports(results, reports)
         page = read_page(store)
     path = arguments.output or reports / PAGE
-    _write(page, draw(page), path)
+    _write(page, draw(page), path, findings=not arguments.output)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
 
 
-def _report_so_far(results: Path, path: Path) -> int:
+def _report_so_far(results: Path, path: Path, *, findings: bool) -> int:
     """Write the page from a separate database, unless the grid wrote it meanwhile, or has nothing left to run."""
     os.nice(NICENESS)
     before = _written(path)
@@ -58,14 +58,14 @@ def _report_so_far(results: Path, path: Path) -> int:
         html = draw(page)
     views = stage_views(results, time.time())
     if _written(path) == before and any(view.state.state in TO_COME for view in views):
-        _write(page, html, path)
+        _write(page, html, path, findings=findings)
         print(f"{path}: as far as the grid is; {summary(views, time.time())}")
     return 0
 
 
-def _write(page: Page, html: str, path: Path) -> None:
+def _write(page: Page, html: str, path: Path, *, findings: bool) -> None:
     write_text(path, html)
-    if path.name == PAGE:
+    if findings:
         said = (f"{study.name}: {sentences(study.answers)}" for study in page.studies)
         write_text(path.with_name(FINDINGS), "\n".join(map(paragraph, said)) + "\n")
 

@@ -78,7 +78,8 @@ def code_of(
     sources, parts = sources or Sources(root), dict(parts or {})
     names = (f"{entry}.run", *HARNESS, *parts.values())
     start = tuple(dict.fromkeys(file for name in names for file in sources.defining(name)))
-    excluded = tuple(sorted(file for name in exclude if (file := sources.find(name))))
+    named = {sources.find(name) or sources.find(name.rpartition(".")[0]) for name in names}  # these count in any case
+    excluded = tuple(sorted({sources.find(name) for name in exclude} - named - {""}))
     code = Code(start, {}, parts, entry=entry, exclude=excluded)
     files = sources.files(code)
     for file in files:
@@ -112,10 +113,10 @@ def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()
 def changed(code: Code, root: Path) -> list[str]:
     """Return the files that are not what `code` says, have gone, or are new.
 
-    Where no byte has changed, nothing is parsed: this takes milliseconds.
+    Where no byte of a trainer's files has changed, nothing is parsed: this takes milliseconds. What a command imports
+    may be new.
     """
-    named = {name for pattern in code.start for name in _matching(pattern, root, code.outside)}
-    if named <= code.files.keys() and _joined(bytes_of(code, root)) == code.text:
+    if code.entry and _joined(bytes_of(code, root)) == code.text:
         return []
     now = Sources(root).files(code)
     return sorted(name for name in {**code.files, **now} if code.files.get(name) != now.get(name))
@@ -352,6 +353,8 @@ def _bound(node: ast.stmt) -> Iterator[str]:
     elif isinstance(node, _DOCUMENTED):
         yield node.name
     else:
-        yield from (
-            each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-        )
+        for each in ast.walk(node):  # rather too many names than too few
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                yield each.id
+            elif isinstance(each, ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from _bound(each)

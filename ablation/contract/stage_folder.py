@@ -6,7 +6,7 @@ from pathlib import Path
 from ablation.contract.reading import one_line, read_json
 
 DATABASE = "tracker.duckdb"
-SCHEMA_VERSION = "8"  # of its tables (`ablation.store.database.SCHEMA`)
+SCHEMA_VERSION = "9"  # of its tables (`ablation.store.database.SCHEMA`)
 CHECKS = "check"  # below the results: what `ablation check` ran
 _LARGEST = 1e15  # digits of a number that a person reads
 

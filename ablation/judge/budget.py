@@ -195,7 +195,7 @@ class Prices:
 
 @dataclass(frozen=True)
 class Offer:
-    """More seeds for one comparison, up to an interim analysis: the chance of a decision there, and its hours."""
+    """More seeds for one comparison, up to an interim analysis: the chance of a decision there, and hours to pay."""
 
     child: str
     parent: str

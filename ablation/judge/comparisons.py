@@ -142,8 +142,10 @@ class Comparison(Judged):
         analysis = self.of.analysis
         at = f" at the interim analysis of {interim.seeds} seeds" if analysis.interim_analyses else ""
         if self.equivalent_at is None:
-            wider = "; the interval for all comparisons at once reaches 0: it is wider than this step-down test"
-            return f"{self._shown}{at}{wider * (interim is self.latest and self.joint_low <= 0 <= self.joint_high)}"
+            text = f"{self._shown}{at}"
+            if interim is self.latest and interim.p > self.correction.joint * interim.weight:
+                text += "; the interval for all comparisons at once reaches 0: it is more cautious than this p"
+            return text
         if _no_difference(numbers):
             if remarks.same_measured(self.of.weights, self.child, self.parent, self.paired):
                 return "the models that were measured are equal in every seed, so no item can differ"
@@ -192,6 +194,7 @@ class Comparison(Judged):
             *self._few_runs,
             *self._correlated,
             *remarks.comparison_remarks(self.of, self.child, self.parent, self.paired),
+            *remarks.near_copies(self.of, dict(zip(self.pair, self.runs, strict=True))),
         )
         if not self.confounded or self.of.imported or not self.estimate:
             return found

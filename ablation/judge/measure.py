@@ -39,7 +39,9 @@ class Measured:
     # The seeds of the child's runs and of the parent's, in the order in which they were added.
     runs: tuple[tuple[int, ...], tuple[int, ...]] = field(default=((), ()), repr=False)
     estimate: Estimate | None = field(default=None, repr=False)  # of all its seeds
-    noise: Noise = field(default=Noise(_NAN, 0, _NAN), repr=False)  # of all its seeds; moderated as an interim's
+    noise: Noise = field(
+        default=Noise(_NAN, 0, _NAN), repr=False
+    )  # of all its seeds; moderated as that of an interim analysis
     interims: tuple[Interim, ...] = field(default=(), repr=False)  # taken so far, the last one last
     latest: Interim | None = field(default=None, repr=False)  # the last of them, or before it all that there is
     low: float = _NAN  # interval at 1 - alpha for this comparison alone, at the level of the last interim analysis

@@ -163,7 +163,7 @@ def fewest_seeds(pilot: Pilot, effect: float, items: int, level: Level, wanted: 
 
 def fewest_items(pilot: Pilot, effect: float, seeds: int, level: float, wanted: float) -> int | None:
     """The fewest items, to two digits, that find the effect with these seeds; None: not even `MOST_ITEMS` do."""
-    powers = (10**digits for digits in range(1, 9))
+    powers = (10**digits for digits in range(1, 6))
     counts = [step * power for power in powers for step in range(10, 100)]
     counts = [count for count in counts if pilot.items <= count <= MOST_ITEMS]
     place = bisect_left(counts, True, key=lambda items: pilot.power(effect, seeds, items, level) >= wanted)

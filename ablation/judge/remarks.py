@@ -32,7 +32,6 @@ def comparison_remarks(study: Measurements, child: str, parent: str, seeds: Sequ
         *_added(study, child, parent),
         *steps_apart(study, [(name, seed) for name in (parent, child) for seed in seeds]),
         *filter(None, [other_units(study, child, parent, seeds)]),
-        *_near_copies(study, (parent, child), seeds),
         *(("imported runs, without code fingerprint",) if study.imported else ()),
     )
 
@@ -69,16 +68,22 @@ def other_units(study: Measurements, child: str, parent: str, seeds: Sequence[in
     return ""
 
 
-def _near_copies(study: Measurements, variants: Sequence[str], seeds: Sequence[int]) -> Iterator[str]:
+def near_copies(study: Measurements, seeds_of: Mapping[str, Sequence[int]]) -> Iterator[str]:
     """Runs of two seeds that differ in far fewer items than the others do: one evaluation with some items changed?"""
-    for variant in variants if len(seeds) > 2 else ():
+    for variant, seeds in seeds_of.items():
+        if len(seeds) < 3:
+            continue
         of_runs = ([study.values[variant, seed][subset].values for subset in study.analysis.subsets] for seed in seeds)
         runs = dict(zip(seeds, map(np.concatenate, of_runs), strict=True))
+        if len({len(values) for values in runs.values()}) > 1:
+            continue
         apart = {pair: int((runs[pair[0]] != runs[pair[1]]).sum()) for pair in combinations(seeds, 2)}
         usual = float(np.median(list(apart.values())))
         for (one, other), count in apart.items():
             if usual >= _TELLING and 0 < count <= _FEW * usual:
-                what = f"seeds {one} and {other} of {variant} differ in {count} items, its seeds usually in {usual:.0f}"
+                what = (
+                    f"seeds {one} and {other} of {variant} differ in {count} items, other pairs usually in {usual:.0f}"
+                )
                 yield f"{what}: is one a copy of the other?"
 
 

@@ -305,7 +305,7 @@ def benjamini_hochberg(p: Sequence[float]) -> Array:
 
 
 def interim_weights(interims: Sequence[int]) -> dict[int, float]:
-    """{number of seeds: its share of alpha} for increasing interim analyses; the shares sum to 1. {} for none.
+    """{number of seeds: its share of alpha} of interim analyses, fewest seeds first; the shares sum to 1. {} for none.
 
     Lan and DeMets (1983, Biometrika 70, 659-663) spend alpha along ln(1 + (e - 1) t) at the fraction t of the most
     seeds: evenly, so that a large effect is found early. Their O'Brien-Fleming form leaves an interim analysis at 3 of

@@ -45,7 +45,8 @@ def read_ledger(path: Path, metric: str | None) -> tuple[list[Attempt], str]:
         problem = f"cannot be read ({one_line(error, 200)})"
         raise ConfigError(path, "", None, problem, "name a TSV or CSV file") from None
     reader = csv.DictReader(lines, delimiter="\t" if lines and "\t" in lines[0] else ",", restval="")
-    head = list(reader.fieldnames or ())
+    head = [column.strip() for column in reader.fieldnames or ()]
+    reader.fieldnames = head
     rows = [(reader.line_num, row) for row in reader if any(row[column].strip() for column in head)]
     name = _column(path, head, _NAMES, "a column that names the attempts")
     status = _column(path, head, _DECISIONS, "a column status (keep, discard, crash)")

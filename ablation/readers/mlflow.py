@@ -89,7 +89,8 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             problem(str(error))
     stores: dict[Path, list[Path]] = {}
     for folder in folders:
-        stores.setdefault(folder.parents[2 if _TRASH in folder.parts[-3:] else 1], []).append(folder)
+        store = folder.parent.parent.parent if _TRASH in folder.parts[-3:] else folder.parent.parent
+        stores.setdefault(store, []).append(folder)
     for store, own in stores.items():
         place = store if store.is_relative_to(path) else path
         yield from _imported(place, folder_runs(own, problem), folder_points, problem, _within(path, store))

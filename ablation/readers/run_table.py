@@ -135,11 +135,15 @@ def _roles(path: Path, head: Sequence[str], named: Mapping[str, str]) -> dict[st
 def _with_seeds_of_names(roles: dict[str, str], rows: Sequence[Row]) -> tuple[dict[str, str], Sequence[Row]]:
     """Return roles and rows where the names of runs, as `base-s3`, become variants and their seeds."""
     column = roles["variant"]
-    said = {str(row[column]): seed_in(str(row[column])) for _, row in rows}
-    if {"seed", "run", "parent"} & roles.keys() or not all(said.values()):
-        return roles, rows
     own = f"{column}'s seed"
-    cut = {name: {column: without_seed(name, found), own: found["seed"]} for name, found in said.items() if found}
+    cut: dict[str, dict[str, str]] = {}
+    for name in {str(row[column]) for _, row in rows}:
+        seed = seed_in(name)
+        if not seed or not (variant := without_seed(name, seed)):  # of `run1` nothing would be left
+            return roles, rows
+        cut[name] = {column: variant, own: seed["seed"]}
+    if {"seed", "run", "parent"} & roles.keys():
+        return roles, rows
     return {**roles, "seed": own}, [(line, row | cut[str(row[column])]) for line, row in rows]
 
 

@@ -30,7 +30,7 @@ SUFFIXES = (".csv", ".jsonl", ".parquet")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.ASCII | re.IGNORECASE)
 _WHOLE = "write it again, whole; a program that was killed may have left half a line"
 _LIKELY = {"items": ("pred", "eval", "sample", "score", "answer"), "metrics": ("log", "train", "loss", "hist")}
-_LONGEST = 64 << 20  # characters of a line
+_LONGEST = 64 << 20  # characters, or bytes, of a line
 MOST_ROWS, MOST_BYTES = 20_000_000, 1 << 30  # of a Parquet file, unpacked
 _BATCH = 64  # rows: each may be a long text
 

@@ -50,7 +50,7 @@ def _facts(result: ComparisonResult, found: Compared) -> Iterator[tuple[str, str
     comparison, analysis = found.comparison, result.measured.analysis
     level = f"{100 * (1 - analysis.alpha):g}%"
     low, high = interval_of(comparison)
-    corrected = ", for all comparisons at once" if (low, high) != (comparison.low, comparison.high) else ""
+    corrected = ", corrected for all comparisons" if (low, high) != (comparison.low, comparison.high) else ""
     interval = "" if math.isnan(low) else f"  [{_signed(low)}, {_signed(high)}] {level}{corrected}"
     yield "effect", f"{_signed(comparison.effect)}{interval}"
     yield from _noise(result, found)

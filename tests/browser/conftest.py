@@ -17,7 +17,7 @@ from tests.browser.reading import ATTACK, unfold
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tests.time_limit import PATIENCE
 
-LINEAGE = {**DEBIAS, ATTACK: ("v8", {"rcs.alphas": ([0, 1, 2], ATTACK)})}
+TREE = {**DEBIAS, ATTACK: ("v8", {"rcs.alphas": ([0, 1, 2], ATTACK)})}
 STATES = {
     ("v8-earlystop-max", 2): "missing",
     ("v7", 1): "failed",
@@ -54,7 +54,7 @@ def file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     published = {name: {"gender": 0.01 + 0.001 * i, "mean": 0.02} for i, name in enumerate(DEBIAS) if i < 6}
     studies = [
-        Study("debias", variant_tree=LINEAGE, seeds=3, steps=900, states=STATES, published=published),
+        Study("debias", variant_tree=TREE, seeds=3, steps=900, states=STATES, published=published),
         Study("gspo", variants=8, seeds=2, steps=30),
     ]
     plan = simulate(folder / "results", studies, scale="demo")

@@ -142,7 +142,7 @@ def lose_folder(chance: random.Random, folder: Path) -> str:
 
 
 def exchange(chance: random.Random, folder: Path) -> str:
-    """Put one file in the place of another of its name: another stage's, or the other side's."""
+    """Put one file in the place of another of its name: another stage's, or the other variant's."""
     path = chance.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
     others = sorted(other for other in folder.rglob(path.name) if other.is_file() and other != path)
     if not others or path.parts[-3:-2] in (("a",), ("b",)):  # a run that is another's copy is an evaluation like others

@@ -211,7 +211,7 @@ class DebiasConfig(Strict):
     checkpoint_every: int = Field(default=10, ge=1, description="Edit batches between checkpoints.")
 
     def unseen_changes(self, parent: Self) -> dict[str, str]:
-        """Return the keys whose change from `parent` cannot matter, each with the reason; for the tracker's reader.
+        """Return the changed keys of `rcs` if together they cannot matter, each with the reason, for the reader.
 
         SS of n items moves in steps of 1/n, so two thresholds between the same two values of |SS - 0.5| act alike; and
         a phase that begins after the last epoch has begun never acts. A last, smaller batch of an epoch, whose size is

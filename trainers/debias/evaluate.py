@@ -165,7 +165,7 @@ def run(stage: Stage) -> None:
             mean = float(graded.mean())
             figures[domain] |= {"ss_graded": mean, "ss_graded_distance": abs(mean - 0.5)}
         stage.log_metrics(0, _names(protocol, figures))
-    edits = [batch for passes in batches.values() for batch in passes]
+    edits = [batch for domain_batches in batches.values() for batch in domain_batches]
     stage.save_items(rows, clusters=item_clusters(prepared.items, edits))
     save_samples(stage, _samples(prepared, PROTOCOLS[1:], rows))
 

@@ -119,7 +119,7 @@ def reported(batches: Sequence[Sequence[ItemScores]]) -> dict[str, float]:
 def term_means(terms: Sequence[str], passes: Sequence[ItemScores]) -> dict[str, float]:
     """SS and LMS as StereoSet's official script reports them: the mean over target terms of each term's mean.
 
-    terms: the target term of each item, in the order of `parts`.
+    terms: the target term of each item, in the order of `passes`.
     """
     ss, lms = (torch.cat([getattr(part, name) for part in passes]).tolist() for name in ("ss", "lms"))
     by_term: dict[str, list[tuple[float, float]]] = {}

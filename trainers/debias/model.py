@@ -5,7 +5,7 @@ Everything below the first edited block is frozen, so the states that enter that
 up by index, stay right), and a hook puts the cached states in. The model's own forward does the rest: masks, positions,
 final norm.
 
-A causal model gives equal prefixes equal states: sentences that share one are run once (`PrefixTree`). Labels are as in
+A causal model gives equal prefixes equal states: one that sentences share is run once (`PrefixTree`). Labels are as in
 BiasEdit: a BOS token is prepended and not labelled, every other token is; the state at position t - 1 predicts token t.
 A sentence's scores are means over its labelled tokens (`score`).
 
@@ -257,9 +257,7 @@ class PrefixTree:
     rows: Tensor  # [R], the first position of each prefix
     inverse: Tensor  # [N], the prefix that ends at each position
     depth: Tensor  # [R], tokens before the last one of the prefix: its position in the sentence
-    attends: (
-        Tensor  # [R, R], whether the last token of the first prefix attends to that of the second, which it begins with
-    )
+    attends: Tensor  # [R, R], whether the last token of the first prefix attends to that of the second
 
     @classmethod
     def of(cls, sentences: Sequence[Sequence[int]]) -> Self:

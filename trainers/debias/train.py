@@ -216,8 +216,10 @@ class Trainer:
         """
         batches, chunk = micro_batches(items, self.config.edit.batch_size), self.config.editor.batch_size
         edits = self._predict(batches, chunk)
-        shifts = {module.name: torch.zeros(module.shape, device=self.model.device) for module in self.prepared.modules}
-        shifts |= {name: edit.shift for name, edit in edits.items()}  # (d_in, d_out) each
+        shifts = {}  # (d_in, d_out) each; 0 for what other ranks edit
+        for module in self.prepared.modules:
+            own = edits.get(module.name)
+            shifts[module.name] = torch.zeros(module.shape, device=self.model.device) if own is None else own.shift
         self.ranks.add_up(list(shifts.values()))
         with applied(self.model, shifts, gradients=True) as edited:
 

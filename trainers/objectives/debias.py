@@ -1,7 +1,7 @@
-"""Objectives of an editor that removes stereotypes.
+"""Objectives of an editor that removes stereotypes, and what is measured of it.
 
-A *score* of a sentence is the mean over its labelled tokens: `p` of the probabilities, `logp` of their logarithms. All
-functions take vectors [B], one entry per item, return a scalar in nats, and are differentiable in every argument.
+A *score* of a sentence is the mean over its labelled tokens: `p` of the probabilities, `logp` of their logarithms.
+Losses take vectors [B], one entry per item, return a scalar in nats, and are differentiable in every argument.
 """
 
 import torch

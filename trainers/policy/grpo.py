@@ -1,7 +1,7 @@
 """A step of GRPO (arXiv 2402.03300) and of its variants, from prompts to the optimiser: what `reinforce` repeats.
 
     rollout = sample_rollout(run)                     responses with rewards
-    advantages = run.variant.advantages(...)            of each group
+    advantages = run.variant.advantages(...)          of each group
     update_policy(run, rollout, advantages)           old and reference log-probabilities, losses, AdamW
 
 Shapes: B prompts with G responses each, N = B * G, those of a prompt side by side; T tokens of the longest response. A

@@ -265,7 +265,7 @@ def _by_other_words(sources: Sequence[Path]) -> dict[Path, int]:
 
 
 def name_groups(first: Sequence[Path], second: Sequence[Path]) -> tuple[str, str]:
-    """Names by what the first part that no path of the other group has begins with; else `baseline`, `candidate`."""
+    """Names from the first part of the paths in which the groups differ; else `baseline` and `candidate`."""
     for columns in zip(zip(*(p.parts for p in first)), zip(*(p.parts for p in second))):  # noqa: B905
         a, b = map(set, columns)
         if a.isdisjoint(b):
@@ -275,10 +275,12 @@ def name_groups(first: Sequence[Path], second: Sequence[Path]) -> tuple[str, str
 
 
 def _common_name(parts: Set[str]) -> str:
-    """What parts of paths begin with: `base` of base-seed0.csv and base-seed1.csv."""
+    """The beginning that these parts of paths share: `base` of base-seed0.csv and base-seed1.csv."""
     if len(parts) > 1:
         columns = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*parts, strict=False))
         shared = "".join(letters[0] for letters in columns)
+        if any(part[len(shared) :][:1].isalpha() for part in parts):  # they differ within a word
+            shared = re.sub(r"[^\W_]+$", "", shared)
         return re.sub(r"(?i)([\W_]+(seed|run|rep|trial|s)?[\W_]*\d*|\d+)$", "", shared)
     return re.sub(r"\.(csv|tsv|jsonl|parquet|json|eval)$", "", next(iter(parts)))
 

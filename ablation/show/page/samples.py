@@ -319,7 +319,7 @@ def _notes(study: Measurements, samples: Samples, comparison: Comparison) -> Ite
             told.setdefault(samples.problems[variant, seed], []).append(f"{variant} seed {seed}")
     for reason, names in told.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield f"The words of {names[0]}{more}: cannot be read: {reason}."
+        yield f"The texts of {names[0]}{more} cannot be read: {reason}."
 
 
 def _shown(text: str) -> str:

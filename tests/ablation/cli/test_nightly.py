@@ -118,6 +118,11 @@ def test_a_broken_run_is_invalid(nights, tmp_path, capsys, run, said):
         ),
         (["--new", "nowhere", "--metric", "reward"], "nowhere: does not exist"),
         (["--new", "nights/night0", "--metric", "reward", "--require", "better"], "does not go with --reference"),
+        (["known", "--new", "nights/night0", "--metric", "reward"], "STUDY = 'known': does not go with --reference"),
+        (["--new", "nights/night0", "--metric", "reward", "--without", "v1:0"], "does not go with --reference"),
+        (["--new", "nights/night0", "--metric", "reward", "--since", "v0"], "does not go with --reference"),
+        (["--new", "nights/night0", "--metric", "reward", "--allow", "identical"], "does not go with --reference"),
+        (["--new", "nights/night0", "--metric", "reward", "--markdown"], "does not go with --reference"),
     ],
 )
 def test_bad_input_is_one_line(nights, monkeypatch, capsys, words, said):

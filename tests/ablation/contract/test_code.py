@@ -248,3 +248,26 @@ def test_missing_and_broken_modules(toy):
     write(toy, {"trainers/toy/helper.py": "def ("})
     with pytest.raises(ConfigError, match="not valid Python"):
         code_of("trainers.toy.train", toy)
+
+
+def test_what_a_stage_names_counts_even_in_an_excluded_module(toy):
+    write(toy, {"trainers/toy/parts.py": "def loss(x):\n    return 2 * x\n"})
+    excluded = ["trainers.toy.parts", "trainers.toy.train"]
+    code = code_of("trainers.toy.train", toy, parts={"loss": "trainers.toy.parts.loss"}, exclude=excluded)
+    assert {"trainers/toy/parts.py", "trainers/toy/train.py"} <= code.files.keys()
+
+
+def test_a_name_that_is_bound_within_try_is_found(toy):
+    write(
+        toy,
+        {"trainers/toy/parts.py": "try:\n    from fast import loss\nexcept ImportError:\n    def loss(x): return x\n"},
+    )
+    assert code_of("trainers.toy.train", toy, parts={"loss": "trainers.toy.parts.loss"}).files
+
+
+def test_a_module_that_a_command_can_newly_import_is_a_change(root):
+    (root / "train.py").write_text("try:\n    import extra\nexcept ImportError:\n    extra = None\n")
+    code = code_files(["train.py"], root, words=["python", "train.py"])
+    assert changed(code, root) == []
+    (root / "extra.py").write_text("x = 1\n")
+    assert changed(code, root) == ["extra.py"]

@@ -86,7 +86,7 @@ def test_an_interim_analysis_further_on_is_reserved_and_the_next_one_is_taken():
     assert not too_dear.chosen
 
 
-def test_an_comparison_whose_runs_others_pay_for_is_free():
+def test_a_comparison_whose_runs_others_pay_for_is_free():
     prices = Prices(HOURS, {**FAN.units, "b": frozenset({"warm", "a"})})  # b is a with another name
     first, second = offers(comparisons(a={5: 0.4}, b={5: 0.02}), 100.0, prices)
     assert (second.child, second.hours, second.chosen) == ("b", 0.0, True)
@@ -158,7 +158,7 @@ def test_significance_by_hand():
     assert decided_at(FOUR, Rule(16, 0.05, nan, 0.05), 3e-4) == pytest.approx(0.79609, abs=2e-5)
 
 
-def test_an_unknown_variance_counts_against_an_comparison_that_a_known_one_would_decide():
+def test_an_unknown_variance_counts_against_a_comparison_that_a_known_one_would_decide():
     clear = replace(FOUR, centre=0.04)
     rule = Rule(8, 0.05, nan, 0.05)
     chances = [decided_at(replace(clear, noise=Noise(1e-4, df, 0.0)), rule, 1e-3) for df in (2.0, 5.0, 50.0, inf)]

@@ -45,13 +45,16 @@ def test_the_verdict_is_that_of_the_interim_analysis_that_decided():
 
 
 @pytest.mark.parametrize(("changed", "said"), [(8, True), (60, False)])
-def test_a_seed_that_is_nearly_a_copy_of_another_is_told(changed, said):
+@pytest.mark.parametrize("seeds", ["paired", "independent"])
+def test_a_seed_that_is_nearly_a_copy_of_another_is_told(seeds, changed, said):
     values = {name: (np.random.default_rng(at).random((4, 400)) < 0.6) for at, name in enumerate(("v0", "v1"))}
     values["v1"][3] = values["v1"][0]
     values["v1"][3, :changed] ^= True
     parents = {"v0": None, "v1": "v0"}
-    [comparison] = judge_comparisons(measurements({name: {"all": of} for name, of in values.items()}, parents))
-    assert ("seeds 0 and 3 of v1 differ in 8 items, its seeds usually in 1" in comparison.reason) is said
+    [comparison] = judge_comparisons(
+        measurements({name: {"all": of} for name, of in values.items()}, parents, seeds=seeds)
+    )
+    assert ("seeds 0 and 3 of v1 differ in 8 items, other pairs usually in 1" in comparison.reason) is said
     assert comparison.reason.count("is one a copy of the other?") == said
 
 
@@ -209,9 +212,21 @@ def test_a_verdict_beside_an_interval_that_holds_0_says_why():
     runs = {"v0": (None, base), "v1": ("v0", [of + 0.3 for of in base])}
     runs["v2"] = ("v0", [of + more for of, more in zip(base, gains, strict=True)])
     large, small = judge_comparisons(of_seeds(runs, correction="holm", variance="own"))
-    said = "the interval for all comparisons at once reaches 0: it is wider than this step-down test"
+    said = "the interval for all comparisons at once reaches 0: it is more cautious than this p"
     assert (small.verdict, small.joint_low < 0, said in small.reason) == ("better", True, True)
     assert (large.verdict, large.joint_low < 0, said in large.reason) == ("better", False, False)
+
+
+def test_one_comparison_whose_interval_ends_at_0_blames_no_correction():
+    before = np.tile(np.arange(300) < 150, (3, 1))
+    for seed in range(3):
+        before[seed, 3 * seed : 3 * seed + 3] = False
+    after = before.copy()
+    after[:, 150:156] = True
+    values = {"v0": {"all": before}, "v1": {"all": after}}
+    [comparison] = judge_comparisons(measurements(values, {"v0": None, "v1": "v0"}, margin=0.001))
+    assert (comparison.verdict, comparison.joint_low) == ("better", 0.0)
+    assert "at once" not in comparison.reason
 
 
 def test_fdr_has_intervals_for_the_verdicts_found():
@@ -245,7 +260,7 @@ def with_configs(study, configs, changes=()):
 
 
 @pytest.mark.parametrize("direction", ["max", "min", {"target": 0.6}])
-def test_all_pairs_are_judged_and_one_that_is_an_comparison_has_its_numbers_without_the_correction(direction):
+def test_all_pairs_are_judged_and_one_that_is_a_comparison_has_its_numbers_without_the_correction(direction):
     study = normal_study(variants=5, seeds=4, items=120, size=2, seed=3, direction=direction, variance="own")
     pairs = {(pair.comparison.parent, pair.comparison.child): pair.comparison for pair in judge_all_pairs(study)}
     assert list(pairs) == list(itertools.combinations([variant.name for variant in study.variants], 2))

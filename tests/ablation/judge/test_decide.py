@@ -127,7 +127,7 @@ def test_comparisons_that_more_seeds_do_not_decide_get_none(tmp_path):
     assert (outcome.rounds, grid.calls) == (0, 1)
 
 
-def test_looks_must_be_declared_and_the_study_known(tmp_path):
+def test_interim_analyses_must_be_declared_and_the_study_known(tmp_path):
     with pytest.raises(ConfigError, match=r"analysis\.interim_analyses.*declare them before"):
         decide("toy", 1.0, tmp_path, Grid(tmp_path, interims=()), say=quiet)
     with pytest.raises(ConfigError, match="is not in the database"):

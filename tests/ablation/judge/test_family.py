@@ -112,7 +112,7 @@ def test_steps_down_through_the_comparisons_that_are_left():
     assert np.isnan(adjusted[2])
 
 
-def test_looks_each_spend_their_share():
+def test_interim_analyses_each_spend_their_share():
     family = Family(np.eye(2), np.full(2, 1e6), (0.4, 0.6))
     alone = [1 - (1 - 0.03 * share) ** 2 for share in (0.4, 0.6)]
     assert family.adjusted([0.03, 1.0])[0] == pytest.approx(sum(alone), abs=ERROR)

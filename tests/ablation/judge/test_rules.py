@@ -82,7 +82,7 @@ def test_a_variant_that_does_not_use_its_seeds_leaves_the_noise_of_the_others_al
     assert alone[0].variance == "moderated"
 
 
-def test_sides_whose_seeds_are_all_the_same_decide_nothing():
+def test_groups_whose_seeds_are_all_the_same_decide_nothing():
     """Six copies of one evaluation each; a perfect score is none."""
     rng = np.random.default_rng(0)
     one, other = ((rng.uniform(size=200) < rate).astype(float)[None].repeat(6, axis=0) for rate in (0.4, 0.7))

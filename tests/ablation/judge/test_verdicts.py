@@ -238,7 +238,7 @@ def test_a_run_that_is_not_ok_makes_its_comparison_invalid_and_one_that_is_to_co
     assert np.isfinite(comparison.effect)
 
 
-def test_an_comparison_is_not_run_only_where_nothing_else_is_wrong(tmp_path):
+def test_a_comparison_is_not_run_only_where_nothing_else_is_wrong(tmp_path):
     """What has failed stays wrong whatever is still to come; two factors at once can wait for runs too."""
     both = {("v0", 1): "missing", ("v1", 2): "failed"}
     assert judged(tmp_path / "a", states=both).verdict == "invalid"
@@ -331,7 +331,7 @@ def test_cost_counts_devices(tmp_path):
     assert comparison.cost_hours == pytest.approx((4 * 2 + 1) * 12.5 / 3600)
 
 
-def test_looks_spend_alpha(tmp_path):
+def test_interim_analyses_spend_alpha(tmp_path):
     fixed = judged(tmp_path / "a", distances={"v0": 0.15, "v1": 0.1}, seeds=4)
     with_interims, results = run(
         tmp_path / "b", edit_analysis(interim_analyses=[3, 4]), distances={"v0": 0.15, "v1": 0.1}, seeds=4
@@ -393,7 +393,7 @@ def test_an_interaction_with_a_failed_run_has_no_p():
     assert np.isfinite(row["effect"])
 
 
-def test_an_comparison_that_is_gone_after_results_is_a_changed_plan(tmp_path):
+def test_a_comparison_that_is_gone_after_results_is_a_changed_plan(tmp_path):
     """A variant less makes the family smaller and every other p; one more does not help anybody."""
 
     def keep(*names):

@@ -76,3 +76,14 @@ def test_no_stage_makes_a_config_model():
         if module not in MODULES and (names := built(ast.parse(path.read_text()))):
             made[module] = names
     assert made == {}
+
+
+def test_trainers_take_only_types_from_the_modules_that_choose_parts():
+    """These modules are in no key: their choice is."""
+    choosers = {written["parts"].partition(":")[0] for written in CONFIGS if written.get("parts")}
+    for path in sorted((ROOT / "trainers").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module in choosers:
+                __import__(node.module)
+                for alias in node.names:
+                    assert isinstance(getattr(sys.modules[node.module], alias.name), type), f"{path}: {alias.name}"

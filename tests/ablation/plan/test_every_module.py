@@ -58,4 +58,5 @@ def test_words_count_nowhere(codes, copy):
     for path in copy.rglob("*.py"):
         path.write_text(with_words(path.read_text()))
     for code in codes:
+        assert all((copy / file).read_bytes() != (ROOT / file).read_bytes() for file in code.files)
         assert changed(code, copy) == []

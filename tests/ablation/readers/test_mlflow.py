@@ -3,6 +3,7 @@
 import math
 import shutil
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -99,6 +100,16 @@ def test_stores_in_subfolders_are_read_by_their_names(written, tmp_path):
         f"{tmp_path}/b/other.db: is not an MLflow database: it has no table experiments; "
         "name mlflow.db, mlruns/ or a folder that holds one of them"
     ]
+
+
+def test_a_path_inside_a_store_may_be_relative(written, monkeypatch):
+    run = next(path for path in (written / "mlruns").rglob("meta.yaml") if path.parent.name != "mlruns").parent
+    names = []
+    for folder in (run, run.parent):
+        monkeypatch.chdir(folder)
+        names.append([[run.name for run in read(path, [].append)] for path in (Path("."), folder)])
+    assert all(relative == absolute for relative, absolute in names)
+    assert any(relative for relative, _ in names)
 
 
 @pytest.mark.parametrize("end", range(0, 60, 7))

@@ -60,6 +60,8 @@ def test_names_of_runs_are_variants_and_seeds_or_are_told_with_what_to_map(tmp_p
     assert [(run.name, run.seed) for run in found.imported()] == [(".1/0", 0), (".1/1", 1), (".3/0", 0), (".3/1", 1)]
     assert found.groups == ""
     assert table(tmp_path, "Name,acc\na,1\nb,2\n").groups == ""
+    runs = table(tmp_path, "Name,lr,loss\nrun1,.1,2\nrun2,.2,3\n").imported()
+    assert [run.name for run in runs] == ["run1/0", "run2/0"]
 
 
 @pytest.mark.parametrize(

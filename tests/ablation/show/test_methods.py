@@ -9,12 +9,12 @@ from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests.simulate import Study, editing, simulate
 
-LINEAGE = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"lr": (2, 3)})}
+TREE = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"lr": (2, 3)})}
 
 
 def text_of(folder, measured=({}, {}, {}), **analysis):
     states = {("v1", 1): "failed"}
-    path = simulate(folder, [Study("s", variant_tree=LINEAGE, seeds=4, states=states)])
+    path = simulate(folder, [Study("s", variant_tree=TREE, seeds=4, states=states)])
     with editing(path) as plan:
         plan["studies"][0]["analysis"] |= analysis
         for variant, settings in zip(plan["studies"][0]["variants"], measured, strict=True):

@@ -31,13 +31,13 @@ def model_of(tokenizer, seed):
     return build_policy(shape, tokenizer, seed).eval()
 
 
-LINEAGE = {"full": (None, {}), "stopped": ("full", {"lr": (1, 2)}), "broken": ("full", {"lr": (1, 3)})}
+TREE = {"full": (None, {}), "stopped": ("full", {"lr": (1, 2)}), "broken": ("full", {"lr": (1, 3)})}
 
 
 @pytest.fixture
 def results(tmp_path, tokenizer):
     """Two seeds of `full` are trained to the end, `stopped` after its first stage; `broken` has left no model."""
-    plan = simulate(tmp_path / "results", [Study("gad", variant_tree=LINEAGE), Study("debias", variant_tree=LINEAGE)])
+    plan = simulate(tmp_path / "results", [Study("gad", variant_tree=TREE), Study("debias", variant_tree=TREE)])
     with editing(plan) as content:
         content["studies"][0]["trained_model"] = "student"
     for number, (variant, seed, trained) in enumerate([("full", 0, 2), ("full", 1, 2), ("stopped", 0, 1)]):

@@ -50,7 +50,7 @@ def test_items_that_changed_are_those_whose_mean_over_seeds_did(groups, capsys):
     assert (found["best"][0]["before"], found["best"][0]["after"]) == pytest.approx((before[place], after[place]))
 
 
-def test_one_run_a_group_is_judged_of_these_checkpoints_and_of_the_recipe_if_asked(tmp_path, capsys):
+def test_one_run_of_each_is_judged_for_these_checkpoints_and_of_the_recipe_if_asked(tmp_path, capsys):
     groups = write_group(tmp_path / "base", seeds=1), write_group(tmp_path / "new", gain=0.25, seeds=1)
     found = read(capsys, groups[0], "--with", groups[1])
     better, worse = int((hits(0, 0.25) > hits(0)).sum()), int((hits(0, 0.25) < hits(0)).sum())
@@ -97,7 +97,7 @@ def test_the_seed_is_found_in_the_path(names, pattern, tmp_path, capsys):
         (("{}1", "{}2"), ("baseline", "candidate")),
     ],
 )
-def test_sides_are_named_by_what_their_files_begin_with(files, named, tmp_path, capsys):
+def test_groups_are_named_by_what_their_files_begin_with(files, named, tmp_path, capsys):
     groups = [[tmp_path / f"{name.format(seed)}.csv" for seed in range(3)] for name in files]
     for seed in range(3):
         for group, gain in zip(groups, (0, 0.2), strict=True):

@@ -219,7 +219,7 @@ def table(path, values, seeds=5, items=200):
 
 
 @pytest.mark.parametrize("linked", [os.symlink, os.link, shutil.copy])
-def test_one_evaluation_on_both_groups_passes_nothing(tmp_path, capsys, linked):
+def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
     """By a link it is refused; a copy has the same values throughout."""
     one, other = table(tmp_path / "a.csv", (1, 0)), tmp_path / "b.csv"
     linked(one, other)
