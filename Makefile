@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 CORES ?= all
 GPUS ?= 2
+# Images of containers set it. Without bytecode each start of Snakemake compiles pandas again, of a stage torch.
+export PYTHONDONTWRITEBYTECODE :=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CLUSTER := $(VENV)-cluster
