@@ -1,6 +1,8 @@
 """Helpers that several commands share. Light: to print a sentence, or to name a folder, imports no database."""
 
 import math
+import os
+import re
 import shutil
 import sys
 import textwrap
@@ -115,15 +117,29 @@ def direction(command: str, text: str) -> "Literal['max', 'min'] | Target":
     raise ConfigError(command, "--direction", text, "is not a valid direction", "write max, min or target:0.5")
 
 
+_GREEN, _RED, _YELLOW = "32", "31", "33"
+_COLOURS = {"better": _GREEN, "worse": _RED, "undecided": _YELLOW, "confounded": _YELLOW, "invalid": _YELLOW}
+_COLOURS |= {"error:": _RED, "warning:": _YELLOW}
+# A verdict in a column, after a colon or as `is better`, and not the same word within a sentence.
+_COLOURED = re.compile(rf"(^|: |\bis |  )({'|'.join(_COLOURS)})(?![\w-])", re.MULTILINE)
+
+
 class Shown:
-    """A stream that shows control characters in texts from files, such as ESC, as escapes."""
+    """A stream that shows control characters in texts from files, such as ESC, as escapes, and verdicts in colour.
+
+    Colour is for terminals, unless NO_COLOR is set (https://no-color.org).
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
+        self.colour = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def write(self, text: str) -> int:
         """Write the text as it may be shown."""
-        return self.stream.write(printable(text))
+        text = printable(text)
+        if self.colour:
+            text = _COLOURED.sub(lambda word: f"{word[1]}\x1b[1;{_COLOURS[word[2]]}m{word[2]}\x1b[0m", text)
+        return self.stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

@@ -23,7 +23,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             words = sys.argv[1:] if argv is None else argv
+            if completes := "_ARGCOMPLETE" in os.environ:  # a shell asks how the line may go on that is being typed
+                words = os.environ.get("COMP_LINE", "").split()[1:]
             parser = build_parser(next((word for word in words if word in SUMMARIES), ""))
+            if completes:
+                import argcomplete
+
+                argcomplete.autocomplete(parser)
             arguments = parser.parse_args(words)
             if "run" not in arguments:
                 parser.print_help()

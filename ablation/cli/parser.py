@@ -60,7 +60,8 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         usage="ablation COMMAND ...",
         description=f"Tell whether a change to a model, a prompt or a training run really helped.\n\n{_listed()}",
         epilog="Exit code: 0 success; 1 a check found a problem; 2 bad input; of `gate` also 10 to 13.\n"
-        "Help on a command: ablation COMMAND --help",
+        "Help on a command: ablation COMMAND --help\n"
+        'Completion in bash and zsh: eval "$(register-python-argcomplete ablation)"',
         formatter_class=Help,
         allow_abbrev=False,
     )

@@ -1,11 +1,14 @@
 """Every command says what it takes."""
 
 import argparse
+import io
+import os
 import subprocess
 import sys
 
 import pytest
 
+from ablation.cli.common import Shown
 from ablation.cli.main import main
 from ablation.cli.parser import build_parser
 
@@ -31,6 +34,7 @@ def test_a_missing_option_is_one_line(capsys):
 def test_a_bare_call_lists_the_commands_and_imports_none():
     code = """
 import sys
+from ablation.cli.common import Shown
 from ablation.cli.main import main
 assert main([]) == 0
 assert not {"numpy", "pydantic", "yaml"} & sys.modules.keys()
@@ -38,3 +42,52 @@ assert not {"numpy", "pydantic", "yaml"} & sys.modules.keys()
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     listed = [line.split()[0] for line in shown.splitlines() if line.startswith("  ") and line[2].isalpha()]
     assert listed == list(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ablation expl", ["explain "]),
+        ("ablation compare --cl", ["--cluster", "--claim"]),
+        ("ablation compare a.csv --claim ", ["recipe", "checkpoints"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_choices(line, words, tmp_path):
+    answer = tmp_path / "answer"  # where the shell's function has it written, in place of descriptor 8
+    asked = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9", "_ARGCOMPLETE_IFS": "\n"}
+    asked |= {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer)}
+    command = [sys.executable, "-m", "ablation"]
+    subprocess.run(command, env={**os.environ, **asked}, cwd=tmp_path, check=True)
+    assert answer.read_text().split("\n") == words
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("text", "coloured"),
+    [
+        ("passed: v1 after v0 is better, +0.02", "passed: v1 after v0 is [better], +0.02"),
+        ("    v0     v1    worse  0.4", "    v0     v1    [worse]  0.4"),
+        ("all better\nerror: x.csv: is empty", "all better\n[error:] x.csv: is empty"),
+        ("not-worse; no worse than", "not-worse; no worse than"),
+    ],
+)
+def test_verdicts_have_a_colour_on_a_terminal_only(monkeypatch, text, coloured):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def shown(stream):
+        print(text, end="", file=Shown(stream))
+        return stream.getvalue()
+
+    marks = {"\x1b[1;32m": "[", "\x1b[1;31m": "[", "\x1b[0m": "]"}
+    said = shown(Terminal())
+    for code, mark in marks.items():
+        said = said.replace(code, mark)
+    assert said == coloured
+    assert shown(io.StringIO()) == text
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert shown(Terminal()) == text
