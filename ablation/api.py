@@ -163,8 +163,8 @@ def compare(
 ) -> Verdict:
     """Judge `b` against `a`. Options are as for `ablation compare`.
 
-    Each is a path or several (files, folders, patterns), a frame with the columns item and value and optionally
-    seed, subset, cluster and sample, or an array as for `judge`.
+    `a` and `b` are paths (a file, a folder, a pattern, or a list of them), a frame with the columns item and value and
+    optionally seed, subset, cluster and sample, or an array as for `judge`.
     """
     if not 0 < alpha < 0.5:
         raise ConfigError("compare", "alpha", alpha, "is not a valid level", "give a number between 0 and 0.5")
