@@ -55,7 +55,7 @@ def test_lock_file_holds_every_dependency():
 
 def test_make_lets_python_keep_its_bytecode():
     """Images often forbid it, and then every start of Snakemake compiles pandas again."""
-    say = ["make", "--eval", 'say:; @echo "[$$PYTHONDONTWRITEBYTECODE]"', "say"]
+    say = ["make", "--silent", "--no-print-directory", "--eval", 'say:; @echo "[$$PYTHONDONTWRITEBYTECODE]"', "say"]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     assert subprocess.check_output(say, cwd=ROOT, env=environment, text=True) == "[]\n"
 
