@@ -142,8 +142,8 @@ def splits(contest: Contest) -> Iterator[str]:
     yield section(
         "A recipe against itself",
         f"""The runs of each of {len(records)} records are split at random, {SPLITS} times for each size. With 3, 5 and
-        8 runs of each, {rows[0]}, {rows[1]} and {rows[2]} of the comparisons are called better or worse, which is false (standard error
-        {np.sqrt(0.05 * 0.95 / SPLITS):.1%}).""",
+        8 runs of each, {rows[0]}, {rows[1]} and {rows[2]} of the comparisons are called better or worse, which is false
+        (standard error {np.sqrt(0.05 * 0.95 / SPLITS):.1%}).""",
     )
 
 
