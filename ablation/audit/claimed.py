@@ -34,7 +34,7 @@ class Claimed:
 def claimed(published: PublishedFile, measured: Measured | None) -> list[Claimed]:
     """Return the source's claims: changes of the mean, and large ones of a part; superlatives; ranges; the training."""
     ours = measured or Measured({})
-    return [*_changes(published, ours), *_standings(published, ours), *_of_training(published, ours)]
+    return [*_changes(published, ours), *_standings(published, ours), *_training_figures(published, ours)]
 
 
 def _changes(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
@@ -52,7 +52,7 @@ def _changes(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
 
 
 def _sign(cell: MeasuredCell | None, low: float, high: float) -> tuple[str, Verdict]:
-    """Compare the signs: a claimed change of 0 is reproduced by an interval that contains it."""
+    """Return what was measured and whether its sign agrees; an interval that contains 0 reproduces a change of 0."""
     if cell is None or not isfinite(cell.value) or not isfinite(cell.half):
         if cell is None or not isfinite(cell.value):
             return "", "not testable here"
@@ -90,7 +90,7 @@ def _standings(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
             yield Claimed(standing.variant, said, text, verdict)
 
 
-def _of_training(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
+def _training_figures(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
     for reading in published.training:
         figures = [
             _Figure(metric, *((value, value) if isinstance(value, Printed) else value))
@@ -99,13 +99,13 @@ def _of_training(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
         notes = "; ".join(part for part in (reading.kind, reading.at, reading.text) if part)
         said = f"{', '.join(f'{figure.metric} {figure}' for figure in figures)} ({notes})"
         courses = [(figure, figure.course(reading, ours)) for figure in figures]
-        found = [(figure.verdict(values), figure.shown(values)) for figure, values in courses if len(values)]
-        verdicts = {verdict for verdict, _ in found}
+        outcomes = [(figure.verdict(values), figure.shown(values)) for figure, values in courses if len(values)]
+        verdicts = {verdict for verdict, _ in outcomes}
         verdict: Verdict = "not testable here"
-        if found:
+        if outcomes:
             verdict = "reproduced" if verdicts == {"reproduced"} else "not seen"
             verdict = "contradicted" if "contradicted" in verdicts else verdict
-        yield Claimed(reading.variant, said, "; ".join(text for _, text in found), verdict)
+        yield Claimed(reading.variant, said, "; ".join(text for _, text in outcomes), verdict)
 
 
 class _Figure:
@@ -131,9 +131,9 @@ class _Figure:
         name = self.metric.strip("|")
         seeds = [
             values
-            for (variant, stage, metric), of_seeds in ours.curves.items()
+            for (variant, stage, metric), by_seed in ours.curves.items()
             if (variant, metric) == (reading.variant, name) and reading.stage in (None, stage)
-            for values in of_seeds
+            for values in by_seed
         ]
         values = np.concatenate(seeds) if seeds else np.empty(0)
         return values if name == self.metric else np.abs(values)
@@ -159,6 +159,6 @@ class _Figure:
 
 
 def stated_metrics(published: PublishedFile) -> list[str]:
-    """Names of the metrics with figures in the source, without the bars of an absolute value."""
+    """Return the names of the metrics with figures in the source, without the bars of an absolute value."""
     names = (name.strip("|") for reading in published.training for name in reading.values)
     return list(dict.fromkeys(names))

@@ -8,7 +8,7 @@ from ablation.config.published_schema import Claim
 
 
 def claim_findings(table: Table) -> Iterator[Finding]:
-    """Claims outside of what rounding allows, and claims that rest on a wrong mean."""
+    """Yield claims that rounding cannot explain, and claims that rest on a wrong mean."""
     for claim in table.claims:
         new, old = table.number(claim.variant, claim.column), table.number(claim.against, claim.column)
         if new is None or old is None or old.low <= 0:
@@ -37,7 +37,7 @@ def claim_findings(table: Table) -> Iterator[Finding]:
 
 
 def standing_findings(table: Table) -> Iterator[Finding]:
-    """Numbers called the best of their column, or below a bound, that are not."""
+    """Yield numbers that the source calls the best of their column, or below a bound, although they are not."""
     for standing in table.standings:
         variant, column, number = standing.variant, standing.column, table.number(standing.variant, standing.column)
         if number is None:
@@ -45,12 +45,12 @@ def standing_findings(table: Table) -> Iterator[Finding]:
         start = f"{variant}, {column}: {number} is called"
         if standing.best:
             better = {
-                name: other
-                for name, other in table.column(column).items()
-                if (other.exact < number.exact if table.least_is_best else other.exact > number.exact)
+                name: rival
+                for name, rival in table.column(column).items()
+                if (rival.exact < number.exact if table.least_is_best else rival.exact > number.exact)
             }
             if better:
-                listed = ", ".join(f"{name} has {other}" for name, other in better.items())
+                listed = ", ".join(f"{name} has {rival}" for name, rival in better.items())
                 yield Finding("claim", variant, column, "error", f"{start} the best, but {listed}.")
         elif standing.below is not None and number.exact >= standing.below.exact:
             inside = [number.low]

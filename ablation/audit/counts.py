@@ -46,19 +46,19 @@ class Lattice:
         return np.array(self.numerators, dtype=np.int64)
 
     def inside(self, low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
-        """Values in [low, high]."""
+        """Return the values in [low, high]."""
         first = int(np.searchsorted(self._array, ceil(low * self.denominator), side="left"))
         last = int(np.searchsorted(self._array, floor(high * self.denominator), side="right"))
         return tuple(Fraction(number, self.denominator) for number in self.numerators[first:last])
 
     def neighbours(self, value: Fraction) -> list[float]:
-        """The values next to a value outside the lattice, below and above, as far as there are any."""
+        """Return the nearest values below and above a value that is not in the lattice, as far as there are any."""
         place = int(np.searchsorted(self._array, floor(value * self.denominator), side="right"))
         return [self.numerators[i] / self.denominator for i in (place - 1, place) if 0 <= i < len(self.numerators)]
 
 
 def item_weights(items: int, batches: Sequence[int] = ()) -> Mapping[Fraction, int]:
-    """Weights of items in the mean over batches, the last of which may be smaller, and how many items have each.
+    """Return {weight in the mean over batches: number of items that have it}; the last batch may be smaller.
 
     batches: their sizes, the outer first: within each batch the means of its batches of the next size are averaged.
     """
@@ -66,15 +66,15 @@ def item_weights(items: int, batches: Sequence[int] = ()) -> Mapping[Fraction, i
         return {Fraction(1, items): items}
     size, *inner = batches
     full, rest = divmod(items, size)
-    found: Counter[Fraction] = Counter()
+    weights: Counter[Fraction] = Counter()
     for batch, number in ((size, full), (rest, 1 if rest else 0)):
         for weight, count in item_weights(batch, inner).items() if number else ():
-            found[weight / (full + (rest > 0))] += count * number
-    return found
+            weights[weight / (full + (rest > 0))] += count * number
+    return weights
 
 
 def attainable(items: int, batches: Sequence[int] = (), target: Fraction | None = None) -> Lattice:
-    """Values that a rate over `items` yes/no items can take, or its distance from `target`.
+    """Return the values that a rate over `items` yes/no items can take, or its distance from `target`.
 
     batches: sizes of the batches whose means are averaged, the outer first (`item_weights`); none: the plain rate.
     """
@@ -115,7 +115,7 @@ class Sums:
         return bool((self._set(runs) >> first) & ((1 << (last - first + 1)) - 1))
 
     def fewest_runs(self, low: Fraction, high: Fraction) -> int | None:
-        """The smallest number of runs, up to MOST_RUNS, whose mean can lie in [low, high]; None: no number.
+        """Return the smallest number of runs, up to MOST_RUNS, whose mean can lie in [low, high], or None.
 
         Raises:
             TooLongError: not found in a reasonable time.
@@ -126,7 +126,7 @@ class Sums:
 
     @cached_property
     def _gap(self) -> int | None:
-        """The distance between all neighbours; None where it differs."""
+        """Return the distance between neighbouring values; None where it differs."""
         gaps = np.unique(np.diff(np.array(self.lattice.numerators, dtype=np.int64)))
         return int(gaps[0]) if len(gaps) == 1 else None
 
@@ -157,8 +157,8 @@ class Evaluation:
     @cached_property
     def batched(self) -> Lattice:
         """Values of one run as the mean of the means of batches; `plain` where that is the same."""
-        found = attainable(self.items, self.batches, self.target)
-        return self.plain if found == self.plain else found
+        lattice = attainable(self.items, self.batches, self.target)
+        return self.plain if lattice == self.plain else lattice
 
     @property
     def has_uneven_batches(self) -> bool:
@@ -188,15 +188,15 @@ class Evaluation:
         )
 
     def fewest_runs(self, number: Printed, *, batched: bool = False) -> int | None:
-        """The smallest number of runs whose values can have the mean `number`."""
+        """Return the smallest number of runs whose values can have the mean `number`."""
         return self._sums[batched].fewest_runs(number.low, number.high)
 
     def fewest_runs_of_mean(self, number: Printed) -> int | None:
-        """The smallest number of runs whose mean rate can have the distance `number`."""
+        """Return the smallest number of runs whose mean rate can have the distance `number`."""
         return next((runs for runs in range(1, MOST_RUNS + 1) if self.can_be_of_mean(number, runs)), None)
 
     def share(self, like: Printed) -> tuple[int, int]:
-        """How many printed values, with the digits of `like`, one run can give, and of how many."""
+        """Return how many of the values with the digits of `like` one run can give, and how many there are."""
         unit = 2 * like.exact_half
         total = floor(largest(self.target) / unit) + 1
         if self.gives_all(like):

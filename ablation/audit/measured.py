@@ -32,7 +32,7 @@ def measured(store: Store, study: Measurements, published: PublishedFile) -> Mea
 
 
 def published_value(store: Store, study: str, published: PublishedFile) -> str | None:
-    """The item value whose mean is the published metric (`ss` of `ss_distance`), or None if no item has it.
+    """Return the item value whose mean is the published metric (`ss` of `ss_distance`), or None if no item has it.
 
     A study may be judged by another value than the one that its source prints, for example a graded one with less
     noise.
@@ -43,7 +43,7 @@ def published_value(store: Store, study: str, published: PublishedFile) -> str |
 
 
 def prediction_half_width(noise: Noise, *, seeds: int, runs: int, alpha: float) -> float:
-    """Half width of the interval that a new mean over `runs` runs falls into; NaN with one seed.
+    """Return the half width of the interval that a new mean over `runs` runs falls into; NaN with one seed.
 
     Our mean over `seeds` runs and the new one differ by the variance of one run times (1 / seeds + 1 / runs), known to
     seeds - 1 degrees of freedom, and by twice the variance of the items, because the new mean may come from different
@@ -51,13 +51,14 @@ def prediction_half_width(noise: Noise, *, seeds: int, runs: int, alpha: float) 
     """
     if not noise.seeds_known:
         return nan
-    of_seeds = noise.seed_variance * seeds * (1 / seeds + 1 / runs)
-    of_items, residual = 2 * noise.item_variance, 2 * noise.residual
-    return half_width(replace(noise, seed_variance=of_seeds, item_variance=of_items, residual=residual), alpha)
+    seed_variance = noise.seed_variance * seeds * (1 / seeds + 1 / runs)
+    item_variance, residual = 2 * noise.item_variance, 2 * noise.residual
+    noise_of_difference = replace(noise, seed_variance=seed_variance, item_variance=item_variance, residual=residual)
+    return half_width(noise_of_difference, alpha)
 
 
 def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
-    """Values over the steps of the runs that ended well, one array per seed; what is not finite is left out."""
+    """Return the finite values over the steps of the runs that ended well, one array per seed."""
     text = """SELECT variant, stage, metric, seed, list(value ORDER BY step) AS course
               FROM curves JOIN runs USING (study, variant, seed)
               WHERE study = ? AND state IN ('ok', 'imported') AND list_contains(?, metric) AND isfinite(value)
@@ -69,21 +70,21 @@ def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
 
 
 def _deltas(study: Measurements, published: PublishedFile) -> dict[tuple[str, str, str], MeasuredCell]:
-    """Our own differences for the published ones and for claimed changes, as far as there are any."""
-    said = [(delta.variant, delta.against, delta.column) for delta in published.deltas]
-    said += [(claim.variant, claim.against, claim.column) for claim in published.claims]
-    of_pair: dict[tuple[str, str], dict[str, MeasuredCell]] = {}
-    found = {}
-    for variant, against, column in said:
+    """Return our own differences where the source reports one or claims a change, as far as we have them."""
+    comparisons = [(delta.variant, delta.against, delta.column) for delta in published.deltas]
+    comparisons += [(claim.variant, claim.against, claim.column) for claim in published.claims]
+    cells_by_pair: dict[tuple[str, str], dict[str, MeasuredCell]] = {}
+    deltas = {}
+    for variant, against, column in comparisons:
         pair = (variant, against)
         if set(pair) <= study.parents.keys() and column in (*study.analysis.subsets, published.mean):
-            of_pair[pair] = of_pair.get(pair) or _cells(study, pair, published)
-            found[*pair, column] = of_pair[pair][column]
-    return found
+            cells_by_pair[pair] = cells_by_pair.get(pair) or _cells(study, pair, published)
+            deltas[*pair, column] = cells_by_pair[pair][column]
+    return deltas
 
 
 def _cells(study: Measurements, variants: Sequence[str], published: PublishedFile) -> dict[str, MeasuredCell]:
-    """A variant's cells by column, each subset alone and the mean over all, or what it is more than another's.
+    """Return a variant's cells by column, for each subset and the mean over all; of two variants the differences.
 
     Differences are paired by seeds and items, and in the metric's sense, not gains.
     """
@@ -92,16 +93,16 @@ def _cells(study: Measurements, variants: Sequence[str], published: PublishedFil
         columns = {*published.columns, *study.analysis.subsets, published.mean}
         return {column: MeasuredCell(nan, nan, nan, 0, problem.text) for column in columns}
     clusters = item_clusters(study, variants[0], seeds[0])
-    parts: dict[str, Part] = {published.mean: (values, clusters)}
-    parts |= {name: ([v], [c]) for name, v, c in zip(study.analysis.subsets, values, clusters, strict=True)}
+    values_by_column: dict[str, Part] = {published.mean: (values, clusters)}
+    values_by_column |= {name: ([v], [c]) for name, v, c in zip(study.analysis.subsets, values, clusters, strict=True)}
     weights = (1.0, -1.0)[: len(variants)]
-    return {column: _cell(study, part, weights, published, problem.text) for column, part in parts.items()}
+    return {column: _cell(study, part, weights, published, problem.text) for column, part in values_by_column.items()}
 
 
 def _cell(
     study: Measurements, part: Part, weights: tuple[float, ...], published: PublishedFile, problem: str
 ) -> MeasuredCell:
-    """The published metric of our items: distances where the source has distances, else the mean, as it is.
+    """Return the published metric of our items: the distance where the source has distances, else the mean.
 
     The study's own direction does not matter: a source may print SS where the study judges its distance.
     """
@@ -127,7 +128,7 @@ def _difference(store: Store, study: Measurements, published: PublishedFile) -> 
         reasons.append("the source does not name its model")
     elif not all(published.model in model for model in models):
         reasons.append(f"the source's model is {published.model}, ours is another")
-    counted = {subset: len(of.index) for run in study.values.values() for subset, of in run.items()}
+    counted = {subset: len(series.index) for run in study.values.values() for subset, series in run.items()}
     theirs = published.items
     if unequal := [subset for subset, count in counted.items() if theirs.get(subset, count) != count]:
         listed = ", ".join(f"{subset} {counted[subset]} against {theirs[subset]}" for subset in unequal)

@@ -16,17 +16,17 @@ _EXACT = 1e-9  # slack for binary floating point, far below any printed digit
 
 
 def best_case_p(net_items: float) -> float:
-    """Smallest two-sided sign-test p of a difference of `net_items` items: all that differ, differ the same way."""
+    """Return the smallest two-sided sign-test p of a difference of `net_items` items, all in one direction."""
     return min(1.0, 2.0 ** (1 - ceil(net_items - _EXACT)))
 
 
 def noise_of_difference(rates: Sequence[float], items: float) -> float:
-    """Standard error of the difference of two rates over `items` items each, unpaired: sqrt(sum p (1 - p) / n)."""
+    """Return the standard error of the difference of two unpaired rates over `items` items: sqrt(sum p (1 - p) / n)."""
     return sqrt(sum(max(rate * (1 - rate), 0) for rate in rates) / items)
 
 
 def noise_findings(table: Table) -> Iterator[Finding]:
-    """Claimed pairs of rows whose difference is within 1.96 standard errors in some column."""
+    """Yield claimed pairs of rows whose difference is within 1.96 standard errors in some column."""
     for variant, against in dict.fromkeys((claim.variant, claim.against) for claim in table.claims):
         inside, hopeless = [], True
         for column, items in table.items.items():

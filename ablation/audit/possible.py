@@ -17,7 +17,7 @@ from ablation.contract.reading import counted
 
 
 def attainability_findings(table: Table) -> Iterator[Finding]:
-    """Values that no count gives, one finding a cell; per column what the test was worth."""
+    """Yield a finding for each cell that no count gives, and for each column how much the test can tell."""
     worth = []
     for column, items in table.items.items():
         numbers = table.column(column)
@@ -57,8 +57,8 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
         start += " nor of their mean rate" if table.target is not None else ""
     if evaluation.has_uneven_batches:
         if evaluation.can_be_mean(number, runs, batched=True):
-            found = evaluation.batched.inside(number.low, number.high) if runs == 1 else ()
-            shown = f" ({float(min(found, key=lambda value: abs(value - number.exact))):.6f})" if found else ""
+            values = evaluation.batched.inside(number.low, number.high) if runs == 1 else ()
+            shown = f" ({float(min(values, key=lambda value: abs(value - number.exact))):.6f})" if values else ""
             return Finding("attainability", row, column, "note", f"{start}; as {batches} it can be{shown}.")
         if runs == 1:
             near = " and ".join(number.show(value, more=1) for value in evaluation.batched.neighbours(number.exact))
@@ -72,7 +72,7 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
 
 
 def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
-    """Words for the smallest numbers of runs that could give the number, and whether any could."""
+    """Return a sentence on the smallest numbers of runs that could give the number, and whether any could."""
     what = "rates" if evaluation.target is None else "per-run distances"
     said, possible = [], False
     for batched in (False, True) if evaluation.has_uneven_batches else (False,):
@@ -97,13 +97,13 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
 
 
 def _worth(evaluation: Evaluation, column: str, numbers: list[Printed], missed: int) -> Finding:
-    """How many printed values one run can give at all: if all are possible, passing says nothing."""
+    """Return how many of the printable values one run can give: if it can give all, passing says nothing."""
     finest = max(numbers, key=lambda number: -number.exact_half)
-    reached, of = evaluation.share(finest)
-    share = Fraction(reached, of)
+    reached, total = evaluation.share(finest)
+    share = Fraction(reached, total)
     hits = len(numbers) - missed
     text = (
-        f"{column}: of {of:,} values with the digits of {finest} one run over {evaluation.items} items"
+        f"{column}: of {total:,} values with the digits of {finest} one run over {evaluation.items} items"
         f"{' in batches' if evaluation.has_uneven_batches else ''} can give {reached:,} ({float(share):.1%}); "
         f"{hits} of {len(numbers)} printed values are attainable"
     )
@@ -149,14 +149,14 @@ def _has_squares(total: int, runs: int, low: Fraction, high: Fraction, most: int
     least = runs * base * base + extra * (2 * base + 1)  # as equal as integers can be
     first, last = max(ceil(centre + low), least), floor(centre + high)
     if most is not None:
-        whole, rest = divmod(total, most) if most else (0, 0)
-        last = min(last, whole * most * most + rest * rest)  # as unequal as the bounds allow
+        full, rest = divmod(total, most) if most else (0, 0)
+        last = min(last, full * most * most + rest * rest)  # as unequal as the bounds allow
     first += (first - total) % 2
     return first <= last
 
 
 def grimmer_findings(table: Table) -> Iterator[Finding]:
-    """Cells with a spread that no counts give together with their mean; the number of runs must be known."""
+    """Yield cells whose mean and spread no counts give together; checks nothing if the number of runs is unknown."""
     for row, cells in table.rows.items():
         for column, cell in cells.items():
             step = None if cell.spread is None or column not in table.items else _step(table, table.items[column])
@@ -180,7 +180,10 @@ def grimmer_findings(table: Table) -> Iterator[Finding]:
 
 
 def _step(table: Table, items: int) -> Step | None:
-    """Rates are k/n. Distances from 1/2 are k/n, or (k + 1/2)/n for odd n; other targets give two lattices."""
+    """Return the step of the possible values; None for a target other than 1/2, which gives two lattices.
+
+    Rates are k/n. Distances from 1/2 are k/n, or (k + 1/2)/n for odd n.
+    """
     if table.target is None:
         return Step(unit=Fraction(1, items), most=items)
     if table.target == Fraction(1, 2):

@@ -46,7 +46,7 @@ class Measured:
 
 
 def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
-    """Reported cells against our prediction intervals."""
+    """Compare the reported cells with our prediction intervals."""
     for variant, row in table.rows.items():
         ours = measured.rows.get(variant, {})
         if problems := {cell.problem for cell in ours.values() if not cell.seeds}:
@@ -71,7 +71,7 @@ def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
 
 
 def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Finding]:
-    """Reported ranges of differences against our prediction intervals: do the two overlap?"""
+    """Compare the reported ranges of differences with our prediction intervals: do the two overlap?"""
     for delta in deltas:
         variant, column = delta.variant, delta.column
         cell = measured.deltas.get((variant, delta.against, column))

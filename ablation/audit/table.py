@@ -47,23 +47,23 @@ class Table:
         return self.target is not None
 
     def number(self, row: str, column: str) -> Printed | None:
-        """The number of a cell, without its spread."""
+        """Return the number of a cell, without its spread."""
         cell = self.rows[row].get(column)
         return None if cell is None else cell.number
 
     def column(self, column: str) -> dict[str, Printed]:
-        """Numbers of a column by row, in the table's order."""
+        """Return the numbers of a column by row, in the table's order."""
         return {name: cells[column].number for name, cells in self.rows.items() if column in cells}
 
     def parts(self, row: str) -> dict[str, Printed] | None:
-        """The numbers whose mean the mean column is; None where one is missing or there is but one."""
+        """Return the numbers that the mean column averages; None if one is missing or there is only one."""
         cells = self.rows[row]
         if len(self.items) < 2 or not all(column in cells for column in self.items):
             return None
         return {column: cells[column].number for column in self.items}
 
     def mean_of_parts(self, row: str) -> Fraction | None:
-        """The mean of these, as they are printed."""
+        """Return the mean of the parts as they are printed."""
         parts = self.parts(row)
         return None if parts is None else sum((part.exact for part in parts.values()), Fraction(0)) / len(parts)
 
@@ -83,17 +83,17 @@ class Table:
         parts, cell = self.parts(row), self.rows[row].get(self.mean)
         if parts is None or cell is None or self.mean in self.items:
             return True
-        whole = 1 if total else sum(weights[column] for column in parts)
-        low = sum(weights[column] * part.low for column, part in parts.items()) / whole
-        high = sum(weights[column] * part.high for column, part in parts.items()) / whole
+        divisor = 1 if total else sum(weights[column] for column in parts)
+        low = sum(weights[column] * part.low for column, part in parts.items()) / divisor
+        high = sum(weights[column] * part.high for column, part in parts.items()) / divisor
         return low <= cell.number.high and cell.number.low <= high
 
     def rate(self, value: float) -> float:
-        """A rate that gives the value: the value itself, or the target plus the distance."""
+        """Return a rate that gives the value: the value itself, or the target plus the distance."""
         return value if self.target is None else float(self.target) + value
 
     def formula(self, items: int) -> str:
-        """The formula of a value over this many items: `k/77` or `|k/77 - 0.5|`."""
+        """Return the formula of a value over this many items: `k/77` or `|k/77 - 0.5|`."""
         return f"k/{items}" if self.target is None else f"|k/{items} - {float(self.target):g}|"
 
 
@@ -115,7 +115,7 @@ class Finding:
 
 
 def mean_findings(table: Table) -> Iterator[Finding]:
-    """Means, or totals, that rounding cannot explain."""
+    """Yield means, or totals, that rounding cannot explain."""
     for row in table.rows:
         if not is_wrong_mean(table, row):
             continue

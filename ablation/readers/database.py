@@ -49,14 +49,14 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     with _open(path) as store:
         columns = {name for (name,) in store.execute("SELECT column_name FROM (DESCRIBE items)").fetchall()}
         items = _ITEMS.format(cluster="i.cluster" if "cluster" in columns else "NULL::VARCHAR")
-        found = store.execute(
+        rows = store.execute(
             """SELECT r.study, r.variant, r.seed, any_value(v.resolved), min(s.started),
                    first(s.state ORDER BY r.position) FILTER (s.state NOT IN ('ok', 'imported'))
                FROM run_stages r JOIN variants v USING (study, variant) JOIN stages s ON s.key = r.key
                GROUP BY r.study, r.variant, r.seed ORDER BY ALL"""
         ).fetchall()
         _tell_commits(store, path, problem)
-        for study, variant, seed, resolved, started, state in found:
+        for study, variant, seed, resolved, started, state in rows:
             run = [study, variant, seed]
             try:
                 metrics = _rows(store, _ROWS, run).cast(METRIC_ROWS)

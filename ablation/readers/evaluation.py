@@ -54,42 +54,42 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
     Raises ConfigError if there is none.
     """
     others: list[Path] = []
-    found: list[Path] = []
+    evaluations: list[Path] = []
     sure = _LOGS if tables else _IN_FOLDERS
     for file in files_below(folder, [*_IN_FOLDERS, *table.FILES], problem, others=others):
         if file.suffix == ".json":
             is_log, explains = _is_log(file), _EXPLAINS.fullmatch(file.name)
-            found += [file] if is_log else []
+            evaluations += [file] if is_log else []
             others += [] if is_log or explains else [file]
         elif "tfevents" in file.name:  # TensorBoard's may end in `.eval`
             others.append(file)
         elif any(map(file.match, sure)) or (tables and _is_table(file, problem)):
-            found.append(file)
+            evaluations.append(file)
         elif not tables:
             others.append(file)
-    beside = {file.with_name(f"{file.stem.removesuffix('_samples')}.json") for file in found}
+    beside = {file.with_name(f"{file.stem.removesuffix('_samples')}.json") for file in evaluations}
     if left := [file.relative_to(folder).as_posix() for file in sorted(others) if file not in beside]:
         named = "" if tables or not any(file.match(p) for file in others for p in table.FILES) else "; name tables"
         problem(f"{folder}: {counted(len(left), 'other file')} not read: {shortened(left)}{named}")
-    if not found:
-        known = ", ".join(_IN_FOLDERS)
+    if not evaluations:
+        patterns = ", ".join(_IN_FOLDERS)
         if tables:
-            remedy = f"name a folder with {known}, or with tables ({', '.join(table.FILES)}) of item and value"
+            remedy = f"name a folder with {patterns}, or with tables ({', '.join(table.FILES)}) of item and value"
         else:
-            known, remedy = f"{known}; tables must be named", "give files, a folder, or a pattern in quotes"
-        raise ConfigError(folder, "", None, f"no evaluation below this folder ({known})", remedy)
-    return found
+            patterns, remedy = f"{patterns}; tables must be named", "give files, a folder, or a pattern in quotes"
+        raise ConfigError(folder, "", None, f"no evaluation below this folder ({patterns})", remedy)
+    return evaluations
 
 
 def without_retried(files: Sequence[Path], problem: Problem) -> list[Path]:
     """Return the files without logs of Inspect that a later try of their task replaced, which `problem` is told."""
     tries: dict[str, list[tuple[str, Path, str]]] = {}
-    for file, found in _tries(files).items():
-        tries.setdefault(found.task_id, []).append((found.created, file, found.status))
+    for file, tried in _tries(files).items():
+        tries.setdefault(tried.task_id, []).append((tried.created, file, tried.status))
     replaced = set()
-    for of_task in tries.values():
-        last, newest, _ = max(of_task)
-        for created, file, status in of_task:
+    for attempts in tries.values():
+        last, newest, _ = max(attempts)
+        for created, file, status in attempts:
             if created < last:
                 problem(f"{file}: was tried again in {newest.name}, which counts (status {status})")
                 replaced.add(file)
@@ -219,13 +219,13 @@ def _values(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
 
 def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
     """Return (source of the run, file): for lm-eval its folder, in which the last file of a task counts."""
-    found: dict[tuple[Path, str], Path] = {}
+    newest: dict[tuple[Path, str], Path] = {}
     for file in files:
         source, task = (file.parent, lm_eval.task_of(file)) if reader_of(file) is lm_eval else (file, "")
-        if (other := found.get((source, task))) is not None:
-            problem(f"{other}: {task} was evaluated again, in {file.name}, which counts")
-        found[source, task] = file
-    return [(source, file) for (source, _), file in found.items()]
+        if (older := newest.get((source, task))) is not None:
+            problem(f"{older}: {task} was evaluated again, in {file.name}, which counts")
+        newest[source, task] = file
+    return [(source, file) for (source, _), file in newest.items()]
 
 
 def _is_table(file: Path, problem: Problem) -> bool:

@@ -38,18 +38,18 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
 
 def _sample(row: dict[str, Any]) -> Sample:
-    given, scored = row["input"], row["evaluation"]
-    prompt = given.get("formatted") or "\n".join([given["raw"], *(given.get("choices") or ())])
+    question, scored = row["input"], row["evaluation"]
+    prompt = question.get("formatted") or "\n".join([question["raw"], *(question.get("choices") or ())])
     answers = [said["extracted_value"] for said in row["answer_attribution"] if said.get("is_terminal")]
-    words = ItemText(prompt, " | ".join(given["reference"]), " | ".join(answers))
+    text = ItemText(prompt, " | ".join(question["reference"]), " | ".join(answers))
     values = {"score": scored["score"], "is_correct": scored["is_correct"]}
-    return Sample(str(row["evaluation_name"]), str(row["sample_id"]), values, words)
+    return Sample(str(row["evaluation_name"]), str(row["sample_id"]), values, text)
 
 
 def _facts(means: dict[str, Any], subset: str, metric: str) -> Facts:
-    """What the file of means next to it says of the evaluation."""
-    found = [result for result in means.get("evaluation_results", ()) if result.get("evaluation_name") == subset]
-    smaller = found[0].get("metric_config", {}).get("lower_is_better") if found and metric == "score" else None
+    """Return what the file of means beside the samples says of the evaluation."""
+    results = [result for result in means.get("evaluation_results", ()) if result.get("evaluation_name") == subset]
+    smaller = results[0].get("metric_config", {}).get("lower_is_better") if results and metric == "score" else None
     model = means.get("model_info", {}).get("id")
     return Facts(
         tool="Every Eval Ever",

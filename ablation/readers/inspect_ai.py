@@ -52,7 +52,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         if (status := header.get("status")) != "success":
             raise ConfigError(path, "status", status, "the evaluation did not end", _RETRY)
         remarks: list[str] = []
-        found = list(
+        task_sheets = list(
             sample_sheets(
                 path,
                 wanted,
@@ -61,9 +61,9 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
                 lambda _, metric: _facts(header, metric, remarks),
             )
         )
-    if not found:
+    if not task_sheets:
         raise ConfigError(path, "samples", None, "the log holds none", "evaluate without --no-log-samples")
-    yield from found
+    yield from task_sheets
 
 
 def _texts(path: Path, task: str, subset: str, items: Sequence[str]) -> dict[str, ItemText]:
@@ -107,7 +107,7 @@ def attempt(path: Path) -> Attempt | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
-    """The log's header, and its samples one by one; the archive stays open, since its directory may be long."""
+    """Yield the log's header and an iterator over its samples; the archive stays open: its directory may be long."""
     try:
         if path.suffix == ".json":
             log = read_json(path, _LARGEST_JSON)
@@ -128,10 +128,10 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any
 def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
     """Refuse what would unpack to far more than logs do: a damaged or hostile archive."""
     members = archive.infolist()
-    whole, largest = sum(member.file_size for member in members), max((m.file_size for m in members), default=0)
+    total, largest = sum(member.file_size for member in members), max((m.file_size for m in members), default=0)
     most = _FREE + _LARGEST_RATIO * path.stat().st_size
-    if len(members) > _MOST_MEMBERS or largest > _LARGEST_JSON or whole > most:
-        said = f"{len(members):,} members of {whole >> 20:,} MiB, the largest of {largest >> 20:,} MiB"
+    if len(members) > _MOST_MEMBERS or largest > _LARGEST_JSON or total > most:
+        said = f"{len(members):,} members of {total >> 20:,} MiB, the largest of {largest >> 20:,} MiB"
         bound = f"at most {_MOST_MEMBERS:,}, {most >> 20:,} MiB and {_LARGEST_JSON >> 20} MiB are read"
         raise ConfigError(path, "", None, f"unpacks to {said}: {bound}", "split the evaluation with --limit")
 
@@ -146,7 +146,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
 
 
 def _unpack(archive: zipfile.ZipFile, name: str) -> bytes:
-    """One member. Inspect packs with Zstandard, which Python's zipfile supports from 3.14 on; Arrow is used instead."""
+    """Return one member. Inspect packs with Zstandard, which zipfile supports from Python 3.14 on; Arrow unpacks it."""
     member = archive.getinfo(name)
     if member.compress_type != _ZSTANDARD:
         return archive.read(member)
@@ -171,7 +171,7 @@ def _samples(rows: Iterator[dict[str, Any]], task: str, remark: Callable[[str], 
     scored_with_error = 0
     for row in rows:
         completion = str((row.get("output") or {}).get("completion", ""))
-        words = ItemText(_words(row.get("input")), _words(row.get("target")), completion)
+        text = ItemText(_words(row.get("input")), _words(row.get("target")), completion)
         values = {name: _number(value) for name, value in _flat(row.get("scores") or {}).items()}
         choices = tuple(map(str, row.get("choices") or ()))
         error = row.get("error")
@@ -179,36 +179,36 @@ def _samples(rows: Iterator[dict[str, Any]], task: str, remark: Callable[[str], 
         if said is None and any(isinstance(value, float) and math.isnan(value) for value in values.values()):
             said = "the scorer gave it none"
         scored_with_error += bool(error and values)
-        yield Sample(task, str(row.get("id")), values, words, int(row.get("epoch", 1)), choices, said)
+        yield Sample(task, str(row.get("id")), values, text, int(row.get("epoch", 1)), choices, said)
     if scored_with_error:
         remark(f"{task}: {scored_with_error} samples ended with an error, and count as they were scored")
 
 
 def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """{scorer: value}; a scorer of several values gives scorer/key for each."""
-    found: dict[str, Any] = {}
+    """Return {scorer: value}; a scorer of several values gives `scorer/key` for each."""
+    values: dict[str, Any] = {}
     for scorer, score in scores.items():
         value = score.get("value") if isinstance(score, dict) else score
         if isinstance(value, dict):
-            found |= {f"{scorer}/{key}": inner for key, inner in value.items()}
+            values |= {f"{scorer}/{key}": inner for key, inner in value.items()}
         else:
-            found[scorer] = value
-    return found
+            values[scorer] = value
+    return values
 
 
 def _number(value: Any) -> Any:
-    """A score as a number, where it is one or a word for one."""
+    """Return a score as a number if it is one, or a word for one; else as it is."""
     if not isinstance(value, str):
         return value
-    known = _WORDS.get(value, _WORDS.get(value.lower()) if len(value) > 1 else None)
+    from_word = _WORDS.get(value, _WORDS.get(value.lower()) if len(value) > 1 else None)
     try:
-        return float(value) if known is None else known
+        return float(value) if from_word is None else from_word
     except ValueError:
         return value
 
 
 def _words(said: Any) -> str:
-    """Text of an input or target: a string, or messages and lists of strings."""
+    """Return the text of an input or target: a string, or messages and lists of strings."""
     if isinstance(said, list):
         return "\n".join(_words(part) for part in said)
     if isinstance(said, dict):
@@ -222,7 +222,7 @@ def _facts(header: dict[str, Any], metric: str, remarks: Sequence[str]) -> Facts
     metrics: dict[str, Any] = {}
     for score in (header.get("results") or {}).get("scores") or ():
         if metric in (score.get("name"), f"{scorer}/{score.get('name')}"):
-            metrics = {name: found.get("value") for name, found in (score.get("metrics") or {}).items()}
+            metrics = {name: entry.get("value") for name, entry in (score.get("metrics") or {}).items()}
             break
     settings = {key: about[key] for key in ("model", "model_args", "task_args") if about.get(key)}
     version = about.get("task_version")

@@ -33,7 +33,7 @@ def read(
 ) -> Iterator[ImportedRun]:
     """Yield the run whose evaluation items a file holds, or `items.*` in a folder. Raises ConfigError."""
     file = file_at(path, "items")
-    found: dict[str, list[Any]] = {name: [] for name in ITEM_ROWS.names}
+    item_columns: dict[str, list[Any]] = {name: [] for name in ITEM_ROWS.names}
     rows = list(renamed(file, columns, values))
     numeric = {name for _, row in rows for name in row if number(row[name]) is not None}
     numbers = set(values) or numeric - _NOT_VALUES
@@ -42,18 +42,18 @@ def read(
     long = not values and any("value" in row for _, row in rows)
     for line, row in rows:
         if row.get("item") in ("", None):
-            known = next((name for name in _IDS if row.get(name) not in ("", None)), None)
-            called = f", or its column: `{{items: {{path: {file.name}, item: {known}}}}}`" if known else ""
+            id_column = next((name for name in _IDS if row.get(name) not in ("", None)), None)
+            called = f", or its column: `{{items: {{path: {file.name}, item: {id_column}}}}}`" if id_column else ""
             remedy = f"name the item of each row{called}; the columns are {one_line(', '.join(map(str, row)), 200)}"
             raise ConfigError(file, f"line {line}: item", None, "is missing", remedy)
-        words = {
+        labels = {
             word: default if row.get(word) in ("", None) else as_text(str(row[word]))
             for word, default in _WORDS.items()
         }
-        if longer := next((word for word, text in words.items() if len(text or "") > LONGEST_NAME), None):
+        if longer := next((word for word, text in labels.items() if len(text or "") > LONGEST_NAME), None):
             said = f"is longer than {LONGEST_NAME} characters"
-            raise ConfigError(file, f"line {line}: {longer}", words[longer], said, "use a number or a digest")
-        cells = {words["name"]: row.get("value")} if long else {name: row.get(name) for name in sorted(numbers)}
+            raise ConfigError(file, f"line {line}: {longer}", labels[longer], said, "use a number or a digest")
+        cells = {labels["name"]: row.get("value")} if long else {name: row.get(name) for name in sorted(numbers)}
         if not cells:
             remedy = "add a column `value`, or name those to read: `values: [...]`"
             raise ConfigError(file, f"line {line}: value", None, "is missing", remedy)
@@ -62,6 +62,6 @@ def read(
             if value is None or not math.isfinite(value):
                 said = "is not a number" if value is None else "cannot be compared with anything"
                 raise ConfigError(file, f"line {line}: {name}", cell, said, _EACH)
-            for column, content in (words | {"name": as_text(str(name)), "value": value}).items():
-                found[column].append(content)
-    yield ImportedRun(source=file, id=file.name, name=file.stem, items=pa.table(found, schema=ITEM_ROWS))
+            for column, content in (labels | {"name": as_text(str(name)), "value": value}).items():
+                item_columns[column].append(content)
+    yield ImportedRun(source=file, id=file.name, name=file.stem, items=pa.table(item_columns, schema=ITEM_ROWS))

@@ -58,7 +58,7 @@ def recognises(path: Path) -> bool:
 
 
 def task_of(path: Path) -> str:
-    """The task of a file of samples, by its name."""
+    """Return the task of a file of samples, by its name."""
     named = _NAME.fullmatch(path.name)
     return named["task"] if named else path.stem.removeprefix("samples_")
 
@@ -98,12 +98,12 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     if wanted.cluster is None:
         shared = _shared_text(path, row)
     else:
-        of_rows = _of_documents(path, wanted.cluster, row)[keep]
-        clusters = dict(zip(items[codes], map(str, of_rows.tolist()), strict=True))
+        row_clusters = _document_digests(path, wanted.cluster, row)[keep]
+        clusters = dict(zip(items[codes], map(str, row_clusters.tolist()), strict=True))
     values = rows["value"][keep]
 
     def raw(at: int) -> Any:
-        """The file's text in place of a number; refuses a metric that has no number for any item."""
+        """Return the file's text in place of a number; refuse a metric that has no number for any item."""
         said = rows["raw"][keep[at]]
         if said and said[0] in '[{"':
             item = short(rows["doc_hash"][keep[at]])
@@ -165,15 +165,15 @@ def read(path: Path, problem: Problem, old: Container[Path] = ()) -> Iterator[Im
 
 
 def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
-    """The rows' columns, and lm-eval's digest of all rows in their order, `digest`, where they have all hashes."""
+    """Return the rows' columns, and `digest`, lm-eval's digest of all rows in order, if they have all hashes."""
     columns = {"doc_id": "BIGINT", "filter": "VARCHAR", **dict.fromkeys(hashes, "VARCHAR"), metric: "VARCHAR"}
     form = ", ".join(f"{tabular.sql_text(column)}: '{kind}'" for column, kind in columns.items())
     value = tabular.sql_name(metric)
-    parts = [f"{tabular.sql_digest(name)} AS {name}" for name in hashes if name != "doc_hash"]
-    parts += [f"{' || '.join(_HASHES)} AS line"] if len(hashes) == len(_HASHES) else []
+    extra_columns = [f"{tabular.sql_digest(name)} AS {name}" for name in hashes if name != "doc_hash"]
+    extra_columns += [f"{' || '.join(_HASHES)} AS line"] if len(hashes) == len(_HASHES) else []
     rows = tabular.query(
         path,
-        f"""SELECT doc_id, filter, doc_hash, {"".join(f"{part}, " for part in parts)}
+        f"""SELECT doc_id, filter, doc_hash, {"".join(f"{part}, " for part in extra_columns)}
             {tabular.sql_number(value)} AS value,
             CASE WHEN {tabular.sql_number(value)} IS NULL THEN {value} END AS raw
             FROM read_json({{file}}, format = 'newline_delimited', maximum_object_size = {tabular.LARGEST_ROW},
@@ -201,12 +201,12 @@ def _filters(path: Path, rows: dict[str, Any], metric: str, results: dict[str, A
     return np.full(len(rows["doc_id"]), told[0] if len(told) == 1 else "none", dtype=object)
 
 
-def _of_documents(path: Path, field: str, row: dict[str, Any]) -> Any:
-    """A digest of one field of each row's document, `doc.FIELD`, in the order of the file."""
-    known = [f"doc.{name}" for name in row.get("doc", {})]
-    if field not in known:
+def _document_digests(path: Path, field: str, row: dict[str, Any]) -> Any:
+    """Return a digest of one field of each row's document, `doc.FIELD`, in the order of the file."""
+    fields = [f"doc.{name}" for name in row.get("doc", {})]
+    if field not in fields:
         problem = "the documents have no field of this name"
-        raise ConfigError(path, "--cluster", field, problem, f"they have {', '.join(known) or 'none'}")
+        raise ConfigError(path, "--cluster", field, problem, f"they have {', '.join(fields) or 'none'}")
     value = tabular.sql_digest(f"doc->>{tabular.sql_text(field.removeprefix('doc.'))}")
     sql = f"""SELECT {value} AS value FROM read_json({{file}}, format = 'newline_delimited',
               maximum_object_size = {tabular.LARGEST_ROW}, columns = {{doc: 'JSON'}})"""
@@ -214,12 +214,12 @@ def _of_documents(path: Path, field: str, row: dict[str, Any]) -> Any:
 
 
 def _shared_text(path: Path, row: dict[str, Any]) -> str:
-    """The first long field that documents share, and its number of distinct values."""
+    """Return a text with the first long field that documents share and its number of distinct values, or ""."""
     document = row.get("doc", {})
     for name in document if isinstance(document, dict) else ():
         if isinstance(document[name], str) and len(document[name]) >= _LONG:
-            found = _of_documents(path, f"doc.{name}", row)
-            if (different := len(np.unique(found))) <= len(found) / 2:
+            digests = _document_digests(path, f"doc.{name}", row)
+            if (different := len(np.unique(digests))) <= len(digests) / 2:
                 return f"doc.{name}, {different} texts"
     return ""
 
@@ -251,15 +251,15 @@ def _items(path: Path, keys: tuple[str, ...], ids: tuple[int, ...]) -> tuple[pd.
 
 @lru_cache(maxsize=64)
 def _results(folder: Path, date: str) -> dict[str, Any]:
-    """The results that lm-eval wrote at the same moment; empty if they are not next to the samples."""
+    """Return the results that lm-eval wrote at the same moment; empty if they are not next to the samples."""
     # results_<date>.json; with `--output_path foo.json` it is foo_<date>.json.
-    found = next((file for file in sorted(folder.glob(f"*_{date}.json")) if not is_aside(file.name)), None)
-    results: dict[str, Any] = read_beside(found, {}) if found else {}
+    results_file = next((file for file in sorted(folder.glob(f"*_{date}.json")) if not is_aside(file.name)), None)
+    results: dict[str, Any] = read_beside(results_file, {}) if results_file else {}
     return results
 
 
 def _facts(results: dict[str, Any], task: str, metric: str, filter_name: str) -> dict[str, Any]:
-    of_task = results.get("results", {}).get(task, {})
+    task_results = results.get("results", {}).get(task, {})
     config = results.get("config", {}) | {k: results[k] for k in _SETTINGS if k in results}
     settings = {k: config[k] for k in _SETTINGS if config.get(k) not in (None, "", {})}
     if shots := results.get("n-shot", {}).get(task):
@@ -268,8 +268,8 @@ def _facts(results: dict[str, Any], task: str, metric: str, filter_name: str) ->
     return {
         "tool": "lm-eval",
         "version": None if version is None else str(version),
-        "reported": _number(of_task.get(f"{metric},{filter_name}")),
-        "stderr": _number(of_task.get(f"{metric}_stderr,{filter_name}")),
+        "reported": _number(task_results.get(f"{metric},{filter_name}")),
+        "stderr": _number(task_results.get(f"{metric}_stderr,{filter_name}")),
         "larger_is_better": results.get("higher_is_better", {}).get(task, {}).get(metric),
         "settings": settings,
         "groups": dict(_groups(results, task, f"{metric},{filter_name}")),
@@ -284,20 +284,20 @@ def _groups(results: dict[str, Any], task: str, key: str) -> Iterator[tuple[str,
         inner = [] if name in above else members.get(name) or []
         return [task for each in inner for task in tasks_of(each, (*above, name))] or [name]
 
-    for group, found in (results.get("groups") or {}).items():
-        value, tasks = _number(found.get(key)), tuple(dict.fromkeys(tasks_of(group)))
+    for group, group_results in (results.get("groups") or {}).items():
+        value, tasks = _number(group_results.get(key)), tuple(dict.fromkeys(tasks_of(group)))
         if value is not None and task in tasks:
             yield group, (value, tasks)
 
 
 def _number(value: Any) -> float | None:
-    """A number as lm-eval prints it: `N/A` where it has none."""
+    """Return a number as lm-eval writes it; None for its `N/A`."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText]:
-    """The texts of the rows at these places, read from the file again."""
-    found: dict[str, ItemText] = {}
+    """Return the texts of the rows at these places, read from the file again."""
+    texts: dict[str, ItemText] = {}
     last = max(lines, default=-1)
     with path.open("rb") as handle:
         for place, line in enumerate(line for line in handle if not line.isspace()):
@@ -307,23 +307,23 @@ def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText
                 continue
             row = json.loads(line)
             if lines[place].startswith(row.get("doc_hash", "?")):
-                found[lines[place]] = _text(row, metric)
-    return found
+                texts[lines[place]] = _text(row, metric)
+    return texts
 
 
 def _text(row: dict[str, Any], metric: str) -> ItemText:
-    """Prompt, target and answer; of choices the one that the model finds likeliest, per character for acc_norm."""
-    arguments = [list(given.values()) for given in row.get("arguments", {}).values()]
+    """Return prompt, target and answer; of several choices the likeliest one, per character for acc_norm."""
+    arguments = [list(argument.values()) for argument in row.get("arguments", {}).values()]
     prompt = str(arguments[0][0]) if arguments and arguments[0] else ""
-    given, target = row.get("filtered_resps", []), str(row.get("target", ""))
-    if len(arguments) > 1 and len(given) == len(arguments):
+    responses, target = row.get("filtered_resps", []), str(row.get("target", ""))
+    if len(arguments) > 1 and len(responses) == len(arguments):
         choices = [str(argument[1]).strip() if len(argument) > 1 else "" for argument in arguments]
         lengths = [max(len(choice), 1) if metric == "acc_norm" else 1 for choice in choices]
-        likelihoods = [_likelihood(answer) / length for answer, length in zip(given, lengths, strict=True)]
+        likelihoods = [_likelihood(answer) / length for answer, length in zip(responses, lengths, strict=True)]
         answer = choices[int(np.argmax(likelihoods))]
         wanted = choices[int(target)] if target.isdigit() and int(target) < len(choices) else target
         return ItemText(prompt, wanted, answer)
-    return ItemText(prompt, target, " | ".join(str(answer) for answer in given))
+    return ItemText(prompt, target, " | ".join(str(answer) for answer in responses))
 
 
 def _likelihood(answer: Any) -> float:

@@ -53,8 +53,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 def _sample(task: str, row: dict[str, Any]) -> Sample:
     values = {name: value["score"] if _scored(value) else value for name, value in row.items() if name not in _OWN}
     numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
-    words = ItemText(str(row["input"]), str(row["target"]), " | ".join(map(str, row["filtered_resps"])))
-    return Sample(task, str(row["doc_id"]), numbers | values, words)
+    text = ItemText(str(row["input"]), str(row["target"]), " | ".join(map(str, row["filtered_resps"])))
+    return Sample(task, str(row["doc_id"]), numbers | values, text)
 
 
 def _scored(value: Any) -> bool:

@@ -33,20 +33,20 @@ def read(
 
     rows = list(renamed(file, columns, values))
     if stepless := not any("step" in row for _, row in rows):
-        other = next((name for _, row in rows for name in row if _A_STEP.fullmatch(name)), None)
-        if other is not None and not values:
-            remedy = f"if {as_text(other)} is the step: `metrics: {{path: {file.name}, step: {as_text(other)}}}`"
+        column = next((name for _, row in rows for name in row if _A_STEP.fullmatch(name)), None)
+        if column is not None and not values:
+            remedy = f"if {as_text(column)} is the step: `metrics: {{path: {file.name}, step: {as_text(column)}}}`"
             raise ConfigError(file, "step", None, "is missing", remedy)
         rows = [(line, {"step": 0} | row) for line, row in rows]
     numbers = {name for _, row in rows for name, cell in row.items() if number(cell) is not None} - {"step", ""}
-    words = sorted({as_text(name) for _, row in rows for name in row} - numbers - {"step", "name", "value", ""})
-    if words and not values:
-        problem(f"{file}: holds no numbers in the columns {', '.join(words)}")
+    unread = sorted({as_text(name) for _, row in rows for name in row} - numbers - {"step", "name", "value", ""})
+    if unread and not values:
+        problem(f"{file}: holds no numbers in the columns {', '.join(unread)}")
     wide = {name: name for name in values or numbers}
-    found: list[tuple[int, str, float]] = []
+    logged: list[tuple[int, str, float]] = []
     for line, row in rows:
         names = {"value": str(row["name"])} if "name" in row and "value" in row and not values else wide
-        found += points([(line, row)], "step", names, partial(refuse, names))
-    if stepless and len({name for _, name, _ in found}) < len(found):
+        logged += points([(line, row)], "step", names, partial(refuse, names))
+    if stepless and len({name for _, name, _ in logged}) < len(logged):
         raise ConfigError(file, "step", None, "is missing, and a metric has several values", _REMEDY)
-    yield ImportedRun(source=file, id=file.name, name=file.stem, metrics=metric_table(found))
+    yield ImportedRun(source=file, id=file.name, name=file.stem, metrics=metric_table(logged))

@@ -73,14 +73,14 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         folders = _run_folders(path, [file for file in files if file.name == _META])
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read: {error}", _REMEDY) from None
-    found = bool(folders)
+    has_store = bool(folders)
     for file in databases:
         try:
             with open_database(file) as connection:
                 missing = next((table for table in _TABLES if not columns(connection, table)), None)
                 if missing is not None:
                     raise ConfigError(file, "", None, f"is not an MLflow database: it has no table {missing}", _REMEDY)
-                found = True
+                has_store = True
                 runs, within = database_runs(connection, file, problem), _within(path, file.parent)
                 yield from _imported(file, runs, partial(database_points, connection), problem, within)
         except ConfigError as error:
@@ -91,10 +91,10 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     for folder in folders:
         store = folder.parent.parent.parent if _TRASH in folder.parts[-3:] else folder.parent.parent
         stores.setdefault(store, []).append(folder)
-    for store, own in stores.items():
+    for store, run_folders in stores.items():
         place = store if store.is_relative_to(path) else path
-        yield from _imported(place, folder_runs(own, problem), folder_points, problem, _within(path, store))
-    if not found:
+        yield from _imported(place, folder_runs(run_folders, problem), folder_points, problem, _within(path, store))
+    if not has_store:
         raise ConfigError(path, "", None, "holds no store of MLflow's", _REMEDY)
 
 
@@ -178,12 +178,12 @@ def typed(text: str) -> Any:
 
 def _run_folders(path: Path, metas: Sequence[Path]) -> list[Path]:
     """Return the folders of runs: with a file `meta.yaml`, beside one with it, or deleted from its experiment."""
-    found = {folder for folder in (path, *(meta.parent for meta in metas)) if _is_run(folder)}
-    for experiment in [place for place in {folder.parent for folder in found} if place.is_relative_to(path)]:
-        found |= {place.parent for place in experiment.glob("*/metrics") if _is_run(place.parent)}
+    run_folders = {folder for folder in (path, *(meta.parent for meta in metas)) if _is_run(folder)}
+    for experiment in [place for place in {folder.parent for folder in run_folders} if place.is_relative_to(path)]:
+        run_folders |= {place.parent for place in experiment.glob("*/metrics") if _is_run(place.parent)}
         if experiment != path:
-            found |= {place.parent for place in experiment.parent.glob(f"{_TRASH}/*/*/metrics")}
-    return sorted(found)
+            run_folders |= {place.parent for place in experiment.parent.glob(f"{_TRASH}/*/*/metrics")}
+    return sorted(run_folders)
 
 
 def _is_run(folder: Path) -> bool:
@@ -221,10 +221,10 @@ def _raw_run(folder: Path, problem: Problem, *, deleted: bool) -> RawRun:
 
 def _meta(file: Path, problem: Problem) -> dict[str, Any]:
     try:
-        found = parse_foreign(read_text(file, _MAX_BYTES))
-        if not isinstance(found, dict):
+        meta = parse_foreign(read_text(file, _MAX_BYTES))
+        if not isinstance(meta, dict):
             raise ValueError("it is not a map")
-        return found
+        return meta
     except FileNotFoundError:
         problem(f"{file}: is not there, so name, start and state are not known")
     except (OSError, ValueError) as error:
@@ -270,12 +270,12 @@ def _lines(name: str, file: Path, problem: Problem) -> Iterator[tuple[int, str, 
     damaged = first = 0
     with file.open("rb") as lines:
         for number, line in enumerate(iter(partial(lines.readline, 1 << 24), b""), start=1):
-            words = line.split(b" ")
+            fields = line.split(b" ")
             try:
-                if not line.endswith(b"\n") or len(words) not in (2, 3, 5) or b"_" in b"".join(words[:3]):
+                if not line.endswith(b"\n") or len(fields) not in (2, 3, 5) or b"_" in b"".join(fields[:3]):
                     raise ValueError
-                int(words[0])
-                step, value = int(words[2]) if len(words) > 2 else 0, float(words[1])
+                int(fields[0])
+                step, value = int(fields[2]) if len(fields) > 2 else 0, float(fields[1])
                 if abs(step) >= 2**63:
                     raise ValueError
             except ValueError:
@@ -291,7 +291,7 @@ def database_runs(connection: Connection, file: Path, problem: Problem) -> list[
     query = """
         SELECT run_uuid, runs.name, status, start_time, runs.lifecycle_stage, experiments.lifecycle_stage
         FROM runs LEFT JOIN experiments USING (experiment_id) ORDER BY start_time, run_uuid"""
-    found: list[RawRun] = []
+    runs: list[RawRun] = []
     seen: set[str] = set()
     for key, name, status, started, stage, experiment in list(rows(connection, query, [], str(file), problem)):
         if not isinstance(key, str) or key in seen:
@@ -304,7 +304,7 @@ def database_runs(connection: Connection, file: Path, problem: Problem) -> list[
             pairs = rows(connection, select, [key], where, problem)
             texts.append({str(word): "" if text is None else str(text) for word, text in pairs})
         params, tags = texts
-        found.append(
+        runs.append(
             RawRun(
                 place=file,
                 key=key,
@@ -316,7 +316,7 @@ def database_runs(connection: Connection, file: Path, problem: Problem) -> list[
                 tags=tags,
             )
         )
-    return found
+    return runs
 
 
 def database_points(connection: Connection, run: RawRun, problem: Problem) -> Iterator[tuple[int, str, float]]:

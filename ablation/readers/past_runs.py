@@ -161,11 +161,11 @@ def _value(path: Path, line: int, row: dict[str, str]) -> Value:
 
 def append(path: Path, new: Iterable[Value]) -> int:
     """Add the values that the file does not have, and return the number of their runs; the file is made if need be."""
-    known = read_file(path) if path.exists() else []
-    added = [value for value in new if value not in known]
+    past = read_file(path) if path.exists() else []
+    added = [value for value in new if value not in past]
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
-    rows.writerows((each.run, each.metric, each.window, each.last_step, repr(each.value)) for each in known + added)
+    rows.writerows((each.run, each.metric, each.window, each.last_step, repr(each.value)) for each in past + added)
     write_text(path, text.getvalue())
     return len({value.run for value in added})

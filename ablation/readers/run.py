@@ -111,8 +111,8 @@ def table_of_columns(steps: Array, codes: Array, values: Array, tags: Sequence[s
     order = np.lexsort((places, steps))  # stable
     same = (np.diff(steps[order]) == 0) & (np.diff(places[order]) == 0)
     kept = order[~np.append(same, False)] if len(order) else order
-    words = pa.array(map(as_text, names), pa.string())
-    texts = pa.DictionaryArray.from_arrays(pa.array(places[kept]), words).cast(pa.string())
+    dictionary = pa.array(map(as_text, names), pa.string())
+    texts = pa.DictionaryArray.from_arrays(pa.array(places[kept]), dictionary).cast(pa.string())
     return pa.table([pa.array(steps[kept]), texts, pa.array(values[kept])], schema=METRIC_ROWS)
 
 
@@ -170,7 +170,7 @@ class Numbered:
 def item_table(rows: Iterable[tuple[str, str, str, str, float]]) -> pa.Table:
     """Return ITEM_ROWS of (item, subset, protocol, name, value), without clusters."""
     columns = list(zip(*rows, strict=True)) or [()] * (len(ITEM_ROWS.names) - 1)
-    columns[:-1] = [tuple(map(as_text, words)) for words in columns[:-1]]
+    columns[:-1] = [tuple(map(as_text, texts)) for texts in columns[:-1]]
     arrays = [pa.array(values, type=kind) for values, kind in zip(columns, ITEM_ROWS.types[:-1], strict=True)]
     return pa.table([*arrays, pa.nulls(len(arrays[0]), pa.string())], schema=ITEM_ROWS)
 
@@ -196,7 +196,7 @@ def item_means(items: pa.Table) -> dict[str, float]:
         means[f"{row['protocol']}/{row['subset']}/{row['name']}"] = row["value_mean"]
         if row["subset"] != "last" and not A_STEP.fullmatch(row["subset"]):
             over_subsets.setdefault(f"{row['protocol']}/mean/{row['name']}", []).append(row["value_mean"])
-    return {name: sum(found) / len(found) for name, found in over_subsets.items() if len(found) > 1} | means
+    return {name: sum(values) / len(values) for name, values in over_subsets.items() if len(values) > 1} | means
 
 
 def shortened(names: Sequence[str]) -> str:

@@ -148,7 +148,7 @@ def _with_seeds_of_names(roles: dict[str, str], rows: Sequence[Row]) -> tuple[di
 
 
 def _settings(rows: Sequence[Row], variant: str, others: Sequence[str], numeric: Sequence[str]) -> list[str]:
-    """Columns with one value in all rows of a variant; of numbers only where a variant has several rows."""
+    """Return the columns with one value in all rows of a variant; of numbers only if a variant has several rows."""
     values: dict[tuple[str, str], set[Any]] = {}
     counts: dict[str, int] = {}
     for _, row in rows:
@@ -176,14 +176,14 @@ def _runs(
             raise ConfigError(
                 path, f"line {line}: {roles['variant']}", None, "is empty", "name the variant of each row"
             )
-        seed = _whole(path, line, row, roles.get("seed"))
+        seed = _integer(path, line, row, roles.get("seed"))
         told = seed if seed is not None else row.get(roles.get("run", ""))
         if told is None and "step" not in roles and metrics is not None:
             told = counts[variant] = counts.get(variant, -1) + 1
         name = str(told if told is not None else 0)
         config = {column: row[column] for column in settings}
         run = runs.setdefault((variant, name), _Run(variant, name, seed, config))
-        step = _whole(path, line, row, roles.get("step")) or 0
+        step = _integer(path, line, row, roles.get("step")) or 0
         pairs = (
             [(m, row.get(m)) for m in metrics] if metrics is not None else [(row[roles["metric"]], row[roles["value"]])]
         )
@@ -206,13 +206,13 @@ def _groups(rows: Sequence[Row], roles: Mapping[str, str], others: Sequence[str]
     """Return the column of fewest values that several runs share, each with other seeds; "" if variants have runs."""
     if len({run.variant for run in runs}) < len(runs) or "seed" not in roles or len(rows) > len(runs):
         return ""
-    found = {}
+    value_counts = {}
     for column in others:
         pairs = {(row.get(column), row[roles["seed"]]) for _, row in rows}
         values = {value for value, _ in pairs}
         if len(pairs) == len(rows) and 1 < len(values) < len(rows) and not any(map(_empty, values)):
-            found[column] = len(values)
-    return min(found, key=lambda column: found[column], default="")
+            value_counts[column] = len(values)
+    return min(value_counts, key=lambda column: value_counts[column], default="")
 
 
 def _parents(path: Path, rows: Sequence[Row], roles: Mapping[str, str]) -> dict[str, str | None]:
@@ -227,13 +227,13 @@ def _parents(path: Path, rows: Sequence[Row], roles: Mapping[str, str]) -> dict[
     return parents
 
 
-def _whole(path: Path, line: int, row: Mapping[str, Any], column: str | None) -> int | None:
+def _integer(path: Path, line: int, row: Mapping[str, Any], column: str | None) -> int | None:
     if column is None or _empty(row.get(column)):
         return None
-    found = whole(row[column])
-    if found is None:
+    integer = whole(row[column])
+    if integer is None:
         raise ConfigError(path, f"line {line}: {column}", row[column], "is not a whole number", "write 0, 1, 2, ...")
-    return found
+    return integer
 
 
 def _empty(cell: Any) -> bool:
@@ -241,8 +241,8 @@ def _empty(cell: Any) -> bool:
 
 
 def _is_number(cell: Any) -> bool:
-    found = number(cell)
-    return found is not None and not (isinstance(found, float) and math.isinf(found))
+    value = number(cell)
+    return value is not None and not (isinstance(value, float) and math.isinf(value))
 
 
 def read_runs(path: Path, problem: Problem, named: Mapping[str, str]) -> Iterator[ImportedRun]:

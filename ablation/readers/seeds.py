@@ -25,10 +25,10 @@ def seed_in(name: str, *, only_seed: bool = False) -> re.Match[str] | None:
     All else is no seed: `checkpoint-500`, `step_500`, `epoch3`, `iter3`, `fold_3`, `version_3`, `tiny-v2`, `7b`,
     `2026-11-27`, a folder `3`. `only_seed`: the word `seed` alone counts.
     """
-    found = list(_SEED.finditer(name))
-    if not found and not only_seed:
-        found = list(_OTHER.finditer(name))
-    return found[-1] if found else None
+    matches = list(_SEED.finditer(name))
+    if not matches and not only_seed:
+        matches = list(_OTHER.finditer(name))
+    return matches[-1] if matches else None
 
 
 def without_seed(name: str, said: re.Match[str] | None) -> str:

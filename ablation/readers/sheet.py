@@ -58,7 +58,7 @@ ANY = Wanted()
 
 
 def no_texts(items: Sequence[str]) -> dict[str, ItemText]:
-    """For a file without texts."""
+    """Return no texts: for a file that has none."""
     return {}
 
 
@@ -99,7 +99,7 @@ class Sheet:
     unscored: Mapping[str, str] = field(default_factory=dict)  # items without a value, which are in none of the above
 
     def only(self, items: pd.Index) -> "Sheet":
-        """The same with these of its items."""
+        """Return the sheet with only these of its items."""
         places = self.items.get_indexer(items)
         asked = {name: digests[places] for name, digests in self.asked.items()}
         kept = {item: cluster for item, cluster in self.clusters.items() if item in items}
@@ -109,8 +109,8 @@ class Sheet:
 def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
     """Refuse options that a format does not have: {option: why}."""
     for option, why in unknown.items():
-        if given := getattr(wanted, option):
-            raise ConfigError(path, option, given, why, f"leave --{option} out")
+        if value := getattr(wanted, option):
+            raise ConfigError(path, option, value, why, f"leave --{option} out")
 
 
 def check_values(
@@ -130,9 +130,9 @@ _DATE = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)[T_-](\d\d)[-:]?(\d\d)[-:]?(\d\d)(\.
 
 
 def date_in(path: Path) -> str | None:
-    """The date in a file's name, by lm-eval, lmms-eval or Inspect, as digits that sort by time; None if it has none."""
-    found = _DATE.search(path.name)
-    return "".join(part or "" for part in found.groups()) if found else None
+    """Return the date that lm-eval, lmms-eval or Inspect put in a file's name, as digits that sort by time, or None."""
+    match = _DATE.search(path.name)
+    return "".join(part or "" for part in match.groups()) if match else None
 
 
 def newer(path: Path, other: Path) -> bool:
@@ -150,18 +150,18 @@ def newer(path: Path, other: Path) -> bool:
 
 
 def short(item: str) -> str:
-    """An item's name for display: hashes are shortened."""
+    """Return an item's name for display, with hashes shortened."""
     return item[:12] if len(item) >= 64 else item
 
 
 def some(items: Sequence[str], count: int = 3) -> str:
-    """The first few names, and how many more."""
+    """Return the first few names, and how many more there are."""
     return listed([short(item) for item in items], count)
 
 
-def digest(*parts: str) -> int:
-    """A 64-bit digest of a prompt or target."""
-    return int.from_bytes(hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest())
+def digest(*texts: str) -> int:
+    """Return a 64-bit digest of a prompt or target."""
+    return int.from_bytes(hashlib.blake2b("\0".join(texts).encode(), digest_size=8).digest())
 
 
 def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any, float]]) -> tuple[pd.Index, Any, int]:
@@ -182,10 +182,10 @@ def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any,
 
 def add_value(path: Path, values: dict[str, dict[Any, float]], item: str, repeat: Any, value: float) -> None:
     """Add a value to {item: {repeat: value}}. Raises ConfigError for a row that stands twice."""
-    held = values.setdefault(item, {})
-    if repeat in held:
+    value_by_repeat = values.setdefault(item, {})
+    if repeat in value_by_repeat:
         raise ConfigError(path, "", None, f"item {short(item)} stands twice (repeat {repeat})", REPEATED)
-    held[repeat] = value
+    value_by_repeat[repeat] = value
 
 
 @dataclass(frozen=True)
@@ -222,16 +222,16 @@ def sample_sheets(
     for sample in samples:
         if not wanted.wants(sample.subset):
             continue
-        known = metrics.setdefault(sample.subset, {})
-        known |= dict.fromkeys(sample.values)
-        metric = wanted.metric or next(iter(known), "")
+        metric_names = metrics.setdefault(sample.subset, {})
+        metric_names |= dict.fromkeys(sample.values)
+        metric = wanted.metric or next(iter(metric_names), "")
         value = sample.values.get(metric)
         if sample.error is not None and (value is None or value != value):  # noqa: PLR0124 - NaN
             unscored.setdefault(sample.subset, {})[sample.item] = sample.error
             continue
         if metric not in sample.values:
-            remedy = f"the file has {', '.join(known)}" if known else "this item has no number at all"
-            if metric in known:  # other items have it
+            remedy = f"the file has {', '.join(metric_names)}" if metric_names else "this item has no number at all"
+            if metric in metric_names:  # other items have it
                 remedy = "evaluate again, or name a metric that every item has with --metric"
             raise ConfigError(
                 path, "metric", metric or None, f"item {short(sample.item)} has none of this name", remedy
@@ -243,29 +243,31 @@ def sample_sheets(
         if sample.words != ItemText():
             digests = digest(sample.words.asked, *sample.more), digest(sample.words.wanted)
             asked.setdefault(sample.subset, {})[sample.item] = digests
-    for subset, known in metrics.items():
+    for subset, metric_names in metrics.items():
         lost = unscored.get(subset, {})
-        found = {item: of_item for item, of_item in values.get(subset, {}).items() if item not in lost}
-        if not found:
+        scored = {item: by_repeat for item, by_repeat in values.get(subset, {}).items() if item not in lost}
+        if not scored:
             raise ConfigError(path, subset, None, f"no item has a score: {next(iter(lost.values()))}", "evaluate again")
-        metric = wanted.metric or next(iter(known))
-        items, means, repeats = mean_over_repeats(path, metric, found)
-        of_items = np.array([asked.get(subset, {}).get(item, (0, 0)) for item in items], dtype=np.uint64)
-        facts = replace(facts_of(subset, metric), metrics=tuple(known), repeats=repeats)
-        said = {name: column for name, column in zip(("prompt", "target"), of_items.T, strict=True) if column.any()}
+        metric = wanted.metric or next(iter(metric_names))
+        items, means, repeats = mean_over_repeats(path, metric, scored)
+        asked_digests = np.array([asked.get(subset, {}).get(item, (0, 0)) for item in items], dtype=np.uint64)
+        facts = replace(facts_of(subset, metric), metrics=tuple(metric_names), repeats=repeats)
+        said = {
+            name: column for name, column in zip(("prompt", "target"), asked_digests.T, strict=True) if column.any()
+        }
         yield Sheet(path, subset, metric, "", items, means, None, said, {}, facts, partial(texts, subset), lost)
 
 
 def read_again(read: Callable[[], Iterator[Sample]], subset: str, items: Sequence[str]) -> dict[str, ItemText]:
     """Return the texts of items of a subset from the samples that `read` yields."""
-    found: dict[str, ItemText] = {}
+    texts: dict[str, ItemText] = {}
     chosen = set(items)
     for sample in read():
         if sample.subset == subset and sample.item in chosen:
-            found.setdefault(sample.item, sample.words)
-            if len(found) == len(chosen):
+            texts.setdefault(sample.item, sample.words)
+            if len(texts) == len(chosen):
                 break
-    return found
+    return texts
 
 
 def json_lines(path: Path, sample_of: Callable[[dict[str, Any]], Sample]) -> Iterator[Sample]:
@@ -284,14 +286,14 @@ def read_beside(path: Path, otherwise: Any) -> Any:
     Raises ConfigError if it cannot be read, or is of another type than `otherwise`.
     """
     try:
-        found = read_json(path, 256 << 20)
+        content = read_json(path, 256 << 20)
     except FileNotFoundError:
         return otherwise
     except (OSError, ValueError) as error:
         raise ConfigError(path, "", None, f"cannot be read ({error})", "copy it again, or remove it") from None
-    if otherwise is not None and not isinstance(found, type(otherwise)):
+    if otherwise is not None and not isinstance(content, type(otherwise)):
         raise ConfigError(path, "", None, "is not a JSON object", "copy it again, or remove it")
-    return found
+    return content
 
 
 def sheet_items(

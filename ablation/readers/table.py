@@ -90,7 +90,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
 
 def columns_of(path: Path, value: str = "value", item: str = "item") -> list[str]:
-    """The columns of a table. Raises ConfigError if item or value is not among them, or the file is not a table."""
+    """Return the columns of a table. Raises ConfigError if it lacks item or value, or the file is not a table."""
     if path.suffix not in _SCANS:
         raise ConfigError(path, "", None, "is not a table", f"give {', '.join(_SCANS)}")
     if not path.stat().st_size:
@@ -118,7 +118,7 @@ def _name_torn_row(path: Path) -> None:
 
 def _check(path: Path, value: str, rows: dict[str, Any], optional: Sequence[str]) -> None:
     def first(column: str, wrong: Callable[[str | None], bool]) -> int | None:
-        """The first row with a wrong text; each text is looked at once."""
+        """Return the first row with a wrong text; each text is checked once."""
         bad = {text for text in set(rows[column]) if wrong(text)}
         return next(place for place, text in enumerate(rows[column]) if text in bad) if bad else None
 
@@ -142,15 +142,19 @@ def _is_no_seed(text: str | None) -> bool:
 
 
 def _written(path: Path, value: str, place: int) -> Any:
-    """What stands in the file for a value."""
+    """Return what the file has in place of a value."""
     rows = tabular.query(path, f"SELECT CAST({tabular.sql_name(value)} AS VARCHAR) AS raw FROM {_SCANS[path.suffix]}")
     return rows["raw"][place]
 
 
 def _sheet(
-    path: Path, names: tuple[str, str], group: pd.DataFrame, columns: Sequence[str], of: tuple[int | None, str]
+    path: Path,
+    names: tuple[str, str],
+    group: pd.DataFrame,
+    columns: Sequence[str],
+    seed_and_subset: tuple[int | None, str],
 ) -> Sheet:
-    (item, value), (seed, subset), samples = names, of, 1
+    (item, value), (seed, subset), samples = names, seed_and_subset, 1
     if "sample" in columns:
         group, samples = _averaged(path, value, group)
     group = group.sort_values("item", kind="stable")
@@ -173,12 +177,12 @@ def _sheet(
         asked={name: group[name].to_numpy() for name in ("prompt", "target") if name in columns},
         clusters=dict(zip(items, group["cluster"], strict=True)) if "cluster" in columns else {},
         facts=Facts(metrics=(value,), repeats=samples),
-        texts=partial(_texts, path, item, columns, of),
+        texts=partial(_texts, path, item, columns, seed_and_subset),
     )
 
 
 def _averaged(path: Path, value: str, group: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """A row for each item, with the mean of its samples, and how many it has."""
+    """Return a row for each item, with the mean of its samples, and how many samples an item has."""
     values: dict[str, dict[Any, float]] = {}
     for item, sample, number in zip(group["item"], group["sample"], group["value"], strict=True):
         add_value(path, values, item, sample, number)
@@ -187,24 +191,25 @@ def _averaged(path: Path, value: str, group: pd.DataFrame) -> tuple[pd.DataFrame
 
 
 def _texts(
-    path: Path, item: str, columns: Sequence[str], of: tuple[int | None, str], items: Sequence[str]
+    path: Path, item: str, columns: Sequence[str], seed_and_subset: tuple[int | None, str], items: Sequence[str]
 ) -> dict[str, ItemText]:
-    words = [column for column in _WORDS if column in columns]
-    if not words:
+    text_columns = [column for column in _WORDS if column in columns]
+    if not text_columns:
         return {}
-    keys = [(c, v) for c, v in zip(("seed", "subset"), of, strict=True) if c in columns]
+    keys = [(c, v) for c, v in zip(("seed", "subset"), seed_and_subset, strict=True) if c in columns]
     name = tabular.sql_name(item)
+    texts_sql = "".join(f", CAST({column} AS VARCHAR) AS {column}" for column in text_columns)
     rows = tabular.query(
         path,
-        f"""SELECT CAST({name} AS VARCHAR) AS item{"".join(f", CAST({word} AS VARCHAR) AS {word}" for word in words)}
+        f"""SELECT CAST({name} AS VARCHAR) AS item{texts_sql}
             FROM {_SCANS[path.suffix]} WHERE list_contains(?, CAST({name} AS VARCHAR))
             {"".join(f" AND CAST({column} AS VARCHAR) = ?" for column, _ in keys)}""",
         [list(items), *(str(key) for _, key in keys)],
     )
-    found = {}
+    texts = {}
     for place, name in enumerate(rows["item"]):
-        said = {word: rows[word][place] or "" for word in words}
-        found[name] = ItemText(
+        said = {column: rows[column][place] or "" for column in text_columns}
+        texts[name] = ItemText(
             said.get("prompt") or said.get("text", ""), said.get("target", ""), said.get("answer", "")
         )
-    return found
+    return texts

@@ -59,16 +59,16 @@ def first_row(path: Path) -> dict[str, Any]:
 def file_at(path: Path, stem: str) -> Path:
     """Return the table at a path: itself, or the one called `stem` in a folder. Raises ConfigError."""
     if path.is_dir():
-        found = [path / f"{stem}{suffix}" for suffix in SUFFIXES if (path / f"{stem}{suffix}").is_file()]
-        if len(found) != 1:
+        files = [path / f"{stem}{suffix}" for suffix in SUFFIXES if (path / f"{stem}{suffix}").is_file()]
+        if len(files) != 1:
             names = ", ".join(f"{stem}{suffix}" for suffix in SUFFIXES)
-            problem = "is there more than once" if found else "is not there"
-            others = sorted(other.name for other in path.iterdir() if other.suffix in SUFFIXES)
+            problem = "is there more than once" if files else "is not there"
+            others = sorted(file.name for file in path.iterdir() if file.suffix in SUFFIXES)
             others.sort(key=lambda name: not any(word in name.lower() for word in _LIKELY.get(stem, ())))
             others.sort(key=lambda name: name.startswith(("metrics.", "items.")))  # which another reader takes
-            told = "" if found or not others else f"; or name what is there: `{{{stem}: {others[0]}}}`"
+            told = "" if files or not others else f"; or name what is there: `{{{stem}: {others[0]}}}`"
             raise ConfigError(path, "", stem, problem, f"let the program write one of {names}{told}")
-        return found[0]
+        return files[0]
     if path.suffix not in SUFFIXES or not path.is_file():
         raise ConfigError(path, "", None, "is not a table", f"name a file {', '.join(SUFFIXES)}")
     return path
@@ -204,24 +204,24 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 
 def sql_text(value: str) -> str:
-    """A literal of SQL."""
+    """Return a text as an SQL literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def sql_name(value: str) -> str:
-    """An identifier of SQL."""
+    """Return a name as an SQL identifier."""
     return '"' + value.replace('"', '""') + '"'
 
 
 def sql_number(column: str) -> str:
-    """A column as DOUBLE in SQL, 1 or 0 for a boolean, NULL for anything else; DuckDB itself would read `1_0` as 10."""
+    """Return SQL for a column as DOUBLE: 1 or 0 for a boolean, NULL for no number. DuckDB would read `1_0` as 10."""
     text = f"lower(trim(CAST({column} AS VARCHAR)))"
     number = f"WHEN NOT contains({text}, '_') THEN TRY_CAST({column} AS DOUBLE)"
     return f"CASE WHEN {text} = 'true' THEN 1.0 WHEN {text} = 'false' THEN 0.0 {number} END"
 
 
 def sql_digest(expression: str) -> str:
-    """A 64-bit digest of a text in SQL, 0 for NULL: stable across versions of DuckDB, unlike its `hash`."""
+    """Return SQL for a 64-bit digest of a text, 0 for NULL; unlike DuckDB's `hash` it is stable across versions."""
     return f"coalesce(md5_number_lower({expression}), 0)"
 
 
@@ -235,35 +235,35 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
         plain = not re.search(r"[*?\[\]{}]", str(path))
         place = str(path.resolve()) if plain else f"/dev/fd/{handle.fileno()}"
         try:
-            found = _connection().execute(sql.replace("{file}", sql_text(place)), parameters or []).fetchnumpy()
+            columns = _connection().execute(sql.replace("{file}", sql_text(place)), parameters or []).fetchnumpy()
         except duckdb.OutOfMemoryException as error:
             raise TrackerError(f"{path}: does not fit into {MEMORY} of memory ({one_line(error, 300)})") from None
         except duckdb.Error as error:
             said = one_line(str(error).split("\n")[0], 300).replace(place, path.name)
             remedy = "is the file whole, and of this format?"
             raise ConfigError(path, "", None, f"cannot be read ({said})", remedy) from None
-    return {column: _plain(values) for column, values in found.items()}
+    return {column: _plain(values) for column, values in columns.items()}
 
 
 def check_unpacked(path: Path, columns: Sequence[str]) -> None:
     """Refuse a Parquet file whose columns would not fit into memory, as `parquet_batches` does."""
     if path.suffix == ".parquet":
         sizes = " + ".join(f"coalesce(strlen(CAST({sql_name(column)} AS VARCHAR)), 0)" for column in columns)
-        found = query(path, f"SELECT count(*) AS rows, sum({sizes}) AS bytes FROM read_parquet({{file}})")
-        if found["rows"][0] > MOST_ROWS:
-            raise _too_large(path, f"has {int(found['rows'][0]):,} rows")
-        if found["bytes"][0] > MOST_BYTES:
-            raise _too_large(path, f"unpacks to {int(found['bytes'][0]) >> 20:,} MiB")
+        totals = query(path, f"SELECT count(*) AS rows, sum({sizes}) AS bytes FROM read_parquet({{file}})")
+        if totals["rows"][0] > MOST_ROWS:
+            raise _too_large(path, f"has {int(totals['rows'][0]):,} rows")
+        if totals["bytes"][0] > MOST_BYTES:
+            raise _too_large(path, f"unpacks to {int(totals['bytes'][0]) >> 20:,} MiB")
 
 
 def _plain(values: Any) -> Any:
-    """Without masks: NaN where a number is missing, None where a text is."""
+    """Return the values without a mask: NaN where a number is missing, None where a text is."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     if values.dtype.kind == "O":
-        whole = np.array(values.data, dtype=object)
-        whole[np.ma.getmaskarray(values)] = None  # `filled` would write a question mark
-        return whole
+        unmasked = np.array(values.data, dtype=object)
+        unmasked[np.ma.getmaskarray(values)] = None  # `filled` would write a question mark
+        return unmasked
     if not np.ma.is_masked(values):
         return values.data
     return np.where(np.ma.getmaskarray(values), np.nan, values.data.astype(float))

@@ -60,20 +60,20 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     if not files or (path.is_file() and "tfevents" not in path.name):
         raise ConfigError(path, "", None, "holds no event file", "name a folder with files *tfevents*, or one above")
     files = _of_rank_0(root, files, problem)
-    of_trainer = {file.parent.parent for file in files if _is_of_trainer(file)}
+    trainer_folders = {file.parent.parent for file in files if _is_by_trainer(file)}
     names: dict[Path, set[str]] = {}  # of the folders with events, by the folder above
     for folder in {file.parent for file in files}:
         names.setdefault(folder.parent, set()).add(folder.name)
     runs: dict[Path, list[Path]] = {}
     for file in files:
-        runs.setdefault(_folder_of_run(file, root, of_trainer, names), []).append(file)
-    for folder, found in runs.items():
-        parts = [part for file in found if (part := _read_file(file, folder, problem)).first is not None]
-        if not parts:
+        runs.setdefault(_folder_of_run(file, root, trainer_folders, names), []).append(file)
+    for folder, run_files in runs.items():
+        logs = [log for file in run_files if (log := _read_file(file, folder, problem)).first is not None]
+        if not logs:
             problem(f"{folder}: its event files hold no event")
             continue
-        parts.sort(key=lambda part: (part.first, part.last, part.file.name))
-        for place, own in _runs_of(folder, parts, problem).items():
+        logs.sort(key=lambda log: (log.first, log.last, log.file.name))
+        for place, own in _runs_of(folder, logs, problem).items():
             yield ImportedRun(
                 source=place,
                 id="events",
@@ -84,19 +84,19 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             )
 
 
-def _runs_of(folder: Path, parts: list["_Part"], problem: Problem) -> dict[Path, list["_Part"]]:
+def _runs_of(folder: Path, logs: list["_EventLog"], problem: Problem) -> dict[Path, list["_EventLog"]]:
     """Return the runs of a log: its calls of `add_hparams` if they differ and it has no curves, else itself."""
-    calls: dict[Path, list[_Part]] = {}
-    for part in parts:
-        if _TIME_STAMP.fullmatch(part.file.parent.name):
-            calls.setdefault(part.file.parent, []).append(part)
+    calls: dict[Path, list[_EventLog]] = {}
+    for log in logs:
+        if _TIME_STAMP.fullmatch(log.file.parent.name):
+            calls.setdefault(log.file.parent, []).append(log)
     if len({str(_config(own)) for own in calls.values()}) < 2:
-        return {folder: parts}
-    if not any(len(part.values) for part in parts if part.file.parent not in calls):
+        return {folder: logs}
+    if not any(len(log.values) for log in logs if log.file.parent not in calls):
         return calls
     if len({place.parent for place in calls}) < len(calls):  # else each is of another start of the Trainer
         problem(f"{folder}: has curves, so its {len(calls)} add_hparams are one run; the last settings count")
-    return {folder: parts}
+    return {folder: logs}
 
 
 def _of_rank_0(root: Path, files: list[Path], problem: Problem) -> list[Path]:
@@ -115,7 +115,7 @@ def _of_rank_0(root: Path, files: list[Path], problem: Problem) -> list[Path]:
     return [file for file in files if others.keys().isdisjoint(file.parents)]  # parts of theirs, too
 
 
-def _folder_of_run(file: Path, root: Path, of_trainer: set[Path], names: Mapping[Path, set[str]]) -> Path:
+def _folder_of_run(file: Path, root: Path, trainer_folders: set[Path], names: Mapping[Path, set[str]]) -> Path:
     folder = file.parent
     if folder != root and folder.parent.name in names.get(folder.parent.parent, ()):
         folder = folder.parent if _line(folder.name, _first_tag(file)) else folder
@@ -125,7 +125,7 @@ def _folder_of_run(file: Path, root: Path, of_trainer: set[Path], names: Mapping
         return folder.parent
     if _TIME_STAMP.fullmatch(folder.name) and folder != root:
         folder = folder.parent
-    if folder.parent in of_trainer and folder != root and _START_OF_TRAINER.fullmatch(folder.name):
+    if folder.parent in trainer_folders and folder != root and _START_OF_TRAINER.fullmatch(folder.name):
         folder = folder.parent.parent
     return folder
 
@@ -152,7 +152,7 @@ def _first_tag(file: Path) -> str:
     return ""
 
 
-def _is_of_trainer(file: Path) -> bool:
+def _is_by_trainer(file: Path) -> bool:
     """Whether a log `runs/<date>_<host>/*` begins with the Trainer's settings; torch's SummaryWriter's does not."""
     if not _START_OF_TRAINER.fullmatch(file.parent.name) or file.parent.parent.name != "runs":
         return False
@@ -161,7 +161,7 @@ def _is_of_trainer(file: Path) -> bool:
 
 
 @dataclass
-class _Part:
+class _EventLog:
     """The log of one file: values in the order of the file, times in seconds since the epoch."""
 
     file: Path
@@ -181,8 +181,8 @@ class _Part:
         return {self.tags[code]: int(self.steps[place]) for code, place in zip(codes, places, strict=True)}
 
 
-def _config(parts: Iterable[_Part]) -> dict[str, Any]:
-    return {key: value for part in parts for key, value in part.config.items()}
+def _config(logs: Iterable[_EventLog]) -> dict[str, Any]:
+    return {key: value for log in logs for key, value in log.config.items()}
 
 
 class _Kept:
@@ -207,39 +207,39 @@ class _Kept:
             self.add([column[kept] for column in columns])
 
 
-def _joined(parts: Iterable[_Part], problem: Problem) -> pa.Table:
+def _joined(logs: Iterable[_EventLog], problem: Problem) -> pa.Table:
     """Return the values of a run's files, with restarts in place of the values that they replaced."""
-    known: dict[Path, _Kept] = {}  # by folder
+    kept_by_folder: dict[Path, _Kept] = {}
     tags: dict[str, int] = {}
     ended: dict[str, float] = {}  # per tag, when the last file that logged it ended
-    before: dict[tuple[Path, str], _Part] = {}
-    for part in parts:
-        starts, folder = part.starts, part.file.parent
-        _note_two_writers(part, [before[folder, tag] for tag in starts if (folder, tag) in before], problem)
-        before |= {(folder, tag): part for tag in starts}
-        again = [start for tag, start in starts.items() if tag in ended and ended[tag] <= (part.first or 0.0)]
-        own = known.setdefault(folder, _Kept())
-        if part.purged is not None:
-            own.cut(part.purged)
+    before: dict[tuple[Path, str], _EventLog] = {}
+    for log in logs:
+        starts, folder = log.starts, log.file.parent
+        _note_two_writers(log, [before[folder, tag] for tag in starts if (folder, tag) in before], problem)
+        before |= {(folder, tag): log for tag in starts}
+        again = [start for tag, start in starts.items() if tag in ended and ended[tag] <= (log.first or 0.0)]
+        own = kept_by_folder.setdefault(folder, _Kept())
+        if log.purged is not None:
+            own.cut(log.purged)
         elif again and not _TIME_STAMP.fullmatch(folder.name):  # add_hparams logs its metrics at step 0
-            for kept in known.values():
+            for kept in kept_by_folder.values():
                 kept.cut(min(again))
-        codes = np.array([tags.setdefault(tag, len(tags)) for tag in part.tags], np.int64)[part.codes]
-        own.add([part.steps, codes, part.values])
-        ended |= dict.fromkeys(starts, part.last)
-    files = [columns for kept in known.values() for _, columns in kept.files]
+        codes = np.array([tags.setdefault(tag, len(tags)) for tag in log.tags], np.int64)[log.codes]
+        own.add([log.steps, codes, log.values])
+        ended |= dict.fromkeys(starts, log.last)
+    files = [columns for kept in kept_by_folder.values() for _, columns in kept.files]
     if not files:
         return METRIC_ROWS.empty_table()
     steps, codes, values = (np.concatenate(columns) for columns in zip(*files, strict=True))
     return table_of_columns(steps, codes, values, list(tags))
 
 
-def _note_two_writers(part: _Part, others: Sequence[_Part], problem: Problem) -> None:
+def _note_two_writers(log: _EventLog, others: Sequence[_EventLog], problem: Problem) -> None:
     """Tell of a file that was open at the same time and logs the same tags: ranks that write to one folder, say."""
-    for other in {id(each): each for each in others if each.last > (part.first or 0.0)}.values():
-        shared = sorted(part.starts.keys() & other.starts.keys())
+    for other in {id(each): each for each in others if each.last > (log.first or 0.0)}.values():
+        shared = sorted(log.starts.keys() & other.starts.keys())
         what = f"logs {shortened(shared)} while {other.file.name} does, as ranks that share a folder would"
-        problem(f"{part.file}: {what}: of one step its values count; move it away if the other one's should")
+        problem(f"{log.file}: {what}: of one step its values count; move it away if the other one's should")
 
 
 @dataclass
@@ -264,17 +264,17 @@ def _parsed(content: bytes) -> _Event | None:
     except Exception:  # protobuf's own error, whose class depends on its version
         return None
     what = event.WhichOneof("what")
-    found = _Event(event.wall_time, event.step, what == "session_log" and event.session_log.status == SessionLog.START)
+    parsed = _Event(event.wall_time, event.step, what == "session_log" and event.session_log.status == SessionLog.START)
     for value in event.summary.value if what == "summary" else ():
         number = _scalar(value)
         if number is not None:
-            found.numbers.append((value.tag, number))
+            parsed.numbers.append((value.tag, number))
             continue
         try:
-            found.config |= _settings(value)
+            parsed.config |= _settings(value)
         except Exception:  # likewise
-            found.damaged += 1
-    return found
+            parsed.damaged += 1
+    return parsed
 
 
 def _number(content: bytes) -> tuple[str, int, float] | None:
@@ -285,8 +285,8 @@ def _number(content: bytes) -> tuple[str, int, float] | None:
     return event.numbers[0][0], event.step, event.numbers[0][1]
 
 
-def _read_file(path: Path, run: Path, problem: Problem) -> _Part:
-    part, damaged, file = _Part(path), 0, EventFile(path, problem)
+def _read_file(path: Path, run: Path, problem: Problem) -> _EventLog:
+    log, damaged, file = _EventLog(path), 0, EventFile(path, problem)
     codes: dict[str, int] = {}
     rows: list[list[Array]] = []  # places in the file, codes, steps, values
     settings: dict[int, dict[str, Any]] = {}  # by place
@@ -302,7 +302,7 @@ def _read_file(path: Path, run: Path, problem: Problem) -> _Part:
                 damaged += 1
                 continue
             begins = min(begins or (place, event.time), (place, event.time))
-            part.last, damaged = max(part.last, event.time), damaged + event.damaged
+            log.last, damaged = max(log.last, event.time), damaged + event.damaged
             settings |= {place: event.config} if event.config else {}
             purges |= {place: event.step} if event.purges else {}
             for tag, value in event.numbers:
@@ -315,15 +315,15 @@ def _read_file(path: Path, run: Path, problem: Problem) -> _Part:
             misses = 0 if len(others) else misses + 1
             if len(others):
                 times, steps, values = numbers(events[others], shape, event.step)
-                part.last = max(part.last, float(times.max()))
+                log.last = max(log.last, float(times.max()))
                 earliest = int(places[others].argmin())
                 begins = min(begins, (int(places[others][earliest]), float(times[earliest])))
                 rows.append([places[others], np.full(len(others), code), steps, values])
                 left = np.setdiff1d(left, others, assume_unique=True)
     if damaged:
         problem(f"{path}: {damaged} damaged records are left out")
-    part.first = begins[1] if begins else None
-    part.tags = list(codes)
+    log.first = begins[1] if begins else None
+    log.tags = list(codes)
     if rows:
         at, *columns = (np.concatenate(column) for column in zip(*rows, strict=True))
         order = np.argsort(at, kind="stable")
@@ -331,15 +331,15 @@ def _read_file(path: Path, run: Path, problem: Problem) -> _Part:
         for place, step in purges.items():
             kept = (at > place) | (columns[1] < step)
             at, columns = at[kept], [column[kept] for column in columns]
-        part.codes, part.steps, part.values = columns
-    part.purged = min(purges.values(), default=None)
-    part.config = {key: value for place in sorted(settings) for key, value in settings[place].items()}
+        log.codes, log.steps, log.values = columns
+    log.purged = min(purges.values(), default=None)
+    log.config = {key: value for place in sorted(settings) for key, value in settings[place].items()}
     own = path.parent.name
     if path.parent != run and own in _SPLITS:
-        part.tags = [tag if tag.startswith(f"{own}/") else f"{own}/{tag}" for tag in part.tags]
+        log.tags = [tag if tag.startswith(f"{own}/") else f"{own}/{tag}" for tag in log.tags]
     elif path.parent != run:
-        part.tags = [f"{tag}/{line}" if (line := _line(own, tag)) else tag for tag in part.tags]
-    return part
+        log.tags = [f"{tag}/{line}" if (line := _line(own, tag)) else tag for tag in log.tags]
+    return log
 
 
 def _scalar(value: Any) -> float | None:
@@ -364,8 +364,8 @@ def _settings(value: Any) -> dict[str, Any]:
         from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
         data = HParamsPluginData.FromString(value.metadata.plugin_data.content)
-        found = sorted(data.session_start_info.hparams.items())  # protobuf maps have no order
-        return {name: _whole(getattr(each, each.WhichOneof("kind") or "string_value")) for name, each in found}
+        hparams = sorted(data.session_start_info.hparams.items())  # protobuf maps have no order
+        return {name: _as_integer(getattr(each, each.WhichOneof("kind") or "string_value")) for name, each in hparams}
     if value.WhichOneof("value") != "tensor" or value.metadata.plugin_data.plugin_name != "text":
         return {}
     text = b"".join(value.tensor.string_val).decode("utf-8", "replace")
@@ -381,7 +381,7 @@ def _settings(value: Any) -> dict[str, Any]:
     return {}
 
 
-def _whole(value: Any) -> Any:
+def _as_integer(value: Any) -> Any:
     """Return a whole number as an integer: hparams has only floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 

@@ -21,7 +21,7 @@ from ablation.readers.run import Problem
 _LARGE = 1 << 16  # bytes of an event that is read only if it is a text: others of that size are images
 _AT_ONCE = 1 << 24  # bytes
 _POLYNOMIAL = 0x82F63B78  # CRC-32C (Castagnoli), reflected
-_OTHER_VALUES = (0.5, -3.25)  # that a place of a value is tried with
+_TRIAL_VALUES = (0.5, -3.25)  # written where the value seems to be, to see whether it is read there
 
 Bytes = NDArray[np.uint8]
 
@@ -48,15 +48,15 @@ def _sums(records: Bytes) -> Any:
     """Return the masked checksums of records of one length [records, bytes]."""
     count, length = records.shape
     table, sums = _zeros(1 << max(length - 1, 255).bit_length())
-    found = np.full(count, sums[length], np.uint32)
+    checksums = np.full(count, sums[length], np.uint32)
     if count * 8 < length:
         back = np.arange(length - 1, -1, -1)
-        found ^= np.array([np.bitwise_xor.reduce(table[back, row]) for row in records], np.uint32)
+        checksums ^= np.array([np.bitwise_xor.reduce(table[back, row]) for row in records], np.uint32)
     else:
         for at, column in enumerate(np.ascontiguousarray(records.T)):
-            found ^= table[length - 1 - at][column[0] if (column == column[0]).all() else column]
-    found ^= np.uint32(0xFFFFFFFF)
-    return ((found >> np.uint32(15)) | (found << np.uint32(17))) + np.uint32(0xA282EAD8)
+            checksums ^= table[length - 1 - at][column[0] if (column == column[0]).all() else column]
+    checksums ^= np.uint32(0xFFFFFFFF)
+    return ((checksums >> np.uint32(15)) | (checksums << np.uint32(17))) + np.uint32(0xA282EAD8)
 
 
 def _is_head(heads: Bytes) -> Any:
@@ -117,11 +117,11 @@ class EventFile:
                 own = group[start : start + most]
                 rows = _rows(self.data, self.places[own], size + 4)
                 events = rows[:, :size]
-                whole = _sums(events) == np.ascontiguousarray(rows[:, size:]).view("<u4")[:, 0] if size else None
-                if whole is not None and not whole.all():
-                    for place in self.places[own[~whole]]:
+                intact = _sums(events) == np.ascontiguousarray(rows[:, size:]).view("<u4")[:, 0] if size else None
+                if intact is not None and not intact.all():
+                    for place in self.places[own[~intact]]:
                         self.problem(f"{self.path}: the record at byte {place - 12} is damaged and left out")
-                    own, events = own[whole], events[whole]
+                    own, events = own[intact], events[intact]
                 yield own, events
 
 
@@ -137,21 +137,21 @@ def template(event: bytes, read: Callable[[bytes], tuple[str, int, float] | None
     tag, step, value = said
     end = 10 + (step.bit_length() + 6) // 7 if step else 9
     at = event.rfind(np.float32(value).tobytes())
-    others = [np.float32(other).tobytes() for other in _OTHER_VALUES]
-    tried = [read(event[:at] + other + event[at + 4 :]) for other in others] if at > end else []
-    return (end, at) if tried == [(tag, step, other) for other in _OTHER_VALUES] else None
+    trials = [np.float32(trial).tobytes() for trial in _TRIAL_VALUES]
+    tried = [read(event[:at] + trial + event[at + 4 :]) for trial in trials] if at > end else []
+    return (end, at) if tried == [(tag, step, trial) for trial in _TRIAL_VALUES] else None
 
 
 def same(events: Bytes, among: Any, like: int, shape: tuple[int, int], step: int) -> Any:
     """Return which of the events `among` differ from one in nothing but time, step (of as many bytes) and value."""
     (end, at), model = shape, events[like]
-    found = among[events[among, at - 2] == model[at - 2]]
+    matching = among[events[among, at - 2] == model[at - 2]]
     for piece in (slice(0, 1), slice(end, at), slice(at + 4, None), slice(9, 10)):
-        found = found[(events[found, piece] == model[piece]).all(axis=1)]
+        matching = matching[(events[matching, piece] == model[piece]).all(axis=1)]
     if step:
-        varint = events[found, 10:end]
-        found = found[(varint[:, :-1] >= 128).all(axis=1) & (varint[:, -1] < 128)]
-    return found
+        varint = events[matching, 10:end]
+        matching = matching[(varint[:, :-1] >= 128).all(axis=1) & (varint[:, -1] < 128)]
+    return matching
 
 
 def numbers(events: Bytes, shape: tuple[int, int], step: int) -> tuple[Any, Any, Any]:

@@ -28,18 +28,18 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     whether a run has ended, so every run is `finished`. A resumed run has the configuration of its last start: trackio
     replaces it. Raises ConfigError if there is no trackio file.
     """
-    found = False
+    has_project = False
     for file in files_of("trackio", path, problem):
         try:
             for run in _read_file(file, problem):
                 inner = file.parent != path and path.is_dir()
                 yield replace(run, name=f"{name_below(path, file.parent)}/{run.name}") if inner else run
-            found = True
+            has_project = True
         except ConfigError as error:
             if file == path:
                 raise
             problem(str(error))
-    if not found:
+    if not has_project:
         raise ConfigError(path, "", None, "does not hold a trackio project", _REMEDY)
 
 

@@ -62,8 +62,8 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         folders.setdefault(folder.parent if folder.name.startswith("checkpoint-") else folder, []).append(state)
     if not folders:
         raise ConfigError(path, "", None, f"holds no {STATE}", "name an output folder of the Trainer, or one above")
-    for folder, found in folders.items():
-        if (run := _run(root, folder, found, problem)) is not None:
+    for folder, states in folders.items():
+        if (run := _run(root, folder, states, problem)) is not None:
             yield run
 
 
@@ -155,7 +155,7 @@ def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
-        rows = _whole_rows(text)
+        rows = _complete_rows(text)
         problem(f"{path}: cut off or damaged; {len(rows)} rows of its log_history can be read")
         content = {"log_history": rows, "global_step": max((as_step(row.get("step")) or 0 for row in rows), default=0)}
         return content if rows else None
@@ -166,7 +166,7 @@ def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
     return content
 
 
-def _whole_rows(text: str) -> list[dict[str, Any]]:
+def _complete_rows(text: str) -> list[dict[str, Any]]:
     begin = re.search(r'"log_history"\s*:\s*\[', text)
     decoder, between, rows = json.JSONDecoder(), re.compile(r"[, \t\r\n]*"), []
     place = begin.end() if begin else len(text)
@@ -182,7 +182,7 @@ def _whole_rows(text: str) -> list[dict[str, Any]]:
 
 
 def _completions(folder: Path, problem: Problem) -> pa.Table | None:
-    """Items of TRL's completions: one per prompt and repeat, in the subset of their step, a value per reward.
+    """Return the items of TRL's completions: one per prompt and repeat, in a subset for each step, a value per reward.
 
     A step's file holds the samples drawn last before it, in training or in evaluation: it does not say which.
     """
@@ -248,15 +248,15 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
             if member.file_size > _MAX_PICKLE:
                 raise ValueError("it is too long")
             content = archive.read(member)
-        words = [(word.name, place) for word, place, _ in islice(genops(content), _MAX_WORDS + 1)]
-        if len(words) > _MAX_WORDS:
+        opcodes = [(opcode.name, place) for opcode, place, _ in islice(genops(content), _MAX_WORDS + 1)]
+        if len(opcodes) > _MAX_WORDS:
             raise ValueError("it is too long")
-        if any(name == "FROZENSET" for name, _ in words):  # nested, likewise
+        if any(name == "FROZENSET" for name, _ in opcodes):  # nested, likewise
             raise ValueError("it holds a frozen set")
         # The memo is a list: a huge index, which no file of this length needs, would take all memory.
-        if any("PUT" in name and (place or 0) > len(content) for name, place in words):
+        if any("PUT" in name and (place or 0) > len(content) for name, place in opcodes):
             raise ValueError("it is damaged")
-        if sum(name.startswith("TUPLE") for name, _ in words) > _MAX_TUPLES:
+        if sum(name.startswith("TUPLE") for name, _ in opcodes) > _MAX_TUPLES:
             raise ValueError("it holds too many tuples")
         made = _Unpickler(BytesIO(content)).load()
         settings = _plain(made) if isinstance(made, _Value) else {}
@@ -271,7 +271,7 @@ def _training_args(path: Path, problem: Problem) -> dict[str, Any]:
 
 
 def _is_setting(name: Any) -> bool:
-    """Leave out settings of the machine, and secrets."""
+    """Whether it is a setting of the training, not of the machine, and no secret."""
     return (
         isinstance(name, str)
         and not name.startswith("_")

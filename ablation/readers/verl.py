@@ -108,10 +108,14 @@ def _validation(log: Path, *, alone: bool, problem: Problem) -> pa.Table | None:
 
 def _sample_folders(place: Path, problem: Problem) -> dict[Path, list[Path]]:
     """Return the folders, up to two levels below a place, in which every JSONL file is named by a step."""
-    found: dict[Path, list[Path]] = {}
+    files_by_folder: dict[Path, list[Path]] = {}
     for file in files_below(place, ["*.jsonl"], problem, depth=3) if place.is_dir() else ():
-        found.setdefault(file.parent, []).append(file)
-    return {folder: files for folder, files in found.items() if all(_STEP_FILE.fullmatch(file.name) for file in files)}
+        files_by_folder.setdefault(file.parent, []).append(file)
+    return {
+        folder: files
+        for folder, files in files_by_folder.items()
+        if all(_STEP_FILE.fullmatch(file.name) for file in files)
+    }
 
 
 def _samples(path: Path, problem: Problem) -> pa.Table | None:

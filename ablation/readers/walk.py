@@ -45,7 +45,7 @@ def files_below(
     for reason, places in walk.left_out.items():
         shown = listed([one_line(place, 80) for place in sorted(places)])
         problem(f"{root}: {len(places):,} left out ({reason}): {shown}")
-    return sorted(walk.found)
+    return sorted(walk.matches)
 
 
 def files_of(format: str, path: Path, problem: Callable[[str], None]) -> list[Path]:
@@ -65,7 +65,7 @@ _NO_FILES = "no regular files"
 class _Walk:
     def __init__(self, root: Path, fits: re.Pattern[str], depth: int | None) -> None:
         self.root, self.fits, self.depth = root, fits, depth
-        self.found: list[Path] = []
+        self.matches: list[Path] = []
         self.others: list[Path] = []
         self.left_out: dict[str, list[str]] = {}
         self._files: set[_Inode] = set()
@@ -75,7 +75,7 @@ class _Walk:
         self._starts: list[Path] = []
 
     def run(self) -> None:
-        """Real files first, then links in the order of their names, so that a link never takes the place of a file."""
+        """Visit real files first, then links in the order of their names, so that no link takes the place of a file."""
         self._below(self.root, 1)
         while self._links:
             self._links.sort(reverse=True)
@@ -93,7 +93,7 @@ class _Walk:
                 self._leave(link, _TWICE)
             else:
                 self._files.add(inode)
-                self.found.append(link)
+                self.matches.append(link)
 
     def _below(self, start: Path, depth: int) -> None:
         self._starts.append(start.resolve())
@@ -105,7 +105,7 @@ class _Walk:
             copies = {name for name in names if _is_copy(name, names)}
             for name in sorted(copies):
                 self._leave(place / name, _COPIES)
-            self.found += [place / name for name in names if name not in copies]
+            self.matches += [place / name for name in names if name not in copies]
             for folder in inner:
                 inode = _inode(folder.stat())
                 if inode not in self._folders:
@@ -140,15 +140,15 @@ class _Walk:
 
     def _link(self, link: Path, depth: int, *, deeper: bool) -> None:
         try:
-            found = link.stat()
+            status = link.stat()
         except OSError:
             self._leave(link, _BROKEN)
             return
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             self._links += [(link, depth + 1)] if deeper else []
         elif self.fits.match(link.name):
-            if stat.S_ISREG(found.st_mode):
-                self._file_links.append((link, _inode(found)))
+            if stat.S_ISREG(status.st_mode):
+                self._file_links.append((link, _inode(status)))
             else:
                 self._leave(link, _NO_FILES)
         else:
@@ -173,8 +173,8 @@ class _Walk:
 
 def _is_copy(name: str, names: set[str]) -> bool:
     match = _COPY.fullmatch(name)
-    return match is not None and (of := match["of"] + match["suffix"]) != name and of in names
+    return match is not None and (original := match["of"] + match["suffix"]) != name and original in names
 
 
-def _inode(found: os.stat_result) -> _Inode:
-    return found.st_dev, found.st_ino
+def _inode(status: os.stat_result) -> _Inode:
+    return status.st_dev, status.st_ino

@@ -187,11 +187,11 @@ class Run:
         """Return the rows: file, code (of the name), axis, step on this axis, value; the axis "" is W&B's own step."""
         columns = dict(zip(("file", "code", "step", "x", "value"), map(np.array, self._rows), strict=True))
         rows = pd.DataFrame(columns).astype({"code": np.int64})
-        whole = np.isfinite(rows["x"]) & (rows["x"] % 1 == 0) & (rows["x"].abs() < 2**53)
+        is_integer = np.isfinite(rows["x"]) & (rows["x"] % 1 == 0) & (rows["x"].abs() < 2**53)
         axes = {code: self._step_metric(name) for name, code in self._codes.items()}
-        axes |= dict.fromkeys(rows["code"][~whole], "")
+        axes |= dict.fromkeys(rows["code"][~is_integer], "")
         rows["axis"] = rows["code"].map(axes)
-        rows["step"] = rows["step"].where(rows["axis"] == "", rows["x"].where(whole, 0).astype(np.int64))
+        rows["step"] = rows["step"].where(rows["axis"] == "", rows["x"].where(is_integer, 0).astype(np.int64))
         return rows
 
     def _kept(self, rows: pd.DataFrame, label: str) -> pd.Series:
@@ -202,8 +202,8 @@ class Run:
             again = kept & (rows["file"] < number) & (rows["step"] >= rows["axis"].map(starts))  # of no start: NaN
             if again.any():
                 begun = starts[rows["axis"][again].unique()].min()
-                words = f"{again.sum()} values that were logged before, from there on, are replaced"
-                self._problem(f"{file}: {label} begins again at step {begun}; {words}")
+                what = f"{again.sum()} values that were logged before, from there on, are replaced"
+                self._problem(f"{file}: {label} begins again at step {begun}; {what}")
                 kept &= ~again
         return kept
 
@@ -263,9 +263,9 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """
     try:
         if path.is_dir():
-            found = files_of("wandb", path, problem)
-            files = sorted(file.resolve() for file in found if file.suffix == ".wandb")
-            tables = [file for file in found if file.suffix == ".csv"]
+            candidates = files_of("wandb", path, problem)
+            files = sorted(file.resolve() for file in candidates if file.suffix == ".wandb")
+            tables = [file for file in candidates if file.suffix == ".csv"]
             if tables and not files:
                 yield from read_csvs(path, tables, problem)
                 return
@@ -304,26 +304,26 @@ def _read_files(files: list[Path], problem: Problem) -> Iterator[ImportedRun]:
         heads.setdefault((head.project, head.run), []).append(head)
     ids = [run for _, run in heads]
     ordered = sorted(heads.items(), key=lambda item: (min(head.started for head in item[1]), item[0]))
-    for (project, run), parts in ordered:
-        parts.sort(key=lambda head: (head.started, str(head.file)))
-        yield _imported(f"{project}/{run}" if ids.count(run) > 1 else run, parts, problem)
+    for (project, run), run_heads in ordered:
+        run_heads.sort(key=lambda head: (head.started, str(head.file)))
+        yield _imported(f"{project}/{run}" if ids.count(run) > 1 else run, run_heads, problem)
 
 
-def _imported(key: str, parts: list[Head], problem: Problem) -> ImportedRun:
-    whole = Run(problem)
-    for head in parts:
+def _imported(key: str, heads: list[Head], problem: Problem) -> ImportedRun:
+    run = Run(problem)
+    for head in heads:
         try:
-            whole.add(head.file)
+            run.add(head.file)
         except OSError as error:
             problem(f"{head.file}: cannot be read to its end: {one_line(error, 200)}")
-    source = parts[0].file  # stable when the run is resumed: a later import finds the run by it
-    started = next((head.started for head in parts if head.started), None)
+    source = heads[0].file  # stable when the run is resumed: a later import finds the run by it
+    started = next((head.started for head in heads if head.started), None)
     return ImportedRun(
         source=source,
         id=key,
-        name=whole.name or parts[0].run,
-        config=whole.config,
-        state=whole.state,
+        name=run.name or heads[0].run,
+        config=run.config,
+        state=run.state,
         started=iso_time(started),
-        metrics=metric_table(whole.points(f"run {one_line(key, 80)}")),
+        metrics=metric_table(run.points(f"run {one_line(key, 80)}")),
     )

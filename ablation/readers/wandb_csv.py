@@ -60,10 +60,10 @@ def read_csvs(root: Path, files: Sequence[Path], problem: Problem) -> Iterator[I
     yield from runs.values()
 
 
-def _joined(one: ImportedRun, other: ImportedRun) -> ImportedRun:
+def _joined(first: ImportedRun, second: ImportedRun) -> ImportedRun:
     """Return what two files say of one run."""
-    told = {"metrics": pa.concat_tables([one.metrics, other.metrics]), "config": one.config | other.config}
-    return replace(one, state=one.state if one.state != "finished" else other.state, **told)
+    told = {"metrics": pa.concat_tables([first.metrics, second.metrics]), "config": first.config | second.config}
+    return replace(first, state=first.state if first.state != "finished" else second.state, **told)
 
 
 def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedRun]:
@@ -178,19 +178,19 @@ def _kind(column: str) -> str:
 
 def _content(path: Path, row: Mapping[str, str], problem: Problem) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (configuration, summary) of a row of a table of runs."""
-    found: dict[str, dict[str, Any]] = {"config": {}, "summary": {}}
+    by_kind: dict[str, dict[str, Any]] = {"config": {}, "summary": {}}
     for column, cell in row.items():
         kind = _kind(column)
-        if column in found:
+        if column in by_kind:
             content = _literal(cell)
             if isinstance(content, dict):
-                found[column] |= {str(key): value for key, value in content.items()}
+                by_kind[column] |= {str(key): value for key, value in content.items()}
             else:
                 problem(f"{path}: a cell of the column {column} is not a map, so it is left out: {one_line(cell, 60)}")
         elif kind:
-            found[kind][column.removeprefix(f"{kind}.")] = _plain(cell)
-    config = {key: value for key, value in found["config"].items() if not key.startswith("_")}
-    return json.loads(json.dumps(config, default=str), parse_constant=str), found["summary"]
+            by_kind[kind][column.removeprefix(f"{kind}.")] = _plain(cell)
+    config = {key: value for key, value in by_kind["config"].items() if not key.startswith("_")}
+    return json.loads(json.dumps(config, default=str), parse_constant=str), by_kind["summary"]
 
 
 def _plain(cell: str) -> Any:

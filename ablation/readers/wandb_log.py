@@ -54,11 +54,11 @@ def read_records(path: Path, problem: Problem) -> Iterator[bytes]:
                 if data is None:
                     break
                 at += size
-                whole, begun, odd = _assembled(begun, kind, data)
+                record, begun, odd = _assembled(begun, kind, data)
                 if odd:
                     lost, first_lost = lost + 1, first_lost or place + at - size
-                if whole is not None:
-                    yield whole
+                if record is not None:
+                    yield record
             rest = block[at:]
             if rest.strip(b"\0") if not last_block else rest:
                 lost, first_lost, begun = lost + 1, first_lost or place + at, None
@@ -73,8 +73,8 @@ def _fragment(block: bytes, at: int) -> tuple[int, bytes | None, int]:
     """Return (kind, data, size with its prefix) of the fragment at a place; None for data that is not whole."""
     checksum, length, kind = _PREFIX.unpack_from(block, at)
     data = block[at + _PREFIX.size : at + _PREFIX.size + length]
-    whole = kind in _SUMS and len(data) == length and zlib.crc32(data, _SUMS[kind]) == checksum
-    return kind, data if whole else None, _PREFIX.size + length
+    intact = kind in _SUMS and len(data) == length and zlib.crc32(data, _SUMS[kind]) == checksum
+    return kind, data if intact else None, _PREFIX.size + length
 
 
 def _assembled(begun: list[bytes] | None, kind: int, data: bytes) -> tuple[bytes | None, list[bytes] | None, bool]:
@@ -134,12 +134,12 @@ def _record_class() -> Any:
     for name, fields in MESSAGES.items():
         message = file.message_type.add(name=name)
         for field, (number, kind) in fields.items():
-            [of_one], label = (kind, "LABEL_REPEATED") if isinstance(kind, list) else ([kind], "LABEL_OPTIONAL")
+            [item_kind], label = (kind, "LABEL_REPEATED") if isinstance(kind, list) else ([kind], "LABEL_OPTIONAL")
             made = message.field.add(name=field, number=number, label=getattr(FieldDescriptorProto, label))
-            if of_one in MESSAGES:
-                made.type, made.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".w.{of_one}"
+            if item_kind in MESSAGES:
+                made.type, made.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".w.{item_kind}"
             else:
-                made.type = FieldDescriptorProto.Type.Value(f"TYPE_{of_one.upper()}")
+                made.type = FieldDescriptorProto.Type.Value(f"TYPE_{item_kind.upper()}")
     pool = DescriptorPool()
     pool.Add(file)
     return GetMessageClass(pool.FindMessageTypeByName("w.Record"))
