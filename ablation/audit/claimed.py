@@ -1,8 +1,8 @@
 """One line for each claim of a source: what it says, what was measured here, and whether that agrees.
 
-A claimed change, or a superlative, is held against the confidence interval of our mean; a figure of the training
-against our whole curve, as a step of theirs is not a step of ours. The verdict is about our models and sizes: whether
-those are the source's is said by `Measured.difference`.
+A claimed change or a superlative is compared with the confidence interval of our mean. A figure of the training is
+compared with our whole curve, because their steps are not our steps. The verdict is about our models and sizes;
+`Measured.difference` says whether they are the source's.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class Claimed:
 
 
 def claimed(published: PublishedFile, measured: Measured | None) -> list[Claimed]:
-    """Return the source's claims: changes of the mean, and large ones of a part; superlatives; ranges; the training."""
+    """Return the claims on changes of the mean, large changes of a part, superlatives, ranges and the training."""
     ours = measured or Measured({})
     return [*_changes(published, ours), *_standings(published, ours), *_training_figures(published, ours)]
 

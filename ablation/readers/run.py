@@ -102,7 +102,7 @@ def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
 
 
 def table_of_columns(steps: Array, codes: Array, values: Array, tags: Sequence[str]) -> pa.Table:
-    """Return the same of columns; `codes` are places in `tags`."""
+    """Return METRIC_ROWS of columns, as `metric_table` does; `codes` are indices into `tags`."""
     names = sorted(tags, key=as_text)
     ranks = np.empty(len(names), np.int32)
     code = {tag: place for place, tag in enumerate(tags)}
@@ -127,7 +127,7 @@ def as_number(value: Any) -> float | None:
 
 
 def as_written(value: Any) -> float | None:
-    """Return likewise, also for numbers that JSON writes as a word: `NaN`, `Infinity`, `-Infinity`."""
+    """Return what `as_number` does, and also the numbers that JSON writes as words: `NaN`, `Infinity`, `-Infinity`."""
     return _NOT_FINITE.get(value) if isinstance(value, str) else as_number(value)
 
 

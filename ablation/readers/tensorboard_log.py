@@ -28,9 +28,9 @@ Bytes = NDArray[np.uint8]
 
 @cache
 def _zeros(longest: int) -> tuple[Any, Any]:
-    """Return what a byte adds to a checksum by its distance from the end [longest, 256], and the sums of zeros.
+    """Return what each byte adds to a checksum, by its distance from the end and its value [longest, 256].
 
-    The second [longest + 1] is by how many zeros there are.
+    Also return the checksums of zero bytes, by their number [longest + 1].
     """
     first = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -143,7 +143,7 @@ def template(event: bytes, read: Callable[[bytes], tuple[str, int, float] | None
 
 
 def same(events: Bytes, among: Any, like: int, shape: tuple[int, int], step: int) -> Any:
-    """Return which of the events `among` differ from one in nothing but time, step (of as many bytes) and value."""
+    """Return which of the events `among` differ from `like` only in time, step (of as many bytes) and value."""
     (end, at), model = shape, events[like]
     matching = among[events[among, at - 2] == model[at - 2]]
     for piece in (slice(0, 1), slice(end, at), slice(at + 4, None), slice(9, 10)):

@@ -33,10 +33,10 @@ def files_below(
 ) -> list[Path]:
     """Return the regular files below a folder whose names fit a pattern, sorted; `depth` 1: of the folder itself.
 
-    Links to files and folders are followed, each once: what is also there without a link is read there, and a link to
-    a folder that holds the place of the walk is a circle. Hidden files and folders and temporary or backup copies are
-    left out, as is a copy `x (1).csv` beside `x.csv`. `problem` is told what was left out, a line for each reason.
-    `others` gets the files of other names.
+    Links to files and folders are followed, and each file is read once: at its own place if that is below the folder. A
+    link to a folder that contains the link or the start of the walk is a circle. Hidden files and folders and temporary
+    or backup copies are left out, as is a copy `x (1).csv` beside `x.csv`. `problem` is told what was left out, a line
+    for each reason. `others` gets the files of other names.
     """
     walk = _Walk(root, re.compile("|".join(map(translate, patterns))), depth)
     walk.run()

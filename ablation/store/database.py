@@ -94,7 +94,7 @@ class Store:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the database; raise ConfigError where it is missing or was written by another version."""
+        """Open the database. Raises ConfigError if it is missing or was written by another version."""
         self.path = path
         if not path.exists():
             raise ConfigError(path, "", None, "there is no database", "run `python -m ablation collect`")

@@ -31,7 +31,7 @@ class Imports:
 
 
 def load_imports(results: Path, planned: Sequence[str]) -> Imports:
-    """Read what was imported; a study that cannot be read is named and left out, and costs no other."""
+    """Read what was imported. A study that cannot be read is reported and left out; the others are loaded."""
     found = Imports()
     for folder in stored.studies(results):
         try:

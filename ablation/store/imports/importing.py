@@ -74,7 +74,7 @@ class Outcome:
 
 
 def import_runs(results: Path, request: Request) -> Outcome:
-    """Import runs; raise ConfigError where what was asked cannot be done, and then nothing has been written."""
+    """Import runs. Raises ConfigError if the request cannot be met; then nothing has been written."""
     folder = results / stored.FOLDER / request.study
     with _alone(results / stored.FOLDER) if request.write else nullcontext():
         before = stored.read_study(folder) if (folder / stored.MANIFEST).exists() else None
@@ -245,7 +245,7 @@ def _not_read(
 
 
 def _refuse_copies(runs: Sequence[KnownRun], placed: Sequence[PlacedRun], where: str) -> None:
-    """Refuse a run under two seeds among others. Where all runs of a variant are one, the verdict is undecided."""
+    """Refuse a run that stands under two seeds. If all runs of a variant are one run, the verdict is undecided."""
     first: dict[tuple[str, str], PlacedRun] = {}
     of_variant: dict[str, set[str]] = {}
     for run, place in zip(runs, placed, strict=True):
@@ -259,7 +259,7 @@ def _refuse_copies(runs: Sequence[KnownRun], placed: Sequence[PlacedRun], where:
 
 
 def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, ConfigError]:
-    """Return, by subset, that runs of one seed had different prompts, so that their values cannot be paired."""
+    """Return an error for each subset in which runs of one seed had different prompts, and so cannot be paired."""
     first: dict[tuple[str, int], Record] = {}
     found: dict[str, ConfigError] = {}
     for run, seed in zip(runs, seeds, strict=True):
