@@ -82,7 +82,7 @@ def record_analysis(
 
 
 def merged_history(results: Path, other: Path) -> dict[str, list[dict[str, Any]]]:
-    """The history with the changes of another results folder, by their times: a plan that was changed there counts."""
+    """Return the history merged with that of another results folder, by time: a plan that was changed there counts."""
     ours, theirs = _read(results / FILE), _read(other / FILE)
     merged: dict[str, list[dict[str, Any]]] = {}
     for study in ours | theirs:
@@ -100,18 +100,18 @@ def write_history(results: Path, content: Mapping[str, Any]) -> None:
 
 
 def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
-    """{variant: (seeds that had results, seeds now)} of variants that got more without a plan of interim analyses."""
-    found: dict[str, tuple[int, int]] = {}
+    """Return {variant: (seeds before, seeds now)} of variants that got seeds without a plan of interim analyses."""
+    added: dict[str, tuple[int, int]] = {}
     for old, new in pairwise(history):
         if not new["analysis"].get("interim_analyses"):
             were = old.get("seeds", {})
             later = {name: count for name, count in new.get("seeds", {}).items() if count > were.get(name, count)}
-            found |= {name: (found.get(name, (were[name],))[0], count) for name, count in later.items()}
-    return found
+            added |= {name: (added.get(name, (were[name],))[0], count) for name, count in later.items()}
+    return added
 
 
 def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """The file's content; a broken one is a ConfigError: a lost history would hide a change after the fact."""
+    """Return the file's content. Raises ConfigError for a broken one: a lost history would hide a later change."""
     try:
         content = read_json(path)
     except FileNotFoundError:

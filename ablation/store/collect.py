@@ -73,7 +73,7 @@ def collect_apart(results: Path, database: Path) -> Collected:
     return _collect(results, database, apart=True)
 
 
-def _known(database: Path) -> tuple[str, dict[str, tuple[str, StageState, StageState]]]:
+def _previous_stages(database: Path) -> tuple[str, dict[str, tuple[str, StageState, StageState]]]:
     """Return what the database of an earlier collect was made from, and its stages; nothing if it cannot be read.
 
     Of each stage: the signature of its files, its state by status.json, and that with what was found in the files.
@@ -93,12 +93,12 @@ def _signature(folder: Path) -> str:
     """Return length, time and inode of a stage's files, which change when a file does; '' if there is no status."""
     if misplaced(folder):
         return ""
-    found = {}
+    signatures = {}
     for name in COLLECTED_FILES:
         with suppress(OSError):
             file = os.stat(f"{folder}/{name}")  # text: ten thousand stages are looked at
-            found[name] = f"{name} {file.st_size} {file.st_mtime_ns} {file.st_ino}"
-    return "; ".join(found.values()) if STATUS in found else ""
+            signatures[name] = f"{name} {file.st_size} {file.st_mtime_ns} {file.st_ino}"
+    return "; ".join(signatures.values()) if STATUS in signatures else ""
 
 
 def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected:
@@ -108,19 +108,19 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
     if not apart:
         with suppress(OSError):  # another user's files: only Snakemake cares, and reports it
             date(from_the_future(folder / STATUS for folder in places.values()))
-    made_before, known = _known(database)
+    made_before, previous = _previous_stages(database)
     signatures = {key: _signature(folder) for key, folder in places.items()}
-    same = {key for key, text in signatures.items() if text and known.get(key, ("",))[0] == text}
-    read = {key: known[key][1] if key in same else read_state(folder, key) for key, folder in places.items()}
+    same = {key for key, text in signatures.items() if text and previous.get(key, ("",))[0] == text}
+    read = {key: previous[key][1] if key in same else read_state(folder, key) for key, folder in places.items()}
     studies = _with_history(results, plan, read, record=not apart)
     imports = load_imports(results, [study.name for study in studies])
     history = results / analysis_history.FILE
     made_from = f"{sources} {len(RULES)} {sha256(history) if history.is_file() else ''}"
-    missing = {key for key, (_, _, state) in known.items() if state.state == "missing"}
+    missing = {key for key, (_, _, state) in previous.items() if state.state == "missing"}
     as_before = all(key in same or (key in missing and state.state == "missing") for key, state in read.items())
-    if as_before and made_before == made_from and known.keys() == read.keys():
+    if as_before and made_before == made_from and previous.keys() == read.keys():
         return _summary(database, imports.problems)
-    states = {key: known[key][2] if key in same else state for key, state in read.items()}
+    states = {key: previous[key][2] if key in same else state for key, state in read.items()}
     for key, state in states.items():
         if key not in same and (problem := altered(places[key], state)):
             states[key] = replace(state, state="corrupt", reason=problem)
@@ -157,8 +157,8 @@ def _keep(connection: duckdb.DuckDBPyConnection, keys: Collection[str]) -> None:
     tables = [name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
     connection.register("kept", pa.table({"key": pa.array(keys, pa.string())}))
     for table in tables:
-        of_files = table in (*TABLES, "loaded")
-        connection.execute(f"DELETE FROM {table}" + (" WHERE key NOT IN (SELECT key FROM kept)" if of_files else ""))
+        condition = " WHERE key NOT IN (SELECT key FROM kept)" if table in (*TABLES, "loaded") else ""
+        connection.execute(f"DELETE FROM {table}{condition}")
     connection.unregister("kept")
 
 
@@ -252,9 +252,9 @@ def _write_stages(connection: duckdb.DuckDBPyConnection, plan: PlanFile, states:
         state = states[stage.key]
         inputs = json.dumps({name: keys.get(folder, str(folder)) for name, folder in stage.inputs.items()})
         times = (state.started, state.ended, state.wall_s, state.attempt)
-        known = (state.state, state.reason, *times, state.device, state.devices)
+        outcome = (state.state, state.reason, *times, state.device, state.devices)
         head = (stage.key, stage.study, stage.stage, stage.seed, stage.label)
-        rows.append((*head, *known, str(stage.dir), inputs))
+        rows.append((*head, *outcome, str(stage.dir), inputs))
     insert(connection, "stages", rows)
 
 

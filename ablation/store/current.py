@@ -30,26 +30,26 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
     if not any(source.exists() for source in sources):
         remedy = "run `snakemake`, or import runs"
         raise ConfigError(results, "", None, "nothing was planned, run or imported here", remedy)
-    whole, states = is_whole(database), states_now(results)
+    usable, states = is_whole(database), states_now(results)
     copy = is_copy(results)
-    if copy and not whole and not (results / PLAN_FILE).exists():
+    if copy and not usable and not (results / PLAN_FILE).exists():
         Store(database).close()  # says why it cannot be used, as one of another version
-    if whole and is_current(results, states) and (copy or not strict):
+    if usable and is_current(results, states) and (copy or not strict):
         if copy and strict:
             print(f"note: {database} is a copy: what it was collected from is not here", file=sys.stderr)
         return database
-    if whole and (gone := lost(results, states) or (strict and _ended_before(database, states))):
+    if usable and (gone := lost(results, states) or (strict and _ended_before(database, states))):
         problem, remedy = f"{gone} of its stages were deleted or run again since", "`ablation collect` drops them"
         error: TrackerError | OSError = ConfigError(database, "", None, f"is out of date: {problem}", remedy)
     else:
         from ablation.store.collect import collect  # late: reading the database needs no pydantic
 
-        known = _known(database) if whole and is_current(results, states) else None
+        before = _write_time_and_stages(database) if usable and is_current(results, states) else None
         try:
             collected = collect(results).database
-            if known is not None and known[1] == _known(database)[1]:
+            if before is not None and before[1] == _write_time_and_stages(database)[1]:
                 # Only dates of statuses had changed: tables and figures need not be drawn again.
-                os.utime(database, ns=(known[0], known[0]))
+                os.utime(database, ns=(before[0], before[0]))
             return collected
         except (TrackerError, OSError) as failed:
             problem, error = str(failed), failed
@@ -57,28 +57,28 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
             return _collected_aside(results)
         except (TrackerError, OSError):  # as before: it is not for want of a place to write
             pass
-    if strict or not whole:
+    if strict or not usable:
         raise error
     print(f"note: {database} is out of date: {problem}", file=sys.stderr)
     return database
 
 
 def _ended_before(database: Path, states: States) -> int:
-    """How many stages ended by the database and not by what is there now, whatever else has changed."""
+    """Return how many stages ended according to the database, but not according to the results folder now."""
     with Store(database) as store:
         states_then = dict(store.rows("SELECT key, state FROM stages")[1])
     to_come = [key for key, state in states.items() if state.state in TO_COME]
     return sum(states_then.get(key, "missing") not in TO_COME for key in to_come)
 
 
-def _known(database: Path) -> tuple[int, list[tuple[Any, ...]]]:
+def _write_time_and_stages(database: Path) -> tuple[int, list[tuple[Any, ...]]]:
     """Return when the database was written, and what it knows of the stages."""
     with Store(database) as store:
         return database.stat().st_mtime_ns, store.rows("SELECT key, state, reason FROM stages ORDER BY key")[1]
 
 
 def collect_beside(results: Path, folder: Path) -> Path:
-    """Collect into a folder, the results unchanged; return the database, beside which the page finds what it reads."""
+    """Collect into a folder, without changing the results; return the database. What the page reads is beside it."""
     from ablation.store.collect import collect_apart
 
     for name in ("stages", "imported"):

@@ -41,18 +41,18 @@ def find_events(connection: duckdb.DuckDBPyConnection, plan: PlanFile, imported:
     rules = {**_rules_by_stage(plan), **imported}
     names = [name for (name,) in connection.execute("SELECT DISTINCT name FROM metrics ORDER BY name").fetchall()]
     series = _read_series(connection, {key: _named(applied, names) for key, applied in rules.items()})
-    return [_row(key, event) for key, found in series for event in evaluate(rules[key], found)]
+    return [_row(key, event) for key, stage_series in series for event in evaluate(rules[key], stage_series)]
 
 
 def _rules_by_stage(plan: PlanFile) -> dict[str, list[Rule]]:
     """Return {stage key: rules} of all stages."""
     rules: dict[str, list[Rule]] = {}
     for study in plan.studies:
-        of_stage: defaultdict[str, list[Rule]] = defaultdict(list)
+        study_rules: defaultdict[str, list[Rule]] = defaultdict(list)
         for declared in study.health:
-            of_stage[declared.stage] += parse_rules([declared.model_dump()])
+            study_rules[declared.stage] += parse_rules([declared.model_dump()])
         for run in study.runs:
-            rules |= {key: [*of_stage[stage], *OF_EVERY_STAGE] for stage, key in run.stages.items()}
+            rules |= {key: [*study_rules[stage], *OF_EVERY_STAGE] for stage, key in run.stages.items()}
     return {stage.key: rules[stage.key] for stage in plan.stages if stage.key in rules}
 
 
@@ -70,18 +70,18 @@ def _read_series(
         return
     keys, names = zip(*pairs, strict=True)
     connection.register("wanted", pa.table({"key": keys, "name": names}))
-    found: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
+    series: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
     try:
         done = connection.execute(_SERIES)
         rows = chain.from_iterable(iter(lambda: done.fetchmany(100_000), []))
         for (key, name), points in groupby(rows, itemgetter(0, 1)):
-            found[key][name] = [(step, value) for _, _, step, value in points]
+            series[key][name] = [(step, value) for _, _, step, value in points]
     finally:
         connection.unregister("wanted")
-    yield from ((key, found[key]) for key in wanted if key in found)
+    yield from ((key, series[key]) for key in wanted if key in series)
 
 
 def _row(key: str, event: Event) -> Row:
     rule = event.rule
-    words = (rule.diagnosis, rule.remedy)
-    return key, rule.id, event.metric, rule.severity, event.first_step, event.last_step, event.value, *words
+    advice = (rule.diagnosis, rule.remedy)
+    return key, rule.id, event.metric, rule.severity, event.first_step, event.last_step, event.value, *advice

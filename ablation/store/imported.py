@@ -32,23 +32,25 @@ class Imports:
 
 def load_imports(results: Path, planned: Sequence[str]) -> Imports:
     """Read what was imported. A study that cannot be read is reported and left out; the others are loaded."""
-    found = Imports()
+    imports = Imports()
     for folder in stored.studies(results):
         try:
             study = stored.read_study(folder)
         except ConfigError as error:
-            found.problems.append(str(error))
+            imports.problems.append(str(error))
             continue
         name = study.study.name if study.study.name not in planned else f"{study.study.name}-imported"
-        if name in found.studies:
-            found.problems.append(f"{folder}: {name} is another imported study; rename the planned study {folder.name}")
+        if name in imports.studies:
+            imports.problems.append(
+                f"{folder}: {name} is another imported study; rename the planned study {folder.name}"
+            )
             continue
-        found.studies[name] = study
+        imports.studies[name] = study
         for run in study.runs:
             log, outcome = _keys(run)
-            found.places |= {log: folder / run.key / "log", outcome: folder / run.key / OUTCOME}
-            found.states |= dict(zip((log, outcome), _states(folder, run), strict=True))
-    return found
+            imports.places |= {log: folder / run.key / "log", outcome: folder / run.key / OUTCOME}
+            imports.states |= dict(zip((log, outcome), _states(folder, run), strict=True))
+    return imports
 
 
 def health_rules(imports: Imports) -> dict[str, list[Rule]]:

@@ -56,9 +56,9 @@ def merge(results: Path, other: Path, site: str) -> Merged:
 
 
 def unfinished_copies(results: Path) -> list[Path]:
-    """The folders that a merge was writing when it was killed."""
-    found = [*results.glob("stages/*/.*.tmp.*"), *results.glob("stages/*/*/.*.tmp.*")]
-    return [path for path in found if _ASIDE.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
+    """Return the folders that a merge was writing when it was killed."""
+    candidates = [*results.glob("stages/*/.*.tmp.*"), *results.glob("stages/*/*/.*.tmp.*")]
+    return [path for path in candidates if _ASIDE.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
 
 
 def _merge(results: Path, other: Path, site: str) -> Merged:
@@ -108,8 +108,8 @@ def _differing(ours: Path, theirs: Path) -> str:
         digests = [sha256(folder / name) if (folder / name).exists() else "" for folder in (ours, theirs)]
         if digests[0] != digests[1]:
             return name
-    one, two = (_numbers(folder / "metrics.parquet") for folder in (ours, theirs))
-    return "" if one.equals(two) else "metrics.parquet"
+    our_numbers, their_numbers = (_numbers(folder / "metrics.parquet") for folder in (ours, theirs))
+    return "" if our_numbers.equals(their_numbers) else "metrics.parquet"
 
 
 def _numbers(file: Path) -> pd.DataFrame:
@@ -141,8 +141,8 @@ def _copy(theirs: Path, ours: Path, site: str) -> None:
     try:
         shutil.copytree(theirs, aside, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_COPIED))
         provenance = aside / "provenance.json"
-        known = read_json(provenance) if provenance.exists() else {}
-        write_json(provenance, {"site": site} | known)  # of a third site, its name stays
+        recorded = read_json(provenance) if provenance.exists() else {}
+        write_json(provenance, {"site": site} | recorded)  # of a third site, its name stays
         write_json(aside / STATUS, read_json(aside / STATUS) | left_files(aside))
         shutil.rmtree(ours, ignore_errors=True)  # one that failed here
         aside.rename(ours)

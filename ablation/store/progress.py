@@ -75,14 +75,14 @@ def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:
 
 
 def describe(results: Path, now: float | None = None) -> str:
-    """The text of `status`: a line per study, the running stages, the failures, and the time left."""
+    """Return the text of `status`: a line per study, the running stages, the failures, and the time left."""
     now = time.time() if now is None else now
     views = stage_views(results, now)
     return "\n".join([*_studies(views), *_running(views), *_failures(views), "", summary(views, now)]) + "\n"
 
 
 def as_rows(results: Path) -> list[dict[str, Any]]:
-    """A row for every planned stage as it is now."""
+    """Return a row for every planned stage as it is now."""
     views = stage_views(results, time.time())
     return [
         {
@@ -147,7 +147,7 @@ def _failures(views: list[StageView]) -> list[str]:
 
 
 def summary(views: list[StageView], now: float) -> str:
-    """The work left and its time, in one sentence."""
+    """Return one sentence on the work that is left and the time that it takes."""
     waiting = sum(view.state.state in TO_COME for view in views)
     if not waiting:
         return "nothing is left to run"

@@ -39,17 +39,17 @@ def load_stages(
     for key, folder in places.items():
         if states[key].state in ("corrupt", *TO_COME):
             continue
-        found: dict[str, pa.Table] = {}
+        shards: dict[str, pa.Table] = {}
         for table in TABLES:
             path = folder / f"{table}.{'parquet' if table in SHARDS else 'json'}"
             try:
                 if path.exists():
-                    found[table] = read_shard(path, table) if table in SHARDS else _read_document(path, table)
+                    shards[table] = read_shard(path, table) if table in SHARDS else _read_document(path, table)
             except _UNREADABLE as error:
                 states[key] = replace(states[key], state="corrupt", reason=one_line(f"{path.name}: {error}", _REASON))
                 break
         else:
-            for table, read in found.items():
+            for table, read in shards.items():
                 waiting[table].append(_with_key(key, read))
                 rows += read.num_rows
         if rows > _ROWS:
@@ -85,8 +85,8 @@ def read_shard(path: Path, table: str) -> pa.Table:
             raise ValueError(f"column {name} holds a null")
     for name, kind in (SHARDS[table] | OPTIONAL[table]).items():
         if kind == "string" and name in rows.column_names:
-            words = rows[name].unique().drop_null()
-            if odd := words.filter(_odd(words)).to_pylist():
+            texts = rows[name].unique().drop_null()
+            if odd := texts.filter(_odd(texts)).to_pylist():
                 what = "holds a name that is too long or has control characters"
                 raise ValueError(f"column {name} {what}: {min(odd)}")
     if "cluster" in rows.column_names:
@@ -104,9 +104,9 @@ def _read_columns(path: Path, table: str) -> pa.Table:
         for name, kind in kinds.items():
             if schema.names.count(name) != 1:
                 raise ValueError(f"column {name} is {'there twice' if name in schema.names else 'missing'}")
-            words, fits = _FITS[kind]
+            expected, fits = _FITS[kind]
             if not fits(schema.field(name).type):
-                raise ValueError(f"column {name} is {schema.field(name).type}, not {words}")
+                raise ValueError(f"column {name} is {schema.field(name).type}, not {expected}")
         read = file.read(columns=list(kinds), use_threads=False)
     columns = {n: read[n].cast(pa.type_for_alias(kind), safe=kind != "float64") for n, kind in kinds.items()}
     columns["value"] = columns["value"].fill_null(float("nan"))
@@ -126,12 +126,12 @@ def _check_clusters(rows: pa.Table) -> None:
     pairs = rows.group_by([*place, "cluster"]).aggregate([])
     if not pairs["cluster"].null_count and pairs.num_rows == rows.group_by(place).aggregate([]).num_rows:
         return
-    known: dict[tuple[str, str], str | None] = {}
+    clusters: dict[tuple[str, str], str | None] = {}
     for row in pairs.to_pylist():
-        cluster, other = row["cluster"], known.setdefault((row["subset"], row["item"]), row["cluster"])
-        if cluster is None or cluster != other:
-            found = sorted(name for name in (cluster, other) if name is not None)
-            problem = "no cluster" if len(found) < 2 else f"the clusters {found[0]} and {found[1]}"
+        cluster, earlier = row["cluster"], clusters.setdefault((row["subset"], row["item"]), row["cluster"])
+        if cluster is None or cluster != earlier:
+            names = sorted(name for name in (cluster, earlier) if name is not None)
+            problem = "no cluster" if len(names) < 2 else f"the clusters {names[0]} and {names[1]}"
             what = f"item {row['item']} of {row['subset']} has {problem}"
             raise ValueError(f"{what}: name one for every row of an item, or leave the column out")
 
@@ -157,10 +157,10 @@ def _with_key(key: str, rows: pa.Table) -> pa.Table:
 
 
 def _insert_all(connection: duckdb.DuckDBPyConnection, waiting: Mapping[str, list[pa.Table]]) -> None:
-    for table, parts in waiting.items():
-        if parts:
-            insert_table(connection, table, pa.concat_tables(parts, promote_options="default"))
-            parts.clear()
+    for table, chunks in waiting.items():
+        if chunks:
+            insert_table(connection, table, pa.concat_tables(chunks, promote_options="default"))
+            chunks.clear()
 
 
 def insert_table(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:

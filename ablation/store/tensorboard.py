@@ -55,13 +55,13 @@ def write_events(results: Path, folder: Path, study: str | None = None) -> int:
 
 def _places(plan: PlanFile, study: str | None) -> dict[Path, str]:
     """Return {place of the events: key of the stage}, each stage once."""
-    found: dict[str, Path] = {}
+    places: dict[str, Path] = {}
     for entry in plan.studies:
         if study in (None, entry.name):
             for run in entry.runs:
                 for stage, key in run.stages.items():
-                    found.setdefault(key, Path(entry.name, run.variant, f"seed {run.seed}", stage))
-    return {where: key for key, where in found.items()}
+                    places.setdefault(key, Path(entry.name, run.variant, f"seed {run.seed}", stage))
+    return {where: key for key, where in places.items()}
 
 
 def _bring_up_to_date(stage: Path, folder: Path) -> bool:
@@ -70,8 +70,8 @@ def _bring_up_to_date(stage: Path, folder: Path) -> bool:
     if state.state == "corrupt":  # a pipe, say, on which we must not block
         return False
     try:
-        found = (stage / "metrics.parquet").stat()
-        source = [found.st_mtime_ns, found.st_size, found.st_ino]
+        file_stat = (stage / "metrics.parquet").stat()
+        source = [file_stat.st_mtime_ns, file_stat.st_size, file_stat.st_ino]
         note = _read_note(folder)
         if note["source"] == source:
             return True
@@ -84,18 +84,24 @@ def _bring_up_to_date(stage: Path, folder: Path) -> bool:
     rows = [point for point in points if None not in point[:2]]  # a value that is null is NaN
     if not rows:
         return False
-    file, size, known = folder / note["file"], note["bytes"], note["rows"]
-    if known > len(rows) or note["digest"] != _digest(rows[:known]) or not file.is_file():
+    file, size, written = folder / note["file"], note["bytes"], note["rows"]
+    if written > len(rows) or note["digest"] != _digest(rows[:written]) or not file.is_file():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         # Another name, so that a running TensorBoard sees a new file.
-        file, size, known = folder / f"events.out.tfevents.{source[0] // 10**9}.{source[2]}", 0, 0
-    new = encode_points(rows[known:], source[0] / 1e9, begin=size == 0)
+        file, size, written = folder / f"events.out.tfevents.{source[0] // 10**9}.{source[2]}", 0, 0
+    new = encode_points(rows[written:], source[0] / 1e9, begin=size == 0)
     with file.open("ab") as events:
         events.truncate(size)  # left by a killed predecessor
         events.write(new)
-    words = {"source": source, "file": file.name, "bytes": size + len(new), "rows": len(rows), "digest": _digest(rows)}
-    write_text(folder / NOTE, json.dumps(words))
+    new_note = {
+        "source": source,
+        "file": file.name,
+        "bytes": size + len(new),
+        "rows": len(rows),
+        "digest": _digest(rows),
+    }
+    write_text(folder / NOTE, json.dumps(new_note))
     return True
 
 

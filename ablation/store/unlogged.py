@@ -21,14 +21,14 @@ def find_unlogged(store: Store, study: str, now: StudyRecord | None = None) -> l
     """
     definition = now or store.study(study)
     logged, ended = _logged(store, study), _ended(store, study)
-    found = [*_unwatched(definition, logged, ended)]
+    sentences = [*_unwatched(definition, logged, ended)]
     checks = [*_drawn(definition, set().union(*logged.values()))] if all(ended.values()) else []
     if ended.get(definition.last_stage):
         measured = logged[definition.last_stage]
         checks += [("table: no run has measured", column.metric, measured) for column in definition.table.columns]
         checks += _judged(store, study, definition.analysis)
-    found += [f"{what} {name}{_meant(name, known)}" for what, name, known in checks if name not in known]
-    return list(dict.fromkeys(found))
+    sentences += [f"{what} {name}{_meant(name, names)}" for what, name, names in checks if name not in names]
+    return list(dict.fromkeys(sentences))
 
 
 def _unwatched(definition: StudyRecord, logged: dict[str, set[str]], ended: dict[str, bool]) -> Iterator[str]:
@@ -36,8 +36,8 @@ def _unwatched(definition: StudyRecord, logged: dict[str, set[str]], ended: dict
         stage = rule.stage
         (parsed,) = parse_rules([rule.model_dump()])
         covered = any(map(parsed.covers, logged[stage]))
-        for metric, known in ((rule.metric, covered), (rule.reference, rule.reference in logged[stage])):
-            if metric and ended.get(stage) and not known:
+        for metric, is_logged in ((rule.metric, covered), (rule.reference, rule.reference in logged[stage])):
+            if metric and ended.get(stage) and not is_logged:
                 meant = _meant(metric, logged[stage])
                 yield f"health rule {rule.id}: no stage {stage} has logged {metric}{meant}; it watches nothing"
 
@@ -82,6 +82,6 @@ def _ended(store: Store, study: str) -> dict[str, bool]:
     return dict(store.rows(query, [study])[1])
 
 
-def _meant(name: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(name, sorted(known), n=1)
+def _meant(name: str, names: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(names), n=1)
     return f"; did you mean {close[0]}?" if close else ""

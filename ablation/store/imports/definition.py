@@ -72,8 +72,8 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
         "direction": "--direction max, min or target:0.5",
         "margin": "--margin M, a difference that does not matter",
     }
-    given = {"metric", *values} if "value" in values else set(values)  # --items names the metric, too
-    lacking = [name for name in wanted if name not in given]
+    stated = {"metric", *values} if "value" in values else set(values)  # --items names the metric, too
+    lacking = [name for name in wanted if name not in stated]
     if lacking:
         kinds = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
         shown = f"logged: {_some(sorted(metrics, key=_rank))}" + (f"; items: {_some(kinds)}" if kinds else "")
@@ -88,9 +88,9 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
     subsets = {subset for protocol, name, subset in items if (protocol, name) == (analysis.protocol, analysis.value)}
     for subset in analysis.subsets:
         if subset not in subsets:
-            known = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
+            available = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
             asked_for = f"{analysis.protocol}/{subset}/{analysis.value}"
-            raise ConfigError(where, "analysis", asked_for, "no run has such items", suggest(asked_for, known))
+            raise ConfigError(where, "analysis", asked_for, "no run has such items", suggest(asked_for, available))
     return analysis
 
 

@@ -41,7 +41,7 @@ class FinalStep:
                     logged.setdefault((run, name), set()).update(step for step, _ in rows)
         shared = set.intersection(*logged.values()) if logged else set()
         if logged and not shared:
-            first, last = ([of(steps) for steps in logged.values()] for of in (min, max))
+            first, last = ([extreme(steps) for steps in logged.values()] for extreme in (min, max))
             ranges = f"they begin at {min(first)} to {max(first)} and end at {min(last)} to {max(last)}"
             problem = f"there is no step at which all runs logged {' and '.join(self.metrics)}: {ranges}"
             remedy = "name one that all passed, as --at 1000, leave runs out, or compare the last ones with --at last"

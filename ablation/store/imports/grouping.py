@@ -41,15 +41,15 @@ class Group:
 
 
 def group_runs(
-    runs: Sequence[Record], study: ImportFile, where: str, known: Mapping[str, tuple[str | None, str]]
+    runs: Sequence[Record], study: ImportFile, where: str, variant_tree: Mapping[str, tuple[str | None, str]]
 ) -> list[Group]:
     """Return the groups with their seeds; groups that only their configuration distinguishes have no name yet.
 
-    `known`: {variant: (parent, why)} of a source that has a variant tree itself, whose runs are named `variant/seed_n`.
+    `variant_tree`: {variant: (parent, why)} if the source has one. Its runs are then named `variant/seed_n`.
     Raises ConfigError, which names the run that cannot be placed.
     """
     seeds = [_seed(run, study.runs.seed, where) for run in runs]
-    groups = _named(runs, seeds, study, where, known)
+    groups = _named(runs, seeds, study, where, variant_tree)
     for group in groups:
         group.seeds = _seeds_of(group, runs, seeds, study, where)
         group.started = min((runs[i].started or "" for i in group.runs), default="")
@@ -61,23 +61,23 @@ def _seed(run: Record, rule: str | None, where: str) -> int | None:
     if rule == "number":
         return None
     if rule:
-        return _whole(_told(run, rule, where))
-    found = run.seed
-    if found is None:
-        found = next((seed for seed in _seeds_in(run.config) if seed is not None), None)
-    if found is None and (said := seed_in(run.name)):
-        found = _whole(said["seed"])
-    return found
+        return _integer(_told(run, rule, where))
+    seed = run.seed
+    if seed is None:
+        seed = next((seed for seed in _seeds_in(run.config) if seed is not None), None)
+    if seed is None and (said := seed_in(run.name)):
+        seed = _integer(said["seed"])
+    return seed
 
 
 def _seeds_in(config: Mapping[str, Any]) -> Iterator[int | None]:
     """Yield the seeds of a configuration: by the order of SEED_KEYS, those further up first."""
-    found = sorted(dotted.leaves(config), key=lambda leaf: leaf[0].count("."))
+    leaves = sorted(dotted.leaves(config), key=lambda leaf: leaf[0].count("."))
     for name in SEED_KEYS:
-        yield from (_whole(value) for key, value in found if key.rpartition(".")[2].lower() == name)
+        yield from (_integer(value) for key, value in leaves if key.rpartition(".")[2].lower() == name)
 
 
-def _whole(value: Any) -> int | None:
+def _integer(value: Any) -> int | None:
     try:
         number = None if isinstance(value, bool) else int(value)
     except (TypeError, ValueError, OverflowError):
@@ -90,8 +90,8 @@ def _told(run: Record, rule: str, where: str) -> Any:
     if not rule.startswith("name:"):
         return dotted.get(run.config, rule, None)
     try:
-        found = re.search(rule.removeprefix("name:"), run.name)
-        return found and found.group(1)
+        match = re.search(rule.removeprefix("name:"), run.name)
+        return match and match.group(1)
     except (re.error, IndexError) as error:
         problem = f"is not a valid expression with a group ({error})"
         raise ConfigError(where, "--map", rule, problem, "as name:-s([0-9]+)$") from None
@@ -119,7 +119,7 @@ def _named(
     seeds: Sequence[int | None],
     study: ImportFile,
     where: str,
-    known: Mapping[str, Any],
+    variant_tree: Mapping[str, Any],
 ) -> list[Group]:
     """Return the groups with their names, each with the settings common to all its runs."""
     rule, leaves = study.runs.variant, [_leaves(run, study) for run in runs]
@@ -128,7 +128,7 @@ def _named(
         names = [_declared(run, study.variants, where) for run in runs]
     elif rule:
         names = [_by_rule(run, rule, where) for run in runs]
-    elif known:
+    elif variant_tree:
         names = [run.name.rpartition("/")[0] for run in runs]
     else:
         return _by_configuration(runs, leaves, stems)
@@ -166,11 +166,11 @@ def _declared(run: Record, variants: Mapping[str, NamedVariant], where: str) -> 
 
 
 def _by_rule(run: Record, rule: str, where: str) -> str:
-    found = _told(run, rule, where)
-    if found is None or not str(found):
+    value = _told(run, rule, where)
+    if value is None or not str(value):
         shown = f"run {run.name} ({run.source})"
         raise ConfigError(where, "--map variant", rule, f"{shown} has nothing there", "name another key, or name:REGEX")
-    return str(found)
+    return str(value)
 
 
 def _stem(run: Record, seed: int | None) -> str:
@@ -230,14 +230,16 @@ def _of_one_format(runs: Sequence[Record], leaves: Sequence[dict[str, Any]]) -> 
 
 
 def _common_stem(stems: Sequence[str], places: Sequence[int]) -> str:
-    found = {stems[place] for place in places}
-    return found.pop() if len(found) == 1 else ""
+    distinct = {stems[place] for place in places}
+    return distinct.pop() if len(distinct) == 1 else ""
 
 
 def _common(leaves: Sequence[dict[str, Any]], places: Sequence[int]) -> dict[str, Any]:
     """Return the settings common to all runs that have a configuration."""
-    known = [leaves[place] for place in places if leaves[place]]
-    return {k: v for k, v in known[0].items() if all(k in o and o[k] == v for o in known)} if known else {}
+    configured = [leaves[place] for place in places if leaves[place]]
+    if not configured:
+        return {}
+    return {k: v for k, v in configured[0].items() if all(k in o and o[k] == v for o in configured)}
 
 
 def _seeds_of(
@@ -259,19 +261,19 @@ def _check_seeds(groups: Iterable[Group], runs: Sequence[Record], where: str) ->
     for group in groups:
         taken: dict[tuple[int, str], int] = {}
         for place, seed in zip(group.runs, group.seeds, strict=True):
-            other = taken.setdefault((seed, runs[place].format), place)
-            if other != place:
-                one, two = (runs[i] for i in (other, place))
-                alike = one.name == two.name
-                pair = " and ".join(f"{r.name} ({f'{r.id}, ' if alike else ''}{r.source})" for r in (one, two))
+            earlier = taken.setdefault((seed, runs[place].format), place)
+            if earlier != place:
+                first, second = (runs[i] for i in (earlier, place))
+                alike = first.name == second.name
+                pair = " and ".join(f"{r.name} ({f'{r.id}, ' if alike else ''}{r.source})" for r in (first, second))
                 problem = f"{pair} are both seed {seed} of one variant: nothing else tells them apart"
-                left = f"--map 'leave_out={two.id if alike else two.name}'"
+                left = f"--map 'leave_out={second.id if alike else second.name}'"
                 remedy = f"--map variant=KEY or name:REGEX, --map seed=..., or {left}"
                 raise ConfigError(where, f"{group.name or 'variant'} seed {seed}", None, problem, remedy)
 
 
 def continued(
-    runs: Sequence[Record], study: ImportFile, where: str, known: Mapping[str, tuple[str | None, str]]
+    runs: Sequence[Record], study: ImportFile, where: str, variant_tree: Mapping[str, tuple[str | None, str]]
 ) -> list[tuple[int, int]]:
     """Return pairs (earlier, later) of runs that are one: the same seed, if known, and settings, and the steps go on.
 
@@ -279,32 +281,39 @@ def continued(
     they follow each other.
     """
     seeds = [_seed(run, study.runs.seed, where) for run in runs]
-    parts: dict[tuple[str, int | None, str], list[int]] = {}
-    for number, group in enumerate(_named(runs, seeds, study, where, known)):
+    alike: dict[tuple[str, int | None, str], list[int]] = {}
+    for number, group in enumerate(_named(runs, seeds, study, where, variant_tree)):
         for place in group.runs:
             settings, seed = _leaves(runs[place], study), seeds[place]
             if settings and runs[place].first_step is not None:
                 key = f"{number} {runs[place].format}", seed, json.dumps(settings, sort_keys=True)
-                parts.setdefault(key, []).append(place)
-    found = []
-    for places in parts.values():
+                alike.setdefault(key, []).append(place)
+    continuations = []
+    for places in alike.values():
         known_seed = seeds[places[0]] is not None
         neighbours = list(pairwise(sorted(places, key=lambda place: runs[place].first_step or 0)))
-        pairs = [(a, b) for a, b in neighbours if _goes_on(runs[a], runs[b], known=known_seed)]
+        pairs = [(a, b) for a, b in neighbours if _goes_on(runs[a], runs[b], same_seed=known_seed)]
         if known_seed or pairs == neighbours:  # else nobody knows which of several seeds goes on
-            found += pairs
-    return found
+            continuations += pairs
+    return continuations
 
 
-def _goes_on(one: Record, other: Record, *, known: bool) -> bool:
-    """Whether a run begins within what the other logged, or soon after it, and ends no earlier.
+def _goes_on(earlier: Record, later: Record, *, same_seed: bool) -> bool:
+    """Whether `later` begins within what `earlier` logged, or soon after it, and ends no earlier.
 
-    `known`: that they have the same seed. Otherwise it must begin in the second half: other seeds begin with the first.
+    `same_seed`: they are known to have the same seed. Otherwise `later` must begin in the second half of `earlier`,
+    because runs of other seeds begin with the first step.
     """
-    first, last, begins, ends = one.first_step, one.last_step, other.first_step, other.last_step
-    if first is None or last is None or begins is None or ends is None or (one.started or "") > (other.started or ""):
+    first, last, begins, ends = earlier.first_step, earlier.last_step, later.first_step, later.last_step
+    if (
+        first is None
+        or last is None
+        or begins is None
+        or ends is None
+        or (earlier.started or "") > (later.started or "")
+    ):
         return False
-    earliest = first if known else (first + last) / 2
+    earliest = first if same_seed else (first + last) / 2
     return earliest < begins <= last + max(last - first, 1) and ends >= last
 
 
@@ -328,8 +337,8 @@ def other_ranks(runs: Sequence[Record], study: ImportFile) -> list[int]:
             continue
         settings = json.dumps({k: v for k, v in leaves.items() if k not in told}, sort_keys=True)
         jobs.setdefault((run.format, *alike, settings), {}).setdefault(number, []).append(place)
-    whole = (job for job in jobs.values() if sorted(job) == list(range(len(job))))
-    return [place for job in whole for rank, places in job.items() if rank for place in places]
+    complete = (job for job in jobs.values() if sorted(job) == list(range(len(job))))
+    return [place for job in complete for rank, places in job.items() if rank for place in places]
 
 
 def safe_name(name: str) -> str:

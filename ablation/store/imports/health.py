@@ -61,10 +61,10 @@ def rules_for(metrics: Iterable[str], formats: Sequence[str]) -> list[HealthRule
         HealthRule.model_validate(
             {
                 "id": f"{id}-{format.replace('_', '-')}" if number else id,
-                **{"stage": format, "metric": metric, "window": _WINDOW, "severity": "warn", **how, **words},
+                **{"stage": format, "metric": metric, "window": _WINDOW, "severity": "warn", **how, **advice},
             }
         )
         for number, format in enumerate(formats)
-        for id, metric, how, words in _RULES
+        for id, metric, how, advice in _RULES
         if any(fnmatchcase(name, metric) for name in names)
     ]

@@ -112,24 +112,24 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         raise ConfigError("import", "--study", request.study, "is a study of the plan: runs of other code", remedy)
     written = request.written or (before.written if before else ImportFile())
     outcome = Outcome()
-    found = _stored_runs(folder, before, outcome)
+    known_runs = _stored_runs(folder, before, outcome)
     declared = _declared(request, written, before)
     final = FinalStep.of(written)
     if final.at == "common":  # read twice, since tables of all runs at once may need much memory
-        known = ((identity, stored.read_rows(folder / run.key)[0]) for identity, run in found.items())
+        earlier = ((identity, stored.read_rows(folder / run.key)[0]) for identity, run in known_runs.items())
         now = _read(request, written, declared.study, [])
-        final.find_common(chain(known, ((record.identity, metrics) for record, metrics, _ in now)))
+        final.find_common(chain(earlier, ((record.identity, metrics) for record, metrics, _ in now)))
     read = _read(request, written, declared.study, outcome.problems)
-    keys = {identity: run.key for identity, run in found.items()}
-    _take_in(folder, request, read, found, outcome, written=written, final=final)
-    order = sorted(found)
-    if ranks := [found.pop(order[place]).record for place in other_ranks([found[i].record for i in order], written)]:
-        names = shortened([record.name for record in ranks])
+    keys = {identity: run.key for identity, run in known_runs.items()}
+    _take_in(folder, request, read, known_runs, outcome, written=written, final=final)
+    order = sorted(known_runs)
+    if ranks := other_ranks([known_runs[identity].record for identity in order], written):
+        names = shortened([known_runs.pop(order[place]).record.name for place in ranks])
         outcome.problems.append(f"of runs alike but for their rank, rank 0 counts: left out {names}")
-    _join(folder, request, found, outcome, known=declared.variant_tree, written=written, final=final)
-    outcome.new = len(found.keys() - keys.keys())
-    outcome.changed = sum(found[identity].key != key for identity, key in keys.items() if identity in found)
-    runs = [found[identity] for identity in sorted(found)]
+    _join(folder, request, known_runs, outcome, variant_tree=declared.variant_tree, written=written, final=final)
+    outcome.new = len(known_runs.keys() - keys.keys())
+    outcome.changed = sum(known_runs[identity].key != key for identity, key in keys.items() if identity in known_runs)
+    runs = [known_runs[identity] for identity in sorted(known_runs)]
     if not runs:
         raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
     outcome.variants, placed = derive([run.record for run in runs], written, request.where, declared.variant_tree)
@@ -153,7 +153,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         if request.write:
             raise
         outcome.missing = error
-    outcome.problems += [other.problem for other in other_prompts.values()]
+    outcome.problems += [difference.problem for difference in other_prompts.values()]
     if outcome.missing is not None or outcome.analysis is None:
         return outcome, None
     study = ImportedStudy(
@@ -170,17 +170,17 @@ def _take_in(
     folder: Path,
     request: Request,
     runs: Iterable[_Run],
-    found: dict[tuple[str, str, str], KnownRun],
+    known_runs: dict[tuple[str, str, str], KnownRun],
     outcome: Outcome,
     *,
     written: ImportFile,
     final: FinalStep,
 ) -> None:
     """Join what the sources hold now to the runs that were found before, and with `write` store it."""
-    known = dict(found)
-    for run in chain(runs, _not_read(folder, found, known)):
+    not_yet_read = dict(known_runs)
+    for run in chain(runs, _not_read(folder, known_runs, not_yet_read)):
         record, metrics, items = run
-        was = known.pop(record.identity, None)
+        was = not_yet_read.pop(record.identity, None)
         if was is not None and (changed := changed_settings(was.record, record, written)):
             what = f"another run than at the last import ({listed(changed)} changed), which it replaces"
             outcome.problems.append(one_line(f"{record.source}: {record.name}: {what}", 500))
@@ -191,7 +191,7 @@ def _take_in(
         key = stored.key_of_run(record, metrics, items)
         if request.write:
             stored.write_run(folder, key, record, metrics, items)
-        found[record.identity] = known_run(record, key, metrics, items)
+        known_runs[record.identity] = known_run(record, key, metrics, items)
 
 
 def _with_steps(record: Record, metrics: pa.Table, final: FinalStep) -> Record:
@@ -202,10 +202,10 @@ def _with_steps(record: Record, metrics: pa.Table, final: FinalStep) -> Record:
 def _join(
     folder: Path,
     request: Request,
-    found: dict[tuple[str, str, str], KnownRun],
+    known_runs: dict[tuple[str, str, str], KnownRun],
     outcome: Outcome,
     *,
-    known: Mapping[str, tuple[str | None, str]],
+    variant_tree: Mapping[str, tuple[str | None, str]],
     written: ImportFile,
     final: FinalStep,
 ) -> None:
@@ -213,11 +213,12 @@ def _join(
 
     Without `write` no rows are stored, so only what is shown of the runs is joined.
     """
-    order = sorted(found)
+    order = sorted(known_runs)
     joined = dict(enumerate(order))  # by place: what the run is a part of
-    for one, other in continued([found[identity].record for identity in order], written, request.where, known):
-        earlier, later = found[joined[one]], found.pop(order[other])
-        joined[other] = joined[one]
+    records = [known_runs[identity].record for identity in order]
+    for earlier_place, later_place in continued(records, written, request.where, variant_tree):
+        earlier, later = known_runs[joined[earlier_place]], known_runs.pop(order[later_place])
+        joined[later_place] = joined[earlier_place]
         what = f"goes on where {earlier.record.name} ended, with the same settings: they are one run"
         outcome.problems.append(one_line(f"{later.record.source}: {later.record.name} {what}", 500))
         record = earlier.record.model_copy(update={"state": later.record.state, "last_step": later.record.last_step})
@@ -232,48 +233,50 @@ def _join(
             key = stored.key_of_run(record, metrics, items)
             stored.write_run(folder, key, record, metrics, items)
             run = known_run(record, key, metrics, items)
-        found[joined[one]] = run
+        known_runs[joined[earlier_place]] = run
 
 
 def _not_read(
-    folder: Path, found: Mapping[tuple[str, str, str], KnownRun], left: Mapping[tuple[str, str, str], KnownRun]
+    folder: Path, known_runs: Mapping[tuple[str, str, str], KnownRun], left: Mapping[tuple[str, str, str], KnownRun]
 ) -> Iterator[_Run]:
     """Yield the runs of earlier imports that were not read now: `left`, once all others were."""
     for identity in list(left):
-        record = Record(**found[identity].record.model_dump(include=set(Record.model_fields)))
-        yield record, *stored.read_rows(folder / found[identity].key)
+        record = Record(**known_runs[identity].record.model_dump(include=set(Record.model_fields)))
+        yield record, *stored.read_rows(folder / known_runs[identity].key)
 
 
 def _refuse_copies(runs: Sequence[KnownRun], placed: Sequence[PlacedRun], where: str) -> None:
     """Refuse a run that stands under two seeds. If all runs of a variant are one run, the verdict is undecided."""
     first: dict[tuple[str, str], PlacedRun] = {}
-    of_variant: dict[str, set[str]] = {}
+    logs_by_variant: dict[str, set[str]] = {}
     for run, place in zip(runs, placed, strict=True):
-        of_variant.setdefault(place.variant, set()).add(run.logged)
+        logs_by_variant.setdefault(place.variant, set()).add(run.logged)
     for run, place in zip(runs, placed, strict=True):
-        other = first.setdefault((place.variant, run.logged), place) if run.logged else place
-        if other is not place and other.format == place.format and len(of_variant[place.variant]) > 1:
-            problem = f"{other.name} and {place.name} logged the same values at every step, as one run under two seeds"
-            key = f"{place.variant} seeds {other.seed} and {place.seed}"
+        earlier = first.setdefault((place.variant, run.logged), place) if run.logged else place
+        if earlier is not place and earlier.format == place.format and len(logs_by_variant[place.variant]) > 1:
+            problem = (
+                f"{earlier.name} and {place.name} logged the same values at every step, as one run under two seeds"
+            )
+            key = f"{place.variant} seeds {earlier.seed} and {place.seed}"
             raise ConfigError(where, key, None, problem, f"leave one out: --map 'leave_out={place.name}'")
 
 
 def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, ConfigError]:
     """Return an error for each subset in which runs of one seed had different prompts, and so cannot be paired."""
     first: dict[tuple[str, int], Record] = {}
-    found: dict[str, ConfigError] = {}
+    differing: dict[str, ConfigError] = {}
     for run, seed in zip(runs, seeds, strict=True):
         for subset, digest in run.record.prompts.items():
-            other = first.setdefault((subset, seed), run.record)
-            if other.prompts[subset] != digest:
-                problem = f"the prompts of {subset} differ between {run.record.name} and {other.name}"
+            earlier = first.setdefault((subset, seed), run.record)
+            if earlier.prompts[subset] != digest:
+                problem = f"the prompts of {subset} differ between {run.record.name} and {earlier.name}"
                 remedy = "compare runs with the same prompts, or pass --map allow=prompt if that is the change"
-                found.setdefault(subset, ConfigError(run.record.source, "", None, problem, remedy))
-    return found
+                differing.setdefault(subset, ConfigError(run.record.source, "", None, problem, remedy))
+    return differing
 
 
 def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -> dict[tuple[str, str, str], KnownRun]:
-    found = {}
+    known_runs = {}
     for run in before.runs if before else ():
         try:
             record = stored.read_record(folder / run.key)
@@ -281,8 +284,8 @@ def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -
         except (TrackerError, OSError, pa.ArrowException) as error:
             outcome.problems.append(one_line(f"{error}: what was imported of {run.name} is lost", 500))
             continue
-        found[record.identity] = known_run(record, run.key, metrics, items)
-    return found
+        known_runs[record.identity] = known_run(record, run.key, metrics, items)
+    return known_runs
 
 
 def _declared(request: Request, written: ImportFile, before: ImportedStudy | None) -> Declared:

@@ -214,9 +214,9 @@ def finals(metrics: pa.Table, step: int | None) -> pa.Table:
 
 def _means(items: pa.Table, last: pa.Table, step: int) -> pa.Table:
     """Return the means of the items as metrics."""
-    found = item_means(items)
-    names = sorted(found.keys() - set(last["name"].to_pylist()))
-    return pa.table([[step] * len(names), names, [found[name] for name in names]], schema=METRIC_ROWS)
+    means = item_means(items)
+    names = sorted(means.keys() - set(last["name"].to_pylist()))
+    return pa.table([[step] * len(names), names, [means[name] for name in names]], schema=METRIC_ROWS)
 
 
 def _with_logged(items: pa.Table, last: pa.Table) -> pa.Table:
@@ -240,14 +240,14 @@ def steps_judged(runs: Sequence[PlacedRun]) -> list[str]:
         last = [run for run in runs if run.format == kind and run.state == "finished" and run.judged_at is not None]
         steps = [run.judged_at for run in last]
         usual = max(set(steps), key=lambda step: (steps.count(step), step), default=None)
-        other = [run for run in last if run.judged_at != usual]
+        others = [run for run in last if run.judged_at != usual]
         chosen = [run for run in last if run.final is not None]
         if chosen:
-            of = "the model that was kept: " if any(run.final == run.kept for run in chosen) else ""
-            where = (of or "one step of each run: ") + _at_steps(chosen) if other else f"{of}step {usual}"
+            prefix = "the model that was kept: " if any(run.final == run.kept for run in chosen) else ""
+            where = (prefix or "one step of each run: ") + _at_steps(chosen) if others else f"{prefix}step {usual}"
             told.append(f"final metrics are of {where}; --at last takes the last step")
-        elif other:
-            ends = f"most at {usual}, {_at_steps(other)}"
+        elif others:
+            ends = f"most at {usual}, {_at_steps(others)}"
             common = "--at common takes the last that all logged, if there is one"
             told.append(f"runs end at different steps: {ends}; {common}")
     return told
@@ -258,30 +258,30 @@ def _at_steps(runs: Sequence[PlacedRun]) -> str:
     return ", ".join(f"{run.variant} seed {run.seed} at {run.judged_at}" for run in runs[:5]) + more
 
 
-def merged_metrics(known: pa.Table, logged: pa.Table) -> pa.Table:
+def merged_metrics(earlier: pa.Table, logged: pa.Table) -> pa.Table:
     """Return METRIC_ROWS: all that is in the log now, and the part of the earlier rows that is still valid.
 
-    A log that was cut short, or restarted by a resumed run, lacks known rows: they stay. If both have a number and they
-    differ, the run was resumed from an earlier step: from that step on only the current log counts.
+    If a log was cut short, or restarted by a resumed run, it lacks earlier rows: they stay. If both have a number and
+    the numbers differ, the run was resumed from an earlier step: from that step on only the current log counts.
     """
-    if known.num_rows == 0:
+    if earlier.num_rows == 0:
         return _sorted(logged)
     keys = ["step", "name"]
-    both = known.join(logged.rename_columns([*keys, "now"]), keys=keys, join_type="inner").combine_chunks()
+    both = earlier.join(logged.rename_columns([*keys, "now"]), keys=keys, join_type="inner").combine_chunks()
     was, now = both["value"].to_numpy(), both["now"].to_numpy()
     differ = ~((was == now) | (np.isnan(was) & np.isnan(now)))
-    rest = known.join(logged.select(keys), keys=keys, join_type="left anti").select(METRIC_ROWS.names)
+    rest = earlier.join(logged.select(keys), keys=keys, join_type="left anti").select(METRIC_ROWS.names)
     if differ.any():
         rest = rest.filter(pc.less(rest["step"], int(both["step"].to_numpy()[differ].min())))
     return _sorted(pa.concat_tables([rest.cast(METRIC_ROWS), logged]))
 
 
-def merged_items(known: pa.Table | None, evaluated: pa.Table | None) -> pa.Table | None:
-    """Return ITEM_ROWS: the current ones, and the known ones of subsets that are not among them."""
-    if known is None or evaluated is None:
-        return evaluated if known is None else known
+def merged_items(earlier: pa.Table | None, evaluated: pa.Table | None) -> pa.Table | None:
+    """Return ITEM_ROWS: the current ones, and the earlier ones of subsets that are not among them."""
+    if earlier is None or evaluated is None:
+        return evaluated if earlier is None else earlier
     place = ["subset", "protocol"]
-    rest = known.join(evaluated.group_by(place).aggregate([]), keys=place, join_type="left anti")
+    rest = earlier.join(evaluated.group_by(place).aggregate([]), keys=place, join_type="left anti")
     return sorted_items(pa.concat_tables([rest.select(ITEM_ROWS.names).cast(ITEM_ROWS), evaluated]))
 
 

@@ -93,9 +93,9 @@ def with_options(written: ImportFile, mapped: list[str], analysis: Mapping[str, 
     for pair in mapped:
         key, equals, value = pair.partition("=")
         group, _, rest = key.partition(".")
-        known = [*RunRules.model_fields, *(f"{name}.NAME" for name in _MAPS)]
+        allowed = [*RunRules.model_fields, *(f"{name}.NAME" for name in _MAPS)]
         if not equals or not value or group not in RunRules.model_fields or bool(rest) != (group in _MAPS):
-            raise ConfigError("--map", pair, None, "is not KEY=VALUE of a known key", suggest(key, known))
+            raise ConfigError("--map", pair, None, "is not KEY=VALUE of a known key", suggest(key, allowed))
         if group in _MAPS:
             rules[group] = {**rules[group], rest: None if (group, value) == ("parents", "none") else value}
         else:
@@ -123,8 +123,8 @@ def analysis_of(values: Mapping[str, Any], file: Path | str) -> Analysis:
     plan = dict(values)
     metrics = plan.pop("metric", None)
     if metrics is not None:
-        if given := {"value", "protocol", "subsets"} & set(plan):
-            problem = f"is given along with {', '.join(sorted(given))}"
+        if conflicting := {"value", "protocol", "subsets"} & set(plan):
+            problem = f"is given along with {', '.join(sorted(conflicting))}"
             raise ConfigError(file, "analysis.metric", metrics, problem, "name a metric or items, not both")
         subsets = [metrics] if isinstance(metrics, str) else metrics
         plan = {"value": LOGGED_VALUE, "protocol": LOGGED, "subsets": subsets, **plan}

@@ -34,35 +34,37 @@ _ROOTS = ("base", "baseline", "control", "reference", "root")
 
 
 def derive(
-    runs: Sequence[Record], study: ImportFile, where: str, known: Mapping[str, tuple[str | None, str]]
+    runs: Sequence[Record], study: ImportFile, where: str, variant_tree: Mapping[str, tuple[str | None, str]]
 ) -> tuple[tuple[PlannedVariant, ...], list[tuple[str, int]]]:
     """Return the variants, parents before children, and each run's variant and seed.
 
-    `known`: {variant: (parent, why)} of a source that has a variant tree itself, whose runs are named `variant/seed_n`.
+    `variant_tree`: {variant: (parent, why)} if the source has one. Its runs are then named `variant/seed_n`.
     Raises ConfigError, which names the run that cannot be placed.
     """
-    groups = group_runs(runs, study, where, known)
-    _hang(groups, study, where, known)
+    groups = group_runs(runs, study, where, variant_tree)
+    _hang(groups, study, where, variant_tree)
     placed = [("", 0)] * len(runs)
     for group in groups:
         for place, seed in zip(group.runs, group.seeds, strict=True):
             placed[place] = (group.name, seed)
-    return tuple(_planned(groups, study, known)), placed
+    return tuple(_planned(groups, study, variant_tree)), placed
 
 
-def _hang(groups: list[Group], study: ImportFile, where: str, known: Mapping[str, tuple[str | None, str]]) -> None:
+def _hang(
+    groups: list[Group], study: ImportFile, where: str, variant_tree: Mapping[str, tuple[str | None, str]]
+) -> None:
     """Give every group its parent and its name."""
     told = {name: each.parent for name, each in study.variants.items() if "parent" in each.model_fields_set}
-    told |= {name: parent for name, (parent, _) in known.items()}
+    told |= {name: parent for name, (parent, _) in variant_tree.items()}
     told |= study.runs.parents
     nearest = _nearest(groups)
     taken = {group.name for group in groups if group.name}
-    for group, other in nearest:
+    for group, neighbour in nearest:
         if not group.name:
-            group.name = _fresh(_by_changes(group, other), taken)
+            group.name = _fresh(_by_changes(group, neighbour), taken)
             taken.add(group.name)
-    for group, other in nearest:
-        group.parent = told.get(group.name, other.name if other else None)
+    for group, neighbour in nearest:
+        group.parent = told.get(group.name, neighbour.name if neighbour else None)
     for name, parent in study.runs.parents.items():
         for needed in filter(None, (name, parent)):
             if needed not in taken:
@@ -70,7 +72,7 @@ def _hang(groups: list[Group], study: ImportFile, where: str, known: Mapping[str
                 raise ConfigError(where, f"parents.{name}", parent, f"no run is of {needed}", remedy)
     for group in groups:
         if group.parent is not None and group.parent not in taken:
-            if group.name in known and group.name not in study.runs.parents:
+            if group.name in variant_tree and group.name not in study.runs.parents:
                 group.parent = None
                 continue
             remedy = suggest(group.parent, sorted(taken))
@@ -119,12 +121,12 @@ def _codes(groups: Sequence[Group]) -> NDArray[np.int64]:
     keys = sorted({key for group in groups for key in group.leaves if not _is_product(key, group.leaves)})
     codes = np.zeros((len(groups), len(keys)), np.int64)
     for column, key in enumerate(keys):
-        known: dict[Any, int] = {}
+        codes_by_value: dict[Any, int] = {}
         for row, group in enumerate(groups):
             if key in group.leaves:
                 value = group.leaves[key]
                 value = (json.dumps(value, sort_keys=True),) if isinstance(value, list | dict) else value
-                codes[row, column] = known.setdefault(value, len(known) + 1)
+                codes[row, column] = codes_by_value.setdefault(value, len(codes_by_value) + 1)
     return codes
 
 
@@ -136,8 +138,10 @@ def _differs(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 def _is_product(key: str, leaves: Mapping[str, Any]) -> bool:
     """Whether the value only says again what others do; a number of devices, which stands nowhere else, is news."""
-    parts: list[Any] = [leaves.get(part) for part in _PRODUCT_OF.get(key, ())]
-    return bool(parts) and all(isinstance(part, int) for part in parts) and leaves.get(key) == math.prod(parts)
+    factors: list[Any] = [leaves.get(factor) for factor in _PRODUCT_OF.get(key, ())]
+    return (
+        bool(factors) and all(isinstance(factor, int) for factor in factors) and leaves.get(key) == math.prod(factors)
+    )
 
 
 def _by_changes(group: Group, parent: Group | None) -> str:
@@ -156,17 +160,17 @@ def _fresh(name: str, taken: Iterable[str]) -> str:
 
 
 def _planned(
-    groups: Sequence[Group], study: ImportFile, known: Mapping[str, tuple[str | None, str]]
+    groups: Sequence[Group], study: ImportFile, variant_tree: Mapping[str, tuple[str | None, str]]
 ) -> Iterator[PlannedVariant]:
     named = {group.name: group for group in groups}
     order = walk({group.name: group.parent for group in groups}, lambda names: sorted(names, key=natural))
     for place in order:
         group = named[place.name]
         above = named.get(group.parent or "")
-        compared = above is not None and bool(known or (group.leaves and above.leaves))
+        compared = above is not None and bool(variant_tree or (group.leaves and above.leaves))
         changes = _changes(group, above, study.factors) if above is not None and compared else ()
         written = study.variants.get(group.name)
-        why = (written and written.why) or known.get(group.name, (None, ""))[1]
+        why = (written and written.why) or variant_tree.get(group.name, (None, ""))[1]
         yield PlannedVariant(
             name=group.name,
             parent=group.parent,
