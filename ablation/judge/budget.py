@@ -110,9 +110,9 @@ def predicted_mean(found: Found, seed_variance: float, seeds: int, effect_varian
 
 
 def effect_variance(found: Sequence[Found]) -> float:
-    """Variance of the study's true effects around 0: mean of effect^2 less its noise, at least 0."""
-    known = [comparison.centre**2 - comparison.noise.total for comparison in found if comparison.noise.seeds_known]
-    return max(float(np.mean(known)), 0.0) if known else 0.0
+    """Return the variance of the study's true effects around 0: the mean of effect^2 less its noise, at least 0."""
+    squares = [comparison.centre**2 - comparison.noise.total for comparison in found if comparison.noise.seeds_known]
+    return max(float(np.mean(squares)), 0.0) if squares else 0.0
 
 
 def level_left(study: Measurements, comparisons: Sequence[Comparison]) -> float:

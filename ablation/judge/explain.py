@@ -121,23 +121,23 @@ class _Contrasts:
         self.items = sum(subset.shape[2] for subset in self.groups[0].values)
 
     def part(self, sets: Sequence[Run], weights: Array, level: float = 0.0) -> Part:
-        """The weighted sum of the runs, one weight each; seeds needed at the level, where one is given."""
-        found, noise = self._estimate(weights)
-        p = found.p_value(noise)
-        needed = seeds_needed(found.effect, noise, self.seeds, level) if 0 < level < p else None
+        """Return the weighted sum of the runs, with the seeds needed to reach `level` if it is given."""
+        estimate, noise = self._estimate(weights)
+        p = estimate.p_value(noise)
+        needed = seeds_needed(estimate.effect, noise, self.seeds, level) if 0 < level < p else None
         return Part(
-            tuple(sets), found.effect, *found.interval(noise, self.alpha), p, p <= self.alpha, seeds_needed=needed
+            tuple(sets), estimate.effect, *estimate.interval(noise, self.alpha), p, p <= self.alpha, seeds_needed=needed
         )
 
     def _estimate(self, weights: Array) -> tuple[Estimate, Noise]:
-        of_variant = np.array([weights[[run == name for run in self.runs]].sum() for name in self.names])
-        found = contrast_groups(self.groups, of_variant.tolist(), 1 - self.alpha, self.study.design)
-        used = [name for name, weight in zip(self.names, of_variant, strict=True) if weight]
-        squares = float(np.square(of_variant).sum())
-        return found, moderated(found, used if found.noise.groups else self.names, self.study.prior, squares)
+        variant_weights = np.array([weights[[run == name for run in self.runs]].sum() for name in self.names])
+        estimate = contrast_groups(self.groups, variant_weights.tolist(), 1 - self.alpha, self.study.design)
+        used = [name for name, weight in zip(self.names, variant_weights, strict=True) if weight]
+        squares = float(np.square(variant_weights).sum())
+        return estimate, moderated(estimate, used if estimate.noise.groups else self.names, self.study.prior, squares)
 
     def with_share(self, part: Part, weights: Array, whole: Part, of: Array) -> Part:
-        """The part with its share of the whole, and the shares that are not refuted (Fieller 1954)."""
+        """Return the part with its share of the whole and the interval of that share (Fieller 1954)."""
         if not whole.shown:
             return part
         share = part.effect / whole.effect
@@ -146,11 +146,11 @@ class _Contrasts:
             low, high = (max(low, 0.0), high) if share > 0 else (low, min(high, 0.0))
         return replace(part, share=share, share_low=low, share_high=high)
 
-    def _bound(self, share: float, sign: float, weights: Array, of: Array) -> float:
+    def _bound(self, share: float, sign: float, weights: Array, total_weights: Array) -> float:
         def holds(away: float) -> bool:
-            found, noise = self._estimate(weights - (share + sign * away) * of)
+            estimate, noise = self._estimate(weights - (share + sign * away) * total_weights)
             # An interval allows for what went unseen: a factor that changes none of these items may change others.
-            return replace(found, counts=False).p_value(noise) > self.alpha
+            return replace(estimate, counts=False).p_value(noise) > self.alpha
 
         inside, outside = 0.0, 1 / _WIDEST
         while holds(outside):
@@ -173,31 +173,38 @@ def explain(study: Measurements, runs: Mapping[Run, str], n: int) -> Explanation
         TrackerError: runs have not ended well, or cannot be paired; there is one seed only.
     """
     contrasts, order = _Contrasts(study, list(runs.values())), list(runs)
-    of_factors = parts(n, order)
-    total, direct = of_factors.sum(axis=0), np.zeros(len(order))
+    factor_weights = parts(n, order)
+    total, direct = factor_weights.sum(axis=0), np.zeros(len(order))
     direct[[order.index(frozenset()), order.index(frozenset(range(n)))]] = -1, 1
     everything = frozenset(range(n))
-    whole = contrasts.part([everything], total, study.analysis.alpha)
+    total_part = contrasts.part([everything], total, study.analysis.alpha)
     each = study.analysis.alpha / n
-    found = [contrasts.part([frozenset({factor})], weights, each) for factor, weights in enumerate(of_factors)]
-    found = _corrected(found, study.analysis.alpha)
-    found = [contrasts.with_share(part, weights, whole, total) for part, weights in zip(found, of_factors, strict=True)]
-    hidden = [factor for factor, part in enumerate(found) if not part.shown]
+    factor_parts = [
+        contrasts.part([frozenset({factor})], weights, each) for factor, weights in enumerate(factor_weights)
+    ]
+    factor_parts = _corrected(factor_parts, study.analysis.alpha)
+    factor_parts = [
+        contrasts.with_share(part, weights, total_part, total)
+        for part, weights in zip(factor_parts, factor_weights, strict=True)
+    ]
+    hidden = [factor for factor, part in enumerate(factor_parts) if not part.shown]
     rest = None
     if 0 < len(hidden) < n:
-        weights = of_factors[hidden].sum(axis=0)
-        rest = contrasts.with_share(contrasts.part([frozenset(hidden)], weights), weights, whole, total)
+        weights = factor_weights[hidden].sum(axis=0)
+        rest = contrasts.with_share(contrasts.part([frozenset(hidden)], weights), weights, total_part, total)
     joint = [contrasts.part(sets, weights) for sets, weights in joint_effects(n, order).items()]
     alone, together = ([part for part in joint if (len(part.sets[0]) > 1) is several] for several in (False, True))
-    corrected = [of for kind in (alone, together) for of in _corrected(kind, study.analysis.alpha)]
+    corrected = [part for kind in (alone, together) for part in _corrected(kind, study.analysis.alpha)]
     # With eight factors every other run has half of them, so that the parts add up to the whole effect in any case.
     beyond = contrasts.part([everything], direct - total) if n > FULL and (direct != total).any() else None
-    return Explanation(whole, tuple(found), tuple(corrected), rest, beyond, contrasts.seeds, contrasts.items)
+    return Explanation(
+        total_part, tuple(factor_parts), tuple(corrected), rest, beyond, contrasts.seeds, contrasts.items
+    )
 
 
-def _corrected(found: Sequence[Part], alpha: float) -> list[Part]:
-    adjusted = holm([part.p for part in found]).tolist() if found else []
-    return [replace(part, p=p, shown=p <= alpha) for part, p in zip(found, adjusted, strict=True)]
+def _corrected(uncorrected: Sequence[Part], alpha: float) -> list[Part]:
+    adjusted = holm([part.p for part in uncorrected]).tolist() if uncorrected else []
+    return [replace(part, p=p, shown=p <= alpha) for part, p in zip(uncorrected, adjusted, strict=True)]
 
 
 def explain_groups(study: Measurements, runs: Mapping[int, str], n: int) -> Explanation:
@@ -213,14 +220,14 @@ def explain_groups(study: Measurements, runs: Mapping[int, str], n: int) -> Expl
     contrasts = _Contrasts(study, [runs[cut] for cut in cuts])
     steps = np.eye(len(cuts))
     total = steps[-1] - steps[0]
-    whole, found = contrasts.part([frozenset(range(n))], total, study.analysis.alpha), []
+    total_part, group_parts = contrasts.part([frozenset(range(n))], total, study.analysis.alpha), []
     for index, (low, high) in enumerate(pairwise(cuts)):
         weights = steps[index + 1] - steps[index]
         part = contrasts.part([frozenset(range(low, high))], weights, study.analysis.alpha * (high - low) / n)
         p = min(part.p * n / (high - low), 1.0)
         part = replace(part, p=p, shown=p <= study.analysis.alpha)
-        found.append(contrasts.with_share(part, weights, whole, total))
-    return Explanation(whole, tuple(found), (), None, None, contrasts.seeds, contrasts.items)
+        group_parts.append(contrasts.with_share(part, weights, total_part, total))
+    return Explanation(total_part, tuple(group_parts), (), None, None, contrasts.seeds, contrasts.items)
 
 
 def next_cuts(found: Explanation) -> list[int]:

@@ -99,19 +99,19 @@ def measure(study: Measurements, child: str, parent: str, *, moderate: bool = Tr
     same = study.design.paired and remarks.same_measured(study.weights, child, parent, compared.runs[0])
 
     def estimate(count: int) -> tuple[Estimate, Noise]:
-        of = compared.groups if count == most else compared.first(study, count, (child, parent))
-        found = contrast_groups(of, (1, -1), 1 - analysis.alpha, study.design)
-        if found.noise.total == 0 and same:  # other items differ no more than these
-            found = replace(found, noise=replace(found.noise, unseen=0.0))
-        return found, moderated(found, (child, parent), prior)
+        groups = compared.groups if count == most else compared.first(study, count, (child, parent))
+        result = contrast_groups(groups, (1, -1), 1 - analysis.alpha, study.design)
+        if result.noise.total == 0 and same:  # other items differ no more than these
+            result = replace(result, noise=replace(result.noise, unseen=0.0))
+        return result, moderated(result, (child, parent), prior)
 
     numbers, noise = estimate(most)
     shares = interim_weights(analysis.interim_analyses) or {most: 1.0}
     interims: list[Interim] = []
     for count, share in shares.items():
         if count <= most:
-            then, of_then = (numbers, noise) if count == most else estimate(count)
-            interims.append(Interim(count, share, then, of_then, then.p_value(of_then)))
+            then, noise_then = (numbers, noise) if count == most else estimate(count)
+            interims.append(Interim(count, share, then, noise_then, then.p_value(noise_then)))
     latest = interims[-1] if interims else Interim(most, interim_shares(analysis)[0], numbers, noise, _NAN)
     low, high = around(numbers.effect, latest, analysis.alpha)
     return replace(

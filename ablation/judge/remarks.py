@@ -103,25 +103,25 @@ def _planned(changes: Sequence[Change]) -> Iterator[str]:
 def _trained(
     weights: Mapping[Run, Mapping[str, Weights]], child: str, parent: str, seeds: Sequence[int]
 ) -> Iterator[str]:
-    """Stages that both variants trained on their own, with equal or nearly equal weights."""
+    """Yield remarks on stages that both variants trained on their own to equal or nearly equal weights."""
     distances: dict[str, list[float]] = {}
     for seed in seeds if weights else ():
-        one, other = weights.get((child, seed), {}), weights.get((parent, seed), {})
-        for stage in one.keys() & other.keys():
-            if one[stage].key != other[stage].key and one[stage].moved:
-                distances.setdefault(stage, []).append(_distance(one[stage], other[stage]))
-    for stage, found in sorted(distances.items()):
-        equal, of = sum(distance == 0 for distance in found), f"in {len(found)} of {len(found)} seeds"
-        if equal == len(found):
-            yield f"{stage} ended with equal weights {of}: the change had no effect on training"
-        elif max(found) <= NEARLY:
-            share = f"{max(found):.2%}" if max(found) >= 1e-4 else "less than 0.01%"
+        ours, theirs = weights.get((child, seed), {}), weights.get((parent, seed), {})
+        for stage in ours.keys() & theirs.keys():
+            if ours[stage].key != theirs[stage].key and ours[stage].moved:
+                distances.setdefault(stage, []).append(_distance(ours[stage], theirs[stage]))
+    for stage, apart in sorted(distances.items()):
+        equal, in_seeds = sum(distance == 0 for distance in apart), f"in {len(apart)} of {len(apart)} seeds"
+        if equal == len(apart):
+            yield f"{stage} ended with equal weights {in_seeds}: the change had no effect on training"
+        elif max(apart) <= NEARLY:
+            share = f"{max(apart):.2%}" if max(apart) >= 1e-4 else "less than 0.01%"
             yield (
-                f"{stage} ended with nearly equal weights {of} (apart by at most {share} of their way from the start): "
-                "the change had next to no effect on training"
+                f"{stage} ended with nearly equal weights {in_seeds} (apart by at most {share} of their way "
+                "from the start): the change had next to no effect on training"
             )
         elif equal:
-            yield f"{stage} ended with equal weights in {equal} of {len(found)} seeds"
+            yield f"{stage} ended with equal weights in {equal} of {len(apart)} seeds"
 
 
 def _distance(one: Weights, other: Weights) -> float:
@@ -142,7 +142,9 @@ def same_measured(weights: Mapping[Run, Mapping[str, Weights]], child: str, pare
     """
 
     def measured(variant: str, seed: int) -> dict[str, str]:
-        return {stage: of.digest for stage, of in weights.get((variant, seed), {}).items() if not of.moved}
+        return {
+            stage: trained.digest for stage, trained in weights.get((variant, seed), {}).items() if not trained.moved
+        }
 
     return bool(seeds) and all(
         (ours := measured(child, seed)) == measured(parent, seed)
@@ -152,22 +154,22 @@ def same_measured(weights: Mapping[Run, Mapping[str, Weights]], child: str, pare
 
 
 def _environments(
-    known: Mapping[Run, Mapping[str, Environment]], child: str, parent: str, seeds: Sequence[int]
+    environments: Mapping[Run, Mapping[str, Environment]], child: str, parent: str, seeds: Sequence[int]
 ) -> Iterator[str]:
     """Machines and packages that differ: stages of one name, seed by seed, unless the two variants share them."""
-    for name, words in _WORDS.items() if known else ():
-        found: dict[tuple[int, str], tuple[str, str]] = {}
+    for name, words in _WORDS.items() if environments else ():
+        differing: dict[tuple[int, str], tuple[str, str]] = {}
         for seed in seeds:
-            ours, theirs = known.get((child, seed), {}), known.get((parent, seed), {})
+            ours, theirs = environments.get((child, seed), {}), environments.get((parent, seed), {})
             for stage in (stage for stage in ours if stage in theirs and ours[stage].key != theirs[stage].key):
                 one, other = getattr(ours[stage], name), getattr(theirs[stage], name)
                 if one and other and one != other:
-                    found[seed, stage] = one, other
-        if found:
-            one, other = (_listed(values) for values in zip(*found.values(), strict=True))
-            of = f"in {len({seed for seed, _ in found})} of {len(seeds)} seeds"
-            stages = _listed([stage for _, stage in found])
-            yield f"{stages} ran {words} {of}: {other} for {parent}, {one} for {child}"
+                    differing[seed, stage] = one, other
+        if differing:
+            one, other = (_listed(values) for values in zip(*differing.values(), strict=True))
+            in_seeds = f"in {len({seed for seed, _ in differing})} of {len(seeds)} seeds"
+            stages = _listed([stage for _, stage in differing])
+            yield f"{stages} ran {words} {in_seeds}: {other} for {parent}, {one} for {child}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -177,6 +179,8 @@ def _listed(names: Sequence[str]) -> str:
 def _added(study: Measurements, child: str, parent: str) -> Iterator[str]:
     """Variants that got seeds after results without planned interim analyses: chance verdicts are then more likely."""
     added = seeds_added(study.history)
-    of = [f"{name} had {added[name][0]} seeds and has {added[name][1]}" for name in (child, parent) if name in added]
-    if of:
-        yield f"seeds were added after results without planned interim analyses ({', '.join(of)})"
+    changes = [
+        f"{name} had {added[name][0]} seeds and has {added[name][1]}" for name in (child, parent) if name in added
+    ]
+    if changes:
+        yield f"seeds were added after results without planned interim analyses ({', '.join(changes)})"

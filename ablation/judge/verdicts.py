@@ -127,9 +127,9 @@ def _interaction(study: Measurements, combination: str, parts: Sequence[str]) ->
 
 def comparison_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
     """Return one row per comparison, columns COMPARISON_COLUMNS and `guardrails`, what these add to its verdict."""
-    found = [(study, comparison) for study in judged for comparison in study.comparisons]
-    said = [rails_in_words(study.guarded.get(comparison.pair, ())) for study, comparison in found]
-    return comparison_rows(comparison for _, comparison in found).assign(guardrails=said)
+    pairs = [(study, comparison) for study in judged for comparison in study.comparisons]
+    guardrails = [rails_in_words(study.guarded.get(comparison.pair, ())) for study, comparison in pairs]
+    return comparison_rows(comparison for _, comparison in pairs).assign(guardrails=guardrails)
 
 
 def guardrail_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:

@@ -180,14 +180,14 @@ def _one_of(sources: Sequence[Path]) -> str:
 def _finding(names: Sequence[str], sources: Sequence[Path]) -> str | None:
     """An expression that finds the one number in each of these names, in the paths that hold them."""
     split = [re.fullmatch(r"(\D*)(\d+)(\D*)", name) for name in names]
-    around = {(found[1], found[3]) for found in split if found}
+    around = {(match[1], match[3]) for match in split if match}
     if None in split or len(around) != 1:
         return None
     [(before, after)] = [(re.escape(a).replace(r"\-", "-"), re.escape(b)) for a, b in around]
-    wanted = {int(found[2]) for found in split if found}
+    wanted = {int(match[2]) for match in split if match}
     for form in (f"{before}(\\d+)", f".*/{before}(\\d+){after}[/.]"):
-        found = [re.search(form, str(source)) for source in sources]
-        if {int(each[1]) for each in found if each} == wanted and all(found):
+        matches = [re.search(form, str(source)) for source in sources]
+        if {int(each[1]) for each in matches if each} == wanted and all(matches):
             return form
     return None
 
@@ -223,12 +223,13 @@ def _numbered(sheets: Sequence[Sheet]) -> list[int | None]:
     own.
     """
     subsets = {sheet.subset for sheet in sheets}
-    of_source: dict[Path, set[str]] = {}
+    subsets_by_source: dict[Path, set[str]] = {}
     for sheet in sheets:
-        of_source.setdefault(sheet.source, set()).add(sheet.subset)
-    whole = all(found == subsets for found in of_source.values())
+        subsets_by_source.setdefault(sheet.source, set()).add(sheet.subset)
+    each_complete = all(names == subsets for names in subsets_by_source.values())
     places = [
-        (sheet.source if whole else sheet.source.parent, -1 if sheet.seed is None else sheet.seed) for sheet in sheets
+        (sheet.source if each_complete else sheet.source.parent, -1 if sheet.seed is None else sheet.seed)
+        for sheet in sheets
     ]
     number = {place: count for count, place in enumerate(sorted(set(places)), 1)}
     return [number[place] for place in places]
@@ -244,16 +245,16 @@ def _seed_of(sheet: Sheet) -> int | None:
 
 def _by_pattern(path: Path, pattern: str) -> int:
     try:
-        found = re.search(pattern, str(path))
+        match = re.search(pattern, str(path))
     except re.error as error:
         raise ConfigError(
             "compare", "--seed-from", pattern, f"is not a valid regular expression ({error})", "as 'run(\\d+)'"
         ) from None
-    said = found.group(1) if found and found.re.groups else ""
-    if not (said or "").isdigit():
+    number = match.group(1) if match and match.re.groups else ""
+    if not (number or "").isdigit():
         problem = f"finds no number in {one_line(str(path), 200)}"
         raise ConfigError("compare", "--seed-from", pattern, problem, "one group around the digits, as 'run(\\d+)'")
-    return int(said)
+    return int(number)
 
 
 def _by_other_words(sources: Sequence[Path]) -> dict[Path, int]:
