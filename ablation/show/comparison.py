@@ -28,32 +28,32 @@ _FEWEST_DECIMALS = 4
 
 
 def in_words(result: ComparisonResult, width: int) -> str:
-    """Everything that the command prints."""
-    blocks = [_comparison(result, found, width) for found in result.compared]
+    """Return everything that the command prints."""
+    blocks = [_comparison(result, compared, width) for compared in result.compared]
     notes = [textwrap.fill(f"note: {note}", width, subsequent_indent="  ") for note in result.notes]
     return "\n\n".join([*blocks, *(["\n".join(notes)] if notes else [])])
 
 
-def _comparison(result: ComparisonResult, found: Compared, width: int) -> str:
-    comparison, analysis = found.comparison, result.measured.analysis
+def _comparison(result: ComparisonResult, compared: Compared, width: int) -> str:
+    comparison, analysis = compared.comparison, result.measured.analysis
     lines = [f"{comparison.child} against {comparison.parent}: {comparison.verdict}", ""]
-    lines += [f"  {label:<18} {said}" for label, said in _facts(result, found)]
+    lines += [f"  {label:<18} {fact}" for label, fact in _facts(result, compared)]
     lines += ["", textwrap.fill(f"{comparison.reason}.", width, initial_indent="  ", subsequent_indent="  ")]
-    if found.subsets:
-        lines += ["", *_subsets(found, analysis.alpha, _tool(result))]
-    if found.changed_items.better or found.changed_items.worse:
-        lines += ["", *_changed_items(found, width)]
+    if compared.subsets:
+        lines += ["", *_subsets(compared, analysis.alpha, _tool(result))]
+    if compared.changed_items.better or compared.changed_items.worse:
+        lines += ["", *_changed_items(compared, width)]
     return "\n".join(lines)
 
 
-def _facts(result: ComparisonResult, found: Compared) -> Iterator[tuple[str, str]]:
-    comparison, analysis = found.comparison, result.measured.analysis
+def _facts(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, str]]:
+    comparison, analysis = compared.comparison, result.measured.analysis
     level = f"{100 * (1 - analysis.alpha):g}%"
     low, high = interval_of(comparison)
     corrected = ", corrected for all comparisons" if (low, high) != (comparison.low, comparison.high) else ""
     interval = "" if math.isnan(low) else f"  [{_signed(low)}, {_signed(high)}] {level}{corrected}"
     yield "effect", f"{_signed(comparison.effect)}{interval}"
-    yield from _noise(result, found)
+    yield from _noise(result, compared)
     if comparison.of.design.paired:
         named = f" ({', '.join(map(str, comparison.paired))})" if comparison.paired and comparison.seeds < 11 else ""
         yield "seeds", f"{comparison.seeds}{named}"
@@ -69,11 +69,11 @@ def _facts(result: ComparisonResult, found: Compared) -> Iterator[tuple[str, str
     yield "metric", f"{analysis.value}{filters}; {side}, margin {analysis.margin:g}"
 
 
-def _noise(result: ComparisonResult, found: Compared) -> Iterator[tuple[str, str]]:
-    """p, smallest effect and standard error; with one seed, of the items alone."""
-    comparison = found.comparison
+def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, str]]:
+    """Yield p, the smallest detectable effect and the standard error; with one seed, they cover item noise alone."""
+    comparison = compared.comparison
     one_seed = comparison.estimate is not None and comparison.single
-    of_items = one_seed or result.measured.design.claim == "checkpoints"
+    items_only = one_seed or result.measured.design.claim == "checkpoints"
     if one_seed and comparison.checkpoints is not None:
         few = comparison.checkpoints.items_only
         alone = f"{_p(comparison.checkpoints.p)} for these checkpoints, which know nothing of other seeds"
@@ -85,41 +85,41 @@ def _noise(result: ComparisonResult, found: Compared) -> Iterator[tuple[str, str
             if not math.isnan(comparison.p_sign_flip)
             else ""
         )
-        yield "p", f"{_p(comparison.p)}{corrected}{sign_flips}{', of these checkpoints' if of_items else ''}"
-    known = not math.isnan(comparison.mde)
+        yield "p", f"{_p(comparison.p)}{corrected}{sign_flips}{', of these checkpoints' if items_only else ''}"
+    mde_known = not math.isnan(comparison.mde)
     yield (
         "MDE (80% power)",
-        f"{_number(comparison.mde)}{' or more: item noise alone' * one_seed}" if known else "not known",
+        f"{_number(comparison.mde)}{' or more: item noise alone' * one_seed}" if mde_known else "not known",
     )
-    ours = f"{_number(found.stderr)} paired, {'items' if of_items else 'seeds and items'}"
-    theirs = f"; {_number(found.stderr_unpaired or 0.0)} from {_tool(result)}'s own, one run, unpaired"
-    said = "not known" if math.isnan(found.stderr) else ours
-    yield "standard error", f"{said}{'' if found.stderr_unpaired is None else theirs}"
+    ours = f"{_number(compared.stderr)} paired, {'items' if items_only else 'seeds and items'}"
+    theirs = f"; {_number(compared.stderr_unpaired or 0.0)} from {_tool(result)}'s own, one run, unpaired"
+    stderr = "not known" if math.isnan(compared.stderr) else ours
+    yield "standard error", f"{stderr}{'' if compared.stderr_unpaired is None else theirs}"
 
 
-def _subsets(found: Compared, alpha: float, tool: str) -> list[str]:
+def _subsets(compared: Compared, alpha: float, tool: str) -> list[str]:
     rows = [
         [
             "task",
             "items",
-            found.comparison.parent,
-            found.comparison.child,
+            compared.comparison.parent,
+            compared.comparison.child,
             "effect",
             f"[{100 * (1 - alpha):g}% of this task alone]",
         ]
     ]
-    for row in found.subsets:
+    for row in compared.subsets:
         before, after = (_mean(m, e) for m, e in ((row.before, row.stderr_before), (row.after, row.stderr_after)))
         interval = f"[{_signed(row.low)}, {_signed(row.high)}]"
         rows.append([row.subset, f"{row.items:,}", before, after, _signed(row.effect), interval])
     lines = [f"  {line}" for line in aligned(rows, [False, True, True, True, True, False])]
-    if any(row.stderr_before is not None for row in found.subsets):
+    if any(row.stderr_before is not None for row in compared.subsets):
         lines.append(f"  ± is {tool}'s own standard error, over the items of one run (mean over the seeds).")
     return lines
 
 
 def _tool(result: ComparisonResult) -> str:
-    """The tool whose standard errors the files hold."""
+    """Return the tool whose standard errors are in the files."""
     tools = {sheet.facts.tool for sheet in result.sheets if sheet.facts.stderr is not None}
     return " and ".join(sorted(tools)) or "the tool"
 
@@ -128,30 +128,30 @@ def _mean(value: float, error: float | None) -> str:
     return _number(value) if error is None else f"{_number(value)} ± {_number(error)}"
 
 
-def _changed_items(found: Compared, width: int) -> Iterator[str]:
-    total = sum(row.items for row in found.subsets)
-    same = total - found.changed_items.better - found.changed_items.worse
-    counts = f"{found.changed_items.better:,} better, {found.changed_items.worse:,} worse, {same:,} the same"
-    yield f"  items: {counts}{', on average over the seeds' if found.comparison.seeds > 1 else ''}"
-    for end, changed_items in (("best", found.changed_items.best), ("worst", found.changed_items.worst)):
+def _changed_items(compared: Compared, width: int) -> Iterator[str]:
+    total = sum(row.items for row in compared.subsets)
+    same = total - compared.changed_items.better - compared.changed_items.worse
+    counts = f"{compared.changed_items.better:,} better, {compared.changed_items.worse:,} worse, {same:,} the same"
+    yield f"  items: {counts}{', on average over the seeds' if compared.comparison.seeds > 1 else ''}"
+    for end, changed_items in (("best", compared.changed_items.best), ("worst", compared.changed_items.worst)):
         for changed in changed_items:
             yield f"  {end:<5} {short(changed.item)} of {changed.subset}: {changed.before:.3g} -> {changed.after:.3g}"
-            yield from _texts(changed, found, width)
+            yield from _texts(changed, compared, width)
 
 
-def _texts(changed: ChangedItem, found: Compared, width: int) -> Iterator[str]:
+def _texts(changed: ChangedItem, compared: Compared, width: int) -> Iterator[str]:
     text, parent, child, several = (
         changed.text,
-        found.comparison.parent,
-        found.comparison.child,
-        found.comparison.seeds > 1,
+        compared.comparison.parent,
+        compared.comparison.child,
+        compared.comparison.seeds > 1,
     )
     if text.asked:  # the end, since a long prompt starts with instructions and examples
         asked = " ".join(text.asked.split())
         room = max(width - 8, 20)
         yield f"        {one_line(asked if len(asked) <= room else '…' + asked[1 - room :], room)}"
-    said = [("wanted", text.wanted), (parent, changed.answer_before), (child, text.answered)]
-    shown = "; ".join(f"{who}: {one_line(' '.join(what.split()), 80)}" for who, what in said if what)
+    answers = [("wanted", text.wanted), (parent, changed.answer_before), (child, text.answered)]
+    shown = "; ".join(f"{who}: {one_line(' '.join(what.split()), 80)}" for who, what in answers if what)
     if shown:
         yield f"        {f'seed {changed.seed}: ' if several else ''}{shown}"
 
@@ -176,29 +176,29 @@ def _p(value: float) -> str:
 
 
 def as_rows(result: ComparisonResult) -> list[dict[str, Any]]:
-    """One map of plain values per comparison."""
+    """Return one mapping of plain values per comparison."""
     analysis = result.measured.analysis
     return [
-        {name: getattr(found.comparison, name) for name in COMPARISON_COLUMNS}
+        {name: getattr(compared.comparison, name) for name in COMPARISON_COLUMNS}
         | {
-            "item_p": found.comparison.estimate.item_p if found.comparison.estimate else None,
-            "standard_error": found.stderr,
-            "standard_error_unpaired": found.stderr_unpaired,
-            "paired_seeds": list(found.comparison.paired),
-            "runs": list(map(len, found.comparison.runs)),
+            "item_p": compared.comparison.estimate.item_p if compared.comparison.estimate else None,
+            "standard_error": compared.stderr,
+            "standard_error_unpaired": compared.stderr_unpaired,
+            "paired_seeds": list(compared.comparison.paired),
+            "runs": list(map(len, compared.comparison.runs)),
             "design": result.measured.design.seeds,
             "claim": result.measured.design.claim,
             "metric": analysis.value,
             "direction": analysis.model_dump()["direction"],
             "margin": analysis.margin,
             "alpha": analysis.alpha,
-            "tasks": [asdict(subset) for subset in found.subsets],
-            "items_better": found.changed_items.better,
-            "items_worse": found.changed_items.worse,
-            "best": [asdict(changed) for changed in found.changed_items.best],
-            "worst": [asdict(changed) for changed in found.changed_items.worst],
+            "tasks": [asdict(subset) for subset in compared.subsets],
+            "items_better": compared.changed_items.better,
+            "items_worse": compared.changed_items.worse,
+            "best": [asdict(changed) for changed in compared.changed_items.best],
+            "worst": [asdict(changed) for changed in compared.changed_items.worst],
         }
-        for found in result.compared
+        for compared in result.compared
     ]
 
 
@@ -233,11 +233,11 @@ def write_comparison(result: ComparisonResult, out: Path) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "compared.duckdb"
         series = {
-            run: {subset: pd.Series(of.values, of.index) for subset, of in by_subset.items()}
+            run: {subset: pd.Series(values.values, values.index) for subset, values in by_subset.items()}
             for run, by_subset in measured.values.items()
         }
         write_evaluated(database, definition, measured.variants, series, measured.clusters)
-        comparisons = [(found.comparison.parent, found.comparison.child) for found in result.compared]
+        comparisons = [(compared.comparison.parent, compared.comparison.child) for compared in result.compared]
         quoted = page_samples([(measured, comparisons, Samples(_write_texts(result, Path(folder))))])
         with Store(database) as store:
             write_text(out, draw(replace(read_page(store), samples=quoted)))
@@ -247,18 +247,18 @@ def write_comparison(result: ComparisonResult, out: Path) -> Path:
 def _write_texts(result: ComparisonResult, folder: Path) -> dict[Run, tuple[Path, ...]]:
     """Write the texts of the items that changed most, a file for each run; return the files."""
     rows: dict[Run, list[dict[str, str]]] = {}
-    for found in result.compared:
-        for changed in (*found.changed_items.best, *found.changed_items.worst):
+    for compared in result.compared:
+        for changed in (*compared.changed_items.best, *compared.changed_items.worst):
             place = {"item": changed.item, "subset": changed.subset, "protocol": result.measured.analysis.protocol}
             for variant, answer in (
-                (found.comparison.parent, changed.answer_before),
-                (found.comparison.child, changed.text.answered),
+                (compared.comparison.parent, changed.answer_before),
+                (compared.comparison.child, changed.text.answered),
             ):
                 texts = {"prompt": changed.text.asked, "reference": changed.text.wanted, "response": answer}
                 rows.setdefault((variant, changed.seed), []).append(place | texts)
     files: dict[Run, tuple[Path, ...]] = {}
-    for number, (run, of_run) in enumerate(rows.items()):
+    for number, (run, run_rows) in enumerate(rows.items()):
         path = folder / f"{number}.parquet"
-        pq.write_table(pa.Table.from_pylist(of_run), path)
+        pq.write_table(pa.Table.from_pylist(run_rows), path)
         files[run] = (path,)
     return files

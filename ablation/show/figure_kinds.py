@@ -83,21 +83,21 @@ def draw_curves(title: str, declared: Sequence[CurveDefinition], nodes: Sequence
         nothing(axes[0, 0], "no run has logged any of its curves yet")
         axes[0, 0].set_axis_off()
         return figure
-    groups, found = families(nodes), courses(frame)
+    groups, course_of = families(nodes), courses(frame)
     figure, axes = grid(title, _CURVES_NOTE, (len(groups), len(curves)), SIZE, (0.5, 0.12))
     for column, curve in enumerate(curves):
         rows = frame[frame["metric"] == curve.metric]
         for row, group in enumerate(groups):
             panel = axes[row, column]
             for index, name in enumerate(group):
-                if (name, curve.metric) in found:
-                    draw_course(panel, found[name, curve.metric], line_style(index), 1.1 if index else 1.6)
+                if (name, curve.metric) in course_of:
+                    draw_course(panel, course_of[name, curve.metric], line_style(index), 1.1 if index else 1.6)
             panel.set_ylim(*_limits(rows))
             panel.set_xlim(*_room(rows["step"]))
             numbered(panel, x=row == len(groups) - 1, whole=True)
         headed(axes[0, column], curve.label, SIZE[0])
         axes[-1, column].set_xlabel("step")
-    drawn = {variant for variant, _ in found}
+    drawn = {variant for variant, _ in course_of}
     for group, panel in zip(groups, axes[:, -1], strict=True):
         beside(panel, [key(name, line_style(index), name in drawn) for index, name in enumerate(group)])
     return figure
@@ -222,14 +222,16 @@ _LINES, _EACH = (2.1, 1.45), (1.9, 1.15)  # sizes of panels in inches
 def draw_lines(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Figure:
     """Draw a panel per metric with a line per variant."""
     drawn, axes = panels(title, _LINES_NOTE, len(figure.panels), figure.columns, size=_LINES, gaps=(0.55, 0.65))
-    found = courses(_curves(store, study, [panel.metric for panel in figure.panels], figure.x))
+    course_of = courses(_curves(store, study, [panel.metric for panel in figure.panels], figure.x))
     for panel, declared in zip(axes, figure.panels, strict=True):
-        known = [
-            (line_style(i), found[v, declared.metric]) for i, v in enumerate(variants) if (v, declared.metric) in found
+        styled = [
+            (line_style(i), course_of[v, declared.metric])
+            for i, v in enumerate(variants)
+            if (v, declared.metric) in course_of
         ]
-        for style, course in known:
+        for style, course in styled:
             draw_course(panel, course, style)
-        if not known:
+        if not styled:
             nothing(panel)
         elif declared.log:
             panel.set_yscale("log", nonpositive="mask")
@@ -250,18 +252,18 @@ def draw_each(store: Store, study: str, figure: FigureDefinition, variants: Sequ
         f"{title}: {declared.label}", _EACH_NOTE, len(variants), columns, size=_EACH, gaps=(0.15, 0.42)
     )
     frame = _curves(store, study, [declared.metric], figure.x)
-    found = {variant: course for (variant, _), course in courses(frame).items()}
+    course_of = {variant: course for (variant, _), course in courses(frame).items()}
     for panel, variant in zip(axes, variants, strict=True):
         parent = parents[variant]
         for other in variants:
-            if other in found and other not in (variant, parent):
-                panel.plot(found[other]["step"], found[other]["mean"], color=FAINT, linewidth=0.6)
+            if other in course_of and other not in (variant, parent):
+                panel.plot(course_of[other]["step"], course_of[other]["mean"], color=FAINT, linewidth=0.6)
         for name, color in ((parent, INK), (variant, PALETTE[0])):
-            if name in found:
-                draw_course(panel, found[name], (color, "-"))
-        if variant not in found:
+            if name in course_of:
+                draw_course(panel, course_of[name], (color, "-"))
+        if variant not in course_of:
             nothing(panel)
-        if declared.log and found:
+        if declared.log and course_of:
             panel.set_yscale("log", nonpositive="mask")
         headed(panel, variant if parent is None else f"{variant}, from {parent}", _EACH[0])
     lowest, highest = min(panel.get_ylim()[0] for panel in axes), max(panel.get_ylim()[1] for panel in axes)
@@ -391,12 +393,12 @@ def draw_distributions(
 ) -> Figure:
     """Draw a panel per metric `<protocol>/*/<name>` of the items, which need not belong to the last stage."""
     chosen = [list(panel.variants or variants) for panel in figure.panels]
-    found = [_quantiles(store, study, panel.metric) for panel in figure.panels]
-    subsets = list(dict.fromkeys(name for frame in found for name in sorted(frame["subset"])))
+    frames = [_quantiles(store, study, panel.metric) for panel in figure.panels]
+    subsets = list(dict.fromkeys(name for frame in frames for name in sorted(frame["subset"])))
     height = _BOX * max(map(len, chosen)) * max(1, len(subsets))
     gap = 0.2 + LETTER * max(len(named(name)) for names in chosen for name in names)
     drawn, axes = grid(title, _BOXES_NOTE, (1, len(figure.panels)), (_BOXES, height), (gap, 0.0))
-    for panel, declared, frame, names in zip(axes.flat, figure.panels, found, chosen, strict=True):
+    for panel, declared, frame, names in zip(axes.flat, figure.panels, frames, chosen, strict=True):
         names_down(panel, names)
         _draw_boxes(panel, frame, names, subsets)
         headed(panel, declared.label, _BOXES)
@@ -413,15 +415,15 @@ def draw_distributions(
 def _draw_boxes(panel: Axes, frame: pd.DataFrame, variants: Sequence[str], subsets: Sequence[str]) -> None:
     """One row per variant, with a box per subset from top to bottom."""
     height = 0.8 / max(1, len(subsets))
-    found = {(row["variant"], row["subset"]): row for row in frame.to_dict("records")}
+    boxes = {(row["variant"], row["subset"]): row for row in frame.to_dict("records")}
     for place, variant in enumerate(variants):
-        if found and not any((variant, subset) in found for subset in subsets):
+        if boxes and not any((variant, subset) in boxes for subset in subsets):
             across = panel.get_yaxis_transform()
             panel.text(0, place, "no data", transform=across, va="center", color=MUTED, style="italic")
         for number, subset in enumerate(subsets):
-            if (variant, subset) not in found:
+            if (variant, subset) not in boxes:
                 continue
-            row, color = found[variant, subset], PALETTE[number % len(PALETTE)]
+            row, color = boxes[variant, subset], PALETTE[number % len(PALETTE)]
             y = place - 0.4 + height * (number + 0.5)
             p05, p25, p50, p75, p95 = finite(row["quantiles"]).tolist()
             panel.plot([p05, p95], [y, y], color=color, linewidth=1)

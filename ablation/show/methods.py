@@ -107,21 +107,21 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
 
 
 def _measured(settings: Sequence[object]) -> list[str]:
-    """The evaluation settings that all variants share (such as the number of samples), as a sentence."""
-    of_all = [each for each in settings if isinstance(each, Mapping)]
-    if not of_all or len(of_all) < len(settings):
+    """Return the evaluation settings that all variants share, such as the number of samples, as a sentence."""
+    evaluations = [each for each in settings if isinstance(each, Mapping)]
+    if not evaluations or len(evaluations) < len(settings):
         return []
     shared = {
         key: value
-        for key, value in of_all[0].items()
-        if isinstance(value, int | float | str) and all(each.get(key) == value for each in of_all)
+        for key, value in evaluations[0].items()
+        if isinstance(value, int | float | str) and all(each.get(key) == value for each in evaluations)
     }
     listed = ", ".join(f"{key} {describe_value(value)}" for key, value in shared.items())
     return [f"Settings of the evaluation (`evaluate`): {listed}."] if listed else []
 
 
 def _estimate(analysis: Analysis, cite: _Cited) -> list[str]:
-    found = [
+    sentences = [
         "The effect of a change is the mean over seeds of the difference between two runs with the same seed, on the"
         " same items.",
         "Its variance has two parts. One is that of the mean over seeds"
@@ -136,24 +136,24 @@ def _estimate(analysis: Analysis, cite: _Cited) -> list[str]:
         f" items is counted once {cite('owen')}.",
     ]
     if isinstance(analysis.direction, Target):
-        found.append(
+        sentences.append(
             "A distance from the target is too large on average where the mean is noisy; noise that differs from seed"
             f" to seed was taken out {cite('louis')}."
         )
-    found.append(
+    sentences.append(
         f"Intervals use Cochran and Cox's critical value for a sum of two variances {cite('cochran')}, p-values the"
         f" level at which Banerjee's rule excludes no effect {cite('banerjee')}; both allow for clusters of items that"
         f" change and were not among those drawn (rule of three {cite('hanley')})."
     )
-    return found
+    return sentences
 
 
 def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
-    found, p = [], "p"
+    sentences, p = [], "p"
     if pairs > 1:
-        found, p = [_correction(analysis, cite)], "adjusted p"
+        sentences, p = [_correction(analysis, cite)], "adjusted p"
     enough = max(seeds_for(analysis.rare, analysis.alpha), 2)
-    found += [
+    sentences += [
         f"A change is called better or worse where its {p} is at most {analysis.alpha:g}, and equivalent where"
         f" its {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g} and rests on at least {enough}"
         f" seeds: with fewer, more than {analysis.rare:.0%} of seeds might behave otherwise unseen {cite('clopper')}.",
@@ -163,11 +163,11 @@ def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
     ]
     if analysis.interim_analyses:
         interims = ", ".join(map(str, analysis.interim_analyses))
-        found.append(
+        sentences.append(
             f"Seeds could be added while a change was undecided, with interim analyses at {interims} seeds, each with"
             " its share of the error."
         )
-    return found
+    return sentences
 
 
 def _correction(analysis: Analysis, cite: _Cited) -> str:
@@ -189,17 +189,17 @@ def _correction(analysis: Analysis, cite: _Cited) -> str:
 
 def _caveats(store: Store, definition: StoredStudy) -> list[str]:
     states = store.runs(definition.name)["state"]
-    found = [f"{int(states.isin(ENDED_WELL).sum())} of {plural(len(states), 'run')} ended well."]
+    sentences = [f"{int(states.isin(ENDED_WELL).sum())} of {plural(len(states), 'run')} ended well."]
     if len(definition.analysis_history) > 1:
-        found.append(
+        sentences.append(
             "The analysis plan, its seeds or the rules of judging were changed after results existed: the verdicts are"
             " exploratory."
         )
     else:
         since = "the one of the first results" if definition.analysis_history else "that of no results yet"
-        found.append(f"The analysis plan (digest {definition.analysis_digest}) is {since}.")
-    found.append(f"Rules of judging that followed results of the tracker's own demo: {' '.join(FOLLOWED_RESULTS)}")
-    return found
+        sentences.append(f"The analysis plan (digest {definition.analysis_digest}) is {since}.")
+    sentences.append(f"Rules of judging that followed results of the tracker's own demo: {' '.join(FOLLOWED_RESULTS)}")
+    return sentences
 
 
 def could_help(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -227,16 +227,16 @@ def rules_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, 
 
 
 def standing_together(comparisons: Iterable[Any]) -> list[tuple[str, list[str]]]:
-    """(parent, variants) of verdicts, better or worse, that rest on the runs of one parent."""
-    found: dict[str, list[str]] = {}
+    """Return (parent, variants) where several better or worse verdicts rest on the runs of one parent."""
+    children: dict[str, list[str]] = {}
     for comparison in comparisons:
         if comparison.verdict in ("better", "worse"):
-            found.setdefault(comparison.parent, []).append(comparison.child)
-    return [(parent, names) for parent, names in found.items() if len(names) > 1]
+            children.setdefault(comparison.parent, []).append(comparison.child)
+    return [(parent, names) for parent, names in children.items() if len(names) > 1]
 
 
 def primary_in_words(analysis: Analysis) -> str:
-    """What is compared, in one phrase."""
+    """Return what is compared, in one phrase."""
     subsets = analysis.subsets
     over = f", averaged over {', '.join(subsets[:-1])} and {subsets[-1]}" if len(subsets) > 1 else f" on {subsets[0]}"
     direction, value, protocol = analysis.direction, analysis.named, analysis.protocol
