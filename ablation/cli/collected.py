@@ -80,19 +80,19 @@ def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[st
     metrics: Metrics = {}
     items: list[pa.Table] = []
     old = frozenset(output / name for name in left)
-    found: list[tuple[ImportedRun, int | None, bool]] = []
+    runs: list[tuple[ImportedRun, int | None, bool]] = []
     mistakes = Mistakes()
     for entry in wanted:
         with mistakes:
-            found += [(run, _kept(run, entry), entry.get("at") is not None) for run in _runs(output, entry, old)]
+            runs += [(run, _kept(run, entry), entry.get("at") is not None) for run in _runs(output, entry, old)]
     mistakes.refuse()
-    of_stage = max((kept for run, kept, _ in found if kept is not None and run.metrics.num_rows), default=None)
-    for run, kept, chosen in found:
+    last_kept = max((kept for run, kept, _ in runs if kept is not None and run.metrics.num_rows), default=None)
+    for run, kept, chosen in runs:
         columns = (run.metrics.column(name).to_pylist() for name in METRIC_ROWS.names)
         metrics.update({(step, name): value for step, name, value in zip(*columns, strict=True)})
         if run.items is not None:
             beside = run.metrics.num_rows == 0 and not chosen  # a file of items beside the log of a run
-            items.append(_with_last(run.items, of_stage if beside else kept))
+            items.append(_with_last(run.items, last_kept if beside else kept))
         if kept is not None and run.metrics.num_rows:
             metrics[pc.max(run.metrics["step"]).as_py(), KEPT_STEP] = float(kept)
     together = pa.concat_tables([ITEM_ROWS.empty_table(), *(table.select(ITEM_ROWS.names) for table in items)])

@@ -46,18 +46,18 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings.model_copy(update={"results": arguments.results or settings.results})
     study = study_of_pair(settings, only, wanted, arguments)
     between = Between.of(study, load_scale(settings.configs, settings.scale).study(study.name), *wanted)
-    given = [f"scale={arguments.scale}"] if arguments.scale else []  # what the grid needs as well
-    given += [*arguments.config, *([f"results={arguments.results}"] if arguments.results else [])]
-    found = _Explained(settings, between, given)
+    overrides = [f"scale={arguments.scale}"] if arguments.scale else []  # what the grid needs as well
+    overrides += [*arguments.config, *([f"results={arguments.results}"] if arguments.results else [])]
+    explained = _Explained(settings, between, overrides)
     if not arguments.dry_run:
-        for variant in found.new:
+        for variant in explained.new:
             with variant.file.open("x", encoding="utf-8") as file:
                 file.write(between.text(variant))
     if arguments.json:
-        _print_json(found, written=not arguments.dry_run)
+        _print_json(explained, written=not arguments.dry_run)
         return 0
-    lines = found.answer_lines() if found.answer is not None else found.head()
-    print("\n".join([*lines, *found.work_lines(written=not arguments.dry_run)]))
+    lines = explained.answer_lines() if explained.answer is not None else explained.head()
+    print("\n".join([*lines, *explained.work_lines(written=not arguments.dry_run)]))
     return 0
 
 
@@ -167,27 +167,29 @@ def _table(head: str, parts: Sequence[Part], factors: Sequence[str], *, shares: 
         name = group_name(part, factors) if shares else part.name(factors)
         row = [name, *numbers, f"{part.p:.2g}"]
         if shares:
-            known = is_number(part.share)
+            share_known = is_number(part.share)
             bounds = [f"{bound:.0%}" if is_number(bound) else "-" for bound in (part.share_low, part.share_high)]
-            row += [f"{part.share:.0%}", f"[{', '.join(bounds)}]"] if known else ["-", ""]
+            row += [f"{part.share:.0%}", f"[{', '.join(bounds)}]"] if share_known else ["-", ""]
         rows.append(row)
     return aligned(rows, [column > 0 for column in range(len(rows[0]))])
 
 
-def _print_json(found: _Explained, *, written: bool) -> None:
+def _print_json(explained: _Explained, *, written: bool) -> None:
     rows: list[dict[str, Any]] = []
-    for kind, parts in (("part", found.answer.parts), ("joint", found.answer.joint)) if found.answer else ():
+    for kind, parts in (
+        (("part", explained.answer.parts), ("joint", explained.answer.joint)) if explained.answer else ()
+    ):
         name = group_name if kind == "part" else Part.name
-        rows += [{"kind": kind, "factors": name(part, found.factors), **_numbers(part)} for part in parts]
+        rows += [{"kind": kind, "factors": name(part, explained.factors), **_numbers(part)} for part in parts]
     more: dict[str, Any] = {"answer": None, "total": None}
-    if found.answer:
-        more = {"answer": found.answer.in_words(found.factors), "total": _numbers(found.answer.total)}
+    if explained.answer:
+        more = {"answer": explained.answer.in_words(explained.factors), "total": _numbers(explained.answer.total)}
     variants = {
-        variant.name: {"as_in_b": [found.factors[index] for index in sorted(run)], "new": variant in found.new}
-        for run, variant in found.runs.items()
+        variant.name: {"as_in_b": [explained.factors[index] for index in sorted(run)], "new": variant in explained.new}
+        for run, variant in explained.runs.items()
     }
-    more |= {"factors": found.factors, "variants": variants, "jobs": len(found.jobs), "hours": found.hours}
-    print_json("explain", rows, **more, jobs_of_unknown_cost=found.unknown, written=written)
+    more |= {"factors": explained.factors, "variants": variants, "jobs": len(explained.jobs), "hours": explained.hours}
+    print_json("explain", rows, **more, jobs_of_unknown_cost=explained.unknown, written=written)
 
 
 def _numbers(part: Part) -> Mapping[str, Any]:

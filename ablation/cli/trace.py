@@ -81,14 +81,14 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
     table = build_table(store, study)
     labels = {each.label: each for each in table.columns}
     metrics = [name for (name,) in store.rows("SELECT DISTINCT metric FROM results WHERE study = ?", [study])[1]]
-    known = labels.get(column) or (ComparisonColumn(column, column, None) if column in metrics else None)
-    if known is None:
+    heading = labels.get(column) or (ComparisonColumn(column, column, None) if column in metrics else None)
+    if heading is None:
         remedy = suggest(column, [*labels, *metrics])
         raise ConfigError("trace", "COLUMN", column, "is not a column or a metric", remedy)
     check_name(row, [each.name for each in table.rows], "trace", "ROW", "is not a row")
-    found = next(each for each in table.rows if each.name == row)
-    metric, reference = known.metric, store.study(study).table.reference
-    if found.is_reference and reference:  # the unchanged model, which every variant measures
+    table_row = next(each for each in table.rows if each.name == row)
+    metric, reference = heading.metric, store.study(study).table.reference
+    if table_row.is_reference and reference:  # the unchanged model, which every variant measures
         metric = "/".join(reference.replace.get(part, part) for part in metric.split("/"))
     names, rows = store.rows(
         f"""SELECT r.variant, r.seed, v.value, r.stage, s.state, r.key, s.dir AS folder, s.ended,
@@ -99,33 +99,37 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
            JOIN stages s ON r.key = s.key AND r.study = s.study AND r.stage = s.stage
                AND r.seed = coalesce(s.seed, r.seed)
            LEFT JOIN provenance p ON r.key = p.key
-           WHERE r.study = ? AND v.metric = ? {"" if found.is_reference else "AND r.variant = ?"}
+           WHERE r.study = ? AND v.metric = ? {"" if table_row.is_reference else "AND r.variant = ?"}
            ORDER BY r.variant, r.seed, r.position""",
-        [study, metric, *([] if found.is_reference else [row])],
+        [study, metric, *([] if table_row.is_reference else [row])],
     )
     if not rows:
-        raise ConfigError("trace", "ROW", row, f"has no {metric}", found.status or "no run that ended well logged it")
+        raise ConfigError(
+            "trace", "ROW", row, f"has no {metric}", table_row.status or "no run that ended well logged it"
+        )
     found_stages = (dict(zip(names, values, strict=True)) for values in rows)
     stages = tuple(TracedStage(**stage | {"untracked": tuple(stage["untracked"])}) for stage in found_stages)
     values = {(stage.variant, stage.seed): stage.value for stage in stages}
-    cell = found.cells[table.columns.index(known)] if known in table.columns else Cell(tuple(values.values()))
+    cell = table_row.cells[table.columns.index(heading)] if heading in table.columns else Cell(tuple(values.values()))
     again = () if store.study(study).imported else tuple(_rerun(study, store.meta().get("scale", ""), stages))
-    return Traced(study, row, metric, show_cell(cell, known, found.seeds), stages, again)
+    return Traced(study, row, metric, show_cell(cell, heading, table_row.seeds), stages, again)
 
 
 def _rerun(study: str, scale: str, stages: tuple[TracedStage, ...]) -> Iterator[str]:
-    """Commands that run it again in separate folders, with its original code if that was one commit."""
+    """Yield commands that rerun the stages in separate folders, with their original code if it was one commit."""
     commits = {stage.commit for stage in stages} - {None}
     diffs = {stage.diff for stage in stages if stage.diff}
     if len(commits) == 1:
         yield f"git checkout {commits.pop()}"
         if diffs:
             yield f"git apply {shlex.quote(min(diffs))}"
-    variants, seeds = (list(dict.fromkeys(of)) for of in zip(*((s.variant, s.seed) for s in stages), strict=True))
+    variants, seeds = (
+        list(dict.fromkeys(values)) for values in zip(*((s.variant, s.seed) for s in stages), strict=True)
+    )
     only = [f"variant={variants[0]}"] if len(variants) == 1 else []
-    words = [f"scale={scale}", f"study={study}", *only, f"seeds={json.dumps(seeds)}", "results=again/results"]
-    words.append("reports=again/reports")
-    yield f"snakemake --cores all --config {shlex.join(words)}"
+    overrides = [f"scale={scale}", f"study={study}", *only, f"seeds={json.dumps(seeds)}", "results=again/results"]
+    overrides.append("reports=again/reports")
+    yield f"snakemake --cores all --config {shlex.join(overrides)}"
 
 
 def _changed(patch: Path) -> list[str]:
@@ -154,9 +158,9 @@ def run(arguments: argparse.Namespace) -> int:
     study = table.parent.name if table.suffix in (".md", ".csv", ".tex", ".html") else arguments.table
     with open_store(results_folder(arguments)) as store:
         check_study(store, "trace", study)
-        found = trace(store, study, arguments.row, arguments.column)
+        traced = trace(store, study, arguments.row, arguments.column)
     if arguments.json:
-        print_json("trace", map(asdict, found.stages), metric=found.metric, shown=found.shown, rerun=found.rerun)
+        print_json("trace", map(asdict, traced.stages), metric=traced.metric, shown=traced.shown, rerun=traced.rerun)
     else:
-        print("\n".join(found.lines()))
+        print("\n".join(traced.lines()))
     return 0
