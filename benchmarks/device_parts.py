@@ -215,12 +215,12 @@ def _samplers(model: Any, ids: Any, group: int, tokens: int) -> dict[str, Callab
     mask, repeated = torch.ones_like(ids), [row for row in ids.tolist() for _ in range(group)]
     uniforms = torch.rand(len(repeated), tokens, dtype=torch.float64)
     lengths = {"max_new_tokens": tokens, "do_sample": True, "top_k": 0, "pad_token_id": 0}
-    whole = {**lengths, "min_new_tokens": tokens, "eos_token_id": None, "num_return_sequences": group}
+    generate_settings = {**lengths, "min_new_tokens": tokens, "eos_token_id": None, "num_return_sequences": group}
     settings = {"group_size": group, "max_new_tokens": tokens, "uniforms": uniforms, "eos": -1, "pad": 0}
     paged = GenerationConfig(**lengths, eos_token_id=-1)
     ways: dict[str, Callable[[], object]] = {
         "ours": lambda: sample_all(model, ids, mask, batch_size=None, **settings),  # type: ignore[arg-type]
-        "generate": lambda: model.generate(ids, attention_mask=mask, **whole),
+        "generate": lambda: model.generate(ids, attention_mask=mask, **generate_settings),
     }
     if ids.is_cuda:  # on a CPU it takes a minute for 64 tokens
         ways["continuous batching"] = lambda: model.generate_batch(
@@ -306,8 +306,8 @@ def step(options: Namespace) -> Iterator[Figures]:
         lengths.append(metrics["response/length"])
     parameters = sum(each.numel() for each in model.parameters())
     responses = prompts * rollout.group_size
-    of_prompts = sum(map(len, training.sampler.prompts(problems))) / len(problems)
-    tokens = responses * (of_prompts + lengths[-1]) * update.epochs
+    prompt_tokens = sum(map(len, training.sampler.prompts(problems))) / len(problems)
+    tokens = responses * (prompt_tokens + lengths[-1]) * update.epochs
     seconds, sampled = median(taken[1:]), median(drawn[1:])
     figures: Figures = {"what": f"a step of GRPO at {options.scale}, {parameters / 1e6:.3g}M parameters"}
     figures |= {"responses": responses, "tokens of a response": lengths[-1], "seconds": seconds, "of sampling": sampled}
@@ -340,8 +340,8 @@ def _steps_of_trl(options: Namespace, config: Any, problems: list[Any], *, task:
                 ended.append(time.perf_counter())
 
     def reward(prompts: list[str], completions: list[str], completion_ids: list[Any], **kwargs: Any) -> list[float]:
-        whole = [ids[-1] == tokenizer.eos_token_id for ids in completion_ids]
-        return by_rule(task, [asked[prompt] for prompt in prompts], completions, whole)[0]
+        finished = [ids[-1] == tokenizer.eos_token_id for ids in completion_ids]
+        return by_rule(task, [asked[prompt] for prompt in prompts], completions, finished)[0]
 
     rows = config.rollout.responses // update.minibatches
     at_once = rows // max(1, rows // (update.micro_batch or rows))
@@ -501,9 +501,9 @@ def take_steps(options: Namespace) -> None:
 
     def keep(*_: object) -> None:
         for key, parameter in model.named_parameters():
-            whole = ranks.full_tensor(parameter.grad)
+            gradient = ranks.full_tensor(parameter.grad)
             if ranks.rank == 0 and key not in gradients:
-                gradients[key] = whole.detach().cpu().contiguous()
+                gradients[key] = gradient.detach().cpu().contiguous()
 
     hook = learner.optimizer.register_step_pre_hook(keep)
     losses, norms, seconds = [], [], []

@@ -25,7 +25,7 @@ from ablation.plan.plan_file import PlanFile, read_plan  # noqa: E402
 
 def users_of(plan: PlanFile) -> dict[str, int]:
     """Return stage key -> number of runs that need it, assets included."""
-    of_folder = {stage.dir: stage for stage in plan.stages}
+    by_folder = {stage.dir: stage for stage in plan.stages}
     by_key = {stage.key: stage for stage in plan.stages}
     users: dict[str, int] = defaultdict(int)
     for study in plan.studies:
@@ -35,7 +35,7 @@ def users_of(plan: PlanFile) -> dict[str, int]:
                 key = open_.pop()
                 if key not in needed:
                     needed.add(key)
-                    open_ += [of_folder[folder].key for folder in by_key[key].inputs.values() if folder in of_folder]
+                    open_ += [by_folder[folder].key for folder in by_key[key].inputs.values() if folder in by_folder]
             for key in needed:
                 users[key] += 1
     return users
@@ -62,12 +62,12 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="folder of plan.json and the stages")
     results = parser.parse_args().results
     plan = read_plan(results / PLAN_FILE)
-    found = table(plan, results)
-    found.loc[("all", ""), :] = found.sum()
+    costs = table(plan, results)
+    costs.loc[("all", ""), :] = costs.sum()
     print("| study | stage | stages | CPU s | wall s | CPU s alone |\n| --- | --- | ---: | ---: | ---: | ---: |")
-    for study, stage, *numbers in found.reset_index().itertuples(index=False):
+    for study, stage, *numbers in costs.reset_index().itertuples(index=False):
         print(f"| {study} | {stage} | {' | '.join(f'{number:.0f}' for number in numbers)} |")
-    if missing := len(plan.stages) - int(found["stages"].iloc[-1]):
+    if missing := len(plan.stages) - int(costs["stages"].iloc[-1]):
         print(f"\n{missing} stages have not ended ok, or do not say what they used.", file=sys.stderr)
 
 

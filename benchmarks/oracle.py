@@ -129,11 +129,11 @@ def main() -> int:
     runs.add_argument("--cores", type=int, default=1)
     compares.add_argument("before", type=Path)
     compares.add_argument("after", type=Path)
-    given = parser.parse_args()
-    if given.action == "run":
-        run(given.results.resolve(), given.study, given.cores, smoke=given.smoke)
+    arguments = parser.parse_args()
+    if arguments.action == "run":
+        run(arguments.results.resolve(), arguments.study, arguments.cores, smoke=arguments.smoke)
         return 0
-    compared, changes = differences(given.before, given.after)
+    compared, changes = differences(arguments.before, arguments.after)
     print(*changes, f"{compared} stages compared, {len(changes)} differences", sep="\n")
     return 1 if changes or not compared else 0
 

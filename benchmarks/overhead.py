@@ -121,7 +121,7 @@ def with_command(common: str, command: str) -> str:
 
 def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -> dict[str, Used]:
     """Run each workflow from nothing, in this order."""
-    found = {}
+    used = {}
     rules, text = "workflow/rules/stages.smk", project.read("workflow/rules/stages.smk")
     for name in order:
         shutil.rmtree(project.folder / "bare", ignore_errors=True)
@@ -131,18 +131,18 @@ def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -
         common = ["-m", "snakemake", "--cores", str(cores), "--scheduler", "greedy", "--quiet", "all"]
         project.write(rules, with_command(text, "touch {output}") if name == "rules" else text)
         if name in ("ours", "rules"):
-            whole = [*common, "--config", "fork_server=false"]  # processes of their own, as in `command`
-            command = whole if name == "ours" else [*whole, "--until", "debias_evaluate"]
-            found[name] = measure(command, project.folder, project.environment())
+            own_processes = [*common, "--config", "fork_server=false"]  # processes of their own, as in `command`
+            command = own_processes if name == "ours" else [*own_processes, "--until", "debias_evaluate"]
+            used[name] = measure(command, project.folder, project.environment())
             assert len(project.statuses()) == len(keys)
         else:
             write_bare(project, name, keys)
             for key in keys:
                 (project.folder / "bare" / name / key).mkdir(parents=True)
             command = [*common, "--snakefile", f"{name}.smk", "--workflow-profile", "none"]
-            found[name] = measure(command, project.folder, project.environment())
+            used[name] = measure(command, project.folder, project.environment())
             assert len(list((project.folder / "bare" / name).glob("*/status.json"))) == len(keys)
-    return found
+    return used
 
 
 def alone(project: Project, keys: list[str], times: int = 10) -> float:
@@ -173,13 +173,13 @@ def main() -> None:
     print(f"{jobs} jobs, {arguments.rounds} rounds, {arguments.cores} cores; the stub's work alone: {work:.3f} CPU s\n")
     print("| workflow | CPU s a job | wall s a job | overhead, CPU s a job |\n| --- | ---: | ---: | ---: |")
     for name in names:
-        cpu, wall = (sum(found[name][i] for found in rounds) / len(rounds) / jobs for i in (0, 1))
+        cpu, wall = (sum(used[name][i] for used in rounds) / len(rounds) / jobs for i in (0, 1))
         per_job[name] = cpu
         overhead = f"{cpu if name in ('rules', 'trivial') else cpu - work:.3f}"
         print(f"| {name} | {cpu:.3f} | {wall:.3f} | {overhead} |")
-    for one, other in (("ours", "command"), ("ours", "script"), ("rules", "trivial"), ("ours", "trivial")):
-        if {one, other} <= per_job.keys():
-            print(f"{one} / {other}: {per_job[one] / per_job[other]:.2f}")
+    for workflow, baseline in (("ours", "command"), ("ours", "script"), ("rules", "trivial"), ("ours", "trivial")):
+        if {workflow, baseline} <= per_job.keys():
+            print(f"{workflow} / {baseline}: {per_job[workflow] / per_job[baseline]:.2f}")
 
 
 if __name__ == "__main__":

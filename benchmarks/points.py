@@ -41,8 +41,8 @@ def ours(folder: Path) -> None:
     with duckdb.connect(str(folder / "tracker.duckdb")) as connection:
         connection.execute(SCHEMA)
         insert_table(connection, "metrics", read_shard(folder / "metrics.parquet", "metrics"))
-        [found] = connection.sql("SELECT count(*), sum(step) FROM metrics").fetchall()
-    assert found == (STEPS * len(NAMES), len(NAMES) * sum(range(STEPS)))
+        [totals] = connection.sql("SELECT count(*), sum(step) FROM metrics").fetchall()
+    assert totals == (STEPS * len(NAMES), len(NAMES) * sum(range(STEPS)))
 
 
 def trackio(folder: Path) -> None:
@@ -75,7 +75,9 @@ def mlflow(folder: Path) -> None:
     client, rows = peer.MlflowClient(), list(points())
     run = client.create_run(client.create_experiment("points")).info.run_id
     for start in range(0, STEPS, 100):
-        batch = [Metric(name, value, 0, step) for step, of in rows[start : start + 100] for name, value in of.items()]
+        batch = [
+            Metric(name, value, 0, step) for step, point in rows[start : start + 100] for name, value in point.items()
+        ]
         client.log_batch(run, metrics=batch)
     client.set_terminated(run)
 
@@ -100,7 +102,7 @@ def main() -> None:
     chosen = parser.parse_args().tracker
     with tempfile.TemporaryDirectory() as folder:
         TRACKERS[chosen](Path(folder))
-    used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     print(f"{chosen}: {sum(each.ru_utime + each.ru_stime for each in used):.1f} CPU seconds")
 
 

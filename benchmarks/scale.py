@@ -55,8 +55,8 @@ def fill(results: Path, stages: int, variants: int) -> None:
     """Write the folders of so many stages that ended well."""
     simulate(results, [Study(variants=variants, seeds=stages // (2 * variants), steps=5)])
     for status in results.rglob("status.json"):
-        known = json.loads(status.read_text(encoding="utf-8"))
-        status.write_text(json.dumps(known | left_files(status.parent)), encoding="utf-8")
+        content = json.loads(status.read_text(encoding="utf-8"))
+        status.write_text(json.dumps(content | left_files(status.parent)), encoding="utf-8")
 
 
 def copy_seeds(database: Path, seeds: int) -> None:

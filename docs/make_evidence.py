@@ -136,8 +136,8 @@ def splits(contest: Contest) -> Iterator[str]:
         for number in range(SPLITS):
             drawn = rng.permutation(records[[*records][number % len(records)]])
             groups = (drawn[:size, None], drawn[size : 2 * size, None])
-            found = ablation.judge(*groups, seeds="independent", direction="min", margin=0.001)
-            false += found.verdict in ("better", "worse")
+            result = ablation.judge(*groups, seeds="independent", direction="min", margin=0.001)
+            false += result.verdict in ("better", "worse")
         rows.append(f"{false / SPLITS:.1%}")
     yield section(
         "A recipe against itself",
@@ -159,12 +159,12 @@ def checkpoints() -> Iterator[str]:
     rows = []
     for parent, child in itertools.combinations(systems, 2):
         before, after = systems[parent], systems[child]
-        found = ablation.judge(after, before, margin=0.01)
+        result = ablation.judge(after, before, margin=0.01)
         gained, lost = int((after > before).sum()), int((after < before).sum())
         exact = stats.binomtest(gained, gained + lost).pvalue
-        effect = f"{found.effect:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+        effect = f"{result.effect:+.3f} [{result.low:+.3f}, {result.high:+.3f}]"
         rows.append(
-            [f"{parent} -> {child}", effect, found.verdict, f"{found.p:.2g}", f"{gained}, {lost}", f"{exact:.2g}"]
+            [f"{parent} -> {child}", effect, result.verdict, f"{result.p:.2g}", f"{gained}, {lost}", f"{exact:.2g}"]
         )
     count = len(next(iter(systems.values())))
     yield section(

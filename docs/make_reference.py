@@ -51,14 +51,14 @@ def key_pages() -> dict[Path, str]:
     """Return path -> text of the pages of keys."""
     names = sorted(path.parent.name for path in CONFIGS.glob("studies/*/_study.yaml"))
     studies = load_studies(load_settings({"studies": names}, configs=CONFIGS))
-    found = {DOCS / "studies/keys/assets.md": asset_page()}
+    pages = {DOCS / "studies/keys/assets.md": asset_page()}
     models: dict[object, list[str]] = {}  # studies of one config model have one page
     for name, study in studies.items():
         models.setdefault(study.config_model, []).append(name)
     seen: dict[str, tuple[str, Any]] = {}
-    for of in sorted(models.values(), key=len, reverse=True):
-        found[DOCS / "studies/keys" / f"{of[0]}.md"] = key_page(of, study_json_schema(studies[of[0]]), seen)
-    return found
+    for names in sorted(models.values(), key=len, reverse=True):
+        pages[DOCS / "studies/keys" / f"{names[0]}.md"] = key_page(names, study_json_schema(studies[names[0]]), seen)
+    return pages
 
 
 def key_page(studies: Sequence[str], schema: Mapping[str, Any], seen: dict[str, tuple[str, Any]]) -> str:
@@ -162,9 +162,12 @@ def _defaults(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 def _inner(field: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return a key's schema with all alternatives in it, items of lists included."""
-    found = [field, *field.get("anyOf", ()), *field.get("oneOf", ())]
-    return found + [
-        inner for option in found if isinstance(option.get("items"), Mapping) for inner in _inner(option["items"])
+    alternatives = [field, *field.get("anyOf", ()), *field.get("oneOf", ())]
+    return alternatives + [
+        inner
+        for option in alternatives
+        if isinstance(option.get("items"), Mapping)
+        for inner in _inner(option["items"])
     ]
 
 

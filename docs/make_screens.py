@@ -21,11 +21,11 @@ Shot = Callable[[Page], Locator | None]
 
 def first_with(page: Page, selector: str) -> Locator | None:
     """Return the first study's element that fits, scrolled into sight, or None."""
-    found = page.locator(selector)
-    if not found.count():
+    elements = page.locator(selector)
+    if not elements.count():
         return None
-    found.first.scroll_into_view_if_needed()
-    return found.first
+    elements.first.scroll_into_view_if_needed()
+    return elements.first
 
 
 def changes(page: Page) -> Locator | None:
@@ -57,24 +57,24 @@ def table(page: Page) -> Locator | None:
 
 def pair(page: Page) -> Locator | None:
     """Two variants that are not parent and child: the second and the last."""
-    found = first_with(page, ".part:has(> .compare)")
-    if found is not None:
-        found.locator("select.one").select_option(index=found.locator("select.one option").count() - 1)
-        found.locator("select.other").select_option(index=1)
-    return found
+    element = first_with(page, ".part:has(> .compare)")
+    if element is not None:
+        element.locator("select.one").select_option(index=element.locator("select.one option").count() - 1)
+        element.locator("select.other").select_option(index=1)
+    return element
 
 
 def curves(page: Page) -> Locator | None:
     """Curves over wall time where they are logged, smoothed, with a search for metrics."""
-    for found in page.locator(".part:has(> .curves)").all():
-        found.scroll_into_view_if_needed()
-        found.locator("canvas").wait_for()
-        if found.locator(".over").is_enabled():
-            found.locator(".options").evaluate("node => { node.open = true; }")
-            found.get_by_label("Search metrics").fill("reward|accuracy")
-            found.locator(".smooth").fill("0.5")
-            found.locator(".over").select_option("time")
-            return found
+    for element in page.locator(".part:has(> .curves)").all():
+        element.scroll_into_view_if_needed()
+        element.locator("canvas").wait_for()
+        if element.locator(".over").is_enabled():
+            element.locator(".options").evaluate("node => { node.open = true; }")
+            element.get_by_label("Search metrics").fill("reward|accuracy")
+            element.locator(".smooth").fill("0.5")
+            element.locator(".over").select_option("time")
+            return element
     return first_with(page, ".part:has(> .curves)")
 
 
@@ -115,12 +115,12 @@ def shoot(browser: Browser, url: str, name: str) -> str:
     page.goto(url)
     page.locator("html[data-ready]").wait_for(state="attached")
     page.evaluate("document.querySelectorAll('.study > details, .part').forEach((node) => { node.open = true; })")
-    found = shot(page)
-    if found is None:
+    element = shot(page)
+    if element is None:
         return f"{name}: the page has no such thing; the picture stays as it is"
     page.wait_for_timeout(400)  # the chart is painted in the next frames
     path = IMAGES / f"{name}.png"
-    small(found.screenshot(), height).save(path, optimize=True)
+    small(element.screenshot(), height).save(path, optimize=True)
     page.close()
     return f"{name}: {path.stat().st_size / 1000:.0f} kB"
 

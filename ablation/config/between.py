@@ -35,16 +35,16 @@ class Between:
         Raises ConfigError where there is no such variant, they differ in one factor or none, or B is not A with other
         values.
         """
-        found: dict[str, list[Change]] = {}
+        factors: dict[str, list[Change]] = {}
         for change in diff(study, a, b):
-            found.setdefault(change.factor, []).append(change)
-        if len(found) < 2:
-            problem = f"they differ in one factor only, {next(iter(found))}" if found else "they are equal"
+            factors.setdefault(change.factor, []).append(change)
+        if len(factors) < 2:
+            problem = f"they differ in one factor only, {next(iter(factors))}" if factors else "they are equal"
             told = f"`ablation diff {study.name}/{a} {b}` says what it did"
-            remedy = told if found else "name two variants that differ"
+            remedy = told if factors else "name two variants that differ"
             raise ConfigError("explain", f"{a} {b}", None, problem, remedy)
-        between = cls(study, scale, a, b, found)
-        if between._config(between._values(range(len(found)))).model_dump(mode="json") != study.variants[b].declared:
+        between = cls(study, scale, a, b, factors)
+        if between._config(between._values(range(len(factors)))).model_dump(mode="json") != study.variants[b].declared:
             problem = (
                 "what B changes from A, taken together, does not give B: a choice between kinds of settings differs"
             )
@@ -83,8 +83,8 @@ class Between:
             problem = f"{self.a} with {words} of {self.b} cannot be: {error.key} {error.problem}"
             raise ConfigError("explain", f"{self.a} {self.b}", None, problem, remedy) from error
         same = (other for other in self.study.variants.values() if other.declared == made.declared)
-        if (known := next(same, None)) is not None:
-            return known
+        if (existing := next(same, None)) is not None:
+            return existing
         if name in self.study.variants:
             raise ConfigError(path, "", None, f"is not {file.why}", "rename it, or remove it if it was made so")
         return made

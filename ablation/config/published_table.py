@@ -133,28 +133,28 @@ def _cell(where: str, column: str, text: str, *, percent: bool) -> Cell:
 
 def _items(file: Path, options: TableOptions, columns: Sequence[str], mean: str) -> dict[str, int]:
     """Items per column: one number for all, one for each but the mean, or NAME=N for some."""
-    if not (parts := options.items):
+    if not (counts := options.items):
         return {}
     wanted = [column for column in columns if column != mean and column.lower() not in MEANS]
-    if any("=" in part for part in parts):
-        pairs = [part.rpartition("=")[::2] for part in parts]
-    elif len(parts) == 1:
-        pairs = [(name, parts[0]) for name in wanted or columns]
-    elif len(parts) in (len(wanted), len(columns)):
-        pairs = list(zip(columns if len(parts) == len(columns) else wanted, parts, strict=True))
+    if any("=" in count for count in counts):
+        pairs = [count.rpartition("=")[::2] for count in counts]
+    elif len(counts) == 1:
+        pairs = [(name, counts[0]) for name in wanted or columns]
+    elif len(counts) in (len(wanted), len(columns)):
+        pairs = list(zip(columns if len(counts) == len(columns) else wanted, counts, strict=True))
     else:
-        problem = f"has {len(parts)} numbers for {len(wanted)} columns ({', '.join(wanted)})"
+        problem = f"has {len(counts)} numbers for {len(wanted)} columns ({', '.join(wanted)})"
         remedy = "give one for each, one for all, or NAME=N for some"
-        raise ConfigError(file, "--items", " ".join(parts), problem, remedy)
-    found: dict[str, int] = {}
+        raise ConfigError(file, "--items", " ".join(counts), problem, remedy)
+    items: dict[str, int] = {}
     for name, number in pairs:
         if name.strip() not in columns:
             raise ConfigError(file, "--items", name or number, "is not a column", suggest(name.strip(), columns))
         if not number.strip().isdecimal() or not 0 < int(number) <= MOST_ITEMS:
             remedy = f"write a whole number from 1 to {MOST_ITEMS:,}, as 253"
             raise ConfigError(file, "--items", number, "is not a valid number of items", remedy)
-        found[name.strip()] = int(number)
-    return found
+        items[name.strip()] = int(number)
+    return items
 
 
 def _target(text: str | None) -> Printed | None:

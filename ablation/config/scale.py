@@ -163,10 +163,10 @@ def load_scale(configs: Path, scale: str) -> "_Scales":
     """Read the file of a scale. Raises ConfigError, also for a study that does not exist."""
     file = configs / "scales" / f"{scale}.yaml"
     written = validate(ScaleFile, load_yaml(file), file)
-    known = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))
+    study_names = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))
     for name in written.studies:
-        if name not in known:
-            raise ConfigError(file, f"studies.{name}", None, "there is no such study", suggest(name, known))
+        if name not in study_names:
+            raise ConfigError(file, f"studies.{name}", None, "there is no such study", suggest(name, study_names))
     return _Scales(file, written)
 
 

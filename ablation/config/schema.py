@@ -20,9 +20,9 @@ def study_json_schema(study: Study) -> dict[str, Any]:
     schema = json.loads(json.dumps(schema).replace('"oneOf":', '"anyOf":'))
     definitions = schema.get("$defs", {})
     # A variant states only what it changes, so nothing is required; but lists replace, so their items are complete.
-    whole = _in_lists(schema)
+    item_definitions = _in_lists(schema)
     for name, definition in definitions.items():
-        if name not in whole:
+        if name not in item_definitions:
             definition.pop("required", None)
     own = {
         "extends": {"type": "string", "description": "The one parent; absent only for a root."},
@@ -72,16 +72,16 @@ def write_schemas(studies: Iterable[Study], folder: Path) -> list[Path]:
 
 def _in_lists(schema: Mapping[str, Any]) -> set[str]:
     """Return the names of the definitions that items of lists refer to, at any depth."""
-    found: list[str] = []
+    names: list[str] = []
 
     def note(part: dict[str, Any]) -> dict[str, Any]:
-        found.extend(_references([part.get(key) for key in ("items", "prefixItems")]))
+        names.extend(_references([part.get(key) for key in ("items", "prefixItems")]))
         return part
 
     json.loads(json.dumps(schema), object_hook=note)  # visits every map
-    for name in found:
-        found += (other for other in _references(schema["$defs"][name]) if other not in found)
-    return set(found)
+    for name in names:
+        names += (other for other in _references(schema["$defs"][name]) if other not in names)
+    return set(names)
 
 
 def _references(schema: Any) -> list[str]:

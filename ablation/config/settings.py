@@ -138,25 +138,25 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     written = SettingsFile()
     where = dict.fromkeys(SettingsFile.model_fields, str(file))
     for source, values in ((str(file), load_yaml(file)), (_OVERRIDES, overrides or {})):
-        found = validate(SettingsFile, _given(values), source)
-        written = written.model_copy(update={key: getattr(found, key) for key in found.model_fields_set})
-        where |= dict.fromkeys(found.model_fields_set, source)
+        overriding = validate(SettingsFile, _given(values), source)
+        written = written.model_copy(update={key: getattr(overriding, key) for key in overriding.model_fields_set})
+        where |= dict.fromkeys(overriding.model_fields_set, source)
 
-    def known(key: str, names: Iterable[str], names_known: list[str], kind: str) -> None:
+    def check_names(key: str, names: Iterable[str], names_known: list[str], kind: str) -> None:
         for name in names:
             check_name(name, names_known, where[key.partition(".")[0]], key, f"there is no such {kind}")
 
-    known("scale", [written.scale], sorted(path.stem for path in (configs / "scales").glob("*.yaml")), "scale")
+    check_names("scale", [written.scale], sorted(path.stem for path in (configs / "scales").glob("*.yaml")), "scale")
     all_studies = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))
     studies = written.studies or dict.fromkeys(all_studies, ())
     if not studies:
         raise ConfigError(file, "studies", None, "there is no study", f"put one into {configs / 'studies'}")
-    known("studies", studies, all_studies, "study")
+    check_names("studies", studies, all_studies, "study")
     for study, variants in studies.items():
         files = (configs / "studies" / study).glob("*.yaml")
-        known(f"studies.{study}", variants, sorted({path.stem for path in files} - {"_study"}), "variant")
+        check_names(f"studies.{study}", variants, sorted({path.stem for path in files} - {"_study"}), "variant")
     if written.study is not None:
-        known("study", [written.study], all_studies, "study")
+        check_names("study", [written.study], all_studies, "study")
         if written.study not in studies and where["study"] == _OVERRIDES:
             studies = {**studies, written.study: ()}
     if written.wandb is not None and importlib.util.find_spec("wandb") is None:
@@ -186,11 +186,11 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         )
     if settings.shard is not None:
         first, count = map(int, settings.shard.split("/"))
-        held = {seed for study in run for seed in sorted(settings.seeds_of(study))[first - 1 :: count]}
-        if not held:
+        planned_seeds = {seed for study in run for seed in sorted(settings.seeds_of(study))[first - 1 :: count]}
+        if not planned_seeds:
             problem = f"holds no seed: the plan has {len(planned)}"
             raise ConfigError(where["shard"], "shard", settings.shard, problem, "use fewer shards, or more seeds")
-        if settings.seed not in (None, *held):
+        if settings.seed not in (None, *planned_seeds):
             problem = f"does not hold seed {settings.seed}"
             raise ConfigError(where["shard"], "shard", settings.shard, problem, "use another shard, or no seed")
     return settings
@@ -228,9 +228,9 @@ def _folder_of(key: str, text: str, where: str, project: Path) -> Path:
 
 
 def _check_apart(results: Path, reports: Path, text: str, where: str) -> None:
-    place, held = reports.resolve(), results.resolve()
-    if place == held or any(place.is_relative_to(held / name) for name in _RESULTS):
-        problem = "is the folder of the results as well" if place == held else "is in the results' own folder"
+    place, inside = reports.resolve(), results.resolve()
+    if place == inside or any(place.is_relative_to(inside / name) for name in _RESULTS):
+        problem = "is the folder of the results as well" if place == inside else "is in the results' own folder"
         raise ConfigError(where, "reports", text, problem, "name another folder")
 
 

@@ -91,15 +91,15 @@ def changes(
 
     A config model may say why a change cannot matter: `unseen_changes(parent) -> {dotted key: reason}`.
     """
-    known = getattr(child, "unseen_changes", None)
-    reasons = known(parent) if known else {}
-    found = []
+    unseen_changes = getattr(child, "unseen_changes", None)
+    reasons = unseen_changes(parent) if unseen_changes else {}
+    leaves = []
     for key, was, now in differences(old, new):
         if was is None and _other_kind(key, old, new) and now == _default(child, key):
             continue  # of a kind of its own, whose name says it
         row = {"key": key, "from": was, "to": now, "factor": factor_of(key, factors)}
-        found.append(Change.model_validate(row | {"no_effect": reasons.get(key, "")}))
-    return found
+        leaves.append(Change.model_validate(row | {"no_effect": reasons.get(key, "")}))
+    return leaves
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -109,9 +109,9 @@ def check_keys(written: StudyFile, model: type[BaseModel], file: Path) -> None:
 
 def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> None:
     """Refuse a key that reaches no stage: a variant that changes it would be its parent under another name."""
-    known, reached = known_keys(model), reached_keys(written, written.stages)
-    for key in sorted(known):
-        if any(other.startswith(f"{key}.") for other in known) or any(covers(other, key) for other in reached):
+    model_keys, reached = known_keys(model), reached_keys(written, written.stages)
+    for key in sorted(model_keys):
+        if any(other.startswith(f"{key}.") for other in model_keys) or any(covers(other, key) for other in reached):
             continue
         where, value = ("config", written.config) if written.config else (f"base.{key}", get(written.base, key, None))
         problem = f"no stage gets {key if written.config else 'it'}, so a variant that changes it would change nothing"
@@ -196,9 +196,9 @@ def check_variants(
         named += [(path, f"rows.{name}", name) for name in published.rows]
         named += [(path, "deltas", name) for delta in published.deltas for name in (delta.variant, delta.against)]
         named += [(path, "training", reading.variant) for reading in published.training]
-    known = list(variants)
+    variant_names = list(variants)
     for place, key, name in named:
-        check_name(name, known, place, key, NO_VARIANT)
+        check_name(name, variant_names, place, key, NO_VARIANT)
 
 
 def check_commands(written: StudyFile, model: type[BaseModel], file: Path) -> None:

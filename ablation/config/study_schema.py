@@ -123,9 +123,9 @@ class StageDefinition(Strict):
         if (self.entry is None) == (self.command is None):
             raise ValueError("give either `entry` or `command`")
         if self.command is None:
-            given = [key for key in ("code", "collect", "steps", "time_limit") if getattr(self, key)]
-            if given:
-                raise ValueError(f"{given[0]} belongs to a `command`, and this stage is the module {self.entry}")
+            command_keys = [key for key in ("code", "collect", "steps", "time_limit") if getattr(self, key)]
+            if command_keys:
+                raise ValueError(f"{command_keys[0]} belongs to a `command`, and this stage is the module {self.entry}")
             return self
         placeholders(self.words)
         return self
@@ -272,8 +272,8 @@ class Analysis(Strict):
         """Return the samples of an item in this configuration; None where they are not told by whole numbers."""
         if not isinstance(self.samples, list):
             return self.samples
-        found = [dotted.get(config, key, None) for key in self.samples]
-        return math.prod(found) if all(type(number) is int for number in found) else None
+        counts = [dotted.get(config, key, None) for key in self.samples]
+        return math.prod(counts) if all(type(number) is int for number in counts) else None
 
     @model_validator(mode="after")
     def _samples_are_right_or_wrong(self) -> Self:

@@ -23,12 +23,12 @@ def validate(model: type[Model], data: Mapping[str, Any], file: Path | str, pref
     mistakes = Mistakes(_unknown(known_keys(model), data, "", file, prefix))
     unknown = {mistake.key for mistake in mistakes.found}
     try:
-        found = model.model_validate_json(json.dumps(data), strict=True)
+        validated = model.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
         refused = _mistakes(error, model, data, file, prefix)
         mistakes.found += [mistake for mistake in refused if mistake.key not in unknown]
     mistakes.refuse()
-    return found
+    return validated
 
 
 def check_known(model: type[BaseModel], data: Mapping[str, Any], file: Path | str, prefix: str = "") -> None:
@@ -40,18 +40,18 @@ known_keys = cache(dotted.model_keys)  # a thousand variants ask for a model's d
 
 
 def _unknown(
-    known: set[str], data: Mapping[str, Any], above: str, file: Path | str, prefix: str
+    allowed_keys: set[str], data: Mapping[str, Any], above: str, file: Path | str, prefix: str
 ) -> Iterator[ConfigError]:
     for key, item in data.items():
         full = f"{above}{key}"
-        if full not in known:
-            here = sorted(name for name in known if name.startswith(above) and "." not in name[len(above) :])
-            elsewhere = sorted(name for name in known if name.rsplit(".", 1)[-1] == key)
+        if full not in allowed_keys:
+            here = sorted(name for name in allowed_keys if name.startswith(above) and "." not in name[len(above) :])
+            elsewhere = sorted(name for name in allowed_keys if name.rsplit(".", 1)[-1] == key)
             remedy = f"did you mean {elsewhere[0]!r}?" if elsewhere else suggest(full, here)
             shown = None if isinstance(item, Mapping) else item
             yield ConfigError(file, f"{prefix}{full}", shown, "is not a key of this configuration", remedy)
-        elif isinstance(item, Mapping) and any(name.startswith(f"{full}.") for name in known):
-            yield from _unknown(known, item, f"{full}.", file, prefix)
+        elif isinstance(item, Mapping) and any(name.startswith(f"{full}.") for name in allowed_keys):
+            yield from _unknown(allowed_keys, item, f"{full}.", file, prefix)
 
 
 def check_key(model: type[BaseModel], key: str, file: Path | str, where: str) -> None:
@@ -62,7 +62,7 @@ def check_key(model: type[BaseModel], key: str, file: Path | str, where: str) ->
 def _mistakes(
     error: ValidationError, model: type[BaseModel], data: Mapping[str, Any], file: Path | str, prefix: str
 ) -> list[ConfigError]:
-    found: dict[str, ConfigError] = {}
+    by_key: dict[str, ConfigError] = {}
     for detail in error.errors(include_url=False, include_context=False):
         key, value = _place(detail["loc"], data, missing=detail["type"] == "missing")
         message, own, advice = detail["msg"].removeprefix("Value error, ").rpartition("; ")
@@ -76,8 +76,8 @@ def _mistakes(
         description = _description(model, key)
         correct = "add it" if detail["type"] == "missing" else "correct the value"
         remedy = f"expected: {description}" if description else advice if own else correct
-        found.setdefault(key, ConfigError(file, f"{prefix}{key}".rstrip("."), shown, problem, remedy))
-    return list(found.values())
+        by_key.setdefault(key, ConfigError(file, f"{prefix}{key}".rstrip("."), shown, problem, remedy))
+    return list(by_key.values())
 
 
 def _place(loc: Iterable[int | str], data: Any, *, missing: bool) -> tuple[str, Any]:

@@ -47,12 +47,12 @@ def in_natural_order(names: Iterable[str]) -> list[str]:
 
 def ancestors(name: str, parents: Mapping[str, str | None]) -> list[str]:
     """Return the parent, its parent, and so on to the root; of a cycle, each variant once."""
-    found: dict[str, None] = {}
+    ancestry: dict[str, None] = {}
     parent = parents.get(name)
-    while parent is not None and parent in parents and parent not in found:
-        found[parent] = None
+    while parent is not None and parent in parents and parent not in ancestry:
+        ancestry[parent] = None
         parent = parents[parent]
-    return list(found)
+    return list(ancestry)
 
 
 def compared(comparisons: str | Sequence[tuple[str, str]], parents: Mapping[str, str | None]) -> list[tuple[str, str]]:

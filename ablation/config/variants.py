@@ -53,7 +53,7 @@ def _part(study: Study, planned: Iterable[str]) -> Study:
     """Return the study with the planned variants, and those that they descend from; with all if none is named."""
     parents = {name: variant.parent for name, variant in study.variants.items()}
     kept = {above for name in planned for above in (name, *ancestors(name, parents))}
-    return replace(study, variants={name: found for name, found in study.variants.items() if name in kept or not kept})
+    return replace(study, variants={name: each for name, each in study.variants.items() if name in kept or not kept})
 
 
 def _load_study(configs: Path, name: str, scale: Scale) -> Study:
@@ -114,9 +114,9 @@ def resolve(
         check_exclusions(written.exclusions, config, file.path, changed)
     refuse_without_effect(file.overrides, resolved, file.path)
     study_file.check_reaches_results(file.overrides, written, file.path)
-    found: list[Change] = []
+    own_changes: list[Change] = []
     if parent is not None:
-        found = changes(above, declared, parent.resolved, resolved, written.factors)
+        own_changes = changes(above, declared, parent.resolved, resolved, written.factors)
     return Variant(
         study=study,
         name=file.name,
@@ -128,8 +128,8 @@ def resolve(
         declared=declared,
         values=values,
         resolved=resolved,
-        changes=tuple(found),
-        factors=tuple(dict.fromkeys(change.factor for change in found)),
+        changes=tuple(own_changes),
+        factors=tuple(dict.fromkeys(change.factor for change in own_changes)),
     )
 
 

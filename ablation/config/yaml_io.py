@@ -159,14 +159,14 @@ def parse_foreign(text: str) -> Any:
         raise ValueError(f"a value does not fit its tag ({type(error).__name__})") from None
 
 
-def _nodes(node: Any, known: dict[int, int]) -> int:
+def _nodes(node: Any, counts: dict[int, int]) -> int:
     """Return the number of nodes of a tree with its aliases written out."""
-    if id(node) not in known:
-        known[id(node)] = _MAX_NODES + 1  # in case it occurs below itself
-        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
-        pairs = (part if isinstance(part, tuple) else (part,) for part in parts)
-        known[id(node)] = 1 + sum(_nodes(each, known) for pair in pairs for each in pair)
-    return known[id(node)]
+    if id(node) not in counts:
+        counts[id(node)] = _MAX_NODES + 1  # in case it occurs below itself
+        children = node.value if isinstance(node, yaml.CollectionNode) else ()
+        pairs = (child if isinstance(child, tuple) else (child,) for child in children)
+        counts[id(node)] = 1 + sum(_nodes(each, counts) for pair in pairs for each in pair)
+    return counts[id(node)]
 
 
 def _check(text: str, *, foreign: bool = False) -> None:

@@ -97,12 +97,12 @@ def _flush(path: Path) -> None:
 
 def from_the_future(paths: Iterable[Path]) -> list[Path]:
     """Return the files that are dated later than now."""
-    found = []
+    files = []
     for path in paths:
         with suppress(OSError):  # there is none
             if path.lstat().st_mtime > time.time():
-                found.append(path)
-    return found
+                files.append(path)
+    return files
 
 
 def date(paths: Iterable[Path], seconds: float | None = None) -> None:

@@ -190,8 +190,8 @@ class Sources:
                 files = [file for stem in stems for file in (f"{stem}/__init__.py", f"{stem}.py")]
                 existing = [file for file in files if not file.startswith("../") and (self.root / file).is_file()]
                 self._modules[name, folder] = existing
-            if found := self._modules[name, folder]:
-                return found
+            if existing := self._modules[name, folder]:
+                return existing
         return []
 
     def files(self, code: Code) -> dict[str, str]:
@@ -309,8 +309,8 @@ _CACHE: dict[tuple[str, bytes], _File] = {}
 
 def _read(path: Path) -> _File:
     content = path.read_bytes()
-    whole = hashlib.sha256(content)
-    plain, key = _File(whole.digest(), whole.hexdigest()[:LENGTH]), (path.name, whole.digest())
+    digest = hashlib.sha256(content)
+    plain, key = _File(digest.digest(), digest.hexdigest()[:LENGTH]), (path.name, digest.digest())
     if path.suffix != ".py":
         return plain
     if key not in _CACHE:

@@ -84,15 +84,15 @@ def placeholders(words: Sequence[str]) -> list[Placeholder]:
 
     Raises ValueError for a single brace, one that is not known, and `{overrides}` that is not a word of its own.
     """
-    found = []
+    collected = []
     for word in words:
         here = [part for part in _parts(word) if isinstance(part, Placeholder)]
         for placeholder in here:
             _check(placeholder)
             if placeholder.kind == "overrides" and word != str(placeholder):
                 raise ValueError(f"{placeholder} becomes several words, so it cannot be a part of {word!r}")
-        found += here
-    return found
+        collected += here
+    return collected
 
 
 def fill(words: Sequence[str], filling: Filling) -> list[str]:
@@ -120,7 +120,7 @@ def mentions(words: Sequence[str]) -> Mentions:
     """
     text = " ".join(words)
     files = [part for word in words for part in (word, *re.split(r"[\s=,@<>|&;()\[\]'\"]+", word))]
-    modules = [name for found in _STARTED.findall(text) for name in (found, f"{found}.__main__")]
+    modules = [name for module in _STARTED.findall(text) for name in (module, f"{module}.__main__")]
     modules += [".".join(filter(None, names)) for names in _IMPORTED.findall(text)]
     folders = [folder for path in re.findall(r"PYTHONPATH=([^\s'\"]+)", text) for folder in path.split(os.pathsep)]
     return Mentions(files, modules, [folder for folder in folders if folder])
@@ -135,10 +135,10 @@ def _filled(word: str, filling: Filling) -> list[str]:
 
 def value_at(values: Mapping[str, Any], key: str) -> Any:
     """Return the value of a dotted key; null where a variant set a map above it to null. Raises KeyError if absent."""
-    found: Any = values
+    value: Any = values
     for part in key.split("."):
-        found = None if found is None else found[part]
-    return found
+        value = None if value is None else value[part]
+    return value
 
 
 def _text(placeholder: Placeholder, filling: Filling) -> str:
@@ -167,13 +167,13 @@ def _parts(word: str) -> Iterator[str | Placeholder]:
 def _check(placeholder: Placeholder) -> None:
     kind, name, conversion = placeholder
     if kind not in KINDS or conversion not in ("", "h") or (conversion and kind in ("overrides", "seed")):
-        known = ", ".join(f"{{{known}}}" for known in KINDS)
+        kinds = ", ".join(f"{{{name}}}" for name in KINDS)
         near = difflib.get_close_matches(kind, KINDS, n=1) if kind else []
         meant = (
             f"{{{near[0]}}}?" if near else f"{{value:{kind}}}, for a key?" if kind.isidentifier() else "plain braces?"
         )
         remedy = f"did you mean {meant} Plain braces are written {{{{ and }}}}"
-        raise ValueError(f"{placeholder} is not a placeholder (there are {known}); {remedy}")
+        raise ValueError(f"{placeholder} is not a placeholder (there are {kinds}); {remedy}")
     allowed = KINDS[kind]
     if allowed is None and not name:
         raise ValueError(f"{placeholder} lacks a name: {{{kind}:NAME}}")

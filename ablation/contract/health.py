@@ -132,13 +132,13 @@ def evaluate(rules: Iterable[Rule], series: Mapping[str, Sequence[Point]]) -> li
 
     series: by metric, its (step, value) in the order of steps. Rules of metrics that were not logged give no event.
     """
-    found: list[Event] = []
+    events: list[Event] = []
     for rule in rules:
         reference = series.get(rule.reference or "", ())
         for metric in series:
             if rule.covers(metric):
-                found.extend(_events_of(rule, metric, series[metric], reference))
-    return sorted(found, key=lambda event: (event.first_step, event.metric))
+                events.extend(_events_of(rule, metric, series[metric], reference))
+    return sorted(events, key=lambda event: (event.first_step, event.metric))
 
 
 def _events_of(rule: Rule, metric: str, points: Sequence[Point], reference: Sequence[Point]) -> list[Event]:

@@ -24,10 +24,10 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     """
     handle = _open(path)
     try:
-        found = os.fstat(handle)
-        if found.st_size > limit:
-            raise OSError(f"{path.name} is {found.st_size} bytes long, more than {limit}")
-        content = os.read(handle, min(found.st_size + 1, limit))
+        file_stat = os.fstat(handle)
+        if file_stat.st_size > limit:
+            raise OSError(f"{path.name} is {file_stat.st_size} bytes long, more than {limit}")
+        content = os.read(handle, min(file_stat.st_size + 1, limit))
         while len(content) < limit and (more := os.read(handle, min(limit - len(content), 1 << 20))):
             content += more  # it grew meanwhile, or is longer than one call returns
         return content

@@ -76,10 +76,10 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
         return StageState("corrupt", f"{name}: {one_line(problem, _MAX_WORDS)}")
     if lost := _lost(folder, status.get("files") or {}):
         return StageState("corrupt", lost)
-    known: dict[str, Any] = {name: status.get(name) for name in (*_TEXTS, *_NUMBERS)}
-    known |= {name: one_line(known[name], _MAX_WORDS) for name in _TEXTS if known[name] is not None}
-    known |= {"reason": known["reason"] or "", "sha256": status.get("sha256") or {}}
-    return StageState(status["state"], **known)
+    fields: dict[str, Any] = {name: status.get(name) for name in (*_TEXTS, *_NUMBERS)}
+    fields |= {name: one_line(fields[name], _MAX_WORDS) for name in _TEXTS if fields[name] is not None}
+    fields |= {"reason": fields["reason"] or "", "sha256": status.get("sha256") or {}}
+    return StageState(status["state"], **fields)
 
 
 def left_files(folder: Path) -> dict[str, dict[str, Any]]:

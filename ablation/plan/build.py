@@ -176,14 +176,14 @@ class _Builder:
 
     def _planned_stage(self, address: Address, draft: _Draft) -> PlannedStage:
         id, key = address
-        of = 0 if id == ASSETS else len(self.studies[draft.study].variants)
+        n_variants = 0 if id == ASSETS else len(self.studies[draft.study].variants)
         return PlannedStage(
             id=id,
             study=draft.study,
             stage=draft.stage,
             key=key,
             seed=draft.seed,
-            label=draft.label or stage_label(list(draft.variants), of, draft.seed),
+            label=draft.label or stage_label(list(draft.variants), n_variants, draft.seed),
             entry=draft.definition.module,
             dir=self._dir(id, key),
             inputs={name: self._dir(*above) for name, above in draft.inputs.items()},
@@ -215,12 +215,12 @@ def _planned_study(study: Study, runs: Iterator[PlannedRun]) -> PlannedStudy:
     )
 
 
-def stage_label(variants: Sequence[str], of: int, seed: int | None) -> str:
-    """`v8 seed 0`; `v4, v5 and 3 more, seed 0`; `all variants`. of: how many variants the study has."""
+def stage_label(variants: Sequence[str], n_variants: int, seed: int | None) -> str:
+    """`v8 seed 0`; `v4, v5 and 3 more, seed 0`; `all variants`. n_variants: how many variants the study has."""
     with_seed = "" if seed is None else f"seed {seed}"
     if len(variants) == 1:
         return f"{variants[0]} {with_seed}".strip()
-    if len(variants) == of:
+    if len(variants) == n_variants:
         shown = "all variants"
     elif len(variants) <= 3:
         shown = f"{', '.join(variants[:-1])} and {variants[-1]}"

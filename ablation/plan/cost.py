@@ -30,7 +30,7 @@ def hours_of(plan: Plan, states: States, stages: Iterable[PlannedStage]) -> tupl
     estimates = []
     for stage in stages:
         own = [hours for variant in stage.variants for hours in spent.get((stage.id, variant), ())]
-        estimates += [sum(found) / len(found)] if (found := own or spent.get((stage.id, None), [])) else []
+        estimates += [sum(costs) / len(costs)] if (costs := own or spent.get((stage.id, None), [])) else []
     return sum(estimates), len(stages) - len(estimates)
 
 

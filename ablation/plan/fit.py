@@ -88,16 +88,16 @@ def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float
 
     device_memory: GiB of one device. Raises ConfigError where a study's module cannot be imported.
     """
-    found: dict[tuple[str, str, int], Need | None] = {}
+    needs: dict[tuple[str, str, int], Need | None] = {}
     for stage in stages:
         study, devices = plan.studies.get(stage.study), max(1, stage.resources.gpu)
         address = (stage.id, stage.variants[0], devices)
-        if study is None or study.written.footprint is None or address in found:
+        if study is None or study.written.footprint is None or address in needs:
             continue
         variant = study.variants[stage.variants[0]]
         models, module = _models(plan, study, variant), _module(study, study.written.footprint)
-        found[address] = Need(stage, study, variant, models, module, device_memory, devices, Footprint()).on(devices)
-    return [need for need in found.values() if need is not None]
+        needs[address] = Need(stage, study, variant, models, module, device_memory, devices, Footprint()).on(devices)
+    return [need for need in needs.values() if need is not None]
 
 
 def _module(study: Study, name: str) -> Any:
@@ -147,7 +147,7 @@ def problem_of(need: Need) -> ConfigError | None:
 
 def remedies(need: Need) -> list[str]:
     """Return settings and numbers of devices that would make the stage smaller, each tried."""
-    found = []
+    smaller = []
     for key, value in getattr(need.module, "TRIED", {}).items():
         values = dotted.merge(need.variant.values, dotted.nested({key: value}))
         try:
@@ -155,13 +155,13 @@ def remedies(need: Need) -> list[str]:
         except ValidationError:  # these settings exclude each other
             continue
         if made is not None and made.least < need.footprint.least:
-            found.append((f"{key}: {json.dumps(value)}".replace('"', ""), made.least))
+            smaller.append((f"{key}: {json.dumps(value)}".replace('"', ""), made.least))
     if (enough := need.enough) is not None and enough.devices > need.devices:
         mem_mb = -(-enough.host_size // MB)
-        found.append((f"gpu: {enough.devices} (with mem_mb of {mem_mb} at least)", enough.footprint.least))
+        smaller.append((f"gpu: {enough.devices} (with mem_mb of {mem_mb} at least)", enough.footprint.least))
     return [
         f"{what} makes it {gib(least)} GiB" + (", which fits" if need.memory and least <= need.memory else "")
-        for what, least in found
+        for what, least in smaller
     ] or ["use a smaller model, shorter sequences or a larger device"]
 
 
@@ -185,7 +185,7 @@ def gib(size: int) -> str:
 
 def _models(plan: Plan, study: Study, variant: Variant) -> dict[str, ModelAsset]:
     """Return the assets of a variant that are models, by their config key, with the folders of their files."""
-    found = {}
+    models = {}
     for stage in plan.content.stages:
         if stage.study != study.name or variant.name not in stage.variants:
             continue
@@ -194,5 +194,5 @@ def _models(plan: Plan, study: Study, variant: Variant) -> dict[str, ModelAsset]
             if key != source and name in stage.inputs:
                 asset: Any = reduce(getattr, key.split("."), variant.resolved)
                 if asset.kind == "model":
-                    found[key] = ModelAsset(asset, stage.inputs[name] / FILES)
-    return found
+                    models[key] = ModelAsset(asset, stage.inputs[name] / FILES)
+    return models

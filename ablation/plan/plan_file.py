@@ -258,14 +258,14 @@ class Plan:
 
     def with_upstream(self, wanted: Iterable[Address]) -> set[Address]:
         """Return the stages and all that they need."""
-        found = set(wanted)
-        waiting = list(found)
+        addresses = set(wanted)
+        waiting = list(addresses)
         while waiting:
             for above in self.upstream[waiting.pop()]:
-                if above not in found:
-                    found.add(above)
+                if above not in addresses:
+                    addresses.add(above)
                     waiting.append(above)
-        return found
+        return addresses
 
     def statuses(self) -> list[Path]:
         """Return the status files of the selected stages."""

@@ -194,8 +194,8 @@ def reasons(plan: Plan, states: States) -> list[str]:
                     text = _changes(_read(earlier), plan, address, old, run)
                 by_reason.setdefault((address[0], text), {})[address] = run.variant
     lines = [
-        f"{len(of)} x {id}: {text.replace('{}', listed(list(dict.fromkeys(of.values()))))}"
-        for (id, text), of in by_reason.items()
+        f"{len(variant_by_stage)} x {id}: {text.replace('{}', listed(list(dict.fromkeys(variant_by_stage.values()))))}"
+        for (id, text), variant_by_stage in by_reason.items()
     ]
     more = len(lines) - _MOST_REASONS
     return lines[:_MOST_REASONS] + ([f"and {more} more reasons"] if more > 0 else [])

@@ -62,8 +62,8 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
     Raises TrackerError where the configuration is wrong or the grid cannot start, OSError where the results cannot be
     written.
     """
-    given = workflow.global_resources.get("gpu")
-    pool = None if given is None else given.value
+    gpu_resource = workflow.global_resources.get("gpu")
+    pool = None if gpu_resource is None else gpu_resource.value
     main, dry_run = workflow.is_main_process, workflow.output_settings.dryrun
     plan = build_plan(load_settings(config), pool if main else sys.maxsize)
     os.environ.pop("ABLATION_WANDB", None)

@@ -328,7 +328,7 @@ def _shorten(log: Path, left_out: LeftOut) -> LeftOut:
 
 def _newest_bar(text: str, total: int | None) -> tuple[int, int] | None:
     """Return steps done and in all of the last progress bar; with a known total, of the last bar with that total."""
-    bars = [(int(done), int(of)) for done, of in _BAR.findall(text)]
+    bars = [(int(done), int(steps)) for done, steps in _BAR.findall(text)]
     fitting = [bar for bar in bars if total in (None, bar[1]) and bar[0] <= bar[1] > 0]
     return fitting[-1] if fitting else None
 

@@ -117,10 +117,10 @@ def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> 
     return config
 
 
-def _difference(found: Any, written: Any, key: str = "") -> str:
+def _difference(actual: Any, written: Any, key: str = "") -> str:
     """Return the first dotted key whose value is not the written one, or nothing."""
-    if isinstance(found, Mapping) and isinstance(written, Mapping):
-        names = [*found, *(name for name in written if name not in found)]
-        pairs = ((name, found.get(name, ...), written.get(name, ...)) for name in names)
+    if isinstance(actual, Mapping) and isinstance(written, Mapping):
+        names = [*actual, *(name for name in written if name not in actual)]
+        pairs = ((name, actual.get(name, ...), written.get(name, ...)) for name in names)
         return next((d for name, one, two in pairs if (d := _difference(one, two, f"{key}.{name}".lstrip(".")))), "")
-    return "" if found == written else key
+    return "" if actual == written else key

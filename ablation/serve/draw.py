@@ -45,9 +45,9 @@ def main(arguments: Sequence[str]) -> int:
         asked = folder / ASKED
         if asked.exists() and time.time() - asked.stat().st_mtime < max(LOOKED_AT, 2 * every):
             try:
-                if (found := sources_now(results)) != drawn:
+                if (sources := sources_now(results)) != drawn:
                     draw(results, folder, every)
-                    drawn, said = found, ""
+                    drawn, said = sources, ""
             except (TrackerError, OSError) as error:
                 if said != (said := str(error)):
                     print(f"note: the page is not drawn: {said}", file=sys.stderr, flush=True)
