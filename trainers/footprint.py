@@ -162,15 +162,15 @@ class Model:
         again = self.precision.activation_checkpointing  # then blocks keep their input, and one is computed again
         kept = shape.layers * FLOAT * shape.hidden + block if again else shape.layers * block
         widest = self._number * (shape.feed_forward + shape.hidden)  # gradients of one layer's output
-        of_token = kept + widest + 12 * shape.hidden  # the last norm's
-        of_row = tokens * of_token + (_BACKWARD_ENTROPY if entropy else _BACKWARD) * predicted * shape.vocab
-        of_weights = self._copies(predicted, gradients=True) + FLOAT * shape.feed_forward * shape.hidden
-        return Work(name, rows, lambda n: n * of_row + of_weights)
+        per_token = kept + widest + 12 * shape.hidden  # the last norm's
+        per_row = tokens * per_token + (_BACKWARD_ENTROPY if entropy else _BACKWARD) * predicted * shape.vocab
+        fixed = self._copies(predicted, gradients=True) + FLOAT * shape.feed_forward * shape.hidden
+        return Work(name, rows, lambda n: n * per_row + fixed)
 
     def forward(self, name: str, rows: int, tokens: int, *, predicted: int = 0) -> Work:
         """Return the work of a pass without gradient, without the weights; arguments as for `update`."""
-        of_row = tokens * self._passing + _SCORING * predicted * self.shape.vocab
-        return Work(name, rows, lambda n: n * of_row + self._copies(predicted))
+        per_row = tokens * self._passing + _SCORING * predicted * self.shape.vocab
+        return Work(name, rows, lambda n: n * per_row + self._copies(predicted))
 
     def sampling(self, name: str, rows: int, *, prompt: int, response: int, group: int = 1) -> Work:
         """Return the work of sampling, without the weights. group: responses of one prompt, which is read once."""
@@ -182,8 +182,8 @@ class Model:
             copies = half if self._mixed else FLOAT * shape.parameters
         cached = 2 * self._number * shape.keys * shape.layers  # a token's keys and values
         read = 2 * cached + self._passing  # in float32 under autocast, while prompts are read
-        of_row = cached * (prompt + response) + _DRAWING * shape.vocab
-        return Work(name, rows, lambda n: n * of_row + ceil(n / min(group, n)) * prompt * read + copies)
+        per_row = cached * (prompt + response) + _DRAWING * shape.vocab
+        return Work(name, rows, lambda n: n * per_row + ceil(n / min(group, n)) * prompt * read + copies)
 
     @property
     def _mixed(self) -> bool:
@@ -211,8 +211,8 @@ class Model:
         """What one block keeps per token for its backward pass; under autocast norms are in float32."""
         shape = self.shape
         norms = 14 * shape.hidden if self._mixed else 0
-        of_heads = 2 * FLOAT * (shape.queries + shape.keys) if shape.qk_norm else 0
-        return self._number * shape.kept + norms + of_heads
+        qk_norms = 2 * FLOAT * (shape.queries + shape.keys) if shape.qk_norm else 0
+        return self._number * shape.kept + norms + qk_norms
 
     @property
     def _passing(self) -> int:

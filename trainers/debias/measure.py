@@ -90,7 +90,7 @@ def batch_shares(batches: Sequence[Sequence[ItemScores]]) -> Tensor:
     0.5 + n w (ss_probability - 0.5), with the weight w that the item has in the mean over micro-batches and batches: an
     item whose weight is 1 / n counts 0 or 1, one of a small last micro-batch more, as far from 0.5.
     """
-    passes = [(part.ss_probability, len(batches) * len(of)) for of in batches for part in of]
+    passes = [(part.ss_probability, len(batches) * len(batch)) for batch in batches for part in batch]
     items = sum(len(ss) for ss, _ in passes)
     return torch.cat([0.5 + items / (number * len(ss)) * (ss - 0.5) for ss, number in passes])
 

@@ -64,10 +64,10 @@ def _splits(stage: Stage) -> dict[str, list[Item]]:
         labels = read_items(only_file(files(stage.inputs["labels"])), domains)
     if split.by == "file":
         splits = read_own_splits(split_files(folder, domains), limits, labels)
-        for one, other in combinations(SPLITS, 2):
-            shared = {item.id for item in splits[one]} & {item.id for item in splits[other]}
+        for a, b in combinations(SPLITS, 2):
+            shared = {item.id for item in splits[a]} & {item.id for item in splits[b]}
             if shared:
-                stage.log.warning("%d items are in %s and in %s", len(shared), one, other)
+                stage.log.warning("%d items are in %s and in %s", len(shared), a, b)
         return splits
     path = only_file(folder)
     items = read_items(path, domains)
@@ -126,7 +126,7 @@ def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Sta
     for begin in range(0, len(passes), ranks.size):
         here = passes[begin + ranks.rank : begin + ranks.rank + 1]  # none in the last round of some ranks
         everyone = ranks.gather([_rows(model, items, chosen) for chosen in here])
-        results = [columns for of_rank in everyone for columns in of_rank]
+        results = [columns for rank_results in everyone for columns in rank_results]
         for chosen, columns in zip(passes[begin : begin + ranks.size], results, strict=True):
             for name, rows in columns.items() if ranks.rank == 0 else ():
                 for index, part in zip(chosen, rows, strict=True):

@@ -281,7 +281,7 @@ class Trainer:
         leaves = [detached(scores) for scores in scored]
         all_leaves = self.ranks.gather(leaves)
         all_leaves[self.ranks.rank] = leaves
-        metrics = backward(join([leaf for of_rank in all_leaves for leaf in of_rank]))
+        metrics = backward(join([leaf for rank_leaves in all_leaves for leaf in rank_leaves]))
         for part, scores, leaf in zip(parts, scored, leaves, strict=True):
             again = scores if at_once else score_items(self.model, self.prepared, part)
             used = [name for name in ("p", "logp", "hidden", "partition") if getattr(leaf, name).grad is not None]

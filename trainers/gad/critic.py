@@ -78,7 +78,9 @@ def teachers_of(
     mine, theirs = student.completion_ids[:, :width], teacher.completion_ids[prompts, :width]
     same_tokens = ((mine == theirs) | (student.completion_mask[:, :width] == 0)).all(1)
     same = same_tokens & (teacher.lengths[prompts] == student.lengths)
-    return Scores(*(torch.where(same, own, of[prompts]) for own, of in zip(scores, teacher_scores, strict=True)))
+    return Scores(
+        *(torch.where(same, own, others[prompts]) for own, others in zip(scores, teacher_scores, strict=True))
+    )
 
 
 def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:

@@ -33,8 +33,10 @@ def footprint(stage: str, config: GadConfig, models: Mapping[str, ModelAsset], d
         return replace(_supervised(stage, config, student, tokens, devices), notes=notes)
     critic = shape_of(models, "reward_model") if config.critic.init == "reward_model" else student
     if stage in ("warmup", "gad"):
-        whole = config.update.reduces == "minibatch"
-        learns = Model("student", student, config.precision, devices, memory=config.memory, whole_gradients=whole)
+        whole_gradients = config.update.reduces == "minibatch"
+        learns = Model(
+            "student", student, config.precision, devices, memory=config.memory, whole_gradients=whole_gradients
+        )
         made = _adversarial(stage, config, learns, critic, tokens)
         return replace(made, notes=notes, reserved=reserved_by(config.rollout))
     scored = stage == "evaluate" and (config.warmup.enabled or config.gad.enabled)

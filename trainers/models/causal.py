@@ -51,15 +51,17 @@ def blocks(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     """
     n_layers = model.config.get_text_config().num_hidden_layers
     prefix = model.base_model_prefix
-    found = [
+    candidates = [
         (name, module)
         for name, module in model.named_modules()
         if isinstance(module, nn.ModuleList) and len(module) == n_layers and name.startswith(prefix)
     ]
-    outermost = [(n, m) for n, m in found if not any(n != other and n.startswith(f"{other}.") for other, _ in found)]
+    outermost = [
+        (n, m) for n, m in candidates if not any(n != other and n.startswith(f"{other}.") for other, _ in candidates)
+    ]
     if len(outermost) != 1:
         raise ValueError(
-            f"{type(model).__name__}: expected one list of {n_layers} blocks, found {[n for n, _ in found]}"
+            f"{type(model).__name__}: expected one list of {n_layers} blocks, found {[n for n, _ in candidates]}"
         )
     return outermost[0]
 

@@ -37,7 +37,7 @@ def token_advantages(rewards: Tensor, mask: Tensor, group_size: int, *, scale: b
     if scale:
         inside = (mask > 0).view_as(groups)
         squares = torch.where(inside, advantages, 0.0).square().sum((1, 2), keepdim=True)
-        of_tokens = (squares / (inside.sum((1, 2), keepdim=True) - 1).clamp(min=1)).sqrt()
-        of_wholes = groups[:, :, :1].std(1, keepdim=True)
-        advantages = advantages / (torch.maximum(of_wholes, of_tokens) + epsilon)
+        token_std = (squares / (inside.sum((1, 2), keepdim=True) - 1).clamp(min=1)).sqrt()
+        reward_std = groups[:, :, :1].std(1, keepdim=True)
+        advantages = advantages / (torch.maximum(reward_std, token_std) + epsilon)
     return torch.where(mask > 0, advantages.view_as(to_go), 0.0)

@@ -101,12 +101,12 @@ class Group(Ranks):
         """Return what the parts of all ranks gave that count; scalars in one collective, without the host."""
         leaves = [leaf for each in results for leaf in _leaves(each)]
         if not all(isinstance(leaf, Tensor) and leaf.dim() == 0 for leaf in leaves):
-            every = [each for of_rank in self.gather(results) for each in of_rank]
+            every = [each for rank_results in self.gather(results) for each in rank_results]
         elif leaves:
             mine = torch.stack([leaf.detach().to(self._mesh.device_type, torch.float64) for leaf in leaves])
             numbers = mine.new_empty(self.size, len(mine))
             distributed.all_gather(list(numbers), mine, group=self._mesh.get_group())
-            every = [_with(results[0], iter(of_part)) for of_part in numbers.view(len(counts), -1)]
+            every = [_with(results[0], iter(values)) for values in numbers.view(len(counts), -1)]
         else:  # nothing, of each
             every = results * self.size
         return [each for each, there in zip(every, counts, strict=True) if there]
@@ -117,10 +117,10 @@ class Group(Ranks):
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over ranks, the same bits in all."""
-        whole = [tensor.contiguous() for tensor in tensors]
-        for work in [distributed.all_reduce(each, async_op=True) for each in whole]:
+        contiguous = [tensor.contiguous() for tensor in tensors]
+        for work in [distributed.all_reduce(each, async_op=True) for each in contiguous]:
             work.wait()
-        for tensor, each in zip(tensors, whole, strict=True):
+        for tensor, each in zip(tensors, contiguous, strict=True):
             if each is not tensor:
                 tensor.copy_(each)
 

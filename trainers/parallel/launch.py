@@ -44,17 +44,17 @@ def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[s
         environment = {**os.environ, "ABLATION_HALVINGS": str(halvings)}
         status = _launcher(job, environment, terminal, count)
         try:
-            found = read_json(job.out / OUTCOME)
+            outcome = read_json(job.out / OUTCOME)
         except (OSError, ValueError) as error:
             reason = f"the ranks ended with exit status {status} and left no {OUTCOME}; see log.txt"
             raise OSError(errno.ECANCELED, reason) from error
         (job.out / OUTCOME).unlink()
-        if found["state"] == LESS_MEMORY:
-            log.warning("%s: all ranks start again with half of the micro-batches", found["reason"])
+        if outcome["state"] == LESS_MEMORY:
+            log.warning("%s: all ranks start again with half of the micro-batches", outcome["reason"])
             continue
-        if found["machine"]:
-            raise OSError(errno.ECANCELED, found["reason"])
-        return found["state"], found["reason"]
+        if outcome["machine"]:
+            raise OSError(errno.ECANCELED, outcome["reason"])
+        return outcome["state"], outcome["reason"]
     return "failed", f"out of memory after {_MOST_HALVINGS} halvings of the micro-batches"
 
 

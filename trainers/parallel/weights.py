@@ -72,10 +72,10 @@ def random_state() -> Any:
 
 def set_random_state(state: Any) -> None:
     """Put the random generators into a state, of another rank's: those that build nothing draw nothing."""
-    of_python, of_numpy, of_torch = state
-    random.setstate(of_python)
-    numpy.random.set_state(of_numpy)
-    torch.set_rng_state(of_torch)
+    python_state, numpy_state, torch_state = state
+    random.setstate(python_state)
+    numpy.random.set_state(numpy_state)
+    torch.set_rng_state(torch_state)
 
 
 # A whole copy of a sharded model to sample with under bfloat16 autocast, at half of its float32 bytes.

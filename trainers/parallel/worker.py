@@ -85,7 +85,7 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     """Do what `ablation.runner.run` does with a stage, with the other ranks."""
     if problem := hold_code(job.code):
         raise OSError(errno.ECANCELED, problem)
-    known = known_modules(job)
+    modules = known_modules(job)
     from trainers.harness import Stage, fix_randomness
 
     entry = import_module(job.plan["entry"])
@@ -106,7 +106,7 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     entry.run(stage)
     if rank == 0:
         add_runtime_facts(job.out, RUNTIME_FACTS)
-    check_modules(job, known)
+    check_modules(job, modules)
     if halvings:
         last = stage.metrics.rows[-1][0] if stage.metrics.rows else 0
         stage.log_metrics(last, {"memory/halvings": halvings})

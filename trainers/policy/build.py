@@ -45,7 +45,7 @@ def build(stage: Stage) -> Run:
     if isinstance(config.advantage, Gae) and parts.critic is not None:
         critic = parts.critic(stage, config.advantage.critic, config.update, folder, placement)
     learners = {"policy": actor.learner} | ({} if critic is None else {"critic": critic.learner})
-    of_responses = parts.token_reward_model is None
+    scores_responses = parts.token_reward_model is None
     penalty, longest = config.overlong_penalty, config.sampling.max_new_tokens
     overlong_penalty = None
     if penalty is not None and parts.overlong_penalty is not None:
@@ -56,7 +56,7 @@ def build(stage: Stage) -> Run:
         config.reward,
         placement,
         eos=tokenizer.eos_token_id,
-        model=load_reward_model(stage, config.reward, placement) if of_responses else None,
+        model=load_reward_model(stage, config.reward, placement) if scores_responses else None,
         token_model=parts.token_reward_model(reward_model_folder(stage), placement, folder)
         if parts.token_reward_model
         else None,

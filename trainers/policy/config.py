@@ -421,7 +421,7 @@ class PolicyConfig(Strict):
 
     def _of_objective(self) -> Iterator[str]:
         """Yield what the advantages, the loss and the rewards of tokens do not go with."""
-        group_size, of_tokens = self.rollout.group_size, self.reward.level == "token"
+        group_size, token_level = self.rollout.group_size, self.reward.level == "token"
         if self.advantage.kind == "gae" and group_size != 1:
             yield "advantage gae needs rollout.group_size 1"
         if self.advantage.kind != "gae" and group_size < 2:
@@ -432,9 +432,9 @@ class PolicyConfig(Strict):
             yield f"weight_on {self.weight_on} has no effect without gradient_adaptive or temporal_decay"
         if self.kl.per == "response" and self.update.aggregation == "token_mean":
             yield "kl.per response is a mean over responses: it needs update.aggregation sequence_mean"
-        if of_tokens and self.advantage.kind == "batch_normalized":
+        if token_level and self.advantage.kind == "batch_normalized":
             yield "reward.level token needs another advantage than batch_normalized, which is of whole responses"
-        if of_tokens and self.reward.model == 0:
+        if token_level and self.reward.model == 0:
             yield "reward.level token needs reward.model > 0: the rule rewards whole responses"
 
     def _of_models(self) -> Iterator[str]:

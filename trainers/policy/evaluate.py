@@ -40,7 +40,7 @@ def run(stage: Stage) -> None:
     reward_model = load_reward_model(stage, config.reward, placement)
     asked = [{"item": each.id, "prompt": each.prompt, "reference": each.answer} for each in problems]
     quotes = Quotes(asked, outcome="accuracy")
-    of_policies, measured = [], MeasuredModels(config, others)
+    results_by_policy, measured = [], MeasuredModels(config, others)
     for number, each in enumerate([folder, *earlier]):
         sampler = Sampler(
             model=load_policy(each, placement.device, config.precision),
@@ -54,8 +54,8 @@ def run(stage: Stage) -> None:
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         last = number == 0
         keep = quotes.keep if last else None
-        of_policies.append(measure(sampler, problems, settings, memory, reward_model, greedy=last, keep=keep))
-    results = of_policies[0] | {"sampled": average([each["sampled"] for each in of_policies])}
+        results_by_policy.append(measure(sampler, problems, settings, memory, reward_model, greedy=last, keep=keep))
+    results = results_by_policy[0] | {"sampled": average([each["sampled"] for each in results_by_policy])}
     items = [problem.id for problem in problems]
     rows = pd.concat([frame_of(protocol, items, values) for protocol, values in results.items()])
     save_evaluation(stage, rows, clusters_of(problems), quotes, measured, before="warm")

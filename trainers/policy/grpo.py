@@ -305,8 +305,8 @@ class Actor:
                 learnt_figures, norm = self.learner.step(learnt, backward)
                 # Losses of 0 are added for the minibatch in which no response is needed.
                 nothing = Sum(norm.new_zeros(()))
-                of_minibatch = {"policy/grad_norm": Sum(norm), "policy/loss": nothing, "policy/entropy_loss": nothing}
-                averages.close_minibatch(*figures, *learnt_figures, of_minibatch)
+                totals = {"policy/grad_norm": Sum(norm), "policy/loss": nothing, "policy/entropy_loss": nothing}
+                averages.close_minibatch(*figures, *learnt_figures, totals)
         return averages.means()
 
     def losses(self, batch: Batch, units: float, kl_coef: float) -> tuple[dict[str, Tensor], Diagnostics]:
@@ -324,9 +324,9 @@ class Actor:
             divergence = self.kl(logps, batch.ref_per_token_logps)  # (N, T)
             diagnostics["kl/divergence"] = Mean.of(divergence, mask)
             if self.kl_per_response:
-                of_responses = (divergence * mask).sum(1)  # (N,)
-                diagnostics["kl/response"] = Mean.of(of_responses)
-                divergence = of_responses[:, None].expand_as(divergence)
+                response_kl = (divergence * mask).sum(1)  # (N,)
+                diagnostics["kl/response"] = Mean.of(response_kl)
+                divergence = response_kl[:, None].expand_as(divergence)
             losses["policy/kl_loss"] = kl_coef * aggregate(divergence, mask, update.aggregation, units=units)
         return losses, diagnostics
 

@@ -150,7 +150,7 @@ def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedMode
     dtype = torch.bfloat16 if placement.precision.compute == "bfloat16" else torch.float32
     # One by one, so that there is no copy in another precision in between; not the buffers: a rotary embedding's
     # frequencies are float32 in every precision, else the reference would turn late tokens by other angles.
-    weights = {id(one): nn.Parameter(one.detach().to(dtype, copy=True), False) for one in policy.parameters()}
+    weights = {id(weight): nn.Parameter(weight.detach().to(dtype, copy=True), False) for weight in policy.parameters()}
     model = copy.deepcopy(policy, weights).eval()
     return placement.ranks.shard(model) if placement.ranks.size > 1 else model.to(placement.device)
 

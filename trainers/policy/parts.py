@@ -28,7 +28,7 @@ def parts(config: "PolicyConfig", stage: str) -> Parts:
     from trainers.objectives.overlong_penalty import overlong_penalty
     from trainers.objectives.token_rewards import token_advantages
 
-    of_critic, of_tokens = config.advantage.kind == "gae", config.reward.level == "token"
+    uses_critic, token_level = config.advantage.kind == "gae", config.reward.level == "token"
     function = None
     if config.reward.function is not None:
         module, _, name = config.reward.function.partition(":")
@@ -37,15 +37,15 @@ def parts(config: "PolicyConfig", stage: str) -> Parts:
         task=task,
         adapters=None if config.memory.lora is None else Adapters,
         engine=None if config.rollout.engine == "own" else VllmEngine,
-        step=ppo.step if of_critic else grpo.step,
+        step=ppo.step if uses_critic else grpo.step,
         formulas=formulas(config),
-        advantages=None if of_critic else formula(f"{config.advantage.kind}_advantages"),
-        token_advantages=token_advantages if of_tokens else None,
-        critic=ppo.new_critic if of_critic else None,
-        with_critic=ppo.with_critic if of_critic else None,
+        advantages=None if uses_critic else formula(f"{config.advantage.kind}_advantages"),
+        token_advantages=token_advantages if token_level else None,
+        critic=ppo.new_critic if uses_critic else None,
+        with_critic=ppo.with_critic if uses_critic else None,
         dynamic_sampling=None if config.dynamic_sampling is None else dynamic_sampling.informative_groups,
         overlong_penalty=None if config.overlong_penalty is None else overlong_penalty,
-        token_reward_model=value_model.TokenRewardModel if of_tokens else None,
+        token_reward_model=value_model.TokenRewardModel if token_level else None,
         reward_function=function,
     )
 

@@ -130,8 +130,8 @@ class Packing:
         there = prompts >= 0
         written = torch.cat([there.flatten(), read.flatten()])
         slots = written.cumsum(0) - 1
-        of_prompts = slots[: prompts.numel()].view_as(prompts).clamp(min=0)
-        of_responses = slots[prompts.numel() :].view_as(read)
+        prompt_slots = slots[: prompts.numel()].view_as(prompts).clamp(min=0)
+        response_slots = slots[prompts.numel() :].view_as(read)
         width, length = prompts.shape[1], read.shape[1]
         lengths = there.sum(1)
         after = lengths[owner, None] + torch.arange(length)
@@ -142,9 +142,9 @@ class Packing:
         return cls(
             ids=torch.cat([prompts[there], sequences.completion_ids[:, :length][read]]),
             positions=torch.cat([(there.cumsum(1) - 1)[there], after[read]]),
-            prompts=of_prompts,
-            responses=of_responses,
-            keys=torch.cat([of_prompts[owner], of_responses], 1),
+            prompts=prompt_slots,
+            responses=response_slots,
+            keys=torch.cat([prompt_slots[owner], response_slots], 1),
             prompt_mask=(causal & there[:, None] | itself)[:, None],
             response_mask=torch.cat([before, so_far], 2)[:, None],
             written=written.nonzero()[:, 0],

@@ -64,8 +64,8 @@ class ValueModel(nn.Module):
         """
         refuse_other_tokenizer(folder, policy)
         architectures = AutoConfig.from_pretrained(folder, local_files_only=True).architectures or [""]
-        of_tokens = architectures[0].endswith("ForTokenClassification")  # what verl and `export` make of a critic
-        kind = AutoModelForTokenClassification if of_tokens else AutoModelForSequenceClassification
+        per_token = architectures[0].endswith("ForTokenClassification")  # what verl and `export` make of a critic
+        kind = AutoModelForTokenClassification if per_token else AutoModelForSequenceClassification
         model = kind.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
         score = getattr(model, "score", None)
         if model.config.num_labels != 1 or not isinstance(score, nn.Linear):
@@ -165,6 +165,6 @@ class TokenRewardModel:
         scores, lengths = self.model(chats), read.sum(1, keepdim=True)
         last_of_chat = scores.gather(1, chats.completion_mask.sum(1, keepdim=True) - 1)
         scores = scores.scatter(1, (lengths - 1).clamp(min=0), last_of_chat)
-        of_responses = torch.arange(scores.shape[1], device=scores.device) < lengths
-        rewards = increments(scores, of_responses)[of_responses]
+        in_response = torch.arange(scores.shape[1], device=scores.device) < lengths
+        rewards = increments(scores, in_response)[in_response]
         return scores.new_zeros(read.shape).masked_scatter(read, rewards)

@@ -116,7 +116,7 @@ def save(
         shutil.rmtree(folder / letter, ignore_errors=True)
     letter = ranks.same(letter)  # nobody writes before the first rank has tidied up
     files = _write_tensors(folder / letter, tensors, ranks) if tensors else {}
-    files = {f"{letter}/{name}": digest for of_rank in ranks.gather(files) for name, digest in of_rank.items()}
+    files = {f"{letter}/{name}": digest for rank_files in ranks.gather(files) for name, digest in rank_files.items()}
     if ranks.rank == 0:
         write_text(folder / STATE, json.dumps({"step": step, "files": files, "state": state}))
         for old in "ab":

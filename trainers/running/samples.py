@@ -34,10 +34,10 @@ def save_samples(stage: Stage, rows: Iterable[Row]) -> None:
     many items the caller takes `some_items`.
     """
     columns, rows = {}, list(rows)
-    given = {name: value for row in rows for name, value in row.items() if value is not None}
-    for name in dict.fromkeys([*PLACE, *TEXTS, *given]):
+    examples = {name: value for row in rows for name, value in row.items() if value is not None}
+    for name in dict.fromkeys([*PLACE, *TEXTS, *examples]):
         values = [row.get(name) for row in rows]
-        if name in given and not isinstance(given[name], str):
+        if name in examples and not isinstance(examples[name], str):
             columns[name] = pa.array([math.nan if value is None else float(value) for value in values], pa.float64())
         else:
             texts = ["" if value is None else _HALVES.sub("\ufffd", cut(str(value))) for value in values]
