@@ -36,11 +36,11 @@ def write_evaluated(
         for subset, series in by_subset.items():
             metrics.append((keys[run], 0, f"{analysis.protocol}/{subset}/{analysis.value}", float(series.mean())))
             named, count = clusters.get(subset, {}), len(series)
-            words = [
+            text_columns = [
                 list(map(str, series.index)),
                 *([word] * count for word in (subset, analysis.protocol, analysis.value)),
             ]
-            columns = [*words, series.to_numpy(dtype=float), [named.get(item) for item in series.index]]
+            columns = [*text_columns, series.to_numpy(dtype=float), [named.get(item) for item in series.index]]
             items.append(pa.table(columns, schema=ITEM_ROWS).append_column("key", pa.repeat(keys[run], count)))
     with duckdb.connect(str(path)) as database:
         database.execute(SCHEMA)

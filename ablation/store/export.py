@@ -66,11 +66,11 @@ def find_model(
             return model
     what = f"{part or 'finished model'}{'' if step is None else f' of step {step}'}"
     steps = f"; kept steps: {', '.join(sorted(kept, key=int)) or 'none, see keep_checkpoints'}" if step else ""
-    words = [f"study={study}", f"variant={variant}", f"scale={plan.scale}"]
-    words += [] if results == Path("results") else [f"results={results}", f"reports={plan.reports}"]
+    settings = [f"study={study}", f"variant={variant}", f"scale={plan.scale}"]
+    settings += [] if results == Path("results") else [f"results={results}", f"reports={plan.reports}"]
     raise TrackerError(
         f"{study}/{variant} seed {run.seed} has left no {what} (last stages first: {', '.join(states)}){steps}; "
-        f"run `snakemake --cores all --config {shlex.join(words)}`"
+        f"run `snakemake --cores all --config {shlex.join(settings)}`"
     )
 
 

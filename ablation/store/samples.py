@@ -45,29 +45,29 @@ class Samples:
 
     files: Mapping[Run, tuple[Path, ...]]
     problems: dict[Run, str] = field(default_factory=dict)
-    _known: dict[Run, Set[Place]] = field(default_factory=dict)
+    _items: dict[Run, Set[Place]] = field(default_factory=dict)
 
     def places(self, run: Run) -> Set[Place]:
         """Return the items of a run that have texts."""
-        if run not in self._known:
-            self._known[run] = {
+        if run not in self._items:
+            self._items[run] = {
                 place
                 for batch in self._batches(run, ["subset", "item"])
                 for place in zip(batch["subset"].to_pylist(), batch["item"].to_pylist(), strict=True)
             }
-        return self._known[run]
+        return self._items[run]
 
     def read(self, run: Run, wanted: Set[Place], longest: int) -> dict[Place, list[Said]]:
         """Return the texts of the wanted items of a run, cut to this many characters."""
-        found: dict[Place, list[Said]] = {}
+        texts: dict[Place, list[Said]] = {}
         items = pa.array(sorted({item for _, item in wanted}), pa.large_string())
         for batch in self._batches(run, None):
             chosen = batch.filter(pc.is_in(batch["item"].cast(pa.large_string()), items))
             for row in chosen.to_pylist():
-                said = found.setdefault((row["subset"], row["item"]), [])
+                said = texts.setdefault((row["subset"], row["item"]), [])
                 if (row["subset"], row["item"]) in wanted and len(said) < _MOST_ROWS:
                     said.append(_said(row, longest))
-        return {place: said for place, said in found.items() if place in wanted}
+        return {place: said for place, said in texts.items() if place in wanted}
 
     def _batches(self, run: Run, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a run's file; none if there is no readable file."""
@@ -92,10 +92,10 @@ def study_samples(store: Store, study: str) -> Samples:
     )
     files: dict[Run, tuple[Path, ...]] = {}
     for variant, seed, folder in rows:
-        known = Path(folder or "")
-        parts = known.parts[-4:]  # stages/STUDY/STAGE/KEY, or imported/STUDY/RUN/outcome
+        recorded = Path(folder or "")
+        parts = recorded.parts[-4:]  # stages/STUDY/STAGE/KEY, or imported/STUDY/RUN/outcome
         if len(parts) == 4 and ".." not in parts:
-            places = (store.path.parent.joinpath(*parts), known)
+            places = (store.path.parent.joinpath(*parts), recorded)
             files[variant, int(seed)] = tuple(place / name for place in places for name in (FILE, f"{OUTPUT}/{FILE}"))
     return Samples(files)
 
