@@ -7,7 +7,7 @@ import argparse
 import textwrap
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import NoReturn
+from typing import Any, NoReturn
 
 GROUPS = {  # {group: {command: what it does}}
     "Project": {
@@ -84,13 +84,28 @@ class Parser(argparse.ArgumentParser):
         """End with status 2."""
         self.exit(2, f"error: {self.prog}: {message}; see {self.prog} --help\n")
 
+    def parse_known_args(self, *given: Any, **more: Any) -> Any:
+        """Refuse what is left in the name of the command that was given it, not of `ablation`."""
+        arguments, rest = super().parse_known_args(*given, **more)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return arguments, rest
+
 
 class Help(argparse.HelpFormatter):
     """Wraps each line of a description, and leaves indented lines, which are lists and examples, as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        lines = (line if line.startswith(" ") else textwrap.fill(line, width) for line in text.splitlines())
+        lines = (line if line.startswith(" ") else "\n".join(_wrapped(line, width)) for line in text.splitlines())
         return "\n".join(f"{indent}{line}" for line in lines)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return _wrapped(text, width)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return lines that leave options and paths whole, so that they can be copied."""
+    return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 def _listed() -> str:

@@ -20,7 +20,16 @@ def test_help_is_written(command, capsys):
     with pytest.raises(SystemExit) as end:
         main([command, "--help"])
     assert end.value.code == 0
-    assert capsys.readouterr().out.startswith(f"usage: ablation {command} ")
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: ablation {command} ")
+    assert "-\n" not in shown  # no option and no path is torn
+
+
+def test_a_wrong_option_is_refused_in_the_name_of_its_command(capsys):
+    with pytest.raises(SystemExit):
+        main(["gate", "toy", "--with", "new"])
+    said = "error: ablation gate: unrecognized arguments: --with new; see ablation gate --help\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_missing_option_is_one_line(capsys):
