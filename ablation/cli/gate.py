@@ -19,8 +19,8 @@ _NIGHTLY = ("new", "metric", "window", "at", "update")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Decide whether a study's changes may merge. Exit code: 0 passed, 10 worse, 11 undecided, 12 invalid, "
-        "13 decided, but not as required."
+        "Decide whether a study's changes may merge; of evaluation files, `ablation compare --require` does. Exit "
+        "code: 0 passed, 10 worse, 11 undecided, 12 invalid, 13 decided, but not as required."
     )
     add = parser.add_argument
     add_results(parser)
@@ -54,6 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.study is None:
         remedy = "name a study, as `ablation gate gad`, or --reference; `ablation status --failed` lists what failed"
         raise ConfigError("gate", "STUDY", None, "is missing", remedy)
+    if "/" in arguments.study:
+        remedy = "gate evaluations with `ablation compare BASE --with NEW --require not-worse`"
+        raise ConfigError("gate", "STUDY", arguments.study, "is a path, not a study", remedy)
     from ablation.judge.gate import answers, apply_guardrails, chosen
     from ablation.judge.verdicts import judge_study
     from ablation.show.gated import Gated, as_rows
@@ -85,7 +88,8 @@ def _refuse_what_is_not_asked(arguments: argparse.Namespace) -> None:
         if value := getattr(arguments, name):
             option = "STUDY" if name == "study" else f"--{name}"
             problem = "does not go with --reference" if nightly else "needs --reference"
-            raise ConfigError("gate", option, value, problem, "leave it out, or ask in a call of its own")
+            shown = None if value is True else value
+            raise ConfigError("gate", option, shown, problem, "leave it out, or ask in a call of its own")
 
 
 def report(gated: "Gated", *, markdown: bool) -> str:

@@ -95,10 +95,14 @@ def test_verdicts_begin_with_small_gains_that_are_shown_together(results, capsys
         (["steps", "--since", "v9"], "--since = 'v9': is not a variant of steps; choose from v0, v1, v2"),
         (["known", "--metric", "correct"], "--metric = ['correct']: needs --reference"),
         (["known", "--new", "night"], "needs --reference"),
-        (["known", "--update"], "--update = True: needs --reference"),
+        (["known", "--update"], "--update: needs --reference"),
         (["known", "--at", "0"], "--at = '0': needs --reference"),
         (["known", "--window", "last:2"], "--window = 'last:2': needs --reference"),
         ([], "STUDY: is missing; name a study"),
+        (
+            ["runs/base", "runs/new"],
+            "'runs/base': is a path, not a study; gate evaluations with `ablation compare BASE",
+        ),
     ],
 )
 def test_bad_input_is_one_line(results, capsys, words, said):

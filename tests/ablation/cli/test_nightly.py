@@ -122,7 +122,7 @@ def test_a_broken_run_is_invalid(nights, tmp_path, capsys, run, said):
         (["--new", "nights/night0", "--metric", "reward", "--without", "v1:0"], "does not go with --reference"),
         (["--new", "nights/night0", "--metric", "reward", "--since", "v0"], "does not go with --reference"),
         (["--new", "nights/night0", "--metric", "reward", "--allow", "identical"], "does not go with --reference"),
-        (["--new", "nights/night0", "--metric", "reward", "--markdown"], "does not go with --reference"),
+        (["--new", "nights/night0", "--metric", "reward", "--markdown"], "--markdown: does not go with"),
     ],
 )
 def test_bad_input_is_one_line(nights, monkeypatch, capsys, words, said):
