@@ -100,13 +100,15 @@ def columns_of(path: Path, value: str = "value", item: str = "item") -> list[str
     except ConfigError:
         _name_torn_row(path)
         raise
-    for option, column in (("item", item), ("metric", value)):
-        if column not in columns:
-            _name_torn_row(path)
-            problem = f"has no column {column!r}, only {one_line(', '.join(columns), 200) or 'none'}"
-            remedy = "a plain table has item, value and optionally seed, subset, cluster, sample"
-            remedy += f"; --{option} names another column"
-            raise ConfigError(path, "", None, problem, remedy)
+    if absent := {
+        repr(name): option for name, option in ((item, "--item"), (value, "--metric")) if name not in columns
+    }:
+        _name_torn_row(path)
+        problem = f"has no column {' or '.join(absent)}, only {one_line(', '.join(columns), 200) or 'none'}"
+        remedy = "a plain table has item, value and optionally seed, subset, cluster, sample"
+        remedy += " (one with a row for each run: `ablation import table`)"
+        remedy += f"; {' or '.join(absent.values())} names another column"
+        raise ConfigError(path, "", None, problem, remedy)
     return columns
 
 

@@ -57,6 +57,18 @@ def test_columns_with_other_names_and_truth_values(suffix, tmp_path, capsys):
     assert said.endswith("--metric names another column")
 
 
+def test_seeds_that_agree_by_chance_are_not_said_to_be_enough(tmp_path, capsys):
+    rows = [
+        (seed, item, (7 * item + 50 * seed) % 200) for seed in range(2) for item in range(200)
+    ]  # others in each seed
+    pair = [(place < 70, 100 <= place < 182 - seed) for seed, _, place in rows]
+    for name, values in zip(("base", "new"), zip(*pair, strict=True), strict=True):
+        frame = pd.DataFrame(rows, columns=["seed", "item", "place"]).assign(value=np.array(values, int))
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    found = read(capsys, tmp_path / "base.csv", "--with", tmp_path / "new.csv", "--margin", "0.02")
+    assert found["reason"].endswith("more seeds or items would be needed for an effect this large")
+
+
 def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
     more = {
         "subset": lambda at: "odd" if at % 2 else "even",
@@ -79,6 +91,7 @@ def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
     ("text", "words"),
     [
         ("item,score\na,1\n", "has no column 'value', only item, score"),
+        ("seed,accuracy\n0,1\n", "has no column 'item' or 'value', only seed, accuracy"),
         (f"item,{'x' * 6000}\na,1\n", f"only item, {'x' * 193}…"),
         ("item,value\na,1\na,0\n", "stands 2 times"),
         ("item,value\na,1\nb,nan\n", "item b has no finite value"),
