@@ -27,7 +27,7 @@ def find_unlogged(store: Store, study: str, now: StudyRecord | None = None) -> l
         measured = logged[definition.last_stage]
         checks += [("table: no run has measured", column.metric, measured) for column in definition.table.columns]
         checks += _judged(store, study, definition.analysis)
-    sentences += [f"{what} {name}{_meant(name, names)}" for what, name, names in checks if name not in names]
+    sentences += [f"{what} {name}{_meant(name, names, most=10)}" for what, name, names in checks if name not in names]
     return list(dict.fromkeys(sentences))
 
 
@@ -82,6 +82,9 @@ def _ended(store: Store, study: str) -> dict[str, bool]:
     return dict(store.rows(query, [study])[1])
 
 
-def _meant(name: str, names: Collection[str]) -> str:
+def _meant(name: str, names: Collection[str], most: int = 0) -> str:
+    """What may have been meant: the closest name, or else all names if there are at most `most`."""
     close = difflib.get_close_matches(name, sorted(names), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; known: {', '.join(sorted(names))}" if 0 < len(names) <= most else ""

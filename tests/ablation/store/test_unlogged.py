@@ -64,6 +64,10 @@ def rule(**changes):
             ["analysis.subsets: no item is of the subset gendr; did you mean gender?"],
         ),
         (
+            {"analysis": {"subsets": ["all"]}},
+            ["analysis.subsets: no item is of the subset all; known: gender, race"],
+        ),
+        (
             {"analysis": {"value": "hits"}},
             ["analysis.value: no item of the protocol edited has a value called hits; did you mean hit?"],
         ),
