@@ -163,8 +163,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ConfigError("power", "--family", arguments.family, "is not a number of comparisons", "give at least 1")
     stated = [arguments.seed_sd is not None, arguments.item_sd is not None]
     if any(stated) and not (all(stated) and arguments.items and not arguments.study and not arguments.pilot):
-        remedy = "give --seed-sd, --item-sd and --items, and neither STUDY nor --pilot"
-        raise ConfigError("power", "--seed-sd", arguments.seed_sd, "states a noise by hand", remedy)
+        remedy = "give both and --items, and neither STUDY nor --pilot"
+        raise ConfigError("power", "--seed-sd, --item-sd", None, "state the noise by hand", remedy)
     if not any(stated) and arguments.study is None and not _two(arguments):
         remedy = "name a STUDY, or a baseline and a candidate with --pilot, or state it (--seed-sd, --item-sd, --items)"
         raise ConfigError("power", "", None, "no variance estimate", remedy)

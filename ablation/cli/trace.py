@@ -83,7 +83,7 @@ def trace(store: Store, study: str, row: str, column: str) -> Traced:
     metrics = [name for (name,) in store.rows("SELECT DISTINCT metric FROM results WHERE study = ?", [study])[1]]
     heading = labels.get(column) or (ComparisonColumn(column, column, None) if column in metrics else None)
     if heading is None:
-        remedy = suggest(column, [*labels, *metrics])
+        remedy = suggest(column, dict.fromkeys([*labels, *metrics]))
         raise ConfigError("trace", "COLUMN", column, "is not a column or a metric", remedy)
     check_name(row, [each.name for each in table.rows], "trace", "ROW", "is not a row")
     table_row = next(each for each in table.rows if each.name == row)
