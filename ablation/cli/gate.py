@@ -19,7 +19,7 @@ _NIGHTLY = ("new", "metric", "window", "at", "update")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Decide whether a study's changes may merge; of evaluation files, `ablation compare --require` does. Exit "
+        "Decide whether a study's changes may merge; of evaluation files, `compare` with --require does. Exit "
         "code: 0 passed, 10 worse, 11 undecided, 12 invalid, 13 decided, but not as required."
     )
     add = parser.add_argument

@@ -106,7 +106,7 @@ def columns_of(path: Path, value: str = "value", item: str = "item") -> list[str
         _name_torn_row(path)
         problem = f"has no column {' or '.join(absent)}, only {one_line(', '.join(columns), 200) or 'none'}"
         remedy = "a plain table has item, value and optionally seed, subset, cluster, sample"
-        remedy += " (one with a row for each run: `ablation import table`)"
+        remedy += " (one with a row for each run is for `import`)"
         remedy += f"; {' or '.join(absent.values())} names another column"
         raise ConfigError(path, "", None, problem, remedy)
     return columns
