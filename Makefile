@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 CORES ?= all
 GPUS ?= 2
-# Images of containers set it. Without bytecode each start of Snakemake compiles pandas again, of a stage torch.
+# Container images often set it. Without bytecode, every start of Snakemake compiles pandas again.
 export PYTHONDONTWRITEBYTECODE :=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

@@ -10,7 +10,8 @@ LONGEST_FIRST = (
     *("test_hostile", "test_export", "test_kill"),
 )
 
-# What `make test-fast` leaves out: a folder, and files whose tests take more than two seconds together on a core.
+# What `make test-fast` leaves out: a folder, and files whose tests take more than two seconds together on a core
+# (by `pytest --junitxml`).
 SLOW = {"browser", *(TESTS / "slow.txt").read_text().split()}
 REST = {"accelerator", "chaos", "parallel", "test_access", "test_serve"}  # and those that only `make test-all` runs
 MARKS = re.compile(r"mark\.(rest|peers)|\b(sized|stored)\b")  # what marks single tests of a file so, or a library's

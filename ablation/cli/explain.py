@@ -176,14 +176,13 @@ def _table(head: str, parts: Sequence[Part], factors: Sequence[str], *, shares: 
 
 def _print_json(explained: _Explained, *, written: bool) -> None:
     rows: list[dict[str, Any]] = []
-    for kind, parts in (
-        (("part", explained.answer.parts), ("joint", explained.answer.joint)) if explained.answer else ()
-    ):
+    answer = explained.answer
+    for kind, parts in (("part", answer.parts), ("joint", answer.joint)) if answer else ():
         name = group_name if kind == "part" else Part.name
         rows += [{"kind": kind, "factors": name(part, explained.factors), **_numbers(part)} for part in parts]
     more: dict[str, Any] = {"answer": None, "total": None}
-    if explained.answer:
-        more = {"answer": explained.answer.in_words(explained.factors), "total": _numbers(explained.answer.total)}
+    if answer:
+        more = {"answer": answer.in_words(explained.factors), "total": _numbers(answer.total)}
     variants = {
         variant.name: {"as_in_b": [explained.factors[index] for index in sorted(run)], "new": variant in explained.new}
         for run, variant in explained.runs.items()

@@ -178,10 +178,8 @@ class Comparison(Judged):
             more = f"more than the {interims[-1]} seeds of the last interim analysis"
         if numbers.counts and numbers.least_p > self.of.analysis.alpha:
             return f"{shown}; {few.format(least)}, whatever the seeds"
-        if (
-            self.seeds_needed and self.latest and self.seeds_needed <= self.latest.seeds
-        ):  # but the test over items fails
-            more = "more seeds or items"
+        if self.seeds_needed and self.latest and self.seeds_needed <= self.latest.seeds:
+            more = "more seeds or items"  # the seeds are enough, and the exact test over items fails
         elif self.seeds_needed:
             more = f"{'an interim analysis of' if interims else 'about'} {self.seeds_needed} seeds"
         return f"{shown}; {more} would be needed for an effect this large"

@@ -83,7 +83,7 @@ def _ended(store: Store, study: str) -> dict[str, bool]:
 
 
 def _meant(name: str, names: Collection[str], most: int = 0) -> str:
-    """What may have been meant: the closest name, or else all names if there are at most `most`."""
+    """Return what may have been meant: the closest name, or else all names if there are at most `most`."""
     close = difflib.get_close_matches(name, sorted(names), n=1)
     if close:
         return f"; did you mean {close[0]}?"

@@ -58,9 +58,8 @@ def test_columns_with_other_names_and_truth_values(suffix, tmp_path, capsys):
 
 
 def test_seeds_that_agree_by_chance_are_not_said_to_be_enough(tmp_path, capsys):
-    rows = [
-        (seed, item, (7 * item + 50 * seed) % 200) for seed in range(2) for item in range(200)
-    ]  # others in each seed
+    # Each seed has other items right.
+    rows = [(seed, item, (7 * item + 50 * seed) % 200) for seed in range(2) for item in range(200)]
     pair = [(place < 70, 100 <= place < 182 - seed) for seed, _, place in rows]
     for name, values in zip(("base", "new"), zip(*pair, strict=True), strict=True):
         frame = pd.DataFrame(rows, columns=["seed", "item", "place"]).assign(value=np.array(values, int))
