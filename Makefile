@@ -55,7 +55,7 @@ lock: ## the newest allowed version of every package into requirements.lock
 	build/uv/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --no-annotate \
 	  --custom-compile-command 'make lock' --quiet --output-file requirements.lock
 
-test: lint ## 9 minutes on two cores: units, properties, one smoke grid, a toy project, kills, readers, page, gate
+test: lint ## 8 to 11 minutes on two cores: units, properties, one smoke grid, a toy project, kills, readers, page, gate
 	$(PYTEST) -m "not rest and not peers and not parallel and not long"
 
 test-fast: WORKERS = 2# each collects the tests, which is a fourth of the work
