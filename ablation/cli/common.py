@@ -24,13 +24,13 @@ JSON_SCHEMA = 1  # raised where a key changes its meaning or goes; docs/referenc
 
 def overrides_of(pairs: Iterable[str]) -> dict[str, str]:
     """Return `--config KEY=VALUE ...` as a map. Raises ConfigError."""
-    found = {}
+    overrides = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise ConfigError("--config", pair, None, "is not KEY=VALUE", "write, for example, scale=smoke")
-        found[key] = value.strip()
-    return found
+        overrides[key] = value.strip()
+    return overrides
 
 
 def results_folder(arguments: Namespace, overrides: Mapping[str, Any] | None = None) -> Path:
@@ -147,13 +147,13 @@ class Shown:
 
 def runs_named(command: str, words: Sequence[str]) -> frozenset[tuple[str, int]]:
     """Return (variant, seed) of each VARIANT:SEED. Raises ConfigError."""
-    found = []
+    runs = []
     for word in words:
         variant, _, seed = word.rpartition(":")
         if not variant or not seed.isdecimal():
             raise ConfigError(command, "--without", word, "names no run", "write VARIANT:SEED, as `new:5`")
-        found.append((variant, int(seed)))
-    return frozenset(found)
+        runs.append((variant, int(seed)))
+    return frozenset(runs)
 
 
 def obeyed(text: str) -> None:

@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.csv:
         from ablation.judge.verdicts import comparison_rows
 
-        rows = comparison_rows(found.comparison for found in result.compared)
+        rows = comparison_rows(compared.comparison for compared in result.compared)
         print(rows.map(no_formula).to_csv(index=False), end="")
     elif arguments.json:
         print_json("compare", as_rows(result), notes=result.notes)
@@ -106,7 +106,7 @@ def _gated(result: ComparisonResult, required: str) -> "Gated":
     from ablation.judge.gate import answers
     from ablation.show.gated import Gated
 
-    comparisons = [found.comparison for found in result.compared]
+    comparisons = [compared.comparison for compared in result.compared]
     return Gated(
         result.measured, required, answers(result.measured, comparisons, required, comparisons), doubts=result.doubts
     )

@@ -30,8 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     only, wanted = named_pair("diff", arguments)
     settings = settings_of(arguments) if CONFIGS.exists() else None
     results = arguments.results or (settings.results if settings else Path("results"))
-    known = (results / DATABASE).exists()
-    if known and not (settings and all(studies_having(settings, [name], only) for name in wanted)):
+    has_results = (results / DATABASE).exists()
+    if has_results and not (settings and all(studies_having(settings, [name], only) for name in wanted)):
         from ablation.cli.effects import tell_stored  # late: without results nothing of this is needed
 
         if told := tell_stored(results, only, *wanted):
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     changes = diff(study, *wanted, scaled=bool(arguments.scale))
     why, effect = study.variants[wanted[1]].why, None
     lines = [*(map(describe, changes) if changes else ["no difference"]), f"why {wanted[1]}: {why}"]
-    if arguments.results or known:
+    if arguments.results or has_results:
         from ablation.cli.effects import tell_effect
 
         told = tell_effect(results, study, settings.scale, *wanted)

@@ -78,8 +78,8 @@ def studies_with(store: Store, name: str | None, a: str, b: str) -> list[str]:
 def tell_pair(study: Measurements, scale: str, a: str, b: str) -> Told:
     """How two variants differ, and the effect of B against A."""
     configs = {variant.name: variant.resolved for variant in study.variants}
-    found = differences(configs[a], configs[b])
-    changed = [f"{key}: {describe_value(old)} -> {describe_value(new)}" for key, old, new in found]
+    key_changes = differences(configs[a], configs[b])
+    changed = [f"{key}: {describe_value(old)} -> {describe_value(new)}" for key, old, new in key_changes]
     if a == b:
         return Told([], ["no difference"], None, [])
     pair = judge_pair(study, b, a)

@@ -59,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         rows = [{"stage": id, "folders": len(each), "bytes": sum(each)} for id, each in sizes.items()]
         print_json("prune", rows, removed=not arguments.dry_run)
         return 0
-    for id, found in sizes.items():
-        print(f"{id}: {len(found)} x, {sum(found) / 1e6:,.1f} MB")
+    for id, bytes_each in sizes.items():
+        print(f"{id}: {len(bytes_each)} x, {sum(bytes_each) / 1e6:,.1f} MB")
     total = sum(map(sum, sizes.values())) / 1e6
     done = "would be removed" if arguments.dry_run else "removed"
     print(f"{len(unneeded)} stages, {total:,.1f} MB, that no plan and no database needs: {done}")
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _stage_folders(results: Path) -> list[Path]:
     """Return the folders of all stages; links and other names are left out."""
-    found = [*results.glob("stages/assets/*"), *results.glob("stages/*/*/*")]
+    folders = [*results.glob("stages/assets/*"), *results.glob("stages/*/*/*")]
     return sorted(
-        path for path in found if re.fullmatch("[0-9a-f]{16}", path.name) and path.is_dir() and not path.is_symlink()
+        path for path in folders if re.fullmatch("[0-9a-f]{16}", path.name) and path.is_dir() and not path.is_symlink()
     )

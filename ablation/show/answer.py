@@ -28,9 +28,9 @@ def answer(verdicts: pd.DataFrame, analysis: Analysis) -> str:
     return sentences(findings(verdicts, analysis))
 
 
-def sentences(found: Sequence[str]) -> str:
+def sentences(texts: Sequence[str]) -> str:
     """Return findings as a paragraph."""
-    return ". ".join(found) + "." if found else "Nothing has been judged yet."
+    return ". ".join(texts) + "." if texts else "Nothing has been judged yet."
 
 
 def findings(verdicts: pd.DataFrame, analysis: Analysis) -> list[str]:
@@ -41,20 +41,20 @@ def findings(verdicts: pd.DataFrame, analysis: Analysis) -> list[str]:
         analysis: the study's analysis plan.
     """
     rows = clean_records(verdicts)
-    of_verdict = {name: [row for row in rows if row["verdict"] == name] for name in {row["verdict"] for row in rows}}
+    by_verdict = {name: [row for row in rows if row["verdict"] == name] for name in {row["verdict"] for row in rows}}
     ends = map(shown_interval, rows)
     halves = [(high - low) / 2 for low, high in ends if is_number(low) and is_number(high)]
     decimals = decimals_for(halves or [analysis.margin])
-    sentences = [_moved(name, of_verdict[name], decimals) for name in ("better", "worse") if name in of_verdict]
+    sentences = [_moved(name, by_verdict[name], decimals) for name in ("better", "worse") if name in by_verdict]
     for name, (one, many) in _COUNTED.items():
-        if counted := of_verdict.get(name):
-            said = f"{plural(len(counted), 'change')} {one if len(counted) == 1 else many}"
+        if counted := by_verdict.get(name):
+            sentence = f"{plural(len(counted), 'change')} {one if len(counted) == 1 else many}"
             if name == "equivalent":
-                said += _within(counted, analysis)
-            said += _cost(counted)
+                sentence += _within(counted, analysis)
+            sentence += _cost(counted)
             if name == "undecided" and (step := next_step(counted)):
-                said += f"; {step}"
-            sentences.append(said)
+                sentence += f"; {step}"
+            sentences.append(sentence)
     return sentences
 
 

@@ -297,7 +297,9 @@ _BARS_QUERY = """SELECT variant, seed, metric, avg(value) AS value FROM curves
 def draw_bars(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Figure:
     """Draw a panel per metric, side by side."""
     rows = store.sql(_BARS_QUERY, [study, [panel.metric for panel in figure.panels]])
-    seeds = {found: finite(group["value"]) for found, group in rows.groupby(["metric", "variant"])}
+    seeds = {
+        panel_and_variant: finite(group["value"]) for panel_and_variant, group in rows.groupby(["metric", "variant"])
+    }
     drawn, axes = grid(title, _BARS_NOTE, (1, len(figure.panels)), (_BARS, _BAR * len(variants)), (0.2, 0.0))
     for panel, declared in zip(axes.flat, figure.panels, strict=True):
         names_down(panel, variants)
@@ -372,8 +374,8 @@ def _places(subsets: Sequence[str], order: Sequence[str]) -> dict[str, float]:
     try:
         return {name: float(name) for name in sorted(subsets, key=float)}
     except ValueError:
-        known = [name for name in order if name in subsets]
-        return {name: float(n) for n, name in enumerate([*known, *sorted(set(subsets) - set(known))])}
+        ordered = [name for name in order if name in subsets]
+        return {name: float(n) for n, name in enumerate([*ordered, *sorted(set(subsets) - set(ordered))])}
 
 
 _BOX, _BOXES = 0.2, 4.2  # height of a box with its gap, width of a panel, in inches

@@ -35,19 +35,19 @@ def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
     definition, nodes = store.study(study), variant_tree(store.variants(study))
     scale = f"({store.meta()['scale']} scale)"
     names = [node.name for node in nodes]
-    found: dict[str, Callable[[], Figure]] = {
+    draws: dict[str, Callable[[], Figure]] = {
         "metric": lambda: kinds.draw_metric(build_table(store, study), definition.analysis),
         "variant-tree": partial(kinds.draw_tree, definition.title, nodes),
     }
     if curves := definition.curves:
         metrics = [curve.metric for curve in curves]
         title = f"{definition.title} {scale}"
-        found["curves"] = lambda: kinds.draw_curves(title, curves, nodes, store.curves(study, metrics))
+        draws["curves"] = lambda: kinds.draw_curves(title, curves, nodes, store.curves(study, metrics))
     for figure in definition.figures:
         chosen = [name for name in names if name in figure.variants] if figure.variants else names
         draw = getattr(kinds, f"draw_{figure.kind}")
-        found[figure.name] = partial(draw, store, study, figure, chosen, f"{figure.title} {scale}")
-    return found
+        draws[figure.name] = partial(draw, store, study, figure, chosen, f"{figure.title} {scale}")
+    return draws
 
 
 def _save(figure: Figure, stem: Path, formats: Sequence[str]) -> list[Path]:

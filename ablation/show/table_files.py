@@ -100,20 +100,20 @@ def to_markdown(table: ComparisonTable) -> str:
 
 def to_csv(table: ComparisonTable) -> str:
     """One row a variant (or value, in a table by key) at full precision: mean, sd, n and published of every column."""
-    of_variants = table.counted == "seeds"
-    parts = ("mean", "sd", "n", "published") if of_variants else ("mean", "sd", "n")
+    per_variant = table.counted == "seeds"
+    parts = ("mean", "sd", "n", "published") if per_variant else ("mean", "sd", "n")
     heads = ["study", table.heads[0], "variants", "n", "planned"]
-    if of_variants:
+    if per_variant:
         heads = ["study", "variant", "parent", "changed", "confounded", "state", "reason", "seeds", "planned"]
     heads += [f"{column.label} {part}" for column in table.columns for part in parts]
-    rows: list[list[Any]] = [[*heads, "rules broken"] if of_variants else heads]
+    rows: list[list[Any]] = [[*heads, "rules broken"] if per_variant else heads]
     for row in table.rows:
         line: list[Any] = [table.study, row.name]
-        line += [row.parent, row.changed, row.confounded, row.state, row.reason] if of_variants else [row.changed]
+        line += [row.parent, row.changed, row.confounded, row.state, row.reason] if per_variant else [row.changed]
         line += [row.seeds, row.planned]
         for cell, value in zip(row.cells, row.published, strict=True):
             line += [cell.mean, cell.sd, len(cell.values), value][: len(parts)]
-        line += ["; ".join(row.broken)] if of_variants else []
+        line += ["; ".join(row.broken)] if per_variant else []
         rows.append(line)
     return _csv(rows)
 
@@ -153,7 +153,7 @@ def to_latex(table: ComparisonTable, *, macros: bool = False) -> str:
     macros: each measured number is a macro, which `numbers` defines.
     """
     published, measured = [c for c in table.columns if c.published], len(table.columns)
-    heads, known = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]], numbers(table)
+    heads, cell_of_macro = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]], numbers(table)
     lines = [
         r"% \usepackage[T1]{fontenc} \usepackage{booktabs,graphicx,textcomp}",
         r"\begin{table}",
@@ -175,7 +175,7 @@ def to_latex(table: ComparisonTable, *, macros: bool = False) -> str:
             middle = [rf"\multicolumn{{{measured}}}{{l}}{{\emph{{{latex(shortened(row.status, 60))}}}}}"]
         else:
             names = _macros(table, row)
-            middle = [rf"\ablation{{{name}}}" if macros else known[name] for name in names]
+            middle = [rf"\ablation{{{name}}}" if macros else cell_of_macro[name] for name in names]
         tail = map(latex, [show_seeds(row), *show_published(row, table)])
         lines.append(_latex_row([latex(row.name), rf"\raggedright {latex(changed(row))}", *middle, *tail]))
     lines += [r"\bottomrule", r"\end{tabular}}"]
@@ -229,8 +229,8 @@ def show_published(row: Row, table: ComparisonTable) -> list[str]:
 
 def latex(text: str) -> str:
     """Text that LaTeX prints literally; characters outside Latin-1, which T1 fonts may lack, become `?`."""
-    known = "".join(c if ord(c) < 256 or c in LATEX else "..." if c == "…" else "?" for c in " ".join(text.split()))
-    return re.sub("->|[" + re.escape("".join(k for k in LATEX if len(k) == 1)) + "]", lambda m: LATEX[m[0]], known)
+    printable = "".join(c if ord(c) < 256 or c in LATEX else "..." if c == "…" else "?" for c in " ".join(text.split()))
+    return re.sub("->|[" + re.escape("".join(k for k in LATEX if len(k) == 1)) + "]", lambda m: LATEX[m[0]], printable)
 
 
 def _latex_row(cells: Iterable[str]) -> str:
@@ -369,10 +369,10 @@ def _texts(file: Path, places: Sequence[Path], seen: set[Path], problems: list[s
     wanted += [([at / folder for at in places], name) for folder, name in _IMPORT.findall(text)]
     for folders, written in wanted:
         name = written.strip().strip('"')
-        found = [path for at in folders for path in (at / name, at / f"{name}.tex") if name and path.is_file()]
-        for inner in found:
+        files = [path for at in folders for path in (at / name, at / f"{name}.tex") if name and path.is_file()]
+        for inner in files:
             yield from _texts(inner, [*dict.fromkeys([*folders, inner.parent])], seen, problems)
-        if not found and name not in (*_OF_TEX, *optional) and file.suffix not in (".sty", ".cls"):
+        if not files and name not in (*_OF_TEX, *optional) and file.suffix not in (".sty", ".cls"):
             problems.append(f"{file}: {written.strip() or 'a file without a name'} was not read: there is no such file")
     for name in (part.strip() for names in _PACKAGE.findall(text) for part in names.split(",")):
         for inner in (at / f"{name}{ending}" for at in places for ending in (".sty", ".cls")):

@@ -226,11 +226,11 @@ def _reference_row(
     cells, notes, seeds = [], [], 0
     for column in columns:
         metric = _of_reference(column.metric, reference)
-        found = results[results["metric"] == metric]
-        by_seed = found.groupby("seed")["value"]
-        if len(found) and (by_seed.max() - by_seed.min()).max() > 1e-6:
+        measured = results[results["metric"] == metric]
+        by_seed = measured.groupby("seed")["value"]
+        if len(measured) and (by_seed.max() - by_seed.min()).max() > 1e-6:
             notes.append(f"{reference.label}: {metric} differs between variants of one seed; means are shown")
-        if found["value"].isna().any():
+        if measured["value"].isna().any():
             notes.append(f"{reference.label}: {metric} is not finite in some runs; means are of the others")
         cells.append(Cell(tuple(by_seed.mean())))
         seeds = max(seeds, by_seed.ngroups)

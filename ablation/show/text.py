@@ -100,8 +100,8 @@ def number(value: Any, decimals: int = 4) -> str:
 def alike(values: Sequence[float]) -> list[str]:
     """Numbers of one row with the same decimals: three digits of the largest; none where all are whole."""
     largest = max(map(abs, values), default=0.0)
-    whole = all(float(value).is_integer() for value in values) or not largest
-    decimals = 0 if whole else max(2 - math.floor(math.log10(largest)), 0)
+    all_integers = all(float(value).is_integer() for value in values) or not largest
+    decimals = 0 if all_integers else max(2 - math.floor(math.log10(largest)), 0)
     return [number(value, decimals) if decimals < 6 else f"{value:.3g}".replace("-", MINUS) for value in values]
 
 
@@ -133,10 +133,10 @@ def p_value(value: Any) -> str:
 
 def decimals_for(spreads: Iterable[float]) -> int:
     """Decimals, 3 to 5, that show two significant digits of a typical spread (a margin, an sd, half an interval)."""
-    known = sorted(abs(s) for s in spreads if is_number(s) and s != 0)
-    if not known:
+    positive = sorted(abs(s) for s in spreads if is_number(s) and s != 0)
+    if not positive:
         return 4
-    return min(max(1 - math.floor(math.log10(known[len(known) // 2])), 3), 5)
+    return min(max(1 - math.floor(math.log10(positive[len(positive) // 2])), 3), 5)
 
 
 def plural(count: int, one: str) -> str:
@@ -146,8 +146,8 @@ def plural(count: int, one: str) -> str:
 
 def day(moments: Iterable[Any]) -> str | None:
     """The last of some ISO moments, to the minute."""
-    known = [moment for moment in moments if isinstance(moment, str)]
-    return minute(max(known)) if known else None
+    moments_given = [moment for moment in moments if isinstance(moment, str)]
+    return minute(max(moments_given)) if moments_given else None
 
 
 def minute(moment: str) -> str:

@@ -184,8 +184,8 @@ def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame
             ComparisonRow(graph, variant, own, [comparison for comparison in comparisons if comparison is not own])
         )
     comparisons = [comparison for row in rows for comparison in row.comparisons]
-    found = [comparison.verdict for comparison in comparisons]
-    counts = [(verdict, found.count(verdict)) for verdict in VERDICTS if verdict in found]
+    verdicts = [comparison.verdict for comparison in comparisons]
+    counts = [(verdict, verdicts.count(verdict)) for verdict in VERDICTS if verdict in verdicts]
     intervals = [comparison.interval for comparison in comparisons]
     ends = [(low, high) for low, high in intervals if is_number(low) and is_number(high)]
     effects = [comparison.evidence["effect"] for comparison in comparisons if is_number(comparison.evidence["effect"])]
@@ -197,9 +197,9 @@ def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame
 def _comparison(record: Mapping[str, Any], variant: PlannedVariant, named: Mapping[str, PlannedVariant]) -> Comparison:
     parent, changes = record["parent"], list(variant.changes)
     if parent != variant.parent:
-        found = differences(named[parent].resolved, variant.resolved)
+        changed_keys = differences(named[parent].resolved, variant.resolved)
         changes = [
-            Change.model_validate({"key": key, "from": old, "to": new, "factor": key}) for key, old, new in found
+            Change.model_validate({"key": key, "from": old, "to": new, "factor": key}) for key, old, new in changed_keys
         ]
     return Comparison(variant.name, parent, record["verdict"], record, changes)
 

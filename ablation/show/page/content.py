@@ -158,8 +158,8 @@ def _audited(store: Store, definition: StoredStudy, ours: Measurements) -> tuple
     value = published_value(store, definition.name, published)
     if value is not None and value != ours.analysis.named:
         ours = read_measurements(store, definition.name, value)
-    found = measured(store, ours, published)
-    return audit(published, found), claimed(published, found)
+    measurements = measured(store, ours, published)
+    return audit(published, measurements), claimed(published, measurements)
 
 
 def _resized(variants: Sequence[PlannedVariant]) -> bool:
@@ -204,15 +204,15 @@ def _device_seconds(store: Store, study: str) -> float:
 
 def anchors(names: Sequence[str]) -> list[str]:
     """One HTML id per name: readable, made of safe characters only, and unique."""
-    found: list[str] = []
+    ids: list[str] = []
     for name in names:
         base = "study-" + (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "x")
         anchor, number = base, 1
-        while anchor in found:
+        while anchor in ids:
             number += 1
             anchor = f"{base}-{number}"
-        found.append(anchor)
-    return found
+        ids.append(anchor)
+    return ids
 
 
 def problems(store: Store, study: str) -> list[dict[str, Any]]:

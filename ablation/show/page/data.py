@@ -69,14 +69,14 @@ def plan_curves(store: Store, definitions: Mapping[str, StudyDefinition], values
     Curves that `_study.yaml` declares come first, in its order, and are never left out, but where they are too many, of
     the first seeds only; then the other logged metrics that change within some run.
     """
-    found = store.sql(SERIES)
+    candidates = store.sql(SERIES)
     declared = {(s, c.metric): i for s, d in definitions.items() for i, c in enumerate(d.curves)}
-    names = list(zip(found["study"], found["metric"], strict=True))
-    found["rank"] = [declared.get(name, len(declared)) for name in names]
-    found = found[found["moves"] | (found["rank"] < len(declared))]
-    found = found.sort_values(["rank", "study", "metric", "stage"], kind="stable")
-    kept = (found["rank"] < len(declared)) | (found["series"].cumsum() <= values // FEWEST_BINS)
-    left_out, chosen = found.loc[~kept].groupby("study").size(), found[kept]
+    names = list(zip(candidates["study"], candidates["metric"], strict=True))
+    candidates["rank"] = [declared.get(name, len(declared)) for name in names]
+    candidates = candidates[candidates["moves"] | (candidates["rank"] < len(declared))]
+    candidates = candidates.sort_values(["rank", "study", "metric", "stage"], kind="stable")
+    kept = (candidates["rank"] < len(declared)) | (candidates["series"].cumsum() <= values // FEWEST_BINS)
+    left_out, chosen = candidates.loc[~kept].groupby("study").size(), candidates[kept]
     least, most = (chosen["series"] * chosen["steps"].clip(upper=FEWEST_BINS)).sum(), max(chosen["seeds"], default=0)
     seeds = int(most if least <= values else max(1, most * values // least))
     series = int((chosen["series"] * (seeds / chosen["seeds"]).clip(upper=1)).sum())
@@ -101,21 +101,21 @@ def study_curves(store: Store, study: str, definition: StudyDefinition, budget: 
     groups = _stretches(points, ["stage", "metric"])
     series_of = _stretches(points, ["stage", "metric", "variant", "seed"])
     columns = {name: points[name].to_numpy() for name in ("bin", "centre", "bad")}
-    found = points["value"].to_numpy(dtype="float64", na_value=np.nan).tolist()
-    values = [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in found]
+    raw_values = points["value"].to_numpy(dtype="float64", na_value=np.nan).tolist()
+    values = [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in raw_values]
     by_metric: dict[tuple[str, str], list[tuple[str, int, slice]]] = {}
     for (stage, metric, variant, seed), rows in series_of.items():
         by_metric.setdefault((stage, metric), []).append((variant, int(seed), rows))
     metrics = []
     kept: Any = budget.kept[budget.kept["study"] == study].itertuples(index=False)
     for row in kept:
-        of_metric = groups[row.stage, row.metric]
-        bins, first = np.unique(columns["bin"][of_metric], return_index=True)
-        centres = columns["centre"][of_metric][first].tolist()
+        metric_rows = groups[row.stage, row.metric]
+        bins, first = np.unique(columns["bin"][metric_rows], return_index=True)
+        centres = columns["centre"][metric_rows][first].tolist()
         series = []
         for variant, seed, rows in by_metric[row.stage, row.metric]:
-            known = dict(zip(columns["bin"][rows].tolist(), values[rows], strict=True))
-            course = [known.get(bin) for bin in bins.tolist()]
+            value_of_bin = dict(zip(columns["bin"][rows].tolist(), values[rows], strict=True))
+            course = [value_of_bin.get(bin) for bin in bins.tolist()]
             series.append([index[variant], seed, (variant, seed) in ok, int(columns["bad"][rows].sum()), course])
         metric = {"name": row.metric, "label": labels.get(row.metric, row.metric), "stage": row.stage}
         metric |= {"declared": row.metric in labels, "per_bin": -(-row.steps // budget.bins), "logged": row.steps}
@@ -205,8 +205,8 @@ def _configurations(variants: Sequence[PlannedVariant], names: Sequence[str]) ->
         for variant in variants
     }
     keys = list(dict.fromkeys(key for name in names for key in configs[name]))
-    known = {change.key: change.factor for variant in variants for change in variant.changes}
-    factors = {key: factor for key in keys if (factor := factor_among(key, known)) != key}
+    factor_of_key = {change.key: change.factor for variant in variants for change in variant.changes}
+    factors = {key: factor for key in keys if (factor := factor_among(key, factor_of_key)) != key}
     base = [configs[names[0]].get(key) for key in keys] if names else []
     own = [
         {at: configs[name].get(key) for at, key in enumerate(keys) if configs[name].get(key) != base[at]}

@@ -23,7 +23,7 @@ def finding_groups(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]
     order = {"error": 0, "warn": 1}
     ranked = sorted(findings, key=lambda finding: order.get(finding.severity, 2))
     groups = [(title, [finding for finding in ranked if finding.kind == kind]) for kind, title in KINDS.items()]
-    return [(title, found) for title, found in groups if found]
+    return [(title, members) for title, members in groups if members]
 
 
 @dataclass(frozen=True)

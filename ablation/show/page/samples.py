@@ -72,8 +72,8 @@ class ChangedItems:
 def find_changed_items(study: Measurements, parent: str, child: str) -> ChangedItems:
     """Compare two variants item by item, over the seeds that both have."""
     both = study.in_order_added(study.seeds(parent) & study.seeds(child))
-    whole = study.values.keys() - study.duplicates
-    seeds = [seed for seed in both if {(parent, seed), (child, seed)} <= whole]
+    runs_without_duplicates = study.values.keys() - study.duplicates
+    seeds = [seed for seed in both if {(parent, seed), (child, seed)} <= runs_without_duplicates]
     better = worse = 0
     gained: list[ChangedItem] = []
     lost: list[ChangedItem] = []
@@ -88,29 +88,31 @@ def find_changed_items(study: Measurements, parent: str, child: str) -> ChangedI
         better += int((mean > tiny).sum())
         worse += int((mean < -tiny).sum())
         up, down = (change > tiny).sum(axis=0), (change < -tiny).sum(axis=0)
-        for direction, found, agreeing, against in ((1, gained, up, down), (-1, lost, down, up)):
+        for direction, most_telling, agreeing, against in ((1, gained, up, down), (-1, lost, down, up)):
             order = np.lexsort((items, -np.abs(mean), against - agreeing))
             for at in [at for at in order.tolist() if direction * mean[at] > tiny][:POOL]:
                 values = tuple(zip(seeds, before[:, at].tolist(), after[:, at].tolist(), strict=True))
                 changed = ChangedItem(
                     subset, str(items[at]), values, float(mean[at]), int(agreeing[at]), int(against[at])
                 )
-                found.append(changed)
+                most_telling.append(changed)
     return ChangedItems(len(seeds), better, worse, gained, lost)
 
 
 def _aligned(parents: list[Column | None], children: list[Column | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the items that all runs have, and the values of both groups, [seeds, items]."""
-    runs = [of for of in (*parents, *children) if of is not None]
+    runs = [run for run in (*parents, *children) if run is not None]
     if not runs or len(runs) < 2 * len(parents):
         return np.array([]), np.empty((0, 0)), np.empty((0, 0))
     index = runs[0].index
-    for of in runs:
-        index = index if of.index.equals(index) else index.intersection(of.index)
-    found = np.array([of.values if of.index.equals(index) else of.values[of.index.get_indexer(index)] for of in runs])
-    finite = np.isfinite(found).all(axis=0)
-    found = found[:, finite]
-    return index.to_numpy(dtype=str)[finite], found[: len(parents)], found[len(parents) :]
+    for run in runs:
+        index = index if run.index.equals(index) else index.intersection(run.index)
+    values = np.array(
+        [run.values if run.index.equals(index) else run.values[run.index.get_indexer(index)] for run in runs]
+    )
+    finite = np.isfinite(values).all(axis=0)
+    values = values[:, finite]
+    return index.to_numpy(dtype=str)[finite], values[: len(parents)], values[len(parents) :]
 
 
 @dataclass(frozen=True)
@@ -180,14 +182,14 @@ def _study(
     for parent, child in comparisons:
         if not any(samples.places((parent, seed)) for seed in study.seeds(parent)):
             continue
-        found = changed_items[parent, child] = find_changed_items(study, parent, child)
-        chosen[parent, child] = _chosen(found, samples, (parent, child))
+        changed_items[parent, child] = find_changed_items(study, parent, child)
+        chosen[parent, child] = _chosen(changed_items[parent, child], samples, (parent, child))
         for changed, seed in chosen[parent, child]:
             for variant in (parent, child):
                 wanted.setdefault((variant, seed), set()).add((changed.subset, changed.item))
     said = {run: samples.read(run, places, longest) for run, places in sorted(wanted.items())}
     result = {}
-    for (parent, child), found in changed_items.items():
+    for (parent, child), changes in changed_items.items():
         items: list[SampleItem] = []
         length = 0
         for changed, seed in chosen[parent, child]:
@@ -199,17 +201,17 @@ def _study(
             items.append(item)
         notes = list(_notes(study, samples, (parent, child)))
         if items or notes:
-            result[parent, child] = ComparisonSamples(found.seeds, found.better, found.worse, items, notes)
+            result[parent, child] = ComparisonSamples(changes.seeds, changes.better, changes.worse, items, notes)
     return result
 
 
-def _chosen(found: ChangedItems, samples: Samples, comparison: Comparison) -> list[tuple[ChangedItem, int]]:
+def _chosen(changes: ChangedItems, samples: Samples, comparison: Comparison) -> list[tuple[ChangedItem, int]]:
     """Return items of which both groups have words, with the seed to quote: improved and worse ones in turn.
 
     The most telling item of each subset comes before the second of any, so that the filter has something to show.
     """
     turns = []
-    for changed_items in (found.gained, found.lost):
+    for changed_items in (changes.gained, changes.lost):
         by_subset: dict[str, list[tuple[int, tuple[int, float, str, str], ChangedItem, int]]] = {}
         for changed in changed_items:
             few, place = by_subset.setdefault(changed.subset, []), (changed.subset, changed.item)
