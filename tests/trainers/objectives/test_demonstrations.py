@@ -64,20 +64,6 @@ def test_rewards_by_hand(mode, settings, expected):
     assert rewards(mode, **settings) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({"info_weight": 0.0}, "both 0"),
-        ({"info_weight": 0.0, "correct_weight": 1.0, "gain": "nats"}, "gain = nats has no effect"),
-        ({"info_floor": 0.0}, "info_floor = 0.0 has no effect with mode legacy"),
-        ({"soft_weight": 0.5}, "soft_weight = 0.5 has no effect with mode legacy"),
-    ],
-)
-def test_a_legacy_reward_of_nothing_or_with_idle_settings_is_refused(settings, problem):
-    with pytest.raises(ValueError, match=problem):
-        Reward(**settings)
-
-
 @pytest.mark.parametrize("advantages", [rank_advantages, zscore_advantages])
 def test_equal_rewards_give_no_signal(advantages):
     assert advantages(torch.full((2, 8), 0.1)).tolist() == [[0.0] * 8] * 2

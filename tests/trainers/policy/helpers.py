@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.make_stage import make_stage, parts_of
-from trainers.policy import reinforce, task_data, warm_start
+from trainers.policy import evaluate, reinforce, task_data, warm_start
 from trainers.policy.build import build_objective
 from trainers.policy.config import Data, Evaluate, Kl, PolicyConfig, Precision, Rollout, Sampling, Scratch, WarmStart
 from trainers.policy.grpo import Actor, Batch
@@ -93,6 +93,22 @@ def train(folder, inputs, config, seed=0, *, ties=False):
     used = table.loc[table["name"] == "update/used_responses", "value"].max()
     assert used > 0 or ties, "no step had a reward to learn from: the test would compare nothing"
     return table.reset_index(drop=True), (folder / "policy" / "model.safetensors").read_bytes()
+
+
+def asset(kind):
+    """The settings of an asset from a file."""
+    return {"kind": kind, "sources": [{"source": "path", "path": "any.jsonl"}]}
+
+
+def run_all(root, inputs, config):
+    """All stages from the data to the evaluation, each in a folder of its name: the metrics of `rl`, and the items."""
+    task_data.run(stage(root / "task_data", config, inputs))
+    inputs = {**inputs, "task_data": root / "task_data"}
+    warm_start.run(stage(root / "warm_start", config, inputs))
+    inputs["warm_start"] = root / "warm_start"
+    table, _ = train(root / "rl", inputs, config)
+    evaluate.run(stage(root / "evaluate", config, {**inputs, "policy": root / "rl"}))
+    return table, pd.read_parquet(root / "evaluate" / "items.parquet")
 
 
 def random_batch(seed):

@@ -2,26 +2,17 @@
 
 import shutil
 
-import pandas as pd
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 
-from tests.trainers.policy.helpers import CHAT, CPU, EOS, stage, train
-from trainers.policy import evaluate, task_data, warm_start
+from tests.trainers.policy.helpers import CHAT, CPU, EOS, asset, run_all
 from trainers.policy.batch import Sequences
 from trainers.policy.classifier import RewardModel
 from trainers.policy.config import (
-    Data,
-    Evaluate,
-    Kl,
-    OverlongPenalty,
     PolicyConfig,
     Precision,
     Reward,
-    Rollout,
-    Sampling,
-    WarmStart,
 )
 from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.responses import Responder
@@ -33,7 +24,7 @@ from trainers.tasks.settings import KnightsKnaves, QuestionAnswer
 
 
 def test_reward_model_scores_do_not_depend_on_the_batch_around_them(assets):
-    judge = RewardModel(assets / "judge" / "files", Placement.of(["cpu"], Precision()), batch_size=2)
+    judge = RewardModel(assets / "judge" / "files", CPU, batch_size=2)
     prompts, responses = ["a", "b", "a long prompt"], ["x", "a much longer response than the others", "z"]
     together = judge(prompts, responses)
     alone = torch.cat([judge([p], [r]) for p, r in zip(prompts, responses, strict=True)])
@@ -48,7 +39,7 @@ def test_a_chat_templates_special_tokens_are_added_once(assets, tmp_path, templa
     from tokenizers.processors import TemplateProcessing
 
     shutil.copytree(assets / "judge" / "files", tmp_path / "judge")
-    judge = RewardModel(tmp_path / "judge", Placement.of(["cpu"], Precision()))
+    judge = RewardModel(tmp_path / "judge", CPU)
     tokenizer = judge.tokenizer
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", tokenizer.bos_token_id)]
@@ -82,7 +73,7 @@ def test_a_response_that_could_leave_the_models_positions_is_refused_before_it_i
 def test_a_reward_model_with_another_tokenizer_reads_texts(assets, tmp_path):
     """Words here, bytes in the policy: the reward model gets its own ids of the decoded text."""
     folder = other_judge(tmp_path)
-    judge = RewardModel(folder, Placement.of(["cpu"], Precision()))
+    judge = RewardModel(folder, CPU)
     ids = torch.tensor([[judge.tokenizer.get_vocab()[word] for word in ("A", ":", "B", "K", "?", "A", "knight")]])
     expected = judge.model(input_ids=ids).logits[0, 0].item()
     assert judge(["A : B K ?"], ["A knight"]).item() == pytest.approx(expected, abs=1e-5)
@@ -91,73 +82,55 @@ def test_a_reward_model_with_another_tokenizer_reads_texts(assets, tmp_path):
 def test_a_critic_with_another_tokenizer_is_refused(assets, tmp_path):
     folder, policy = other_judge(tmp_path), assets / "model" / "files"
     with pytest.raises(ValueError, match=r"its tokenizer is not the policy's .* use a model of the same family"):
-        ValueModel.from_reward_model(folder, Placement.of(["cpu"], Precision()), policy)
-    ValueModel.from_reward_model(assets / "judge" / "files", Placement.of(["cpu"], Precision()), policy)
+        ValueModel.from_reward_model(folder, CPU, policy)
+    ValueModel.from_reward_model(assets / "judge" / "files", CPU, policy)
 
 
-def other_judge(folder, outputs=1):
+def other_judge(folder):
     """A sequence classifier over the words of knights and knaves."""
     tokenizer = word_tokenizer(knights_knaves.WORDS)
     sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    LlamaForSequenceClassification(LlamaConfig(**sizes, num_labels=outputs)).save_pretrained(folder)
+    LlamaForSequenceClassification(LlamaConfig(**sizes, num_labels=1)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def sequences_that_end(*ended):
-    """Responses of one token each."""
-    ids = torch.tensor([[EOS if each else EOS + 1] for each in ended])
-    return Sequences(ids, torch.ones_like(ids), ids, torch.ones_like(ids))
-
-
 def test_rewards_add_up_with_their_weights(assets):
-    judge = RewardModel(assets / "judge" / "files", Placement.of(["cpu"], Precision()))
+    judge = RewardModel(assets / "judge" / "files", CPU)
     task = knights_knaves.create(KnightsKnaves())
     problem = knights_knaves.Problem("x", "A : A K ?", "A knight")
-    responses = ["<think> </think> <answer> A knight </answer>", "A"]
-    model = judge([problem.prompt] * 2, responses)
+    responses = ["<think> </think> <answer> A knight </answer>", "A", "<think> </think> <answer> A knight </answer>"]
+    ids = torch.tensor([[EOS], [EOS], [EOS + 1]])  # the last one is cut
+    model = judge([problem.prompt] * 3, responses)
     rewards = Rewards(task, Reward(rule=2.0, model=0.5), CPU, EOS, judge)
-    scored = rewards.score([problem] * 2, sequences_that_end(True, True), responses)
-    torch.testing.assert_close(scored.rewards, 2.0 * torch.tensor([3.0, -3.0]) + 0.5 * model)
-    assert scored.correct.tolist() == [1.0, 0.0]
+    scored = rewards.score([problem] * 3, Sequences(ids, torch.ones_like(ids), ids, torch.ones_like(ids)), responses)
+    torch.testing.assert_close(scored.rewards, 2.0 * torch.tensor([3.0, -3.0, -3.0]) + 0.5 * model)
+    assert scored.correct.tolist() == [1.0, 0.0, 0.0]
     assert scored.metrics["reward/model"] == pytest.approx(model.mean().item())
-    cut = rewards.score([problem] * 2, sequences_that_end(False, True), responses)
-    torch.testing.assert_close(cut.rewards, 2.0 * torch.tensor([-3.0, -3.0]) + 0.5 * model)
-    assert cut.correct.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [0, 2])
 def test_questions_a_model_and_a_reward_model_from_end_to_end(assets, tmp_path, steps):
     """With steps 0 the warm start is the model asset as it is."""
-    from trainers.assets_config import Asset, PathSource
-
-    source = Asset(kind="questions", sources=[PathSource(source="path", path="q.jsonl")])
     config = PolicyConfig(
         task=QuestionAnswer(),
-        data=Data(warm=8, train=20, dev=2, test=4),
-        data_source=source,
-        model=Asset(kind="model", sources=source.sources),
-        reward_model=Asset(kind="model", sources=source.sources),
-        warm_start=WarmStart(steps=steps, batch_size=4),
+        data={"warm": 8, "train": 20, "dev": 2, "test": 4},
+        data_source=asset("questions"),
+        model=asset("model"),
+        reward_model=asset("model"),
+        warm_start={"steps": steps, "batch_size": 4},
         steps=2,
-        sampling=Sampling(max_new_tokens=8),
-        rollout=Rollout(responses=8, group_size=4, batch_size=4, recompute_logps=True),
-        reward=Reward(rule=1.0, model=1.0),
-        kl=Kl(coef=0.1),
-        overlong_penalty=OverlongPenalty(share=0.2),
-        precision=Precision(activation_checkpointing=True),
-        evaluate=Evaluate(samples=2),
+        sampling={"max_new_tokens": 8},
+        rollout={"responses": 8, "group_size": 4, "batch_size": 4, "recompute_logps": True},
+        reward={"rule": 1.0, "model": 1.0},
+        kl={"coef": 0.1},
+        overlong_penalty={"share": 0.2},
+        precision={"activation_checkpointing": True},
+        evaluate={"samples": 2},
     )
     inputs = {"model": assets / "model", "reward_model": assets / "judge", "data_source": assets / "questions"}
-    task_data.run(stage(tmp_path / "data", config, inputs))
-    inputs["task_data"] = tmp_path / "data"
-    warm_start.run(stage(tmp_path / "warm", config, inputs))
-    assert (tmp_path / "warm" / "policy").exists() == (steps > 0)
-    inputs["warm_start"] = tmp_path / "warm"
-    table, _ = train(tmp_path / "rl", inputs, config)
+    table, items = run_all(tmp_path, inputs, config)
+    assert (tmp_path / "warm_start" / "policy").exists() == (steps > 0)
     assert {"reward/rule", "reward/model", "reward/overlong_penalty", "kl/divergence"} <= set(table["name"])
-    inputs["policy"] = tmp_path / "rl"
-    evaluate.run(stage(tmp_path / "eval", config, inputs))
-    items = pd.read_parquet(tmp_path / "eval" / "items.parquet")
     assert len(items[(items["protocol"] == "greedy") & (items["name"] == "accuracy")]) == 4

@@ -10,17 +10,16 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from tests.trainers.policy.helpers import CHAT, CPU, SMALL, stage, train
-from trainers.assets_config import Asset, PathSource
+from tests.trainers.policy.helpers import CHAT, CPU, SMALL, asset, run_all, stage, train
 from trainers.models.random_model import build_random_model
 from trainers.objectives.normalized_advantages import normalized_advantages
 from trainers.objectives.relative_advantages import relative_advantages
 from trainers.objectives.token_rewards import increments, returns_to_go, token_advantages
-from trainers.policy import evaluate, grpo, reward_model, task_data, warm_start
+from trainers.policy import evaluate, grpo, reward_model
 from trainers.policy.batch import Sequences
 from trainers.policy.build import build
 from trainers.policy.classifier import RewardModel
-from trainers.policy.config import Data, Evaluate, PolicyConfig, Reward, RewardTraining, Rollout, Sampling, WarmStart
+from trainers.policy.config import PolicyConfig
 from trainers.policy.reward_model import agreement
 from trainers.policy.rewards import add_at_the_end
 from trainers.policy.text import pad, prompt_tokens, response_tokens
@@ -77,8 +76,8 @@ def test_agreement_by_hand():
 
 LEARNT = {
     **SMALL,
-    "reward": Reward(rule=0.0, model=1.0),
-    "reward_training": RewardTraining(enabled=True, problems=40, samples=2, steps=60, batch_size=16, lr=3e-3),
+    "reward": {"rule": 0.0, "model": 1.0},
+    "reward_training": {"enabled": True, "problems": 40, "samples": 2, "steps": 60, "batch_size": 16, "lr": 3e-3},
 }
 
 
@@ -100,7 +99,7 @@ def test_a_reward_model_learns_the_rule(judged):
 
 @pytest.mark.parametrize("level", ["sequence", "token"])
 def test_the_policy_is_trained_on_the_learnt_reward_and_measured_by_both(prepared, judged, tmp_path, level):
-    config = PolicyConfig(**{**LEARNT, "steps": 1, "reward": Reward(rule=0.0, model=1.0, level=level)})
+    config = PolicyConfig(**{**LEARNT, "steps": 1, "reward": {"rule": 0.0, "model": 1.0, "level": level}})
     inputs = {**prepared, "trained_reward_model": judged}
     table, _ = train(tmp_path / "rl", inputs, config)
     values = table.groupby("name")["value"].last()
@@ -124,7 +123,7 @@ def test_a_function_is_called_as_trl_does_and_its_rewards_are_added(prepared, tm
         return [-unit * len(ids) for ids in completion_ids]
 
     monkeypatch.setitem(sys.modules, "trainers.mine", SimpleNamespace(short=short))
-    config = PolicyConfig(**{**SMALL, "reward": Reward(rule=2.0, function="mine:short")})
+    config = PolicyConfig(**{**SMALL, "reward": {"rule": 2.0, "function": "mine:short"}})
     monkeypatch.setattr(grpo, "next_problems", lambda _: problems)
     run = build(stage(tmp_path / "rl", config, prepared, 0))
     found = grpo.sample_groups(run)
@@ -182,24 +181,20 @@ def test_rewards_of_tokens_add_up_to_the_reward_model_on_the_chat(tmp_path, arch
     assert alone.tolist() == [[0.0]]
 
 
-# Prompts without answers
-
-
 def prompts_only(**values):
-    source = Asset(kind="questions", sources=[PathSource(source="path", path="q.jsonl")])
-    model = Asset(kind="model", sources=source.sources)
+    """Settings of a training on prompts without answers."""
     return {
         "task": QuestionAnswer(answer=None),
-        "data": Data(warm=1, train=20, dev=2, test=4),
-        "data_source": source,
-        "model": model,
-        "reward_model": model,
-        "warm_start": WarmStart(steps=0),
+        "data": {"warm": 1, "train": 20, "dev": 2, "test": 4},
+        "data_source": asset("questions"),
+        "model": asset("model"),
+        "reward_model": asset("model"),
+        "warm_start": {"steps": 0},
         "steps": 1,
-        "sampling": Sampling(max_new_tokens=8),
-        "rollout": Rollout(responses=8, group_size=4),
-        "reward": Reward(rule=0.0, model=1.0),
-        "evaluate": Evaluate(samples=2),
+        "sampling": {"max_new_tokens": 8},
+        "rollout": {"responses": 8, "group_size": 4},
+        "reward": {"rule": 0.0, "model": 1.0},
+        "evaluate": {"samples": 2},
         **values,
     }
 
@@ -208,30 +203,22 @@ def test_prompts_without_answers_are_trained_on_and_measured_by_a_reward_model(a
     (tmp_path / "questions" / "files").mkdir(parents=True)
     rows = [{"question": f"Tell me about {i}."} for i in range(120)]
     (tmp_path / "questions" / "files" / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = PolicyConfig(**prompts_only())
-    inputs = {name: assets / folder for name, folder in (("model", "model"), ("reward_model", "judge"))}
-    inputs["data_source"] = tmp_path / "questions"
-    task_data.run(stage(tmp_path / "data", config, inputs))
-    inputs["task_data"] = tmp_path / "data"
-    warm_start.run(stage(tmp_path / "warm", config, inputs))
-    inputs["warm_start"] = tmp_path / "warm"
-    table, _ = train(tmp_path / "rl", inputs, config)
+    inputs = {"model": assets / "model", "reward_model": assets / "judge", "data_source": tmp_path / "questions"}
+    table, items = run_all(tmp_path, inputs, PolicyConfig(**prompts_only()))
     names = set(table["name"])
     assert {"reward/model", "dev/sampled_model_reward"} <= names
     assert not {"reward/rule", "reward/accuracy", "dev/sampled_accuracy"} & names
-    evaluate.run(stage(tmp_path / "eval", config, {**inputs, "policy": tmp_path / "rl"}))
-    items = pd.read_parquet(tmp_path / "eval" / "items.parquet")
     assert set(items["name"]) == {"model_reward", "length"}
 
 
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"reward": Reward(rule=1.0, model=1.0)}, "reward.rule 0"),
-        ({"warm_start": WarmStart(steps=5)}, "warm_start.steps 0"),
+        ({"reward": {"rule": 1.0, "model": 1.0}}, "reward.rule 0"),
+        ({"warm_start": {"steps": 5}}, "warm_start.steps 0"),
         ({"dynamic_sampling": {}}, "dynamic_sampling null"),
-        ({"reward_model": None, "reward_training": RewardTraining(enabled=True)}, "needs a reward_model"),
-        ({"reward_training": RewardTraining(enabled=True)}, "only one reward model"),
+        ({"reward_model": None, "reward_training": {"enabled": True}}, "needs a reward_model"),
+        ({"reward_training": {"enabled": True}}, "only one reward model"),
     ],
 )
 def test_prompts_without_answers_go_with_a_reward_model_only(values, problem):

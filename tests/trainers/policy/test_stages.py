@@ -1,4 +1,4 @@
-"""The stages with few steps: killed and continued, seeds, devices, precision, evaluation."""
+"""The stages with few steps: seeds, precision, what is learnt, groups that are drawn again, evaluation."""
 
 import json
 
@@ -6,15 +6,17 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.trainers.policy.helpers import CPU, SMALL, sampled_batch, stage, train
+from tests.trainers.policy.helpers import CPU, PAD, SMALL, sampled_batch, stage, train
 from trainers.objectives.gae import terminal_rewards
 from trainers.policy import evaluate
 from trainers.policy.batch import Sequences
 from trainers.policy.build import build
 from trainers.policy.config import Gae, Kl, Memory, PolicyConfig, Precision, Update
+from trainers.policy.dynamic_sampling import informative_groups
 from trainers.policy.grpo import draw, step
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
+from trainers.policy.rewards import Rollout
 from trainers.tasks.interface import read_problems
 
 
@@ -130,3 +132,61 @@ def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompt
     torch.testing.assert_close(other[:, :4], values[:, :4], rtol=0, atol=1e-5)
     assert (other[:, 4:] - values[:, 4:]).abs().max() > 1e-3
     assert terminal_rewards(torch.ones(16), batch.completion_mask).sum() == 16
+
+
+VARIANTS = {
+    "grpo": {},
+    "ppo": {"advantage": {"kind": "gae"}, "rollout": {"responses": 16, "group_size": 1}},
+    "all-compatible": {
+        "ema_smoothing": {},
+        "gradient_adaptive": {},
+        "temporal_decay": {},
+        "amic": True,
+        "surrogate": {"kind": "ptrw"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_trained_parameter_moves(tmp_path, prepared, name):
+    """Three steps of the real trainer from the true start."""
+    config = PolicyConfig(**{**SMALL, **VARIANTS[name]})
+    trainer = build(stage(tmp_path, config, prepared, seed=0))
+    learnt = {
+        f"{module}.{key}": parameter
+        for module, model in trainer.state.modules.items()
+        for key, parameter in model.named_parameters()
+    }
+    before = {key: parameter.detach().clone() for key, parameter in learnt.items()}
+    assert ("critic.head.weight" in before) == (name == "ppo")
+    for number in range(3):
+        trainer.variant.step(trainer, number)
+    assert not [key for key, parameter in learnt.items() if torch.equal(parameter, before[key])]
+
+
+def rollout(correct):
+    """Responses of one token, in groups."""
+    correct = torch.tensor(correct, dtype=torch.float32)
+    n = len(correct)
+    one = torch.ones(n, 1, dtype=torch.long)
+    sequences = Sequences(one, one, correct[:, None].long() + 10, one, torch.zeros(n, 1))
+    return Rollout(sequences, correct * 2, correct, {"reward/mean": correct.mean().item()})
+
+
+def test_dynamic_sampling_keeps_informative_groups_until_there_are_enough():
+    rounds = iter([rollout([1, 1, 0, 1, 0, 0]), rollout([0, 1, 1, 1, 1, 0]), rollout([1, 1, 1, 1, 1, 1])])
+    found = informative_groups(lambda: next(rounds), group_size=2, max_rounds=5, padding=PAD)
+    assert found.correct.tolist() == [0, 1, 0, 1, 1, 0]  # one group of the first round, two of the second
+    assert found.rewards.tolist() == [0, 2, 0, 2, 2, 0]
+    assert found.sequences.completion_ids[:, 0].tolist() == [10, 11, 10, 11, 11, 10]
+    assert found.metrics["sampling/rounds"] == 2
+    assert found.metrics["sampling/kept_groups"] == 3
+    assert found.metrics["reward/mean"] == pytest.approx((3 / 6 + 4 / 6) / 2)
+
+
+def test_dynamic_sampling_stops_at_its_limit():
+    found = informative_groups(lambda: rollout([1, 1, 0, 1]), group_size=2, max_rounds=2, padding=PAD)
+    assert found.correct.tolist() == [0, 1, 0, 1]
+    none = informative_groups(lambda: rollout([1, 1, 0, 0]), group_size=2, max_rounds=2, padding=PAD)
+    assert none.correct.tolist() == [1, 1, 0, 0]
+    assert none.metrics["sampling/kept_groups"] == 0

@@ -10,26 +10,24 @@ from trainers.policy.config import Precision, Update
 from trainers.policy.models import Placement, build_policy, frozen_copy, load_policy
 
 
-def updated(tokenizer, prompts, advantages, *, update, kl_coef, steps=3, drop=True):
-    """Parameters and metrics of a policy that has left its reference, after `steps` updates on the same responses."""
+def updated(tokenizer, prompts, advantages, *, update, kl_coef, drop):
+    """Parameters and metrics of a policy that has left its reference, after three updates on the same responses."""
     reference = build_policy(TINY, tokenizer, seed=0).double().eval()
     model = build_policy(TINY, tokenizer, seed=0).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
-    before = [p.detach().clone() for p in model.parameters()]
     model.requires_grad_(True)
     known = reference if kl_coef > 0 else None
     learning = actor(model, update, lr=1e-3, weight_decay=0.01, reference=known, recompute_logps=True)
     generator = torch.Generator().manual_seed(0)
     metrics = []
-    for _ in range(steps):
+    for _ in range(3):
         batch = learning.batch(sequences, advantages)
         batch = batch if drop else replace(batch, needed=None)
         metrics.append(learning.learn(batch, kl_coef=kl_coef, generator=generator))
-    moved = max((p - q).abs().max().item() for p, q in zip(model.parameters(), before, strict=True))
-    return torch.cat([p.detach().flatten() for p in model.parameters()]), metrics, moved
+    return torch.cat([p.detach().flatten() for p in model.parameters()]), metrics
 
 
 SOME = [0.0] * 4 + [1.0, -1.0, 2.0, 0.0] + [0.0] * 8
@@ -42,31 +40,15 @@ def test_dropping_changes_no_figure_and_no_parameter(tokenizer, prompts, aggrega
     kl_coef, entropy_coef = coefficients
     common = {"minibatches": 2, "epochs": 1, "aggregation": aggregation, "entropy_coef": entropy_coef}
     advantages = torch.tensor(advantages, dtype=torch.float64)
-    results = [
-        updated(
-            tokenizer,
-            prompts,
-            advantages,
-            update=Update(**common, micro_batch=3 if drop else None),
-            kl_coef=kl_coef,
-            drop=drop,
-        )
-        for drop in (True, False)
-    ]
-    torch.testing.assert_close(results[0][0], results[1][0], rtol=0, atol=1e-6)
-    for dropped, kept in zip(results[0][1], results[1][1], strict=True):
+    results = []
+    for drop in (True, False):
+        update = Update(**common, micro_batch=3 if drop else None)
+        results.append(updated(tokenizer, prompts, advantages, update=update, kl_coef=kl_coef, drop=drop))
+    (parameters, metrics), (expected, all_metrics) = results
+    torch.testing.assert_close(parameters, expected, rtol=0, atol=1e-6)
+    for dropped, kept in zip(metrics, all_metrics, strict=True):
         assert dropped.keys() == kept.keys()
         assert dropped == pytest.approx(kept, abs=1e-6)
-
-
-def test_where_all_groups_tie_the_kl_still_pulls_the_policy_to_its_reference(tokenizer, prompts):
-    update = Update(minibatches=1, epochs=1)
-    _, metrics, moved = updated(tokenizer, prompts, torch.zeros(16), update=update, kl_coef=1.0, steps=5)
-    divergences = [values["kl/divergence"] for values in metrics]
-    assert moved > 1e-4
-    assert all(values["policy/loss"] == 0 for values in metrics)
-    assert divergences == sorted(divergences, reverse=True)
-    assert divergences[-1] < 0.9 * divergences[0]
 
 
 def test_what_adds_nothing_to_the_loss_has_no_backward_pass(tokenizer, model, prompts):

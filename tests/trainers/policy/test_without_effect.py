@@ -1,6 +1,5 @@
 """A search for settings that do nothing: what it finds must be what `without_effect` refuses, and nothing else."""
 
-import shutil
 from functools import cache
 from itertools import product
 
@@ -8,17 +7,11 @@ import pytest
 import torch
 
 from ablation.config import dotted
-from ablation.config.settings import load_settings
-from ablation.config.variants import load_studies
-from ablation.contract.errors import ConfigError
-from tests.repository import ROOT
 from tests.trainers.policy.helpers import SMALL, objective_of, stage
 from trainers.assets_config import Strict
 from trainers.objectives.kl import adapt_coefficient
 from trainers.policy import evaluate, reinforce, reward_model, task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart
-
-CONFIGS = ROOT / "configs"
 
 # Another value for every key that decides the loss; those of a part are given with the part.
 CHANGES = {
@@ -202,28 +195,3 @@ def test_what_no_stage_reads_is_refused(prepared, tmp_path, name, reads):
     left = {key for key in unread if not any(dotted.covers(other, key) for other in idle)}
     assert not left
     assert unread, "no setting is idle in every variant"
-
-
-@pytest.mark.parametrize(
-    ("parent", "text", "said"),
-    [
-        ("gspo-fixed-kl", "kl: {target: 0.05}", "kl.target = 0.05: has no effect: kl.adaptive is false"),
-        ("gspo", "kl: {coef: 0.0}", "adaptive has no effect at coef 0"),
-        ("dapo", "kl: {target: 2.0}", "kl.target = 2.0: has no effect: there is no KL at kl.coef 0"),
-        ("gspo", "temporal_decay: {gamma: 0.9}", "temporal_decay.gamma = 0.9: has no effect: with ratio gspo"),
-        (
-            "gspo",
-            "reward_training: {enabled: true}",
-            "reward_training.enabled = True: has no effect: reward.model is 0",
-        ),
-        ("gspo", "reward: {level: token}", "reward.level token needs reward.model > 0"),
-    ],
-)
-def test_a_setting_without_effect_is_refused_with_file_key_value_and_reason(tmp_path, parent, text, said):
-    shutil.copytree(CONFIGS, tmp_path / "configs")
-    file = tmp_path / "configs" / "studies" / "gspo" / "wrong.yaml"
-    file.write_text(f"extends: {parent}\nwhy: a test\n{text}\n")
-    with pytest.raises(ConfigError) as caught:
-        load_studies(load_settings({"studies": "gspo", "scale": "smoke"}, configs=tmp_path / "configs"))
-    assert said in str(caught.value)
-    assert "wrong.yaml" in str(caught.value)

@@ -1,4 +1,4 @@
-"""The six innovations against the formulas of the innovations notes, written down here again, token by token."""
+"""The formulas of the innovations notes and the GSPO notes, transcribed token by token, beside our variants."""
 
 import math
 from functools import partial
@@ -8,6 +8,10 @@ import torch
 
 from tests.trainers.policy.helpers import objective_of, random_batch
 from trainers.objectives.asymmetric_clip_surrogate import asymmetric_clip_surrogate
+from trainers.objectives.entropy import token_entropy
+from trainers.objectives.gspo_ratio import gspo_ratio
+from trainers.objectives.kl import ESTIMATORS
+from trainers.objectives.product_ratio import product_ratio
 from trainers.objectives.temporal_decay import temporal_decay_weights
 from trainers.policy.config import PolicyConfig
 
@@ -28,10 +32,10 @@ def ours(batch, **config):
     return loss.detach(), logps.grad
 
 
-def source(batch, *, smooth=None, attention=None, mean=False, decay=None, scale="mean", end="clip"):
+def source(batch, *, smooth=None, attention=None, mean=False, decay=None, scale="mean", on="ratio", end="clip"):
     """`compute_policy_loss_with_innovations` of Verl_RL at e71caa9, one response after the other: everything multiplies
     the ratio, then `end`. Later commits have other `scale` (sum at 05d00dc, none at ca97411 and from 604908a on) and
-    `decay` (0404caa).
+    `decay` (0404caa). The notes have weights that multiply the advantage (`on`), and one form of `end` for each.
     """
     leaf = batch[0].clone().requires_grad_()
     losses = []
@@ -43,20 +47,25 @@ def source(batch, *, smooth=None, attention=None, mean=False, decay=None, scale=
                 ratios[t] = smooth * ratios[t] + (1 - smooth) * ratios[t - 1]
         if mean:
             ratios = [sum(ratios) / length] * length
+        weights = [1.0] * length
         if attention is not None:
             scores = [math.exp(abs(logp[t].item()) / attention) for t in range(length)]
-            ratios = [ratio * length * score / sum(scores) for ratio, score in zip(ratios, scores, strict=True)]
+            weights = [length * score / sum(scores) for score in scores]
         if decay is not None:
-            weights = [decay(t, length) for t in range(length)]
-            total = {"mean": sum(weights) / length, "sum": sum(weights), "none": 1.0}[scale]
-            ratios = [ratio * weight / total for ratio, weight in zip(ratios, weights, strict=True)]
+            decays = [decay(t, length) for t in range(length)]
+            total = {"mean": sum(decays) / length, "sum": sum(decays), "none": 1.0}[scale]
+            weights = [weight * each / total for weight, each in zip(weights, decays, strict=True)]
+        advantages = [advantage * (weight if on == "advantage" else 1.0) for weight in weights]
+        if on == "ratio":
+            ratios = [ratio * weight for ratio, weight in zip(ratios, weights, strict=True)]
         if end == "clip":
-            parts = [torch.max(-r * advantage, -r.clamp(0.8, 1.2) * advantage) for r in ratios]
+            parts = [torch.max(-r * a, -r.clamp(0.8, 1.2) * a) for r, a in zip(ratios, advantages, strict=True)]
             losses.append(sum(parts) / length)
             continue
         s = sum(ratios) / length
-        if end == "ptrw":
-            losses.append(-torch.exp(-((s - 1) ** 2) / (2 * 0.2**2)) * s * advantage)
+        if end.startswith("ptrw"):
+            trust = torch.exp(-((s - 1) ** 2) / (2 * 0.2**2))
+            losses.append(-(trust.detach() if end == "ptrw detached" else trust) * s * advantage)
         else:
             width = 0.3 if advantage > 0 else 0.1
             losses.append(-s.clamp(1 - width, 1 + width) * advantage)
@@ -78,9 +87,12 @@ CASES = {
     "2.1": ({"ema_smoothing": {"beta": 0.9}}, {"smooth": 0.9}),
     "2.1-0.5": ({"ema_smoothing": {"beta": 0.5}}, {"smooth": 0.5}),
     "2.2": ({"gradient_adaptive": {}, "weight_on": "ratio"}, {"attention": 1.0}),
+    "2.2 on the advantage": ({"gradient_adaptive": {}}, {"attention": 1.0, "on": "advantage"}),
     "2.3": ({"amic": True}, {"mean": True}),
     "2.1 + 2.3": ({"ema_smoothing": {"beta": 0.7}, "amic": True}, {"smooth": 0.7, "mean": True}),
     "2.4": ({"surrogate": {"kind": "ptrw", "sigma": 0.2}}, {"end": "ptrw"}),
+    "2.4-detached": ({"surrogate": {"kind": "ptrw", "sigma": 0.2, "detach_weight": True}}, {"end": "ptrw detached"}),
+    "2.5 on the advantage": ({"temporal_decay": {}}, {"decay": power, "on": "advantage"}),
     "2.5": ({"temporal_decay": {}, "weight_on": "ratio"}, {"decay": power}),
     "2.5-sum": ({"temporal_decay": {"normalize": "sum"}, "weight_on": "ratio"}, {"decay": power, "scale": "sum"}),
     "2.5-lspd": (
@@ -121,6 +133,32 @@ def test_the_sources_form(batch, name):
     config, formula = CASES[name]
     for found, expected in zip(ours(batch, **config), source(batch, **formula), strict=True):
         torch.testing.assert_close(found, expected, **EXACT)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_padding_has_no_effect(name):
+    logps, old, advantages, mask = random_batch(0)
+    objective = objective_of(PolicyConfig(**CASES[name][0]))
+    loss, figures = objective(logps, old, advantages, mask)
+    noise = 10 * (1 - mask) * torch.rand(8, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    other, others = objective(logps - noise, old - 2 * noise, advantages, mask)
+    torch.testing.assert_close(other, loss, **EXACT)
+    for key, figure in figures.items():
+        torch.testing.assert_close(others[key].value(), figure.value(), **EXACT, equal_nan=True, msg=key)
+
+
+def test_the_product_of_token_ratios_is_the_gspo_notes_sequence_loss(batch):
+    """`compute_policy_loss_sequence_level` on one log-probability per response, the sum over its tokens."""
+    logps, old, advantages, mask = batch
+    leaf = logps.clone().requires_grad_()
+    ratio = ((leaf - old) * mask).sum(1).exp()
+    loss = -torch.min(ratio * advantages, torch.clamp(ratio, 0.8, 1.2) * advantages).mean()
+    loss.backward()
+    for found, expected in zip(ours(batch, ratio="product"), (loss.detach(), leaf.grad), strict=True):
+        torch.testing.assert_close(found, expected, **EXACT)
+    # The paper's ratio is its L-th root.
+    product, root = (r(logps, old, mask)[:, 0] for r in (product_ratio, gspo_ratio))
+    torch.testing.assert_close(root ** mask.sum(1), product)
 
 
 # --- 2.1: what smoothing does to the variance ---------------------------------------------------------------------
@@ -200,3 +238,22 @@ def test_a_ratio_without_advantage_is_not_clipped(pessimistic):
     ratio, advantages = torch.tensor([[5.0, 5.0]]), torch.tensor([[0.0, 1.0]])
     found = asymmetric_clip_surrogate(ratio, advantages, torch.ones(1, 2), pos=0.3, neg=0.1, pessimistic=pessimistic)[1]
     assert found["policy/clip_fraction"].value() == 0.5
+
+
+def test_only_what_is_called_a_bonus_or_a_penalty_has_a_gradient_in_the_mean():
+    """Over all 3^4 responses of a policy: `-log_probs.mean()` and k1 in the loss of RL_HAND/gspo/gspo.py have none."""
+    generator = torch.Generator().manual_seed(0)
+    logits, other = (torch.randn(4, 3, generator=generator, dtype=torch.float64) for _ in range(2))
+    logits.requires_grad_(True)
+    policy, reference = logits.log_softmax(-1), other.log_softmax(-1)
+    responses = torch.cartesian_prod(*[torch.arange(3)] * 4)
+    logps, known = (each[torch.arange(4), responses] for each in (policy, reference))
+    chances = logps.sum(1).exp().detach()  # drawn by the policy, as in a training
+    expected = {name: (chances * kl(logps, known).sum(1)).sum() for name, kl in ESTIMATORS.items()}
+    expected["source entropy"] = -(chances * logps.sum(1)).sum()
+    expected["entropy"] = token_entropy(logits).sum()
+    size = {
+        name: torch.autograd.grad(value, logits, retain_graph=True)[0].norm().item() for name, value in expected.items()
+    }
+    assert max(size["k1"], size["source entropy"]) < 1e-12
+    assert min(size["k3"], size["entropy"]) > 0.1

@@ -1,0 +1,196 @@
+"""Studies as their files declare them: every scale, shared stages, comparisons of one factor, errors before any job."""
+
+import re
+import shutil
+from collections import Counter
+
+import pytest
+
+from ablation.config.settings import load_settings
+from ablation.config.variants import load_studies
+from ablation.contract.errors import ConfigError
+from ablation.plan.build import build_plan
+from ablation.runner.stage import load_config
+from tests.repository import ROOT
+from trainers.policy.config import Ptrw
+
+CONFIGS = ROOT / "configs"
+
+
+def load(names, configs=CONFIGS, **overrides):
+    settings = load_settings({"studies": names, **overrides}, configs=configs)
+    return settings, load_studies(settings)
+
+
+@pytest.fixture
+def copied(tmp_path):
+    shutil.copytree(CONFIGS, tmp_path / "configs")
+    return tmp_path / "configs"
+
+
+@pytest.mark.parametrize("scale", ["smoke", "demo", "laptop", "paper"])
+def test_every_variant_is_valid_at_every_scale_and_so_is_what_each_stage_reads_of_it(scale):
+    """What a stage reads makes a configuration again without the defaults, which may be another task's."""
+    _, studies = load("demonstrations,gspo,innovations", scale=scale)
+    for name, study in studies.items():
+        assert study.variants.keys() == {file.stem for file in (CONFIGS / "studies" / name).glob("[!_]*.yaml")}
+        for variant in study.variants.values():
+            for stage in study.stages.values():
+                reads = list(stage.reads)
+                values = variant.resolved.model_dump(mode="json", include=set(reads))
+                config = load_config(study.written.config, values, reads)
+                for key in reads:
+                    assert getattr(config, key) == getattr(variant.resolved, key)
+
+
+def test_the_task_of_a_scale_replaces_that_of_the_defaults():
+    at = {scale: load("demonstrations", scale=scale)[1]["demonstrations"] for scale in ("laptop", "paper")}
+    assert at["laptop"].variants["legacy"].resolved.task.name == "text"
+    task = at["paper"].variants["legacy"].resolved.task
+    assert (task.name, task.candidates, task.max_new_tokens) == ("vision", 64, 10)
+
+
+REFUSED = [
+    ("demonstrations", "extends: legacy\nreward: {mode: hard}", ["reward.mode", "'hard'"]),
+    ("demonstrations", "extends: legacy\nreward: {soft_weight: 0.5}", ["soft_weight = 0.5 has no effect with mode"]),
+    ("demonstrations", "extends: legacy\nreward: {info_weight: 0.0}", ["nothing is rewarded"]),
+    (
+        "demonstrations",
+        "extends: legacy\nreward: {info_weight: 0.0, correct_weight: 1.0, gain: nats}",
+        ["gain = nats has no effect"],
+    ),
+    ("demonstrations", "extends: legacy\nshots: 17", ["shots = 17 exceeds task.candidates = 16"]),
+    ("demonstrations", "extends: legacy\nper_shot: [legacy]", ["list at least two"]),
+    ("demonstrations", "extends: legacy\nper_shot: [legacy, legacy]", ["per_shot lists a mode twice"]),
+    ("demonstrations", "extends: per-shot\nreward: {mode: hybrid}", ["reward has no effect: per_shot trains"]),
+    ("demonstrations", "extends: legacy\nselector: {kind: random}\nrce: {lr: 0.1}", ["rce.lr", "not trained"]),
+    ("demonstrations", "extends: rce-only\ngrpo: {advantage: rank}", ["grpo.advantage and", "no effect"]),
+    ("demonstrations", "extends: rce-only\ngrpo: {clip: 0.3}", ["grpo.clip = 0.3", "grpo.enabled is false"]),
+    ("demonstrations", "extends: random\nselector: {layers: 2}", ["selector.layers = 2", "is not trained"]),
+    (
+        "demonstrations",
+        "extends: legacy\ngrpo: {positive_threshold: 0.0}",
+        ["no effect without grpo.min_positive"],
+    ),
+    ("demonstrations", "extends: legacy\nselector: {hidden: 50}", ["heads = 4 does not divide hidden = 50"]),
+    ("demonstrations", "extends: legacy\nselector: {layers: 4}", ["selector.layers", "4"]),
+    (
+        "demonstrations",
+        "extends: legacy\nproposals: {beam: 0, temperatures: [], random: 1}",
+        ["2 are the least"],
+    ),
+    ("demonstrations", "extends: legacy\ngrpo: {advantages: rank}", ["grpo.advantages", "advantage"]),
+    ("demonstrations", "extends: legacy\ntask: {name: text}", ["task.name text needs a `model`"]),
+    ("innovations", "extends: grpo\namic: true\nratio: gspo", ["ratio = 'gspo'", "amic = True"]),
+    ("innovations", "extends: gspo\namic: true", ["ratio = 'gspo'", "amic = True"]),  # inherited counts too
+    ("innovations", "extends: 2.4-ptrw\nsurrogate: {low: 0.1}", ["surrogate.low = 0.1", "is not a key"]),
+    ("gspo", "extends: grpo\nadvantage: {critic: {lam: 0.9}}", ["advantage.critic", "is not a key"]),
+    ("gspo", "extends: gspo-fixed-kl\nkl: {target: 0.05}", ["kl.target = 0.05: has no effect: kl.adaptive is false"]),
+    ("gspo", "extends: gspo\nkl: {coef: 0.0}", ["adaptive has no effect at coef 0"]),
+    ("gspo", "extends: dapo\nkl: {target: 2.0}", ["kl.target = 2.0: has no effect: there is no KL at kl.coef 0"]),
+    (
+        "gspo",
+        "extends: gspo\ntemporal_decay: {gamma: 0.9}",
+        ["temporal_decay.gamma = 0.9: has no effect: with ratio gspo"],
+    ),
+    (
+        "gspo",
+        "extends: gspo\nreward_training: {enabled: true}",
+        ["reward_training.enabled = True: has no effect: reward.model is 0"],
+    ),
+    ("gspo", "extends: gspo\nreward: {level: token}", ["reward.level token needs reward.model > 0"]),
+]
+
+
+@pytest.mark.parametrize(("study", "text", "said"), REFUSED)
+def test_a_wrong_variant_is_refused_in_one_line_with_file_key_and_value(copied, study, text, said):
+    (copied / "studies" / study / "wrong.yaml").write_text(f"why: a test\n{text}\n")
+    with pytest.raises(ConfigError) as caught:
+        load(study, copied, scale="smoke" if study == "gspo" else "demo")
+    for part in ("wrong.yaml", *said):
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+PUBLISHED, STUDY = "published/demonstrations.yaml", "studies/demonstrations/_study.yaml"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        (PUBLISHED, 'against: legacy-ranks, column: "1"', 'against: lgacy, column: "1"', "lgacy"),
+        (PUBLISHED, "low: -0.026, high: -0.020", "low: -0.01, high: -0.02", "above high"),
+        (PUBLISHED, 'column: "4"', 'column: "5"', "not columns"),
+        (STUDY, "[hard_plus_soft, weights", "[hard_plus_sft, weights", "no such"),
+        (STUDY, "metric: data/*/reward", "metric: data/reward", "<protocol>/*/<name>"),
+        (STUDY, "kind: subsets", "kind: bars", "`variants` has no effect"),
+    ],
+)
+def test_wrong_published_numbers_and_figures_are_refused(copied, file, old, new, said):
+    text = (copied / file).read_text()
+    assert old in text
+    (copied / file).write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load("demonstrations", copied)
+
+
+def test_another_kind_takes_the_place_of_what_is_inherited_and_its_name_says_so(copied):
+    right = "why: a test\nextends: dapo\nsurrogate: {kind: ptrw, sigma: 0.3}\n"
+    (copied / "studies" / "gspo" / "right.yaml").write_text(right)
+    _, studies = load("innovations,gspo", copied)
+    variants = studies["gspo"].variants | studies["innovations"].variants
+    assert variants["right"].resolved.surrogate == Ptrw(sigma=0.3)
+    found = {name: {change.key: change.new for change in variants[name].changes} for name in variants}
+    assert found["right"] == {"surrogate.kind": "ptrw", "surrogate.sigma": 0.3}
+    assert found["2.4-ptrw"] == {"surrogate.kind": "ptrw"}
+    assert found["ppo"] == {"advantage.kind": "gae", "rollout.group_size": 1}
+
+
+def test_stages_of_the_policy_are_shared_by_all_variants_of_a_seed_that_read_the_same():
+    settings, studies = load("innovations,gspo", scale="demo", seeds="0,1,2")
+    plan = build_plan(settings)
+    for name, study in studies.items():
+
+        def different(keys=None, of=study):
+            return len({variant.resolved.model_dump_json(include=keys) for variant in of.variants.values()})
+
+        judged, measured = {"task", "sampling", "reward_training"}, {"reward", "evaluate"}
+        assert Counter(stage.stage for stage in plan.stages.values() if stage.study == name) == {
+            "task_data": different({"task"}),
+            "warm_start": 3 * different({"task"}),
+            "reward_model": 3 * different(judged),
+            "evaluate_warm": 3 * different(judged | measured),
+            "reinforce": 3 * different(),  # 2.3-amic-vs-gspo has the runs of 2.3-amic
+            "evaluate": 3 * different(),
+        }
+        assert different(judged | measured) < different()
+
+
+def test_stages_of_demonstrations_that_do_not_differ_are_run_once(tmp_path):
+    plan = build_plan(load("demonstrations", scale="demo", seeds="1", results=str(tmp_path))[0])
+    keys = {run.variant: run.stages for run in plan.content.studies[0].runs}
+    for stage in ("learner", "embed", "candidates"):
+        assert len({stages[stage] for stages in keys.values()}) == 1
+    same = ("legacy", "legacy-rank", "rce-only", "conditional-legacy")
+    assert len({keys[name]["rce"] for name in same}) == 1
+    assert keys["hard_plus_soft"]["rce"] == keys["hard_plus_soft-rank"]["rce"]
+    v2 = "hard_plus_soft_v2"
+    assert keys[v2]["rce"] == keys[f"{v2}-rank"]["rce"] == keys["conditional"]["rce"]
+    assert len({stages["rce"] for stages in keys.values()}) >= 18
+    assert len({stages["grpo"] for stages in keys.values()}) == len(keys)
+
+
+def test_single_innovations_are_comparisons_of_one_factor():
+    _, studies = load("innovations,gspo")
+    variants = studies["innovations"].variants
+    for name in ("2.1-ema", "2.2-gradient", "2.3-amic", "2.4-ptrw", "2.5-temporal", "2.6-asymmetric", "gspo"):
+        assert variants[name].parent == "grpo"
+        assert len(variants[name].factors) == 1, variants[name].factors
+    changes = variants["2.1-ema"].changes  # a part that is switched on is shown by its keys alone
+    assert [(c.key, c.old, c.new, c.factor) for c in changes] == [
+        ("ema_smoothing.beta", None, 0.9, "2.1 EMA smoothing")
+    ]
+    assert len(studies["gspo"].variants["dapo"].factors) == 1
+    for combination, parts in studies["innovations"].written.analysis.combinations.items():
+        together = {change.key for part in parts for change in variants[part].changes}
+        assert {change.key for change in variants[combination].changes} == together
