@@ -60,10 +60,14 @@ def run_stage(root, name, settings, *, seed=0, inputs=None, out=None):
     return pd.read_parquet(stage.out / "metrics.parquet")
 
 
+def run_stages(root, settings, *names, seed=0):
+    """Run one stage after the other; return the metrics of the last."""
+    return [run_stage(root, name, settings, seed=seed) for name in names][-1]
+
+
 def run_before(root):
     """Run the stages before adversarial training."""
-    for name in ("data", "base", "seqkd", "evaluate_start"):
-        run_stage(root, name, config(), seed=None)
+    run_stages(root, config(), "data", "base", "seqkd", "evaluate_start", seed=None)
 
 
 def series(table, name):

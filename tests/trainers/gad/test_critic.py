@@ -30,6 +30,18 @@ from trainers.running.micro_batch import MicroBatch
 CPU = Placement.of(["cpu"], Precision())
 
 
+def sampled(rollouts, rows, group_size=4, generator=None):
+    """Responses of the student."""
+    generator = generator or torch.Generator().manual_seed(0)
+    return Rollouts.sample(rollouts, rows, group_size=group_size, generator=generator, memory=MicroBatch())[0]
+
+
+def of_prompt(prompt, response):
+    """One response."""
+    ids, answer = torch.tensor([prompt]), torch.tensor([response])
+    return Sequences(ids, torch.ones_like(ids), answer, torch.ones_like(answer))
+
+
 def test_the_critic_starts_from_a_reward_model(root, tmp_path):
     student = load_policy(root / "seqkd" / STUDENT, torch.device("cpu"))
     judge = Qwen2ForSequenceClassification(copy.deepcopy(student.config))
@@ -41,18 +53,17 @@ def test_the_critic_starts_from_a_reward_model(root, tmp_path):
         load_tokenizer(root / "seqkd" / STUDENT).save_pretrained(folder)
     settings = config().critic.model_copy(update={"init": "reward_model"})
     critic = new_critic(settings, root / "seqkd" / STUDENT, tmp_path / "judge" / "files", CPU, torch.Generator())
-    prompt, response = torch.tensor([[5, 6, 7]]), torch.tensor([[8, 9, 10, 1]])
-    ones = torch.ones_like
-    found = critic(Sequences(prompt, ones(prompt), response, ones(response)))
+    response = of_prompt([5, 6, 7], [8, 9, 10, 1])
+    found = critic(response)
     with torch.no_grad():
-        expected = judge.eval()(input_ids=torch.cat([prompt, response], 1)).logits[0, 0]
+        expected = judge.eval()(input_ids=torch.tensor([[5, 6, 7, 8, 9, 10, 1]])).logits[0, 0]
     assert found[0, -1].item() == pytest.approx(expected.item(), abs=1e-5)  # the last token's score is the reward
     torch.manual_seed(0)
     larger = Qwen2ForCausalLM(Qwen2Config(**{**student.config.to_dict(), "hidden_size": 48}))
     larger.save_pretrained(tmp_path / "larger")
     made = new_critic(settings, root / "seqkd" / STUDENT, tmp_path / "larger", CPU, torch.Generator())
     assert torch.equal(made.body.embed_tokens.weight, larger.model.embed_tokens.weight)
-    assert made(Sequences(prompt, ones(prompt), response, ones(response))).abs().min() > 0
+    assert made(response).abs().min() > 0
     assert made.head.weight.abs().min() > 0  # a head of its own: at 0 the body would get no gradient
     judge.config.num_labels = 2
     judge.score = torch.nn.Linear(student.config.hidden_size, 2, bias=False)
@@ -65,7 +76,7 @@ def test_the_critic_scores_equal_responses_equally_and_sees_the_token_itself(roo
     run = trainer(root, config(sampling={"temperature": None}))
     torch.nn.init.normal_(run.critic.head.weight)
     rows = read_rows(root / "data" / "train.jsonl")[:3]
-    sequences, _ = run.rollouts.sample(rows, group_size=5, generator=torch.Generator(), memory=MicroBatch())
+    sequences = sampled(run.rollouts, rows, group_size=5)
     found = score(run.critic, sequences, MicroBatch(4), "mean")
     groups = found.pooled.view(3, 5)
     assert (groups == groups[:, :1]).all()
@@ -86,9 +97,7 @@ def test_the_critics_update_is_the_gradient_of_the_mean_over_all_pairs(root):
         run = trainer(root, settings)
         torch.nn.init.normal_(run.critic.head.weight, generator=torch.Generator().manual_seed(0))
         rows = run._rows_of(0)
-        sequences, _ = run.rollouts.sample(
-            rows, group_size=4, generator=torch.Generator().manual_seed(0), memory=MicroBatch()
-        )
+        sequences = sampled(run.rollouts, rows)
         teacher = run.rollouts.teacher(rows)
         losses, _ = loss(*pair_scores(run.critic, teacher, sequences, torch.arange(len(rows)), 4, pooling="mean"))
         expected = torch.autograd.grad(losses.mean(), run.critic.head.weight)[0]
@@ -108,25 +117,15 @@ def test_metrics_are_those_of_the_pairs_of_the_step(root):
     frozen = copy.deepcopy(run.critic)
     metrics = run.step(0)
     rows = run._rows_of(0)
-    sequences, _ = run.rollouts.sample(rows, group_size=4, generator=run._generator("sampling", 0), memory=MicroBatch())
-    teacher = run.rollouts.teacher(rows)
+    sides = run.rollouts.teacher(rows), sampled(run.rollouts, rows, generator=run._generator("sampling", 0))
     with torch.no_grad():
-        student_means = [
-            v[m.bool()].mean().item() for v, m in zip(frozen(sequences), sequences.completion_mask, strict=True)
-        ]
-        teacher_means = [
-            v[m.bool()].mean().item() for v, m in zip(frozen(teacher), teacher.completion_mask, strict=True)
-        ]
-    diffs = [teacher_means[i // 4] - student for i, student in enumerate(student_means)]
+        teachers, students = (
+            [v[m.bool()].mean().item() for v, m in zip(frozen(side), side.completion_mask, strict=True)]
+            for side in sides
+        )
+    diffs = [teachers[i // 4] - student for i, student in enumerate(students)]
     assert metrics["critic/d_acc"] == pytest.approx(sum(d > 0 for d in diffs) / len(diffs))
     assert metrics["critic/score_diff"] == pytest.approx(sum(diffs) / len(diffs), abs=1e-5)
-
-
-def responses(*rows, width):
-    """Responses to one prompt each, padded with 0."""
-    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
-    prompts = torch.ones(len(rows), 2, dtype=torch.long)
-    return Sequences(prompts, prompts, ids, (torch.arange(width) < torch.tensor([[len(row)] for row in rows])).long())
 
 
 def rounded():
@@ -142,17 +141,12 @@ def rounded():
 
 def test_a_response_that_says_what_the_teacher_says_ties(root, monkeypatch):
     """Whatever rounding does: half a win for critic and student. Rewards are what they were."""
-
-    def copying(self, rows, **_):
-        generator = torch.Generator().manual_seed(0)
-        return Rollouts.sample(self, rows, group_size=1, generator=generator, memory=MicroBatch())[0]
-
     run = trainer(root, config(sampling={"temperature": None}, critic={"head_std": 1.0}))
     monkeypatch.setattr(adversarial, "score", rounded())
     monkeypatch.setattr(measuring, "score", rounded())
     differing = run.step(0)
     assert abs(differing["critic/score_diff"]) > 1e-2
-    monkeypatch.setattr(Rollouts, "teacher", copying)
+    monkeypatch.setattr(Rollouts, "teacher", lambda self, rows, **_: sampled(self, rows, group_size=1))
     run = trainer(root, config(sampling={"temperature": None}, critic={"head_std": 1.0}))
     metrics = run.step(0)
     found = [metrics[f"critic/{name}"] for name in ("d_acc", "d_acc_raw", "score_diff", "raw_score_diff")]

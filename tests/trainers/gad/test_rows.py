@@ -12,6 +12,7 @@ from trainers.gad.config import GadConfig
 from trainers.gad.data import length_statistics, response_limit
 from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
 from trainers.policy.text import message_tokens, word_tokenizer
+from trainers.tasks.interface import Problem
 from trainers.tasks.settings import TemplatedLists
 from trainers.tasks.templated_lists import WORDS, create
 
@@ -42,44 +43,32 @@ def test_both_formats_give_the_same_rows(tmp_path, suffix):
 
 
 @pytest.mark.parametrize(
-    ("bad", "reason"),
+    ("suffix", "bad", "reason"),
     [
-        ({"content": [{"role": "user", "content": "q"}]}, "teacher_response: Field required"),
-        (good(3) | {"teacher_response": None}, "teacher_response: .* valid str"),
-        (good(3) | {"teacher_response": "  "}, "teacher_response: .* not '  '"),
-        ({"content": [], "teacher_response": "a"}, "content: .* at least 1 item"),
-        (good(3) | {"content": [{"role": "teacher", "content": "q"}]}, r"content\.0\.role: "),
-        ({"content": [{"role": "assistant", "content": "q"}], "teacher_response": "a"}, "must be the user's"),
-        ([1, 2], "the row: .* not \\[1, 2\\]"),
+        ("jsonl", {"content": [{"role": "user", "content": "q"}]}, "row 2: teacher_response: Field required"),
+        ("jsonl", good(2) | {"teacher_response": None}, "row 2: teacher_response: .* valid str"),
+        ("parquet", good(2) | {"teacher_response": None}, "row 2: teacher_response: .* valid str"),
+        ("jsonl", good(2) | {"teacher_response": "  "}, "row 2: teacher_response: .* not '  '"),
+        ("jsonl", {"content": [], "teacher_response": "a"}, "row 2: content: .* at least 1 item"),
+        ("jsonl", good(2) | {"content": [{"role": "teacher", "content": "q"}]}, r"row 2: content\.0\.role: "),
+        ("jsonl", good(2) | {"content": [{"role": "assistant", "content": "q"}]}, "row 2: .*must be the user's"),
+        ("jsonl", [1, 2], r"row 2: the row: .* not \[1, 2\]"),
     ],
 )
-def test_a_bad_row_is_refused_with_file_number_and_reason(tmp_path, bad, reason):
-    path = write(tmp_path / "rows.jsonl", [good(1), good(2), bad])
-    with pytest.raises(ValueError, match=reason) as caught:
+def test_a_bad_row_is_refused_with_file_number_and_reason(tmp_path, suffix, bad, reason):
+    path = write(tmp_path / f"rows.{suffix}", [good(1), bad])
+    with pytest.raises(ValueError, match=rf"rows\.{suffix}: {reason}"):
         read_teacher_rows(path)
-    assert f"{path}: row 3: " in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (
-            [good(1), good(2) | {"teacher_response": None}],
-            r"rows\.parquet: row 2: teacher_response: Input should be a valid string",
-        ),
-        ([{"content": good(1)["content"]}], "no field 'teacher_response'"),
-        (json.dumps(good(1)) + "\n{oops\n", r"rows\.jsonl: row 2: not JSON"),
-        ("\n", "no rows"),
-    ],
-)
-def test_a_parquet_file_of_bad_rows_and_a_file_of_no_json_or_no_rows_are_refused(tmp_path, content, problem):
-    if isinstance(content, str):
-        path = tmp_path / "rows.jsonl"
+def test_a_file_without_a_column_of_no_json_or_without_rows_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no field 'teacher_response'"):
+        read_teacher_rows(write(tmp_path / "rows.parquet", [{"content": good(1)["content"]}]))
+    path = tmp_path / "rows.jsonl"
+    for content, problem in ((json.dumps(good(1)) + "\n{oops\n", r"rows\.jsonl: row 2: not JSON"), ("\n", "no rows")):
         path.write_text(content)
-    else:
-        path = write(tmp_path / "rows.parquet", content)
-    with pytest.raises(ValueError, match=problem):
-        read_teacher_rows(path)
+        with pytest.raises(ValueError, match=problem):
+            read_teacher_rows(path)
 
 
 def some(first, last):
@@ -137,8 +126,6 @@ def test_the_expected_response_is_perfect_and_every_word_is_known(lists):
 
 def test_each_part_counts_a_quarter(lists):
     task, _ = lists
-    from trainers.tasks.interface import Problem
-
     problem = Problem("x", "casual list these fruit : plum apple mango ?", "")
     perfect = "hey , your sorted fruit : 1 apple 2 mango 3 plum . total 3 . cheers"
     assert task.reward(problem, perfect) == 1

@@ -1,4 +1,4 @@
-"""The stages on a tiny model: what they start from, what they leave, resume, seeds, refused configurations."""
+"""The stages on a tiny model: their start, what they leave, what the source's faults would show, what is refused."""
 
 import copy
 import shutil
@@ -9,8 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.trainers.gad.helpers import config, run_stage, series, weights
+from tests.trainers.gad.helpers import config, gad_stage, inputs_of, run_stage, run_stages, series, trainer, weights
+from tests.trainers.parallel.copying import Copying, Frozen
+from tests.trainers.policy.test_sampler_gap import broken, gap_rules
 from trainers.gad import adversarial
+from trainers.gad.adversarial import Trainer
+from trainers.gad.rollouts import steps_taken
 from trainers.gad.students import CRITIC, STUDENT
 from trainers.policy.models import load_policy
 from trainers.running.micro_batch import OutOfMemory
@@ -36,8 +40,7 @@ def test_the_critic_learns_alone_first_and_then_both(root):
 
 def test_gad_goes_on_with_the_warmups_student_and_critic(root):
     settings = config(gad={"max_steps": 1, "actor_lr": 1e-12, "critic_lr": 1e-12})
-    run_stage(root, "warmup", settings)
-    run_stage(root, "gad", settings)
+    run_stages(root, settings, "warmup", "gad")
     for part in ("head.safetensors", "model.safetensors"):
         old, new = (load_file(root / name / CRITIC / part) for name in ("warmup", "gad"))
         for key, value in old.items():
@@ -162,3 +165,53 @@ def test_a_measurement_that_does_not_fit_costs_neither_the_models_nor_the_stage(
 def test_configurations_that_cannot_work_are_refused(values, problem):
     with pytest.raises(ValueError, match=problem):
         config(**values)
+
+
+def test_stale_weights_are_noticed(root):
+    """A sampler with a copy of the weights: the counter that the copy carries stays behind.
+
+    The gap of the log-probabilities shows it too, and would also for a sampler that carries no counter.
+    """
+    run = trainer(root, config(warmup={"critic_warmup": 0, "actor_lr": 1e-2}))
+    run.rollouts.model = copy.deepcopy(run.student)
+    found = [run.step(step) for step in range(3)]
+    assert [metrics["rollout/policy_lag"] for metrics in found] == [0.0, 2.0, 4.0]  # two minibatches a step
+    gaps = [metrics["rollout/logp_gap"] for metrics in found]
+    assert gaps[0] < 1e-5
+    assert min(gaps[1:]) > 0.5  # what the rule stale-rollouts ends a run for
+    run.rollouts.model = run.student
+    last = run.step(3)
+    assert last["rollout/policy_lag"] == 0
+    assert last["rollout/logp_gap"] < 1e-5
+    assert steps_taken(run.student) == 8
+
+
+def test_a_rank_that_does_not_refresh_its_copy_breaks_the_rules(root):
+    settings = config(warmup={"critic_warmup": 0, "actor_lr": 1e-2}, precision={"compute": "bfloat16"})
+    for ranks, expected in ((Copying(), set()), (Frozen(), {"sampler-differs", "stale-rollouts"})):
+        stage = gad_stage(root / "warmup", settings, inputs_of(root, "warmup"))
+        stage.ranks = ranks
+        run = Trainer(stage)
+        assert broken(gap_rules("gad", "warmup"), [run.step(step) for step in range(4)]) == expected
+
+
+def test_identical_responses_give_no_signal(root):
+    faulty = config(sampling={"temperature": None}, rollout={"group_size": 4})
+    table = run_stage(root, "warmup", faulty)
+    assert set(series(table, "reward/group_std")) == {0.0}
+    assert set(series(table, "reward/zero_std_groups")) == {1.0}
+    assert set(series(table, "rollout/distinct")) == {0.25}
+    assert set(series(table, "actor/pg_loss").abs()) == {0.0}
+    healthy = series(run_stage(root, "gad", config(warmup={"enabled": False})), "actor/pg_loss").abs()
+    assert healthy.min() > 1e-4
+
+
+def test_the_limit_follows_the_teachers_lengths(root):
+    limits = {}
+    for factor in (1.0, 3.0):
+        settings = config(sampling={"length_factor": factor}, warmup={"max_steps": 2})
+        table = run_stage(root, "warmup", settings, out=root / f"factor {factor}")
+        limits[factor] = series(table, "response_length/limit").iloc[0]
+        assert limits[factor] / series(table, "response_length/teacher_p99").iloc[0] == pytest.approx(factor, rel=0.05)
+        assert series(table, "response_length/max").max() <= limits[factor]
+    assert limits[3.0] > 2.9 * limits[1.0]
