@@ -1,4 +1,4 @@
-"""StereoSet items, the split by target term, tokens and labels."""
+"""Items of StereoSet: labels in all layouts, the split by target term, tokens, clusters of test items."""
 
 import json
 import random
@@ -9,15 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainers.debias.helpers import stereoset_rows
-from trainers.debias.data import (
-    SPLITS,
-    assign_terms,
-    read_items,
-    read_own_splits,
-    split_files,
-    split_items,
-)
+from trainers.debias.data import SPLITS, assign_terms, read_items, read_own_splits, split_files, split_items
+from trainers.debias.evaluate import item_clusters
 from trainers.debias.prepare import tokenise
+from trainers.debias.prepared import TokenisedItem
 from trainers.models.random_model import build_tokenizer
 
 ROW = {
@@ -59,7 +54,10 @@ def test_labels_are_those_of_stereoset_in_all_three_layouts(tmp_path):
 
 def test_intersentence_items_other_domains_and_repetitions_are_left_out(tmp_path):
     rows = [ROW, ROW, {**ROW, "type": "intersentence", "unrelated": "x"}, {**ROW, "bias_type": "race"}]
-    assert len(read_items(write(tmp_path, rows), ["gender"])) == 1
+    path = write(tmp_path, rows)
+    assert len(read_items(path, ["gender"])) == 1
+    with pytest.raises(ValueError, match=r"no intrasentence items of the domain\(s\) religion"):
+        read_items(path, ["gender", "religion"])
 
 
 @pytest.mark.parametrize(
@@ -82,11 +80,6 @@ def test_a_file_of_another_form_is_named_with_its_row(tmp_path, name, content, m
         write(tmp_path, content, name)
     with pytest.raises(ValueError, match=message):
         read_items(path, ["gender"])
-
-
-def test_a_domain_without_items_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match=r"no intrasentence items of the domain\(s\) religion"):
-        read_items(write(tmp_path, [ROW]), ["gender", "religion"])
 
 
 def biasedit_folder(tmp_path, swap=(), tests=(5, 7, 4)):
@@ -187,3 +180,32 @@ def test_tokens_have_bos_in_front_once(tmp_path):
     assert tokens["stereo"][0] == tokenizer.bos_token_id
     assert tokenizer.decode(tokens["stereo"][1:]) == ROW["stereotype"]
     assert len(tokens["stereo"]) == len(ROW["stereotype"]) + 1  # a token a byte
+
+
+def tokenised(*terms):
+    words = {"split": "test", "sentences": {}, "tokens": {}}
+    return [TokenisedItem(str(n), *term.split("/"), **words) for n, term in enumerate(terms)]
+
+
+def named(terms, batches):
+    return list(item_clusters(tokenised(*terms), batches).values())
+
+
+def test_without_edits_a_term_is_a_cluster():
+    assert named(["race/arab", "race/iraq", "race/arab"], []) == ["race/arab", "race/iraq", "race/arab"]
+
+
+def test_an_edit_joins_its_terms_and_all_their_items():
+    terms = ["race/iraq", "race/arab", "race/syria", "race/iraq", "race/syria"]
+    assert named(terms, [[0, 1], [2], [3, 4]]) == ["race/arab+2"] * 5
+    one, other = "race/arab+1", "race/syria"
+    assert named(terms, [[0, 1], [2, 4], [3]]) == [one, one, other, one, other]
+
+
+def test_a_term_of_two_domains_is_two():
+    assert named(["race/mother", "gender/mother"], [[0], [1]]) == ["race/mother", "gender/mother"]
+
+
+def test_a_chain_of_edits_is_one_cluster():
+    terms = [f"race/{n:02}" for n in range(20)]
+    assert set(named(terms, [[n, n + 1] for n in reversed(range(19))])) == {"race/00+19"}

@@ -31,27 +31,20 @@ def ridge_case(n, d_in, seed=0):
     return keys, differences, log_lambda, weights
 
 
-@pytest.mark.parametrize("n", [4, 9, 20])
-def test_ridge_equals_the_plain_solve_and_its_autograd(n):
-    keys, differences, log_lambda, weights = ridge_case(n, 9)
-    plain = torch.linalg.solve(keys.T @ keys + log_lambda.exp() * torch.eye(9), keys.T @ differences)
+@pytest.mark.parametrize(("n", "d_in"), [(4, 9), (9, 9), (20, 9), (12, 5)])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_ridge_equals_the_plain_solve_and_its_autograd(n, d_in, repeated):
+    """Rows with one key are one row of the system."""
+    keys, differences, log_lambda, weights = ridge_case(n, d_in)
+    same = torch.tensor([0, 1, 0, 2, 3, 0, 4, 4, 5, 1, 6, 7, *range(8)])[:n] if repeated else None
+    if repeated:
+        keys = keys[: len(same.unique())][same]
+    plain = torch.linalg.solve(keys.T @ keys + log_lambda.exp() * torch.eye(d_in), keys.T @ differences)
     expected = torch.autograd.grad((plain * weights).sum(), (differences, log_lambda))
-    ridge = Ridge(keys, log_lambda)
-    assert ridge.factor.shape == (min(n, 9), min(n, 9))
+    ridge = Ridge(keys, log_lambda, same=same)
+    assert ridge.factor.shape == (min(len(keys.unique(dim=0)), d_in),) * 2
     torch.testing.assert_close(ridge.shift(differences.detach()), plain.detach())
     torch.testing.assert_close(ridge.backward(weights), expected)
-
-
-@pytest.mark.parametrize("d_in", [20, 9, 5])
-def test_rows_with_one_key_are_one_row_of_the_system(d_in):
-    keys, differences, log_lambda, weights = ridge_case(12, d_in)
-    same = torch.tensor([0, 1, 0, 2, 3, 0, 4, 4, 5, 1, 6, 7])
-    first = [same.tolist().index(number) for number in range(8)]
-    keys = keys[first][same]
-    every, distinct = Ridge(keys, log_lambda), Ridge(keys, log_lambda, same=same)
-    assert distinct.factor.shape == (min(8, d_in), min(8, d_in))
-    torch.testing.assert_close(distinct.shift(differences.detach()), every.shift(differences.detach()))
-    torch.testing.assert_close(distinct.backward(weights), every.backward(weights))
 
 
 @pytest.mark.parametrize(("architecture", "kind"), [("llama", nn.Linear), ("gpt2", Conv1D)])

@@ -18,12 +18,17 @@ def objective_of(config):
     return partial(objective, config, parts_of(config, "train"))
 
 
-def scores(gap):
-    """Two items of three sentences; `gap` is lp_stereo - lp_anti of the first."""
-    logp = torch.tensor([-2.0, -2.0 + gap, -4.0, -3.0, -2.5, -5.0], dtype=torch.float64, requires_grad=True)
-    p = (logp.detach().exp() * 1.2).requires_grad_()
+def of_two_items(logp, p=None):
+    """Three sentences each: anti-stereotype, stereotype, unrelated."""
+    logp = torch.tensor(logp, dtype=torch.float64, requires_grad=True)
+    p = logp.detach().exp() * 1.2 if p is None else torch.tensor(p, dtype=torch.float64)
     hidden = torch.zeros(6, 2, dtype=torch.float64)
-    return SentenceScores(p, logp, hidden, torch.ones(6, dtype=torch.float64), torch.arange(6))
+    return SentenceScores(p.requires_grad_(), logp, hidden, torch.ones(6, dtype=torch.float64), torch.arange(6))
+
+
+def scores(gap):
+    """`gap` is lp_stereo - lp_anti of the first."""
+    return of_two_items([-2.0, -2.0 + gap, -4.0, -3.0, -2.5, -5.0])
 
 
 REFERENCE = Reference(
@@ -45,8 +50,7 @@ def test_the_curriculum_weighs_edit_and_reward_and_not_retention(gap, fairness):
 
 
 def test_the_reward_of_a_batch_lets_pairs_cancel():
-    logp = torch.tensor([-2.0, -1.0, -4.0, -2.5, -3.5, -5.0], dtype=torch.float64)  # gaps of +1 and -1
-    made = SentenceScores(logp.exp(), logp, torch.zeros(6, 2).double(), torch.ones(6).double(), torch.arange(6))
+    made = of_two_items([-2.0, -1.0, -4.0, -2.5, -3.5, -5.0])  # gaps of +1 and -1
     rewards = {
         r: objective_of(config(grpo=GRPO | {"reward": r}))(made, REFERENCE, 0.0)[1]["reward"]
         for r in ("balanced", "balanced_batch")
@@ -55,9 +59,8 @@ def test_the_reward_of_a_batch_lets_pairs_cancel():
 
 
 def test_the_curriculum_sees_ss_by_the_score_that_the_configuration_names():
-    logp = torch.tensor([-2.0, -1.0, -4.0, -3.0, -2.5, -5.0], dtype=torch.float64)  # the stereotype wins both pairs
-    p = torch.tensor([0.3, 0.2, 0.1, 0.2, 0.3, 0.1], dtype=torch.float64)  # and one of two
-    made = SentenceScores(p, logp, torch.zeros(6, 2).double(), torch.ones(6).double(), torch.arange(6))
+    # By log-probability the stereotype wins both pairs, by probability one of two.
+    made = of_two_items([-2.0, -1.0, -4.0, -3.0, -2.5, -5.0], [0.3, 0.2, 0.1, 0.2, 0.3, 0.1])
     for kind, distance, alpha in (("log_probability", 0.5, 2.0), ("probability", 0.0, 0.5)):
         _, figures = objective_of(config(grpo=GRPO, rcs=RCS, ss=kind))(made, REFERENCE, 0.0)
         assert (figures["ss_distance"], figures["rcs_alpha"]) == (distance, alpha)

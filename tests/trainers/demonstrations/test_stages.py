@@ -54,8 +54,8 @@ def test_candidates_hold_what_the_model_says(folders):
         torch.testing.assert_close(scores.gold_logp.exp(), data.acc_score[:, place], atol=1e-5, rtol=1e-4)
 
 
-def test_a_run_writes_accuracy_per_shot_number_and_item(folders, tmp_path):
-    found, metrics = variant(tmp_path, folders, config())
+def test_a_run_writes_accuracy_per_shot_number_and_item(folders, whole):
+    found, metrics = whole
     items = pd.read_parquet(found["evaluate"] / "items.parquet")
     accuracy = items[items["name"] == "accuracy"]
     assert set(accuracy["subset"]) == {"1", "2", "3"}
@@ -72,8 +72,8 @@ def test_a_run_writes_accuracy_per_shot_number_and_item(folders, tmp_path):
         assert len(rows) == 20 * 8
 
 
-def test_samples_hold_the_chosen_demonstrations_and_the_answer(folders, tmp_path):
-    found, _ = variant(tmp_path, folders, config())
+def test_samples_hold_the_chosen_demonstrations_and_the_answer(folders, whole, tmp_path):
+    found, _ = whole
     samples = pd.read_parquet(found["evaluate"] / "samples.parquet")
     items = pd.read_parquet(found["evaluate"] / "items.parquet").query("name == 'accuracy'")
     values = items.set_index(["item", "subset"])["value"]
