@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.markdown and (arguments.csv or arguments.json):
         raise ConfigError("compare", "--markdown", None, "cannot be combined with --csv or --json", "leave one out")
     result = _from_study(arguments) if arguments.study else _from_files(arguments)
-    gated = _gated(result, arguments.require or "not-worse") if arguments.require or arguments.markdown else None
+    gated = _gated(result, arguments.require) if arguments.require or arguments.markdown else None
     if arguments.require and result.doubts:
         remedy = "correct the files or the margin; without --require it is a warning"
         raise ConfigError("compare", "--require", arguments.require, result.doubts[0], remedy)
@@ -102,14 +102,13 @@ def run(arguments: argparse.Namespace) -> int:
     return gated.status if gated and arguments.require else 0
 
 
-def _gated(result: ComparisonResult, required: str) -> "Gated":
+def _gated(result: ComparisonResult, required: str | None) -> "Gated":
     from ablation.judge.gate import answers
     from ablation.show.gated import Gated
 
     comparisons = [compared.comparison for compared in result.compared]
-    return Gated(
-        result.measured, required, answers(result.measured, comparisons, required, comparisons), doubts=result.doubts
-    )
+    answered = answers(result.measured, comparisons, required or "not-worse", comparisons)
+    return Gated(result.measured, required, answered, doubts=result.doubts)
 
 
 def _from_files(arguments: argparse.Namespace) -> ComparisonResult:

@@ -26,7 +26,7 @@ class Gated:
     """The answers of one study's comparisons to one requirement."""
 
     study: Measurements
-    required: str
+    required: str | None  # None: nothing is, and the verdicts are told alone
     answers: Sequence[Answer]
     price: float | None = None  # of a device-hour
     guarded: Mapping[Pair, Sequence[Guarded]] = field(default_factory=dict)  # by comparison
@@ -70,18 +70,23 @@ def in_words(gated: Gated) -> str:
 def as_markdown(gated: Gated) -> str:
     """Verdict, effect, interval, margin, cost of each comparison, why, and the items that changed most."""
     analysis = gated.study.analysis
-    heads = ["comparison", "answer", "verdict", "effect", f"{1 - analysis.alpha:.0%} interval", "margin", "cost"]
+    heads = ["comparison", "verdict", "effect", f"{1 - analysis.alpha:.0%} interval", "margin", "cost"]
     rows = []
     for answer in gated.answers:
         comparison, cost = answer.comparison, _cost(answer.comparison, gated.price)
-        rows.append(
-            [_name(comparison), answer.outcome, comparison.verdict, *_effect(comparison), f"{analysis.margin:g}", cost]
-        )
+        rows.append([_name(comparison), comparison.verdict, *_effect(comparison), f"{analysis.margin:g}", cost])
+    if gated.required:
+        heads.insert(1, "answer")
+        for row, answer in zip(rows, gated.answers, strict=True):
+            row.insert(1, answer.outcome)
+        lines = [f"### {markdown(gated.study.name)}: {gated.outcome}", "", f"{markdown(_required(gated))}.", ""]
+    else:
+        lines = [f"### {markdown(gated.study.name)}", ""]
     columns = len(heads) if any(row[-1] for row in rows) else len(heads) - 1
-    lines = [f"### {markdown(gated.study.name)}: {gated.outcome}", "", f"{markdown(_required(gated))}.", ""]
     lines += [pipe(heads[:columns]), pipe(["---"] * columns, escape=False), *(pipe(row[:columns]) for row in rows), ""]
     for answer in gated.answers:
-        lines.append(f"- **{markdown(_name(answer.comparison))}**: {markdown(answer.why)}")
+        why = answer.why if gated.required else f"{answer.comparison.reason}."
+        lines.append(f"- **{markdown(_name(answer.comparison))}**: {markdown(why)}")
         lines += [f"  - {line}" for line in _most_changed(gated.study, answer.comparison)]
     lines += [f"\n{markdown(note)}." for note in gated.notes]
     return "\n".join(lines) + "\n"
@@ -105,9 +110,8 @@ def _most_changed(study: Measurements, comparison: Comparison) -> list[str]:
     for changed in most:
         before, after = (sum(values) / changed_items.seeds for values in list(zip(*changed.values, strict=True))[1:])
         direction = "better" if changed.change > 0 else "worse"
-        lines.append(
-            f"{markdown(f'{short(changed.item)} of {changed.subset}: {before:.3g} -> {after:.3g}')} ({direction})"
-        )
+        of = f" of {changed.subset}" if len(study.analysis.subsets) > 1 else ""
+        lines.append(f"{markdown(f'{short(changed.item)}{of}: {before:.3g} -> {after:.3g}')} ({direction})")
     return lines
 
 

@@ -211,6 +211,15 @@ def test_names_run_as_no_formula_and_notify_no_one(groups, capsys):
     assert "@octocat" not in comment
 
 
+def test_markdown_says_passed_only_of_what_was_required(groups, capsys):
+    words = [groups[0], "--with", groups[1], "--markdown"]
+    plain, required = told(capsys, *words), told(capsys, *words, "--require", "not-worse")
+    assert "| comparison | verdict | effect |" in plain
+    assert "passed" not in plain
+    assert "required" not in plain
+    assert required.splitlines()[0].endswith(": passed")
+
+
 def test_rows_of_lm_eval_0_4_3_name_neither_filter_nor_metrics(tmp_path, capsys):
     def rows(values, filters=1):
         named = [row(i, v) for _ in range(filters) for i, v in enumerate(values)]
