@@ -57,6 +57,15 @@ def group_runs(
     return groups
 
 
+def none_tells_its_seed(runs: Sequence[Record], study: ImportFile, where: str) -> bool:
+    """Return whether the runs, all of one format, have no seed where seeds are looked for by default."""
+    return (
+        study.runs.seed is None
+        and len({run.format for run in runs}) == 1
+        and all(_seed(run, None, where) is None for run in runs)
+    )
+
+
 def _seed(run: Record, rule: str | None, where: str) -> int | None:
     if rule == "number":
         return None

@@ -31,7 +31,7 @@ from ablation.readers.run import EVALUATION, ImportedRun, Reader, metric_table, 
 from ablation.store.imports import stored
 from ablation.store.imports.definition import KnownRun, describe_study, known_run, plan_analysis
 from ablation.store.imports.final_step import FinalStep
-from ablation.store.imports.grouping import changed_settings, continued, other_ranks
+from ablation.store.imports.grouping import changed_settings, continued, none_tells_its_seed, other_ranks
 from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
 from ablation.store.imports.study_file import ImportFile
 from ablation.store.imports.variant_tree import derive
@@ -132,7 +132,17 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     runs = [known_runs[identity] for identity in sorted(known_runs)]
     if not runs:
         raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
-    outcome.variants, placed = derive([run.record for run in runs], written, request.where, declared.variant_tree)
+    rules = written.runs
+    if none_tells_its_seed([run.record for run in runs], written, request.where):
+        rules = rules.model_copy(update={"seed": "number"})
+        problem = "no run tells its seed: they are numbered in order of start and judged as independent runs"
+        outcome.problems.append(f"{problem}; --map seed=KEY, or seed=name:REGEX, says where seeds are")
+    outcome.variants, placed = derive(
+        [run.record for run in runs],
+        written.model_copy(update={"runs": rules}),
+        request.where,
+        declared.variant_tree,
+    )
     outcome.runs = tuple(
         PlacedRun(key=run.key, variant=variant, seed=seed, **{name: getattr(run.record, name) for name in _FACTS})
         for run, (variant, seed) in zip(runs, placed, strict=True)
@@ -141,7 +151,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     outcome.problems += stored.steps_judged(outcome.runs)
     other_prompts = _other_prompts(runs, [seed for _, seed in placed])
     theirs = {} if "metric" in written.analysis else declared.definition.get("analysis", {})
-    if written.runs.seed == "number":  # numbers pair nothing
+    if rules.seed == "number":  # numbers pair nothing
         theirs = {"seeds": "independent"} | dict(theirs)
     try:
         outcome.analysis = plan_analysis({**theirs, **written.analysis}, runs, request.where)

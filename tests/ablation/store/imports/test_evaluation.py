@@ -75,7 +75,7 @@ def test_runs_of_two_imports_that_were_asked_otherwise_are_no_pairs(tmp_path, mo
     for variant in ("base", "same", "other"):
         rows = [f"q{i},{i % 2},{'Think: ' * (variant == 'other')}question {i}" for i in range(9)]
         (tmp_path / f"{variant}.csv").write_text("\n".join(["item,value,prompt", *rows]))
-    words = ["--study", "s", "--map", "variant=name:(.+)", "--map", "seed=number"]
+    words = ["--study", "s", "--map", "variant=name:(.+)"]
     words += ["--items", "evaluation/all/value", *DECIDED]
     assert main(["import", "evaluation", "base.csv", *words]) == 0
     assert main(["import", "evaluation", "same.csv", *words]) == 0
@@ -83,3 +83,4 @@ def test_runs_of_two_imports_that_were_asked_otherwise_are_no_pairs(tmp_path, mo
     assert "the prompts of all differ between" in refused(capsys, "import", "evaluation", "other.csv", *words)
     assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
     assert main(["import", "evaluation", "other.csv", *words, "--map", "allow=prompt"]) == 0
+    assert not any(comparison.of.design.paired for comparison in comparisons_of("s"))  # as no run tells its seed

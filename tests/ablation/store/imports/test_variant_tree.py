@@ -108,6 +108,7 @@ def test_the_seed_is_where_it_is_said_to_be():
     assert place([record("x-r12", config)], "seed=name:-r([0-9]+)$")[1][0][1] == 12
     runs = [record(f"r{i}", {"lr": 1}, started=f"2026-01-0{3 - i}") for i in range(3)]
     assert [seed for _, seed in place(runs, "seed=number")[1]] == [2, 1, 0]
+    runs[1] = record("r1", {"lr": 1, "seed": 4})
     with pytest.raises(ConfigError, match=r"run r0 \(/runs/r0\) does not tell its seed; --map seed=KEY"):
         place(runs)
 
