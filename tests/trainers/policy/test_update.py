@@ -1,6 +1,7 @@
 """Updates in double precision: dropped responses, selected rows, frozen copies."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from trainers.policy.config import Precision, Update
 from trainers.policy.models import Placement, build_policy, frozen_copy, load_policy
 
 
-def updated(tokenizer, prompts, advantages, *, update, kl_coef, drop):
+def updated(tokenizer, prompts, advantages, *, update, kl_coef, drop=True):
     """Parameters and metrics of a policy that has left its reference, after three updates on the same responses."""
     reference = build_policy(TINY, tokenizer, seed=0).double().eval()
     model = build_policy(TINY, tokenizer, seed=0).double().eval()
@@ -77,3 +78,11 @@ def test_a_frozen_copy_is_what_is_loaded_frozen_with_the_same_positions(tokenize
     assert not any(parameter.requires_grad for parameter in copied.parameters())
     ids = torch.arange(80)[None] % 20
     assert torch.equal(copied(ids).logits, loaded(ids).logits)
+
+
+def test_where_all_groups_tie_the_kl_still_pulls_the_policy_to_its_reference(tokenizer, prompts):
+    update = Update(minibatches=1, epochs=1)
+    _, metrics = updated(tokenizer, prompts, torch.zeros(16), update=update, kl_coef=1.0)
+    divergences = [values["kl/divergence"] for values in metrics]
+    assert all(values["policy/loss"] == 0 for values in metrics)
+    assert all(later < 0.95 * earlier for earlier, later in pairwise(divergences))
