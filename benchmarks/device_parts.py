@@ -259,9 +259,8 @@ def step(options: Namespace) -> Iterator[Figures]:
     import torch
 
     from trainers.objectives.normalized_advantages import normalized_advantages
-    from trainers.policy import build, formulas, grpo, learner, models, parts
+    from trainers.policy import build, grpo, learner, models, parts
     from trainers.policy.responses import Sampler
-    from trainers.policy.rewards import Rewards
     from trainers.running.micro_batch import MicroBatch
     from trainers.running.state import State
     from trainers.tasks.knights_knaves import create
@@ -279,11 +278,11 @@ def step(options: Namespace) -> Iterator[Figures]:
     generator = torch.Generator().manual_seed(0)
     training = grpo.Run(
         config,
-        formulas.Parts(task=create, advantages=normalized_advantages),
         seed=0,
+        take_step=grpo.step,
         problems=problems,
         sampler=Sampler(model, tokenizer, task, config.sampling, place, MicroBatch(rollout.batch_size)),
-        rewards=Rewards(task, config.reward, place, tokenizer.eos_token_id),
+        rewards=grpo.Rewards(task, config.reward, place, tokenizer.eos_token_id),
         actor=grpo.Actor(
             learner.Learner.adamw(model, lr=update.lr, memory=memory),
             build.build_objective(parts.formulas(config), config),
@@ -292,6 +291,9 @@ def step(options: Namespace) -> Iterator[Figures]:
             reference=models.frozen_copy(model, place),
             recompute_logps=rollout.recompute_logps,
         ),
+        advantages=normalized_advantages,
+        token_advantages=None,
+        dynamic_sampling=None,
         generators=grpo.Generators(*[generator] * 4),
         progress=grpo.Progress(config.kl.coef),
         state=State({}, {}),

@@ -5,6 +5,7 @@ scale sets them. Metrics are defined in docs/studies/metrics/gad.md.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,12 +28,11 @@ from trainers.gad.parts import Formulas
 from trainers.gad.rollouts import Rollouts, count_steps, set_steps, steps_taken
 from trainers.gad.rows import Row, read_rows
 from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_student, save_models
-from trainers.objectives.diagnostics import Sum, group_metrics
+from trainers.objectives.policy import Averages, Sum, group_metrics
 from trainers.parallel import join
 from trainers.policy.batch import Sequences
-from trainers.policy.build import clipped_objective
-from trainers.policy.grpo import Actor, sampler_gap
-from trainers.policy.learner import Averages, Learner, learner_of, minibatches, state_of
+from trainers.policy.grpo import Actor, Objective, sampler_gap
+from trainers.policy.learner import Learner, learner_of, minibatches, state_of
 from trainers.policy.models import Placement, load_learner, load_tokenizer
 from trainers.policy.responses import Responder, start_engine
 from trainers.policy.sources import asset_files, measured_steps
@@ -239,9 +239,10 @@ class Trainer:
     def _actor(self, reference: nn.Module | None) -> Actor:
         """Return the student as GSPO updates it."""
         config, update = self.config, self.config.update
+        clip = partial(self.formulas.clip, **config.clip.model_dump())
         return Actor(
             learner=learner_of(self.stage, self.student, self.settings.actor_lr, update),
-            objective=clipped_objective(self.formulas, config.clip, update.aggregation),
+            objective=Objective(self.formulas.ratio, clip, aggregation=update.aggregation),
             update=update,
             placement=self.placement,
             reference=reference,

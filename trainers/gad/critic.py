@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from trainers.gad.config import Critic as Settings
 from trainers.gad.config import GadConfig, Hinge
-from trainers.objectives.diagnostics import Sum
 from trainers.objectives.discriminators import Diagnostics, Pooling, Scores, pair_diagnostics, pool
+from trainers.objectives.policy import Averages, Sum
 from trainers.policy.batch import Sequences
 from trainers.policy.config import UpdateOf
-from trainers.policy.learner import Averages, Learner, minibatches
+from trainers.policy.learner import Learner, minibatches
 from trainers.policy.models import Placement, refuse_other_tokenizer
 from trainers.policy.value_model import ValueModel, is_language_model
 from trainers.running.micro_batch import MicroBatch

@@ -15,7 +15,7 @@ from trainers.gad.config import GadConfig
 from trainers.gad.critic import score, teachers_of
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
-from trainers.objectives.diagnostics import within_group_correlation
+from trainers.objectives.discriminators import within_group_correlation
 from trainers.policy.measure import frame_of
 from trainers.policy.models import Placement
 from trainers.policy.sources import load_task

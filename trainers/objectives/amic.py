@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from trainers.objectives.aggregation import sequence_mean
-from trainers.objectives.diagnostics import Diagnostics, Mean, Variance
+from trainers.objectives.policy import Diagnostics, Mean, Variance, sequence_mean
 
 
 def arithmetic_ratio(ratio: Tensor, mask: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trainers.objectives.diagnostics import Diagnostics, Mean
+from trainers.objectives.policy import Diagnostics, Mean
 
 
 def clip_surrogate(

@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from trainers.objectives.aggregation import decayed_sum
-from trainers.objectives.diagnostics import Diagnostics, Reduction, Variance
+from trainers.objectives.policy import Diagnostics, Reduction, Variance, decayed_sum
 
 
 def ema_smoothing(ratio: Tensor, mask: Tensor, *, beta: float) -> tuple[Tensor, Diagnostics]:

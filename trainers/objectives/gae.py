@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trainers.objectives.aggregation import decayed_sum, masked_mean
+from trainers.objectives.policy import decayed_sum, masked_mean
 
 
 def terminal_rewards(rewards: Tensor, mask: Tensor) -> Tensor:

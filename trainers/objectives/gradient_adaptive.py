@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trainers.objectives.diagnostics import Diagnostics, Mean, Variance
+from trainers.objectives.policy import Diagnostics, Mean, Variance
 
 
 def gradient_adaptive_weights(logps: Tensor, mask: Tensor, *, temperature: float) -> tuple[Tensor, Diagnostics]:

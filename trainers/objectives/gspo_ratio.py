@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from trainers.objectives.aggregation import sequence_mean
+from trainers.objectives.policy import sequence_mean
 
 SEQUENCE_LOG_BOUND = 10.0  # of the sequence's log ratio, from above, as in verl: a ratio of 22,026 at most
 

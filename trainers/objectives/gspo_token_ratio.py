@@ -6,8 +6,8 @@ s_t = sg[s] * pi_t / sg[pi_t]. With one advantage per response its loss and its 
 
 from torch import Tensor
 
-from trainers.objectives.aggregation import sequence_mean
 from trainers.objectives.gspo_ratio import SEQUENCE_LOG_BOUND
+from trainers.objectives.policy import sequence_mean
 
 
 def gspo_token_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:

@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from trainers.objectives.aggregation import sequence_mean
-from trainers.objectives.diagnostics import Diagnostics
+from trainers.objectives.policy import Diagnostics, sequence_mean
 
 
 def response_mean(ratio: Tensor, mask: Tensor) -> tuple[Tensor, Diagnostics]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from trainers.objectives.clip_surrogate import clip_surrogate
-from trainers.objectives.kl import k3
+from trainers.objectives.policy import k3
 
 
 # A query has N >= 2 sequences, as many as the others.

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trainers.objectives.diagnostics import Diagnostics, Mean
+from trainers.objectives.policy import Diagnostics, Mean
 
 
 def temporal_decay_weights(

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from trainers.objectives.aggregation import aggregate
-from trainers.objectives.diagnostics import Diagnostics, Mean, Reduction
+from trainers.objectives.policy import Diagnostics, Mean, Reduction, aggregate
 
 
 def value_loss(

@@ -2,23 +2,24 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainers.objectives.aggregation import Aggregation
-from trainers.objectives.kl import ESTIMATORS
+from trainers.objectives.policy import ESTIMATORS
 from trainers.policy.classifier import load_reward_model
-from trainers.policy.config import ClipRange, Gae, PolicyConfig
-from trainers.policy.formulas import Formulas, Parts
-from trainers.policy.grpo import Actor, Generators, Objective, Progress, Run
+from trainers.policy.config import Gae, PolicyConfig
+from trainers.policy.grpo import Actor, Generators, Objective, Progress, Rewards, Run
 from trainers.policy.learner import learner_of, state_of
 from trainers.policy.models import Placement, load_learner, load_tokenizer
 from trainers.policy.responses import Responder, Sampler, start_engine
-from trainers.policy.rewards import Rewards
 from trainers.policy.sources import load_task, policy_folder, reward_model_folder
+from trainers.policy.text import pad_token
 from trainers.running.stage import Stage
 from trainers.tasks.interface import bucket, read_problems
+
+if TYPE_CHECKING:
+    from trainers.policy.parts import Formulas, Parts
 
 
 def build(stage: Stage) -> Run:
@@ -26,6 +27,7 @@ def build(stage: Stage) -> Run:
     config: PolicyConfig = stage.config
     parts: Parts = stage.parts
     assert parts.formulas is not None
+    assert parts.step is not None
     placement = Placement.of(stage.devices, config.precision, stage.ranks, parts.adapters)
     folder = policy_folder(stage, "warm_start")
     tokenizer, task = load_tokenizer(folder), load_task(stage)
@@ -63,6 +65,12 @@ def build(stage: Stage) -> Run:
         function=parts.reward_function,
         overlong_penalty=overlong_penalty,
     )
+    resample, settings = None, config.dynamic_sampling
+    if settings is not None and parts.dynamic_sampling is not None:
+        group_size, rounds = config.rollout.group_size, settings.max_rounds
+        resample = partial(
+            parts.dynamic_sampling, group_size=group_size, max_rounds=rounds, padding=pad_token(tokenizer)
+        )
     responder = Responder(policy, tokenizer, placement)
     sampler = Sampler(
         model=policy,
@@ -77,12 +85,15 @@ def build(stage: Stage) -> Run:
     progress = Progress(config.kl.coef)
     run = Run(
         config=config,
-        variant=parts,
         seed=stage.seed,
+        take_step=parts.step,
         problems=read_problems(stage.inputs["task_data"] / "train.jsonl"),
         sampler=sampler,
         rewards=rewards,
         actor=actor,
+        advantages=parts.advantages,
+        token_advantages=parts.token_advantages,
+        dynamic_sampling=resample,
         generators=generators,
         progress=progress,
         state=state_of(learners, progress, vars(generators)),
@@ -90,7 +101,7 @@ def build(stage: Stage) -> Run:
     return run if parts.with_critic is None else parts.with_critic(run, critic)
 
 
-def build_objective(formulas: Formulas, config: PolicyConfig) -> Objective:
+def build_objective(formulas: "Formulas", config: PolicyConfig) -> Objective:
     """Return the policy loss of a variant: its formulas, each with the settings under the key of its name."""
 
     def with_settings(name: str) -> Callable[..., Any] | None:
@@ -108,12 +119,6 @@ def build_objective(formulas: Formulas, config: PolicyConfig) -> Objective:
         weight_on=config.weight_on,
         aggregation=config.update.aggregation,
     )
-
-
-def clipped_objective(formulas: Any, clip: ClipRange, aggregation: Aggregation) -> Objective:
-    """Return a policy loss with the `ratio` of `formulas` and PPO's clipping, their `clip`."""
-    surrogate = partial(formulas.clip, **clip.model_dump())
-    return Objective(ratio=formulas.ratio, surrogate=surrogate, aggregation=aggregation)
 
 
 def _generator(purpose: str, seed: int | None) -> torch.Generator:

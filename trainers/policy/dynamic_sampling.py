@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from trainers.policy.batch import concatenate
-from trainers.policy.rewards import Rollout
+from trainers.policy.grpo import Rollout
 
 
 def informative_groups(sample: Callable[[], Rollout], *, group_size: int, max_rounds: int, padding: int) -> Rollout:

@@ -1,7 +1,7 @@
 """A step of GRPO (arXiv 2402.03300) and of its variants, from prompts to the optimiser: what `reinforce` repeats.
 
     rollout = sample_rollout(run)                     responses with rewards
-    advantages = run.variant.advantages(...)          of each group
+    advantages = run.advantages(...)                  of each group
     update_policy(run, rollout, advantages)           old and reference log-probabilities, losses, AdamW
 
 Shapes: B prompts with G responses each, N = B * G, those of a prompt side by side; T tokens of the longest response. A
@@ -10,7 +10,7 @@ what a step works with; `parts.py` says which formulas a variant uses; PPO's ste
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal
@@ -18,19 +18,29 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from trainers.objectives.aggregation import Aggregation, aggregate, loss_units, masked_mean
-from trainers.objectives.diagnostics import Diagnostics, Maximum, Mean, Reduction, Sum, Variance, group_metrics
-from trainers.objectives.kl import adapt_coefficient, k3
-from trainers.policy.batch import Sequences
-from trainers.policy.config import PolicyConfig, UpdateOf
-from trainers.policy.formulas import Parts
-from trainers.policy.learner import Averages, Learner, batched_logps, minibatches, per_token_logps
+from trainers.objectives.policy import (
+    Aggregation,
+    Averages,
+    Diagnostics,
+    Maximum,
+    Mean,
+    Reduction,
+    Sum,
+    Variance,
+    adapt_coefficient,
+    aggregate,
+    group_metrics,
+    k3,
+    loss_units,
+    masked_mean,
+)
+from trainers.policy.batch import Sequences, token_lists
+from trainers.policy.config import PolicyConfig, Reward, UpdateOf
+from trainers.policy.learner import Learner, batched_logps, minibatches, per_token_logps
 from trainers.policy.models import Placement
 from trainers.policy.responses import Sampler
-from trainers.policy.rewards import Rewards, Rollout
-from trainers.policy.text import pad_token
 from trainers.running.state import State
-from trainers.tasks.interface import Problem, bucket
+from trainers.tasks.interface import Problem, Task, bucket, by_rule
 
 
 @dataclass
@@ -53,16 +63,34 @@ class Generators:
 
 
 @dataclass(frozen=True)
+class Rollout:
+    """N scored responses: rewards (N,) and correctness (N,) as 0 or 1, on the CPU, and means over all responses.
+
+    correct: 0 where there is no answer. token_rewards: (N, T), which add up to the rewards; None where whole responses
+    are rewarded.
+    """
+
+    sequences: Sequences
+    rewards: Tensor
+    correct: Tensor
+    metrics: dict[str, float]
+    token_rewards: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Run:
     """A training of one variant with one seed: models, formulas, random numbers, and where it stands."""
 
     config: PolicyConfig
-    variant: Parts  # the code that it uses
     seed: int | None
+    take_step: Callable[..., dict[str, float]]  # `step`, or that of ppo.py
     problems: list[Problem]
     sampler: Sampler
-    rewards: Rewards
+    rewards: "Rewards"
     actor: "Actor"
+    advantages: Callable[[Tensor, int], Tensor] | None  # of rewards (N,) and G; None: a critic's
+    token_advantages: Callable[..., Tensor] | None  # of rewards and mask (N, T), and G; None: responses are rewarded
+    dynamic_sampling: Callable[[Callable[[], Rollout]], Rollout] | None  # of `sample_groups`
     generators: Generators
     progress: Progress
     state: State  # what a checkpoint holds of all this
@@ -77,14 +105,8 @@ def step(run: Run, number: int) -> dict[str, float]:
 
 def sample_rollout(run: Run) -> Rollout:
     """Return N responses to learn from; with dynamic sampling only groups that have right and wrong answers."""
-    started, dynamic = time.monotonic(), run.config.dynamic_sampling
-    if dynamic is None or run.variant.dynamic_sampling is None:
-        rollout = sample_groups(run)
-    else:
-        group_size, padding = run.config.rollout.group_size, pad_token(run.sampler.tokenizer)
-        rollout = run.variant.dynamic_sampling(
-            lambda: sample_groups(run), group_size=group_size, max_rounds=dynamic.max_rounds, padding=padding
-        )
+    started, resample = time.monotonic(), run.dynamic_sampling
+    rollout = sample_groups(run) if resample is None else resample(lambda: sample_groups(run))
     rollout.metrics["time/sampling_s"] = time.monotonic() - started
     return rollout
 
@@ -116,14 +138,14 @@ def next_problems(run: Run) -> list[Problem]:
 
 def group_advantages(run: Run, rollout: Rollout) -> Tensor:
     """Return the advantages of responses (N,), or of tokens (N, T) where these are rewarded."""
-    group_size, variant = run.config.rollout.group_size, run.variant
+    group_size = run.config.rollout.group_size
     if rollout.token_rewards is None:
-        assert variant.advantages is not None
-        return variant.advantages(rollout.rewards, group_size)
-    assert variant.token_advantages is not None
+        assert run.advantages is not None
+        return run.advantages(rollout.rewards, group_size)
+    assert run.token_advantages is not None
     scale = run.config.advantage.kind == "normalized"
     mask = rollout.sequences.completion_mask.cpu()
-    return variant.token_advantages(rollout.token_rewards, mask, group_size, scale=scale)
+    return run.token_advantages(rollout.token_rewards, mask, group_size, scale=scale)
 
 
 def update_policy(run: Run, rollout: Rollout, advantages: Tensor) -> dict[str, float]:
@@ -142,6 +164,85 @@ def update_policy(run: Run, rollout: Rollout, advantages: Tensor) -> dict[str, f
     if config.kl.adaptive and divergence is not None:
         progress.kl_coef = adapt_coefficient(progress.kl_coef, divergence, target=config.kl.target)
     return metrics
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """What rewards the responses of a training: the task's rule, and what the settings add to it.
+
+    model: of N prompts and their responses, rewards (N,). token_model: of sequences, their prompts and the
+    end-of-sequence token, rewards (N, T); in place of `model`. function: of the user, called as TRL calls one.
+    overlong_penalty: of lengths (N,), what is added, 0 or less.
+    """
+
+    task: Task
+    settings: Reward
+    placement: Placement
+    eos: int  # the policy's
+    model: Callable[[Sequence[str], Sequence[str]], Tensor] | None = None
+    token_model: Callable[[Sequences, Sequence[str], int], Tensor] | None = None
+    function: Callable[..., Sequence[float]] | None = None
+    overlong_penalty: Callable[[Tensor], Tensor] | None = None
+
+    def score(self, problems: Sequence[Problem], sequences: Sequences, texts: Sequence[str]) -> Rollout:
+        """Return the rewards of N responses, of which number i answers problem i; of several ranks the first's."""
+        prompts = [problem.prompt for problem in problems]
+        rewards, correct, metrics = torch.zeros(len(problems)), torch.zeros(len(problems)), {}
+        if all(problem.answer for problem in problems):
+            ended = sequences.ended(self.eos).tolist()
+            rule, correct = map(torch.tensor, by_rule(self.task, problems, texts, ended))
+            rewards, metrics["reward/rule"] = self.settings.rule * rule, rule.mean().item()
+        if self.function is not None:
+            ids = token_lists(sequences.completion_ids, sequences.completion_mask)
+            added = by_function(self.function, problems, texts, ids)
+            rewards, metrics["reward/function"] = rewards + added, added.mean().item()
+        token_rewards = modelled = None
+        if self.token_model is not None:
+            modelled_tokens = self.token_model(sequences, prompts, self.eos)  # (N, T)
+            modelled, token_rewards = modelled_tokens.sum(1), self.settings.model * modelled_tokens
+        elif self.model is not None:
+            modelled = self.model(prompts, texts)
+        if modelled is not None:
+            rewards, metrics["reward/model"] = rewards + self.settings.model * modelled, modelled.mean().item()
+        if self.overlong_penalty is not None:
+            penalty = self.overlong_penalty(sequences.lengths.cpu())
+            rewards, metrics["reward/overlong_penalty"] = rewards + penalty, penalty.mean().item()
+        if token_rewards is not None:  # what is of the whole response is given at its last token
+            rest = rewards - token_rewards.sum(1)
+            token_rewards = add_at_the_end(token_rewards, rest, sequences.completion_mask)
+        return Rollout(sequences, *self.placement.ranks.same((rewards, correct, metrics, token_rewards)))
+
+
+def by_function(
+    function: Callable[..., Sequence[float]],
+    problems: Sequence[Problem],
+    responses: Sequence[str],
+    completion_ids: Sequence[Sequence[int]],
+) -> Tensor:
+    """Return the rewards (N,) by a function that is called as TRL calls one.
+
+    Raises ValueError if it returns another number of rewards, or something that is not a number for a response.
+    """
+    prompts, answer = [problem.prompt for problem in problems], [problem.answer for problem in problems]
+    returned = function(prompts=prompts, completions=list(responses), completion_ids=completion_ids, answer=answer)
+    rewards = [] if returned is None else list(returned)
+    if len(rewards) != len(problems):
+        raise ValueError(
+            f"reward.function returned {len(rewards)} rewards of {len(problems)} responses; return one each"
+        )
+    for at, reward in enumerate(rewards):
+        try:
+            float(reward)
+        except (TypeError, ValueError):
+            said = f"reward.function returned {reward!r} for response {at + 1} of {len(rewards)}"
+            raise ValueError(f"{said}; return a number for each, 0.0 where it does not apply") from None
+    return torch.tensor(rewards, dtype=torch.float32)
+
+
+def add_at_the_end(tokens: Tensor, rewards: Tensor, mask: Tensor) -> Tensor:
+    """Return the rewards (N, T) of tokens with `rewards` (N,) added at each response's last token."""
+    last = mask.cpu().sum(1).clamp(min=1) - 1
+    return tokens.scatter_add(1, last[:, None], rewards[:, None].to(tokens))
 
 
 @dataclass(frozen=True)

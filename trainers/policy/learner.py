@@ -1,6 +1,5 @@
 """A model that learns: what it says of responses, gradients of micro-batches, clipping, one step of its optimiser."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,8 +8,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from trainers.objectives.diagnostics import Maximum, Statistic
-from trainers.objectives.entropy import token_entropy
 from trainers.policy.batch import Sequences
 from trainers.policy.config import UpdateOf
 from trainers.policy.models import learning
@@ -47,6 +44,11 @@ def per_token_logps(
     logps = _chosen(logits, sequences.completion_ids)
     entropy = token_entropy(logits if entropy_gradient else logits.detach())
     return torch.where(keep, logps, 0.0), torch.where(keep, entropy, 0.0)
+
+
+def token_entropy(logits: Tensor) -> Tensor:
+    """Return the entropy -sum_v p_v log p_v of logits (..., V): (...), nats; exact, not the estimate -log p(y_t)."""
+    return torch.logsumexp(logits, -1) - (logits.softmax(-1) * logits).sum(-1)
 
 
 def _chosen(logits: Tensor, tokens: Tensor) -> Tensor:
@@ -170,44 +172,3 @@ def minibatches(rows: int, update: UpdateOf, generator: torch.Generator) -> Iter
     for _ in range(update.epochs):
         order = torch.randperm(rows, generator=generator)
         yield from (part for part in order.tensor_split(update.minibatches) if len(part))
-
-
-class Averages:
-    """Figures of a step: the mean of those of its minibatches, and the largest of maxima.
-
-    Within a minibatch the statistics of micro-batches join, so that no figure depends on their size. What is not
-    defined on a minibatch (a reduction of variance while all ratios are 1) is left out of the mean.
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[str, Statistic] = {}
-        self._figures: dict[str, list[float]] = defaultdict(list)
-        self._largest: set[str] = set()
-
-    def add(self, statistics: Mapping[str, Statistic]) -> None:
-        """Add the statistics of a micro-batch, or of the minibatch as a whole."""
-        for name, statistic in statistics.items():
-            if not hasattr(statistic, "join"):
-                kind = type(statistic).__name__
-                raise TypeError(f"the diagnostic {name} is a {kind}; return Mean.of(values, mask) or the like")
-            earlier = self._open.get(name)
-            self._open[name] = statistic if earlier is None else earlier.join(statistic)
-
-    def close_minibatch(self, *statistics: Mapping[str, Statistic]) -> None:
-        """Note that a minibatch is complete, after adding `statistics`."""
-        for each in statistics:
-            self.add(each)
-        self._largest |= {name for name, statistic in self._open.items() if isinstance(statistic, Maximum)}
-        values = {name: statistic.value() for name, statistic in self._open.items()}
-        defined = {name: value.double() for name, value in values.items() if value is not None}
-        # Together: the host waits for the device once.
-        for name, value in zip(defined, torch.stack(list(defined.values())).tolist() if defined else [], strict=True):
-            self._figures[name].append(value)
-        self._open.clear()
-
-    def means(self) -> dict[str, float]:
-        """Return the figures of the step."""
-        return {
-            name: max(values) if name in self._largest else sum(values) / len(values)
-            for name, values in self._figures.items()
-        }

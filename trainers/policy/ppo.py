@@ -10,15 +10,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trainers.objectives.aggregation import loss_units
-from trainers.objectives.diagnostics import Diagnostics, Sum
 from trainers.objectives.gae import gae, terminal_rewards, whiten
+from trainers.objectives.policy import Averages, Diagnostics, Sum, loss_units
 from trainers.objectives.value_loss import value_loss
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
 from trainers.policy.config import Memory, UpdateOf
 from trainers.policy.grpo import Run, sample_rollout, update_policy
-from trainers.policy.learner import Averages, Learner, learner_of, minibatches
+from trainers.policy.learner import Learner, learner_of, minibatches
 from trainers.policy.models import Placement
 from trainers.policy.value_model import ValueModel
 from trainers.running.stage import Stage

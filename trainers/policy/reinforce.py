@@ -45,9 +45,8 @@ def run(stage: Stage) -> None:
 
 def timed_step(training: Run, number: int) -> dict[str, float]:
     """Take one step; return its metrics with the seconds that it took."""
-    assert training.variant.step is not None
     started = time.monotonic()
-    metrics = training.variant.step(training, number)
+    metrics = training.take_step(training, number)
     seconds = time.monotonic() - started
     training.progress.elapsed += seconds
     update = seconds - metrics["time/sampling_s"]

@@ -10,6 +10,8 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from trainers.policy.batch import token_lists
+
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 
 
@@ -56,11 +58,6 @@ def decode(tokenizer: PreTrainedTokenizerBase, ids: Tensor, mask: Tensor) -> lis
     """
     rows, end = token_lists(ids, mask), tokenizer.eos_token_id
     return tokenizer.batch_decode([row[:-1] if row[-1:] == [end] else row for row in rows], skip_special_tokens=False)
-
-
-def token_lists(ids: Tensor, mask: Tensor) -> list[list[int]]:
-    """Return the ids of responses (B, T) without padding."""
-    return [row[keep].tolist() for row, keep in zip(ids.cpu(), mask.cpu().bool(), strict=True)]
 
 
 def without_special_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausa
 from tests.trainers.footprint.live_memory import LiveMemory
 from trainers.footprint import Model, of_config
 from trainers.gad.critic import pair_scores
-from trainers.objectives.aggregation import aggregate
+from trainers.objectives.policy import aggregate
 from trainers.policy import continuous, learner, value_model
 from trainers.policy.batch import Sequences
 from trainers.policy.learner import Learner, batched_logps, per_token_logps

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from trainers.objectives.diagnostics import within_group_correlation
-from trainers.objectives.discriminators import Scores, pair_diagnostics, pool, ranking_loss
+from trainers.objectives.discriminators import Scores, pair_diagnostics, pool, ranking_loss, within_group_correlation
 from trainers.objectives.final_discriminator import final_discriminator
 from trainers.objectives.original_discriminator import original_discriminator
 from trainers.objectives.v1_discriminator import v1_discriminator

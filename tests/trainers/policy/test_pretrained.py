@@ -14,9 +14,9 @@ from trainers.policy.config import (
     Precision,
     Reward,
 )
+from trainers.policy.grpo import Rewards
 from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.responses import Responder
-from trainers.policy.rewards import Rewards
 from trainers.policy.text import prompt_tokens, word_tokenizer
 from trainers.policy.value_model import ValueModel
 from trainers.tasks import knights_knaves

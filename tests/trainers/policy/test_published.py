@@ -17,8 +17,8 @@ from trainers.objectives.clip_surrogate import clip_surrogate
 from trainers.objectives.gae import gae, whiten
 from trainers.objectives.gspo_ratio import gspo_ratio
 from trainers.objectives.gspo_token_ratio import gspo_token_ratio
-from trainers.objectives.kl import ESTIMATORS
 from trainers.objectives.normalized_advantages import normalized_advantages
+from trainers.objectives.policy import ESTIMATORS
 from trainers.objectives.token_ratio import token_ratio
 from trainers.objectives.value_loss import value_loss
 from trainers.policy.grpo import Objective

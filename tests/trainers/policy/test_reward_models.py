@@ -20,8 +20,8 @@ from trainers.policy.batch import Sequences
 from trainers.policy.build import build
 from trainers.policy.classifier import RewardModel
 from trainers.policy.config import PolicyConfig
+from trainers.policy.grpo import add_at_the_end
 from trainers.policy.reward_model import agreement
-from trainers.policy.rewards import add_at_the_end
 from trainers.policy.text import pad, prompt_tokens, response_tokens
 from trainers.policy.value_model import TokenRewardModel
 from trainers.tasks import question_answer

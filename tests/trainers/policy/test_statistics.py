@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import CPU, TINY, actor, sampled_batch
-from trainers.objectives.diagnostics import Maximum, Mean, Reduction, Sum, Variance
+from trainers.objectives.policy import Averages, Maximum, Mean, Reduction, Sum, Variance
 from trainers.policy import ppo
 from trainers.policy.config import Critic, Memory, Update
-from trainers.policy.learner import Averages, Learner
+from trainers.policy.learner import Learner
 from trainers.policy.models import build_policy
 from trainers.running.micro_batch import MicroBatch
 

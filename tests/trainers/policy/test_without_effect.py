@@ -9,7 +9,7 @@ import torch
 from ablation.config import dotted
 from tests.trainers.policy.helpers import SMALL, objective_of, stage
 from trainers.assets_config import Strict
-from trainers.objectives.kl import adapt_coefficient
+from trainers.objectives.policy import adapt_coefficient
 from trainers.policy import evaluate, reinforce, reward_model, task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart
 
