@@ -8,12 +8,12 @@ import torch
 
 from tests.trainers.policy.helpers import objective_of, random_batch
 from trainers.objectives.asymmetric_clip_surrogate import asymmetric_clip_surrogate
-from trainers.objectives.entropy import token_entropy
 from trainers.objectives.gspo_ratio import gspo_ratio
-from trainers.objectives.kl import ESTIMATORS
+from trainers.objectives.policy import ESTIMATORS
 from trainers.objectives.product_ratio import product_ratio
 from trainers.objectives.temporal_decay import temporal_decay_weights
 from trainers.policy.config import PolicyConfig
+from trainers.policy.learner import token_entropy
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 

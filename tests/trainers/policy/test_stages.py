@@ -13,10 +13,9 @@ from trainers.policy.batch import Sequences
 from trainers.policy.build import build
 from trainers.policy.config import Gae, Kl, Memory, PolicyConfig, Precision, Update
 from trainers.policy.dynamic_sampling import informative_groups
-from trainers.policy.grpo import draw, step
+from trainers.policy.grpo import Rollout, draw, step
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
-from trainers.policy.rewards import Rollout
 from trainers.tasks.interface import read_problems
 
 
@@ -160,7 +159,7 @@ def test_every_trained_parameter_moves(tmp_path, prepared, name):
     before = {key: parameter.detach().clone() for key, parameter in learnt.items()}
     assert ("critic.head.weight" in before) == (name == "ppo")
     for number in range(3):
-        trainer.variant.step(trainer, number)
+        trainer.take_step(trainer, number)
     assert not [key for key, parameter in learnt.items() if torch.equal(parameter, before[key])]
 
 
