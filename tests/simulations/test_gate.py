@@ -1,12 +1,13 @@
-"""How often the gate passes a change that is worse by the margin, and how often one without an effect."""
+"""How often the gate passes a change, and a guardrail holds, that is worse by its margin, or without an effect."""
 
 from math import sqrt
 
 import numpy as np
 from scipy import stats
 
+from ablation.config.study_schema import Guardrail
 from ablation.judge.comparisons import judge_comparisons
-from ablation.judge.gate import answers
+from ablation.judge.gate import answers, as_guardrail, guard
 from tests.ablation.judge.studies import measurements, variant_tree
 from tests.simulations.sizes import assert_shares, sized
 from tests.simulations.test_family import World
@@ -78,3 +79,38 @@ def test_a_change_without_effect_mostly_passes():
     """As the margin leaves it room: without this a gate that never opens would hold its promise."""
     assert passed(of_items, 40, every=True) > 0.8
     assert passed(of_seeds, 15, every=True, world=STAR, effect=0.0) > 0.95
+
+
+def guarded(make, rng, rails, world):
+    """The same runs' values of several guardrails, each of which loses its margin, or what `world` says."""
+    found = [make(rng, **world) for _ in range(rails)]
+    plans = [Guardrail(metric="hit", direction=s.analysis.direction, margin=s.analysis.margin) for s in found]
+    return guard([as_guardrail(study, plan, rails) for study, plan in zip(found, plans, strict=True)]).values()
+
+
+def held(make, replicates, *, every=False, rails=2, **world):
+    """Share of studies of which any guardrail holds on any comparison, or share of the guardrails that do."""
+    rng, shares = np.random.default_rng(41), []
+    for _ in range(replicates):
+        found = [rail.verdict == "holds" for of in guarded(make, rng, rails, world) for rail in of]
+        shares.append(np.mean(found) if every else any(found))
+    return float(np.mean(shares))
+
+
+GUARDRAILS = {
+    "two guardrails": (of_items, {"effect": -MARGIN, "seeds": 8}),
+    "five comparisons": (of_items, {"effect": -MARGIN, "seeds": 8, "variants": 6}),
+    "few items": (of_items, {"effect": -MARGIN, "seeds": 8, "items": 25}),
+    "one, lost items": (of_lost_items, {"share": MARGIN, "items": 100, "rails": 1}),
+    "moderated": (of_seeds, {"world": STAR, "effect": -8, "rare": 0.65}),
+}
+
+
+@sized(fast=6, slow=25, long=400)
+def test_a_guardrail_that_is_broken_by_its_margin_holds_in_at_most_5_percent(replicates):
+    found = {name: held(make, replicates, **world) for name, (make, world) in GUARDRAILS.items()}
+    assert_shares(found, replicates, high=0.05)
+
+
+def test_guardrails_of_a_change_without_effect_mostly_hold():
+    assert held(of_items, 30, every=True, seeds=8) > 0.8

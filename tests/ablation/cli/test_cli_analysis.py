@@ -1,7 +1,5 @@
 """The commands verdicts and audit, through the command line."""
 
-import re
-
 from ablation.cli.main import main
 from ablation.store.collect import collect
 from tests.ablation.typed import output, refused
@@ -19,18 +17,6 @@ def test_verdicts_prints_every_comparison_and_only_the_study_asked_for(tmp_path,
     assert second in both
     assert sum(line.split()[1:2] in (["v1"], ["v2"], ["v3"]) for line in second.splitlines()) == 3
     assert len(output(capsys, "verdicts", "--csv", "--results", tmp_path).splitlines()) == 7
-
-
-def test_verdicts_gives_each_comparison_its_reason_and_each_broken_rule_its_meaning_once(tmp_path, capsys):
-    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
-    event |= {"diagnosis": "words are lost", "remedy": "lower lr"}
-    simulate(tmp_path, [Study("one", seeds=2, health={("v1", 0): [event], ("v2", 1): [event]})])
-    collect(tmp_path)
-    out = output(capsys, "verdicts", "--results", tmp_path)
-    lines = out.splitlines()
-    assert re.search(r"v1 after v0: p = [^:]*; unhealthy: lms-low v2 after", " ".join(out.split()))
-    assert lines.count("lms-low: words are lost") == 1
-    assert max(map(len, lines)) <= 120
 
 
 def test_audit_prints_its_findings_and_fails_on_errors(tmp_path, capsys, monkeypatch):

@@ -21,17 +21,11 @@ from tests.repository import ROOT
 from tests.simulate import Study, simulate, stage_dir
 
 
-def test_without_a_plan_every_command_says_so_in_one_line(results, capsys):
-    for words in (
-        ["collect"],
-        ["status"],
-        ["tables"],
-        ["status", "--failed"],
-        ["sql", "select 1"],
-        ["tensorboard"],
-        ["report"],
-    ):
-        assert refused(capsys, *words, "--results", results)
+@pytest.mark.parametrize(
+    "words", ["collect", "status", "tables", "status --failed", "sql runs", "tensorboard", "report"]
+)
+def test_without_a_plan_every_command_says_so_in_one_line(results, capsys, words):
+    assert refused(capsys, *words.split(), "--results", results)
 
 
 def test_the_gate_fails_only_for_failures(results, capsys):
@@ -77,11 +71,9 @@ def test_the_page_so_far_takes_the_place_of_an_older_one_only_while_something_is
 
 def ended(results):
     """Stages of the database that have ended, and its variants."""
+    query = "SELECT (SELECT count(*) FROM stages WHERE state <> 'missing'), (SELECT count(*) FROM variants)"
     with Store(results / DATABASE) as store:
-        [(stages, variants)] = store.rows(
-            "SELECT (SELECT count(*) FROM stages WHERE state <> 'missing'), (SELECT count(*) FROM variants)"
-        )[1]
-    return stages, variants
+        return store.rows(query)[1][0]
 
 
 @pytest.mark.parametrize("words", ["verdicts --brief", "figures", "report", "status --failed", "sql from.runs"])
@@ -148,12 +140,8 @@ def test_sql_prints_a_table_csv_or_json(results, capsys):
     assert [float(row["third"]) for row in rows] == [1 / 3, 1 / 3]
     formula = ("sql", "--csv", "select '=1+1' as \"@a\", -1 as b", "--results", results)
     assert output(capsys, *formula) == "'@a,b\n'=1+1,-1\n"
-    assert json.loads(typed(capsys, "sql", "--json", query, "--results", results)[1])["rows"][1] == {
-        "variant": "v1",
-        "seed": 1,
-        "third": pytest.approx(1 / 3),
-        "nothing": None,
-    }
+    second = json.loads(output(capsys, "sql", "--json", query, "--results", results))["rows"][1]
+    assert second == {"variant": "v1", "seed": 1, "third": pytest.approx(1 / 3), "nothing": None}
 
 
 def test_sql_reads_stdin_and_refuses_to_write(results, capsys, monkeypatch):

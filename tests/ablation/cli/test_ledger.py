@@ -16,27 +16,24 @@ def file(tmp_path):
 
 
 def test_an_answer_in_one_try(file, capsys):
-    said = output(capsys, "import", "ledger", file, "--sd", "0.001", status=0)
-    assert (
-        "4 attempts, 2 kept, 1 crashed; val_bpb, smaller is better; standard deviation of one run 0.001 (stated)"
-        in said
-    )
+    said = output(capsys, "import", "ledger", file, "--sd", "0.001")
+    noise = "standard deviation of one run 0.001 (stated)"
+    assert f"4 attempts, 2 kept, 1 crashed; val_bpb, smaller is better; {noise}" in said
     assert "from a to b: measured +0.04, likely +0.0" in said
     assert "0 of 1 keep measured a gain within the noise: two runs of the same code differ by less than 0.0028" in said
 
 
 def test_repeats_stand_for_the_deviation(file, capsys):
     file.write_text(HEAD + ROWS + "a\t0.992\t44\tdiscard\tagain\na\t0.994\t44\tdiscard\tagain\n")
-    assert "run 0.002 (of the rows with one name)" in output(capsys, "import", "ledger", file, status=0)
+    assert "run 0.002 (of the rows with one name)" in output(capsys, "import", "ledger", file)
 
 
 def test_comma_separated_with_other_names(tmp_path, capsys):
     file = tmp_path / "log.csv"
     file.write_text("id,accuracy,decision\n1,0.5,keep\n2,0.6,keep\n3,0.4,reject\n")
-    assert "--direction: is not known; pass min or max" in refused(capsys, "import", "ledger", file, "--sd", "0.1")
-    assert "accuracy, larger is better" in output(
-        capsys, "import", "ledger", file, "--sd", "0.1", "--direction", "max", status=0
-    )
+    words = "import", "ledger", file, "--sd", "0.1"
+    assert "--direction: is not known; pass min or max" in refused(capsys, *words)
+    assert "accuracy, larger is better" in output(capsys, *words, "--direction", "max")
 
 
 @pytest.mark.parametrize(

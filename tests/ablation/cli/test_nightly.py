@@ -97,32 +97,29 @@ def test_a_broken_run_is_invalid(nights, tmp_path, capsys, run, said):
     assert said in gate(capsys, "--reference", nights, "--new", new, status=12)
 
 
+NIGHT = ["--new", "nights/night0"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--new", "nights/night0"], "needs --metric"),
+        (NIGHT, "needs --metric"),
         (["--metric", "reward"], "needs --new"),
-        (["--new", "nights/night0", "--metric", "rewad"], "did you mean 'reward'"),
-        (["--new", "nights", "--metric", "reward"], "hold 6 runs, and 1 were named; name each run's own folder"),
-        (["--new", "nights/night0", "--metric", "reward", "--window", "20"], "write last or last:20"),
-        (["--new", "nights/night0", "--metric", "reward", "--window", "last:200"], "has been logged 100 times only"),
-        (["--new", "nights/night0", "--metric", "reward", "--update"], "--update = 'nights': is a folder"),
-        (
-            ["--new", "nights/night0", "--metric", "reward", "--at", "end"],
-            "is not a step; write last, best or a number",
-        ),
-        (["--new", "nights/night0", "--metric", "kl:both", "--at", "best"], "asks which value of kl is better"),
-        (
-            ["--new", "nights/night0", "--metric", "reward", "--at", "101"],
-            "ends at step 100; name a step that all runs",
-        ),
         (["--new", "nowhere", "--metric", "reward"], "nowhere: does not exist"),
-        (["--new", "nights/night0", "--metric", "reward", "--require", "better"], "does not go with --reference"),
-        (["known", "--new", "nights/night0", "--metric", "reward"], "STUDY = 'known': does not go with --reference"),
-        (["--new", "nights/night0", "--metric", "reward", "--without", "v1:0"], "does not go with --reference"),
-        (["--new", "nights/night0", "--metric", "reward", "--since", "v0"], "does not go with --reference"),
-        (["--new", "nights/night0", "--metric", "reward", "--allow", "identical"], "does not go with --reference"),
-        (["--new", "nights/night0", "--metric", "reward", "--markdown"], "--markdown: does not go with"),
+        (["--new", "nights", "--metric", "reward"], "hold 6 runs, and 1 were named; name each run's own folder"),
+        ([*NIGHT, "--metric", "rewad"], "did you mean 'reward'"),
+        ([*NIGHT, "--metric", "kl:both", "--at", "best"], "asks which value of kl is better"),
+        ([*NIGHT, "--metric", "reward", "--window", "20"], "write last or last:20"),
+        ([*NIGHT, "--metric", "reward", "--window", "last:200"], "has been logged 100 times only"),
+        ([*NIGHT, "--metric", "reward", "--update"], "--update = 'nights': is a folder"),
+        ([*NIGHT, "--metric", "reward", "--at", "end"], "is not a step; write last, best or a number"),
+        ([*NIGHT, "--metric", "reward", "--at", "101"], "ends at step 100; name a step that all runs"),
+        ([*NIGHT, "--metric", "reward", "--since", "v0"], "does not go with --reference"),
+        ([*NIGHT, "--metric", "reward", "--without", "v1:0"], "does not go with --reference"),
+        ([*NIGHT, "--metric", "reward", "--require", "better"], "does not go with --reference"),
+        ([*NIGHT, "--metric", "reward", "--allow", "identical"], "does not go with --reference"),
+        ([*NIGHT, "--metric", "reward", "--markdown"], "--markdown: does not go with"),
+        (["known", *NIGHT, "--metric", "reward"], "STUDY = 'known': does not go with --reference"),
     ],
 )
 def test_bad_input_is_one_line(nights, monkeypatch, capsys, words, said):

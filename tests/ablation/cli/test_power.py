@@ -67,9 +67,8 @@ def test_two_groups_of_another_tool_are_a_pilot(tmp_path, capsys):
     groups = write_group(tmp_path / "base"), write_group(tmp_path / "new", gain=0.1)
     said = output(capsys, "power", "--effect", "0.1", "--seeds", "5", "--pilot", *groups)
     assert "from the noise of 1 comparison, 3 seeds of 60 items" in said
-    assert "there is none of this name" in refused(
-        capsys, "power", "--effect", "0.1", "--pilot", *groups, "--metric", "none"
-    )
+    words = "power", "--effect", "0.1", "--pilot", *groups, "--metric", "none"
+    assert "there is none of this name" in refused(capsys, *words)
 
 
 def test_one_run_of_each_group_is_no_pilot(tmp_path, capsys):
@@ -113,16 +112,10 @@ def test_an_evaluation_of_more_costs_more(tmp_path, capsys):
     words = ["one", "--effect", "0.05", "--seeds", "5", "--items", "400", "--results", str(tmp_path)]
     found, _ = rows_of(capsys, *words, "--samples", "2", "4", "--checkpoints", "3", "6")
     hours = {size: row["hours"] * 3600 / 12.5 / 10 for size, row in found.items()}  # stages of 12.5 s, a training each
-    assert hours == {
-        (2, 3): pytest.approx(2),
-        (4, 3): pytest.approx(3),
-        (2, 6): pytest.approx(3),
-        (4, 6): pytest.approx(5),
-    }
+    assert hours == pytest.approx({(2, 3): 2, (4, 3): 3, (2, 6): 3, (4, 6): 5})
     assert found[2, 3]["hours_to_run"] == 0
-    assert "--checkpoints: nothing tells what averaging over checkpoints takes" in refused(
-        capsys, "power", *words, "--checkpoints", "2"
-    )
+    said = refused(capsys, "power", *words, "--checkpoints", "2")
+    assert "--checkpoints: nothing tells what averaging over checkpoints takes" in said
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,8 @@ def test_reported_differences_stand_beside_ours_as_intervals(low, high, differen
 
 def study(direction="max", states=()):
     """Two variants of two seeds and four items."""
-    values = {"v0": [[0, 1, 0, 0], [0, 0, 0, 0]], "v1": [[1, 1, 0, 0], [1, 0, 0, 0]]}
-    arrays = {name: {"a": np.array(of)} for name, of in values.items()}
-    made = measurements(arrays, dict.fromkeys(values), direction=direction)
+    values = {"v0": {"a": np.array([[0, 1, 0, 0], [0] * 4])}, "v1": {"a": np.array([[1, 1, 0, 0], [1, 0, 0, 0]])}}
+    made = measurements(values, dict.fromkeys(values), direction=direction)
     return dataclasses.replace(made, states=made.states | dict(states))
 
 

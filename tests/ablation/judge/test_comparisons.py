@@ -42,6 +42,8 @@ def test_the_verdict_is_that_of_the_interim_analysis_that_decided():
     said = "at the interim analysis of 3 seeds; with 3 seeds, up to 42% of seeds could behave differently"
     assert said in comparison.reason
     assert comparison.in_seeds == pytest.approx(0.2 ** (1 / 3))
+    last = comparison.interims[-1]
+    assert (comparison.low, comparison.high) == last.estimate.interval(last.noise, 0.2 * last.weight)
 
 
 @pytest.mark.parametrize(("changed", "said"), [(8, True), (60, False)])
@@ -73,12 +75,10 @@ def test_equivalence_stays_decided_at_a_later_interim_analysis():
 
 def test_an_interim_analysis_of_too_few_seeds_does_not_withhold_what_a_later_one_finds():
     shares = [0.5, 0.5025, 0.4975, 0.68, 0.7, 0.69, 0.71, 0.7, 0.68, 0.72]
-    [comparison] = judge_comparisons(
-        of_seeds({"v0": (None, [0.5] * 10), "v1": ("v0", shares)}, interim_analyses=[3, 10], margin=0.08)
-    )
-    assert comparison.interims[0].estimate.within(
-        0.08, comparison.interims[0].noise, 0.05 * comparison.interims[0].weight
-    )
+    study = of_seeds({"v0": (None, [0.5] * 10), "v1": ("v0", shares)}, interim_analyses=[3, 10], margin=0.08)
+    [comparison] = judge_comparisons(study)
+    first = comparison.interims[0]
+    assert first.estimate.within(0.08, first.noise, 0.05 * first.weight)
     assert comparison.verdict == "better"
     assert "at the interim analysis of 10 seeds" in comparison.reason
 
@@ -117,16 +117,17 @@ TREE = {
 }
 
 
-@pytest.mark.parametrize(("seeds", "interims"), [(1, []), (2, [3, 5])])
-def test_a_comparison_that_is_not_tested_has_no_interval_for_all_comparisons_at_once(seeds, interims):
+@pytest.mark.parametrize(
+    ("seeds", "interims", "said"),
+    [(1, [], "seed noise is unknown"), (2, [3, 5], "before the first interim analysis, of 3 seeds")],
+)
+def test_a_comparison_that_is_not_tested_has_no_interval_for_all_comparisons_at_once(seeds, interims, said):
     first = {name: (parent, shares[: seeds if name == "v3" else 3]) for name, (parent, shares) in TREE.items()}
-    comparisons = {
-        comparison.child: comparison for comparison in judge_comparisons(of_seeds(first, interim_analyses=interims))
-    }
-    assert np.isnan([comparisons["v3"].p, comparisons["v3"].joint_low, comparisons["v3"].joint_high]).all()
-    assert np.isfinite(
-        [comparisons["v3"].low, comparisons["v3"].high, comparisons["v2"].joint_low, comparisons["v2"].joint_high]
-    ).all()
+    _, tested, untested, _ = judge_comparisons(of_seeds(first, interim_analyses=interims))
+    assert untested.verdict == "undecided"
+    assert said in untested.reason
+    assert np.isnan([untested.p, untested.joint_low, untested.joint_high]).all()
+    assert np.isfinite([untested.low, untested.high, tested.joint_low, tested.joint_high]).all()
 
 
 def test_comparisons_may_be_those_to_the_root_or_pairs():
@@ -221,9 +222,7 @@ def test_one_comparison_whose_interval_ends_at_0_blames_no_correction():
     before = np.tile(np.arange(300) < 150, (3, 1))
     for seed in range(3):
         before[seed, 3 * seed : 3 * seed + 3] = False
-    after = before.copy()
-    after[:, 150:156] = True
-    values = {"v0": {"all": before}, "v1": {"all": after}}
+    values = {"v0": {"all": before}, "v1": {"all": before | (np.arange(300) // 6 == 25)}}
     [comparison] = judge_comparisons(measurements(values, {"v0": None, "v1": "v0"}, margin=0.001))
     assert (comparison.verdict, comparison.joint_low) == ("better", 0.0)
     assert "at once" not in comparison.reason
@@ -242,11 +241,12 @@ def test_fdr_has_intervals_for_the_verdicts_found():
         assert "after Benjamini and Hochberg's correction" in comparison.reason
 
 
-NUMBERS = ("effect", "low", "high", "p", "seeds", "items")
-
-
 def numbers(comparison):
-    return [getattr(comparison, name) for name in NUMBERS]
+    return [getattr(comparison, name) for name in ("effect", "low", "high", "p", "seeds", "items")]
+
+
+def all_pairs(study):
+    return {(pair.comparison.parent, pair.comparison.child): pair for pair in judge_all_pairs(study)}
 
 
 def with_configs(study, configs, changes=()):
@@ -262,7 +262,7 @@ def with_configs(study, configs, changes=()):
 @pytest.mark.parametrize("direction", ["max", "min", {"target": 0.6}])
 def test_all_pairs_are_judged_and_one_that_is_a_comparison_has_its_numbers_without_the_correction(direction):
     study = normal_study(variants=5, seeds=4, items=120, size=2, seed=3, direction=direction, variance="own")
-    pairs = {(pair.comparison.parent, pair.comparison.child): pair.comparison for pair in judge_all_pairs(study)}
+    pairs = {names: pair.comparison for names, pair in all_pairs(study).items()}
     assert list(pairs) == list(itertools.combinations([variant.name for variant in study.variants], 2))
     for comparison in judge_comparisons(study):
         pair = pairs[comparison.parent, comparison.child]
@@ -276,7 +276,7 @@ def test_what_differs_is_read_from_the_configurations_and_not_along_the_tree():
     study = normal_study(variants=3, seeds=3)
     configs = {"v0": {"lr": 1, "rcs": None}, "v1": {"lr": 2, "rcs": None}, "v2": {"lr": 2, "rcs": {"a": 1, "b": 2}}}
     study = with_configs(study, configs, [("rcs", "RCS"), ("lr", "rate")])
-    found = {(pair.comparison.parent, pair.comparison.child): pair for pair in judge_all_pairs(study)}
+    found = all_pairs(study)
     assert found["v1", "v2"].differing == {"RCS": [("rcs.a", None, 1), ("rcs.b", None, 2)]}
     assert not found["v1", "v2"].comparison.confounded
     assert found["v0", "v2"].comparison.factors == ("rate", "RCS")
@@ -285,12 +285,27 @@ def test_what_differs_is_read_from_the_configurations_and_not_along_the_tree():
 
 def test_a_failed_run_makes_its_pairs_invalid_and_no_other():
     study = normal_study(variants=3, seeds=3)
-    study = replace(study, states={**study.states, ("v2", 1): ("failed", "killed")})
-    judged = {(pair.comparison.parent, pair.comparison.child): pair.comparison for pair in judge_all_pairs(study)}
-    assert judged["v0", "v2"].verdict == judged["v1", "v2"].verdict == "invalid"
-    assert "v2 seed 1 is failed (killed)" in judged["v0", "v2"].why
-    assert judged["v0", "v1"].verdict != "invalid"
-    assert math.isnan(judged["v0", "v2"].p)
+    pairs = all_pairs(replace(study, states={**study.states, ("v2", 1): ("failed", "killed")}))
+    found = {names: pair.comparison for names, pair in pairs.items()}
+    assert found["v0", "v2"].verdict == found["v1", "v2"].verdict == "invalid"
+    assert "v2 seed 1 is failed (killed)" in found["v0", "v2"].why
+    assert found["v0", "v1"].verdict != "invalid"
+    assert math.isnan(found["v0", "v2"].p)
+
+
+def test_seeds_that_each_side_lacks_make_a_comparison_invalid_and_more_seeds_of_one_do_not():
+    study = normal_study(variants=2, seeds=4)
+
+    def without(*runs):
+        [comparison] = judge_comparisons(
+            replace(study, states={r: s for r, s in study.states.items() if r not in runs})
+        )
+        return comparison
+
+    longer, apart = without(("v1", 2), ("v1", 3)), without(("v1", 0), ("v0", 3))
+    assert (longer.seeds, longer.verdict != "invalid") == (2, True)
+    assert apart.verdict == "invalid"
+    assert "v1 has seeds [1, 2, 3]; v0 has seeds [0, 1, 2]" in apart.reason
 
 
 def test_what_costs_most_is_done_once_a_variant_and_not_once_a_pair(monkeypatch):

@@ -31,23 +31,32 @@ def test_comparisons_share_the_noise_of_their_runs():
     assert by_item == pytest.approx(np.zeros((4, 4)))
 
 
-def test_an_unstable_parent_makes_its_comparisons_go_together():
-    prior = SeedPrior(1.0, 4.0, frozenset("a"), {"a": 25.0, "b": 1.0, "c": 1.0})
-    by_seed, _ = covariances(members(("b", "a"), ("c", "a")), prior)
-    assert by_seed[0, 1] / by_seed[0, 0] == pytest.approx(25 / 26)
+MANY = tuple(range(12))
+UNEQUAL = Noise.independent([GroupNoise(1 / 3, 2, 3), GroupNoise(1 / 12, 11, 12)])
 
 
-def test_comparisons_with_other_seeds_share_what_both_saw():
-    one, other = members(("b", "a"))[0], Member("c", "a", (tuple(range(6)),) * 2, Noise(1 / 3, 9, 0.0), np.zeros(50))
-    by_seed, _ = covariances([one, other], PRIOR)
-    assert by_seed[0, 1] == pytest.approx(3 / (3 * 6))
-
-
-def test_of_independent_runs_a_parent_with_many_correlates_its_comparisons_less():
-    noise = Noise.independent([GroupNoise(1 / 3, 2, 3), GroupNoise(1 / 12, 11, 12)])
-    both = [Member(child, "a", (THREE, tuple(range(12))), noise, np.zeros(50)) for child in "bc"]
-    by_seed, _ = covariances(both, PRIOR)
-    assert by_seed[0, 1] / by_seed[0, 0] == pytest.approx((1 / 12) / (1 / 3 + 1 / 12))
+@pytest.mark.parametrize(
+    ("of", "prior", "correlation"),
+    [
+        # An unstable parent makes its comparisons go together.
+        (
+            members(("b", "a"), ("c", "a")),
+            SeedPrior(1.0, 4.0, frozenset("a"), {"a": 25.0, "b": 1.0, "c": 1.0}),
+            25 / 26,
+        ),
+        # Comparisons with other seeds share what both saw.
+        (
+            [*members(("b", "a")), Member("c", "a", (tuple(range(6)),) * 2, Noise(1 / 3, 9, 0.0), np.zeros(50))],
+            PRIOR,
+            1 / 4,
+        ),
+        # Of independent runs a parent with many correlates its comparisons less.
+        ([Member(child, "a", (THREE, MANY), UNEQUAL, np.zeros(50)) for child in "bc"], PRIOR, 1 / 5),
+    ],
+)
+def test_how_much_two_comparisons_share(of, prior, correlation):
+    by_seed, _ = covariances(of, prior)
+    assert by_seed[0, 1] / by_seed[0, 0] == pytest.approx(correlation)
 
 
 def test_items_tell_their_own_correlation():

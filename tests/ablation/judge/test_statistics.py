@@ -54,17 +54,6 @@ def test_two_stages_agree_with_a_slow_bootstrap_and_with_the_formula():
     assert numbers.noise.item_variance == pytest.approx(formula, rel=0.1)
 
 
-def test_variance_counts_the_residual_once():
-    """Independent noise of seeds and items only: the total is sigma^2 / (S I), not three times that (Owen, 2007)."""
-    rng = np.random.default_rng(2)
-    totals = []
-    for _ in range(200):
-        values = np.stack([rng.normal(0, 1, (5, 50)), np.zeros((5, 50))])
-        numbers = contrast([values], (1, -1), "max", replicates=200)
-        totals.append(numbers.noise.seed_variance + numbers.noise.item_variance)
-    assert np.mean(totals) == pytest.approx(1 / 250, rel=0.25)
-
-
 def test_one_seed_knows_item_noise_only():
     numbers = contrast([crossed(seeds=1)], (1, -1), "max")
     assert np.isnan(numbers.p)

@@ -50,15 +50,6 @@ def test_declared_curves_are_never_left_out_and_come_first(tmp_path):
     assert tight.left_out == {"toy": 3}
 
 
-def test_a_run_that_did_not_end_well_is_marked(tmp_path):
-    database = collected(tmp_path, Study(states={("v1", 1): "diverged"}))
-    with Store(database) as store:
-        definitions = {"toy": store.study("toy")}
-        shown = study_curves(store, "toy", definitions["toy"], plan_curves(store, definitions))
-    ok = {(shown["variants"][s[0]], s[1]): s[2] for s in shown["metrics"][0]["series"]}
-    assert ok == {(v, s): (v, s) != ("v1", 1) for v in ("v0", "v1", "v2", "v3") for s in (0, 1)}
-
-
 def test_of_too_many_seeds_the_first_are_shown(tmp_path):
     database = collected(tmp_path, Study(steps=8, metrics=2, seeds=4, variants=3))
     with duckdb.connect(str(database)) as con:  # seed 3 came first, seed 1 last

@@ -244,17 +244,9 @@ def truncated(path):
     path.write_bytes(path.read_bytes()[:-40])
 
 
-def without_items(path):
-    pq.write_table(pa.table({"subset": ["gender"], "protocol": ["edited"]}), path)
-
-
-def numbered_items(path):
-    pq.write_table(pa.table({"item": [1], "subset": ["gender"], "protocol": ["edited"]}), path)
-
-
-def wide(path):
-    table = {"item": ["gender-0000"], "subset": ["gender"], "protocol": ["edited"]}
-    pq.write_table(pa.table(table | {f"c{i}": ["x"] for i in range(100)}), path)
+def table(**columns):
+    whole = {"item": ["gender-0000"], "subset": ["gender"], "protocol": ["edited"]} | columns
+    return lambda path: pq.write_table(pa.table({name: of for name, of in whole.items() if of}), path)
 
 
 @pytest.mark.parametrize(
@@ -263,9 +255,9 @@ def wide(path):
         (link, "a link, where a file belongs"),
         (pipe, "a pipe, where a file belongs"),
         (truncated, "arquet"),
-        (without_items, "it has no column of text called item"),
-        (numbered_items, "it has no column of text called item"),
-        (wide, "it has 103 columns, more than 16"),
+        (table(item=None), "it has no column of text called item"),
+        (table(item=[1]), "it has no column of text called item"),
+        (table(**{f"c{i}": ["x"] for i in range(100)}), "it has 103 columns, more than 16"),
     ],
 )
 def test_a_damaged_file_costs_its_words_and_is_told(plan, damage, problem):

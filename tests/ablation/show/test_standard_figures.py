@@ -62,34 +62,21 @@ def test_every_variant_meets_its_parent_in_exactly_one_family(tree, most):
             assert parent in meeting[0][: meeting[0].index(name)]
 
 
-def test_all_figures_are_drawn_and_not_blank(tmp_path):
-    study = Study(
-        variant_tree=DEBIAS,
-        steps=30,
-        states={("v5", 0): "failed", ("v5", 1): "failed"},
-        published={"v1": {"mean": 0.1}},
-    )
-    paths = rendered(tmp_path, study)
-    assert sorted(path.name for path in paths) == ["curves.svg", "metric.svg", "variant-tree.svg"]
-    for path in paths:
-        root = ET.parse(path).getroot()
-        assert root.tag.endswith("svg")
-        assert len(list(root.iter())) > 100
-
-
 def test_hostile_names_are_drawn_as_text(tmp_path):
     tree = {"<script>": (None, {}), "$\\frac{": ("<script>", {"a$b_": ("&lt;", "</svg>")}), "x\ny": ("$\\frac{", {})}
     for path in rendered(tmp_path, Study("a</title><script>", variant_tree=tree)):
-        if path.suffix == ".svg":
-            text = path.read_text()
-            assert "<script" not in text
-            assert text.count("</svg>") == 1
-            ET.fromstring(text)
+        text = path.read_text()
+        assert "<script" not in text
+        assert text.count("</svg>") == 1
+        assert ET.fromstring(text).tag.endswith("svg")
 
 
 def test_figures_are_the_same_bytes_with_the_folders_gone(tmp_path):
-    study = Study(variant_tree=DEBIAS, seeds=3, metrics=1, steps=10)
-    first = [path.read_bytes() for path in rendered(tmp_path, study, into="one")]
+    states, published = {("v5", seed): "failed" for seed in range(3)}, {"v1": {"mean": 0.1}}
+    study = Study(variant_tree=DEBIAS, seeds=3, metrics=1, steps=10, states=states, published=published)
+    paths = rendered(tmp_path, study, into="one")
+    assert sorted(path.name for path in paths) == ["curves.svg", "metric.svg", "variant-tree.svg"]
+    first = [path.read_bytes() for path in paths]
     shutil.rmtree(tmp_path / "results" / "stages")
     (tmp_path / "results" / "plan.json").unlink()
     again = render_figures(tmp_path / "results" / DATABASE, tmp_path / "two")

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import math
 import shutil
 import subprocess
@@ -21,7 +20,7 @@ from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, b
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
 from tests.ablation.show.elements import unfolded
-from tests.simulate import DEBIAS, Study, simulate, stage_dir
+from tests.simulate import DEBIAS, Study, editing, simulate, stage_dir
 
 HOSTILE = '<script>alert("x")</script> | $x_1$ & 50% #{\\} ~^ `a` *b* =1+1'
 
@@ -81,12 +80,16 @@ def test_rows_are_in_tree_order_after_the_reference_and_hold_the_results(results
     assert not row_of(table, "v2").confounded  # three keys of one factor
 
 
+def edit_metric(plan, variant, name, edit):
+    """Change what the first run of a variant has measured."""
+    path = stage_dir(plan, "toy", variant, 0, "evaluate") / "metrics.parquet"
+    frame = pd.read_parquet(path)
+    frame.loc[frame["name"] == name, "value"] = edit(frame["value"])
+    frame.to_parquet(path, index=False)
+
+
 def test_a_reference_that_differs_between_variants_is_noted(results):
-    plan = simulate(results)
-    shard = stage_dir(plan, "toy", "v1", 0, "evaluate") / "metrics.parquet"
-    frame = pd.read_parquet(shard)
-    frame.loc[frame["name"] == "unedited/gender/distance", "value"] += 0.1
-    frame.to_parquet(shard, index=False)
+    edit_metric(simulate(results), "v1", "unedited/gender/distance", lambda values: values + 0.1)
     assert table_of(results).notes == (
         "unedited: unedited/gender/distance differs between variants of one seed; means are shown",
     )
@@ -94,11 +97,7 @@ def test_a_reference_that_differs_between_variants_is_noted(results):
 
 def test_failures_and_gaps_are_words(results):
     states = {("v1", s): "failed" for s in (0, 1)} | {("v2", 0): "diverged"} | {("v3", s): "missing" for s in (0, 1)}
-    plan = simulate(results, [Study(states=states)])
-    shard = stage_dir(plan, "toy", "v0", 0, "evaluate") / "metrics.parquet"
-    frame = pd.read_parquet(shard)
-    frame.loc[frame["name"] == "edited/race/distance", "value"] = math.nan
-    frame.to_parquet(shard, index=False)
+    edit_metric(simulate(results, [Study(states=states)]), "v0", "edited/race/distance", lambda _: math.nan)
     table = table_of(results)
     assert row_of(table, "v1").status == "failed: RuntimeError: simulated failure"
     assert row_of(table, "v3").status == "not run"
@@ -129,9 +128,8 @@ def test_digits_follow_the_spread_and_published_numbers_keep_theirs(results):
 
 def test_a_change_is_in_percent_of_the_parents_mean_measured_and_published(results):
     published = {"baseline": {"gender": 0.02}, "v1": {"gender": 0.015}}
-    plan = json.loads(simulate(results, [Study(variant_tree=DEBIAS, seeds=3, published=published)]).read_text())
-    plan["studies"][0]["table"]["columns"][0]["change"] = True
-    (results / "plan.json").write_text(json.dumps(plan))
+    with editing(simulate(results, [Study(variant_tree=DEBIAS, seeds=3, published=published)])) as plan:
+        plan["studies"][0]["table"]["columns"][0]["change"] = True
     table = table_of(results)
     assert [column.label for column in table.columns[:3]] == ["gender", "gender, change in %", "race"]
     root, child = (row_of(table, name) for name in ("baseline", "v1"))
@@ -149,12 +147,11 @@ def test_a_change_is_in_percent_of_the_parents_mean_measured_and_published(resul
 
 def averaged(results, counts, **declared):
     """Write a plan whose variants v0, v1, ... measure so many policies each; return its table."""
-    plan = json.loads(simulate(results, [Study(variants=len(counts))]).read_text())
-    [study] = plan["studies"]
-    study["table"]["means_over"] = {"key": "evaluate.checkpoints", "protocols": ["edited"]} | declared
-    for variant, count in zip(study["variants"], counts, strict=True):
-        variant["resolved"] |= {"evaluate": {"checkpoints": count}} if count else {}
-    (results / "plan.json").write_text(json.dumps(plan))
+    with editing(simulate(results, [Study(variants=len(counts))])) as plan:
+        [study] = plan["studies"]
+        study["table"]["means_over"] = {"key": "evaluate.checkpoints", "protocols": ["edited"]} | declared
+        for variant, count in zip(study["variants"], counts, strict=True):
+            variant["resolved"] |= {"evaluate": {"checkpoints": count}} if count else {}
     return table_of(results)
 
 
@@ -175,40 +172,32 @@ def test_numbers_that_are_means_over_the_last_policies_say_so(results):
         assert "policies" not in averaged(results, counts).caption
 
 
-@pytest.mark.parametrize(
-    ("names", "text"),
-    [
-        (["memory/halvings", "memory/micro_batch"], "a device ran out of memory"),
-    ],
-)
-def test_what_the_tracker_says_of_a_run_is_a_note_in_table_and_report(results, names, text):
+def test_what_the_tracker_says_of_a_run_is_a_note_in_table_and_report(results):
     plan = simulate(results)
     path = stage_dir(plan, "toy", "v1", 1, "train") / "metrics.parquet"
-    more = [(step, name, value) for step, value in ((3, 1.0), (9, 2.0)) for name in names]
+    more = [
+        (step, name, value)
+        for step, value in ((3, 1.0), (9, 2.0))
+        for name in ("memory/halvings", "memory/micro_batch")
+    ]
     metrics = pd.concat([pd.read_parquet(path), pd.DataFrame(more, columns=["step", "name", "value"])])
     metrics.to_parquet(path, index=False)
     [note] = table_of(results).notes
-    assert note.startswith(f"v1, seed 1: train: {text}")
+    assert note.startswith("v1, seed 1: train: a device ran out of memory")
     with Store(results / DATABASE) as store:
         [event] = store.health("toy").to_dict("records")
         page = draw(read_page(store))
     assert (event["severity"], event["value"], event["first_step"], event["last_step"]) == ("note", 2.0, 3, 9)
-    assert f"v1 seed 1, train: <code>{names[0]}</code> reached 2" in unfolded(page)
+    assert "v1 seed 1, train: <code>memory/halvings</code> reached 2" in unfolded(page)
 
 
 def test_csv_has_full_precision_and_no_formula(results):
-    rows = [
-        a_row("=cmd", values=((0.1, 0.2),), changed="-x 1 -> 2", reason="@boom"),
-        a_row("v2", values=((0.7, -0.9),)),
-    ]
-    [head, first, second] = list(csv.reader(io.StringIO(to_csv(a_table(*rows)))))
-    record = dict(zip(head, first, strict=True))
-    assert record["variant"] == "'=cmd"
-    assert record["changed"] == "'-x 1 -> 2"
-    assert record["reason"] == "'@boom"
-    assert float(record["rate mean"]) == mean((0.1, 0.2))
-    assert float(record["rate sd"]) == pytest.approx(stdev((0.1, 0.2)), rel=1e-15)
-    assert dict(zip(head, second, strict=True))["rate mean"].startswith("-0.1")  # a number stays a number
+    formula = a_row("=cmd", values=((0.1, 0.2),), changed="-x 1 -> 2", reason="@boom")
+    first, second = csv.DictReader(io.StringIO(to_csv(a_table(formula, a_row("v2", values=((0.7, -0.9),))))))
+    assert [first[name] for name in ("variant", "changed", "reason")] == ["'=cmd", "'-x 1 -> 2", "'@boom"]
+    assert float(first["rate mean"]) == mean((0.1, 0.2))
+    assert float(first["rate sd"]) == pytest.approx(stdev((0.1, 0.2)), rel=1e-15)
+    assert second["rate mean"].startswith("-0.1")  # a number stays a number
 
 
 def test_runs_csv_has_a_row_per_run_and_metric(results, tmp_path):
@@ -276,10 +265,6 @@ KEYS = {
 }
 
 
-def records(text):
-    return list(csv.DictReader(io.StringIO(text)))
-
-
 def test_a_row_of_a_group_is_the_mean_over_variants_of_their_means_over_seeds(results, tmp_path):
     table = table_of(
         results, Study(variant_tree=KEYS, seeds=3, distances={"v1": 0.3, "v2": 0.4}, states={("v2", 1): "failed"})
@@ -297,7 +282,7 @@ def test_a_row_of_a_group_is_the_mean_over_variants_of_their_means_over_seeds(re
     assert [(row.changed, row.seeds) for row in grouped.rows] == [("v0, v3", 2), ("v1, v2", 2)]
     assert "mean over their seeds" in grouped.caption
     assert "not an effect of this key" in grouped.caption
-    [b] = [row for row in records(to_csv(grouped)) if row["loss.kind"] == "b"]
+    _, b = csv.DictReader(io.StringIO(to_csv(grouped)))
     assert (b["variants"], b["n"], float(b["gender mean"])) == ("v1, v2", "2", pytest.approx(mean(expected["b"])))
     assert "| loss.kind | variants | gender |" in to_markdown(grouped)
     assert r"\label{tab:toy-by-loss-kind}" in to_latex(grouped)
@@ -321,5 +306,5 @@ def test_the_table_by_subset_has_the_mean_of_every_data_set(results):
         assert row.seeds == (2 if name == "v1" else 3)
     assert "closer to 0.5 is better" in by_subset.caption
     assert r"\label{tab:toy-subsets}" in to_latex(by_subset)
-    [v1] = [row for row in records(to_csv(by_subset)) if row["variant"] == "v1"]
+    [v1] = [row for row in csv.DictReader(io.StringIO(to_csv(by_subset))) if row["variant"] == "v1"]
     assert (v1["gender n"], v1["seeds"], v1["planned"]) == ("2", "2", "3")

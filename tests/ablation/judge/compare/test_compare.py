@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 from types import SimpleNamespace
 
@@ -18,6 +19,13 @@ from ablation.readers.sheet import ItemText
 from tests.ablation.readers.command import read, refused, told
 from tests.ablation.readers.samples import ITEMS, hits, row, write_group, write_groups, write_samples
 from tests.ablation.show.elements import unfolded
+
+
+def table(path, values, more="", head="item,value"):
+    """A table of the values of items."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"{head}\n" + "".join(f"i{k},{value:g}{more}\n" for k, value in enumerate(values)))
+    return path
 
 
 def test_the_numbers_are_those_of_the_judge(groups, capsys):
@@ -98,11 +106,10 @@ def test_the_seed_is_found_in_the_path(names, pattern, tmp_path, capsys):
     ],
 )
 def test_groups_are_named_by_what_their_files_begin_with(files, named, tmp_path, capsys):
-    groups = [[tmp_path / f"{name.format(seed)}.csv" for seed in range(3)] for name in files]
-    for seed in range(3):
-        for group, gain in zip(groups, (0, 0.2), strict=True):
-            rows = "".join(f"i{k},{v:g},{seed}\n" for k, v in enumerate(hits(seed, gain)))
-            group[seed].write_text(f"item,value,seed\n{rows}")
+    groups = [
+        [table(tmp_path / f"{name.format(s)}.csv", hits(s, gain), f",{s}", "item,value,seed") for s in range(3)]
+        for name, gain in zip(files, (0, 0.2), strict=True)
+    ]
     found = read(capsys, *groups[0], "--with", *groups[1])
     assert (found["parent"], found["child"]) == named
 
@@ -126,11 +133,6 @@ def test_a_seed_without_a_partner_passes_no_requirement_until_it_is_allowed_by_n
 def test_runs_that_share_nothing_count_whatever_they_are_called(tmp_path, capsys):
     """Eight files against five, without seeds: no order of names changes a number, and none is dropped."""
 
-    def table(path, values):
-        path.parent.mkdir(exist_ok=True)
-        rows = "".join(f"i{k},{v:g}\n" for k, v in enumerate(values))
-        path.write_text(f"item,value\n{rows}")
-
     found = []
     for turn, names in enumerate((list("abcdefgh"), list("hcabgdfe"))):
         for group, gain, count in (("base", 0.0, 8), ("new", 0.3, 5)):
@@ -149,13 +151,10 @@ def test_runs_that_share_nothing_count_whatever_they_are_called(tmp_path, capsys
 
 
 def test_a_run_that_stands_twice_among_others_is_named(tmp_path, capsys):
-    def rows(seed):
-        return [row(i, v) for i, v in enumerate(np.random.default_rng(seed).integers(0, 2, 200).astype(float))]
-
-    groups = [[rows(place) for place in (0, 1, 2, 3)], [rows(place) for place in (4, 5, 6, 4)]]
-    for name, runs in zip(("base", "new"), groups, strict=True):
+    for name, runs in (("base", (0, 1, 2, 3)), ("new", (4, 5, 6, 4))):
         for seed, of in enumerate(runs):
-            write_samples(tmp_path / name / f"seed{seed}", of)
+            values = np.random.default_rng(of).integers(0, 2, 200).astype(float)
+            write_samples(tmp_path / name / f"seed{seed}", [row(i, v) for i, v in enumerate(values)])
     found = read(capsys, tmp_path / "base", "--with", tmp_path / "new")
     assert found["verdict"] == "invalid"
     assert "seeds 0 and 3 of new have the same value on every item" in found["reason"]
@@ -281,12 +280,9 @@ def test_smaller_is_better_where_the_results_say_so(tmp_path, capsys):
 
 
 def test_tasks_of_other_metrics_are_compared_one_at_a_time(tmp_path, capsys):
-    for group, gain in (("base", 0), ("new", 0.25)):
-        for seed in range(2):
-            values = hits(seed, gain)
-            for task, metric in (("toy", "acc"), ("other", "exact_match")):
-                rows = [row(i, v, metric=metric) for i, v in enumerate(values)]
-                write_samples(tmp_path / group / f"seed{seed}" / task, rows, task=task)
+    for group, (task, metric) in itertools.product(("base", "new"), (("toy", "acc"), ("other", "exact_match"))):
+        rows = [row(i, v, metric=metric) for i, v in enumerate(hits(group == "new"))]
+        write_samples(tmp_path / group / "seed0" / task, rows, task=task)
     groups = tmp_path / "base", "--with", tmp_path / "new"
     said = refused(capsys, *groups)
     assert "toy has acc" in said

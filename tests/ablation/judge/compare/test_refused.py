@@ -88,29 +88,29 @@ def test_items_that_one_group_lacks_are_counted_and_named_or_left_out(groups, tm
 
 
 def test_what_is_wrong_with_the_files_is_one_line(groups, tmp_path, capsys):
-    other = tmp_path / "other"
-    other.mkdir()
-    notes = other / "notes.jsonl"
-    notes.write_text("not json\n")
-    assert "is not a readable evaluation" in refused(capsys, groups[0], "--with", notes)
-    assert "no evaluation below this folder" in refused(capsys, groups[0], "--with", other)
-    assert "no such file" in refused(capsys, groups[0], "--with", tmp_path / "gone*")
+    (folder := tmp_path / "other").mkdir()
+    (folder / "notes.jsonl").write_text("not json\n")
+    (folder / "empty.jsonl").write_text("")
+    os.mkfifo(folder / "samples.jsonl")
     (results,) = Path(groups[0], "seed0").glob("results_*")
-    assert "--log_samples" in refused(capsys, groups[0], "--with", results)
-    empty = other / "empty.jsonl"
-    empty.write_text("")
-    assert "is not a readable evaluation" in refused(capsys, groups[0], "--with", empty)
-    assert "is in baseline and candidate" in refused(capsys, groups[0], "--with", groups[0])
+    (tmp_path / "nothing").mkdir()
+    for candidate, said in (
+        (folder / "notes.jsonl", "is not a readable evaluation"),
+        (folder / "empty.jsonl", "is not a readable evaluation"),
+        (folder / "samples.jsonl", "is not a file"),
+        (tmp_path / "nothing", "no evaluation below this folder"),
+        (tmp_path / "gone*", "no such file"),
+        (results, "--log_samples"),
+        (groups[0], "is in baseline and candidate"),
+    ):
+        assert said in refused(capsys, groups[0], "--with", candidate), said
     assert "two evaluations are needed" in refused(capsys, groups[0])
-    os.mkfifo(other / "samples.jsonl")
-    assert "is not a file" in refused(capsys, groups[0], "--with", other / "samples.jsonl")
 
 
 @pytest.mark.parametrize(
     "words",
     [
         ("--margin", "0"),
-        ("--margin", "-1"),
         ("--margin", "nan"),
         ("--changed-items", "-1"),
         ("--direction", "up"),
