@@ -75,9 +75,6 @@ class Study:
     `distances`: a variant's true |rate - 0.5| (default `distance`, so by default there is no true effect).
     `rho`: correlation of an item's latent ease between runs, in [0, 1); at 0 the items are unpaired.
     `seed_sd`: standard deviation of a seed's own shift of the rate.
-    `health`: {(variant, seed): events} of the train stage, each {rule, metric, severity, first_step, last_step, value,
-    diagnosis, remedy}. Each becomes a rule of the study, that its metric must not exceed 0, and a metric that only this
-    run logs: `value` (above 0) at the event's steps, 0 just before and after.
     `states`: {(variant, seed): state} ends the *train* stage of that run as failed, diverged, running or missing; its
     evaluate stage is then blocked (or missing).
     """
@@ -91,22 +88,20 @@ class Study:
     items: Mapping[str, int] = field(default_factory=lambda: {"gender": 40, "race": 60})
     distance: float = 0.1
     distances: Mapping[str, float] = field(default_factory=dict)
-    unedited: float = 0.2
     rho: float = 0.5
     seed_sd: float = 0.0
     states: Mapping[tuple[str, int], str] = field(default_factory=dict)
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    health: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     def tree(self) -> VariantTree:
         """The declared variant tree, or the default one."""
         return self.variant_tree if self.variant_tree is not None else default_tree(self.variants)
 
 
-def simulate(results: Path, studies: Sequence[Study] = (Study(),), *, seed: int = 0, scale: str = "simulated") -> Path:
+def simulate(results: Path, studies: Sequence[Study] = (Study(),), *, scale: str = "simulated") -> Path:
     """Write `results/plan.json` and all stage folders; return the path of the plan."""
     stages: dict[str, dict[str, Any]] = {}
-    entries = [_study(results, study, stages, seed) for study in studies]
+    entries = [_study(results, study, stages) for study in studies]
     plan = {"scale": scale, "results": str(results), "reports": str(results.parent / "reports")}
     path = results / "plan.json"
     results.mkdir(parents=True, exist_ok=True)
@@ -146,7 +141,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _study(results: Path, study: Study, stages: dict[str, dict[str, Any]], seed: int) -> dict[str, Any]:
+def _study(results: Path, study: Study, stages: dict[str, dict[str, Any]]) -> dict[str, Any]:
     tree = study.tree()
     add = partial(_stage, results, stages)
     asset = add(study="assets", name="assets", label="tiny model", seed=None, inputs={}, salt="tiny")
@@ -162,7 +157,7 @@ def _study(results: Path, study: Study, stages: dict[str, dict[str, Any]], seed:
             of_run = partial(add, study=study.name, label=label, seed=run_seed, salt=variant)
             train = of_run(name="train", inputs={"prepare": prepare})
             evaluate = of_run(name="evaluate", inputs={"train": train})
-            _run(study, variant, run_seed, train=train, evaluate=evaluate, root=seed)
+            _run(study, variant, run_seed, train=train, evaluate=evaluate)
             keys = {"prepare": prepare["key"], "train": train["key"], "evaluate": evaluate["key"]}
             runs.append({"variant": variant, "seed": run_seed, "stages": keys})
     return _definition(study) | {"variants": _variants(study), "runs": runs, "last_stage": "evaluate"}
@@ -185,19 +180,9 @@ def _definition(study: Study) -> dict[str, Any]:
         "curves": [{"metric": f"train/m{i:02d}", "label": f"metric {i}"} for i in range(min(study.metrics, 4))],
         "analysis": analysis,
         "analysis_digest": hashlib.sha256(json.dumps(analysis).encode()).hexdigest()[:16],
-        "health": _rules(study),
+        "health": [],
         "published": published if study.published else None,
     }
-
-
-def _rules(study: Study) -> list[dict[str, Any]]:
-    """One rule per name of an event: its metric must not be above 0."""
-    rules: dict[str, dict[str, Any]] = {}
-    for event in (event for events in study.health.values() for event in events):
-        words = {"diagnosis": event.get("diagnosis", "too high"), "remedy": event.get("remedy", "none")}
-        rule = {"id": event["rule"], "stage": "train", "metric": event["metric"], "severity": event["severity"]} | words
-        assert rules.setdefault(rule["id"], rule | {"range": {"max": 0.0}})["metric"] == rule["metric"]
-    return list(rules.values())
 
 
 def _variants(study: Study) -> list[dict[str, Any]]:
@@ -260,19 +245,18 @@ def _finish(stage: Mapping[str, Any], state: str, reason: str = "") -> Path:
     return folder
 
 
-def _run(study: Study, variant: str, seed: int, *, train: dict, evaluate: dict, root: int) -> None:
+def _run(study: Study, variant: str, seed: int, *, train: dict, evaluate: dict) -> None:
     state = study.states.get((variant, seed), "ok")
     reason = {"failed": "RuntimeError: simulated failure", "diverged": "train/m00 is not finite"}.get(state, "")
     folder = _finish(train, state, reason)
     if state not in TO_COME:
-        curves = _curves(study, _generator(root, study.name, variant, seed))
-        watched = [_excursion(event) for event in study.health.get((variant, seed), ())]
-        pq.write_table(pa.concat_tables([curves, *watched]), folder / "metrics.parquet")
+        curves = _curves(study, _generator(study.name, variant, seed))
+        pq.write_table(curves, folder / "metrics.parquet")
     if state != "ok":
         _finish(evaluate, "missing" if state in TO_COME else "blocked", f"input train is {state}")
         return
     folder = _finish(evaluate, "ok")
-    items, metrics = _evaluation(study, variant, seed, root)
+    items, metrics = _evaluation(study, variant, seed)
     pq.write_table(items, folder / "items.parquet")
     pq.write_table(metrics, folder / "metrics.parquet")
 
@@ -286,29 +270,19 @@ def _curves(study: Study, rng: np.random.Generator) -> pa.Table:
     return pa.table([steps.repeat(study.metrics), np.tile(names, study.steps), values.ravel()], schema=METRICS)
 
 
-def _excursion(event: Mapping[str, Any]) -> pa.Table:
-    """The series that makes the event's rule trip from its first to its last step."""
-    assert event["value"] > 0
-    assert not event["metric"].startswith("train/m"), "curves have values of their own"
-    steps = np.arange(event["first_step"] - 1, event["last_step"] + 2)
-    inside = (steps >= event["first_step"]) & (steps <= event["last_step"])
-    columns = [steps, [event["metric"]] * len(steps), np.where(inside, float(event["value"]), 0.0)]
-    return pa.table(columns, schema=METRICS)
-
-
-def _evaluation(study: Study, variant: str, seed: int, root: int) -> tuple[pa.Table, pa.Table]:
+def _evaluation(study: Study, variant: str, seed: int) -> tuple[pa.Table, pa.Table]:
     """Items: hit = (sqrt(rho) ease + sqrt(1 - rho) noise < Phi^-1(rate)), so that P(hit) = rate, items paired."""
     tables: list[pa.Table] = []
     metrics: dict[str, float] = {}
     for protocol in ("edited", "unedited"):
         edited = protocol == "edited"
-        run = _generator(root, study.name, variant if edited else "unedited", seed if edited else -1)
-        distance = study.distances.get(variant, study.distance) if edited else study.unedited
+        run = _generator(study.name, variant if edited else "unedited", seed if edited else -1)
+        distance = study.distances.get(variant, study.distance) if edited else 0.2
         shift = run.normal(0, study.seed_sd) if edited else 0.0
         rate = min(max(0.5 + distance + shift, 1e-6), 1 - 1e-6)
         distances = []
         for subset, count in study.items.items():
-            ease = _generator(root, study.name, subset, -2).standard_normal(count)
+            ease = _generator(study.name, subset, -2).standard_normal(count)
             latent = np.sqrt(study.rho) * ease + np.sqrt(1 - study.rho) * run.standard_normal(count)
             hits = (latent < NormalDist().inv_cdf(rate)).astype(float)
             names = [f"{subset}-{i:04d}" for i in range(count)]
@@ -322,4 +296,4 @@ def _evaluation(study: Study, variant: str, seed: int, root: int) -> tuple[pa.Ta
 
 
 def _generator(*words: str | int) -> np.random.Generator:
-    return np.random.default_rng(list(hashlib.sha256("|".join(map(str, words)).encode()).digest()))
+    return np.random.default_rng(list(hashlib.sha256("|".join(map(str, (0, *words))).encode()).digest()))

@@ -18,7 +18,6 @@ from tests.simulate import Study, simulate, stage_dir
 SEEDS = range(5)
 CHAIN = {f"v{n}": (f"v{n - 1}" if n else None, {f"key{n}": (0, 1)} if n else {}) for n in range(4)}
 GAINS = {f"v{n}": 0.15 - 0.012 * n for n in range(4)}
-FAILED = {("v1", 0): "failed"}
 NOT_RUN = {(f"v{n}", seed): "missing" for n in range(4) for seed in SEEDS}
 
 
@@ -29,10 +28,11 @@ def results(tmp_path_factory):
     The three changes of `steps` gain little each.
     """
     folder, many = tmp_path_factory.mktemp("results"), {"gender": 1500, "race": 1500}
-    known = Study("known", seeds=5, distances={"v1": 0.0, "v2": 0.3}, seed_sd=0.005, items=many)
-    steps = Study("steps", seeds=5, variant_tree=CHAIN, distances=GAINS, seed_sd=0.01, items=many)
-    studies = [known, steps, Study("noisy", seeds=5, seed_sd=0.1), Study("broken", states=FAILED)]
-    studies += [
+    studies = [
+        Study("known", seeds=5, distances={"v1": 0.0, "v2": 0.3}, seed_sd=0.005, items=many),
+        Study("steps", seeds=5, variant_tree=CHAIN, distances=GAINS, seed_sd=0.01, items=many),
+        Study("noisy", seeds=5, seed_sd=0.1),
+        Study("broken", states={("v1", 0): "failed"}),
         Study("waiting", seeds=5, states=NOT_RUN),
         Study("missing", variants=2, seeds=5, states={("v1", 2): "missing"}),
     ]
@@ -137,40 +137,23 @@ def _worse(results, **more):
     return simulate(results, [replace(study, distances={"v1": 0.3}, **more)])
 
 
-def _no_plan(results, plan):
-    content = json.loads(plan.read_text())
-    content["studies"][0].pop("analysis")
-    plan.write_text(json.dumps(content))
+DAMAGE = {
+    "no plan": lambda results, plan: plan.write_text(plan.read_text().replace('"analysis":', '"other":')),
+    "no history": lambda results, plan: (results / "analysis_history.json").write_text("{"),
+    "no status": lambda results, plan: (stage_dir(plan, "known", "v1", 0, "evaluate") / "status.json").unlink(),
+    "no folders": lambda results, plan: [shutil.rmtree(stage_dir(plan, "known", "v1", s, "evaluate")) for s in SEEDS],
+    "no stages": lambda results, plan: shutil.rmtree(results / "stages"),
+}
 
 
-def _no_history(results, plan):
-    (results / "analysis_history.json").write_text("{")
-
-
-def _no_status(results, plan):
-    (stage_dir(plan, "known", "v1", 0, "evaluate") / "status.json").unlink()
-
-
-def _no_folders(results, plan):
-    for seed in range(5):
-        shutil.rmtree(stage_dir(plan, "known", "v1", seed, "evaluate"))
-
-
-def _no_stages(results, plan):
-    shutil.rmtree(results / "stages")
-
-
-PAPER = "\\input{macros}\n\\KnownVoneEditedMeanDistance\n"
-
-
-@pytest.mark.parametrize("damage", [_no_plan, _no_history, _no_status, _no_folders, _no_stages])
+@pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("asked", [["gate", "known"], ["status", "--failed"], ["check-paper", "paper.tex"]])
 def test_nothing_passes_by_an_old_database(tmp_path, capsys, monkeypatch, damage, asked):
     """It said better, and the results behind it have changed."""
     results = tmp_path / "results"
-    damage(results, _worse(results))
+    DAMAGE[damage](results, _worse(results))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "paper.tex").write_text(PAPER)
+    (tmp_path / "paper.tex").write_text("\\input{macros}\n\\KnownVoneEditedMeanDistance\n")
     refused(capsys, *asked, "--results", results)
     with pytest.raises(TrackerError):
         ablation.open(results)

@@ -1,20 +1,25 @@
-"""The audit against hand-made tables, and what it must find in the published debias table."""
+"""The audit against hand-made tables, enumeration and published examples, and what it finds in the debias table."""
 
 from fractions import Fraction
-from itertools import product
+from itertools import combinations_with_replacement, product
+from math import nan
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
 from ablation.audit import audit
-from ablation.audit.counts import attainable
+from ablation.audit.claimed import claimed
+from ablation.audit.counts import Evaluation, attainable
 from ablation.audit.noise import best_case_p, noise_of_difference
+from ablation.audit.reproduction import Measured, MeasuredCell
+from ablation.config.printed import Printed
 from ablation.config.published_schema import load_published
 from ablation.contract.errors import ConfigError
 from tests.ablation.judge.published import claim, of_kind, published
 from tests.repository import ROOT
 
+HALF = Fraction(1, 2)
 DEBIAS = ROOT / "configs" / "published" / "debias.yaml"
 
 
@@ -137,3 +142,121 @@ def test_best_case_p_is_the_exact_sign_test(net):
 
 def test_noise_of_a_difference_by_hand():
     assert noise_of_difference([0.5, 0.5], 100) == pytest.approx((0.5 / 100) ** 0.5)
+
+
+def test_with_77_items_no_mean_of_distances_is_below_a_half_of_one_item():
+    evaluation = Evaluation(77, (32,), HALF)
+    for text in ("0.0040", "0.0024", "0.0064"):  # each distance is at least 0.5 / 77 = 0.00649
+        assert evaluation.fewest_runs(Printed.of(text)) is None
+    assert evaluation.fewest_runs(Printed.of("0.0065")) == 1
+    assert evaluation.fewest_runs(Printed.of("0.0040"), batched=True) == 1
+    rows = {"v": ["0.0040", "0.0500", "0.0270"]}
+    [finding, *_] = of_kind(audit(published(rows, items={"a": 77, "b": 40})), "attainability")
+    said = "no mean of per-run distances can, whatever the number of runs, since each is at least 0.00649"
+    assert said in finding.sentence
+    assert "the distance of a mean rate takes at least 21 runs" in finding.sentence
+    assert finding.severity == "warn"
+    [finding, *_] = of_kind(audit(published(rows, items={"a": 77, "b": 40}, runs=20)), "attainability")
+    assert finding.severity == "error"
+    assert "0.0040 is neither the mean over 20 runs of |k/77 - 0.5| nor of their mean rate" in finding.sentence
+
+
+@pytest.mark.parametrize(("items", "batch", "target"), [(7, (), None), (7, (), HALF), (5, (2,), None), (5, (2,), HALF)])
+@pytest.mark.parametrize("text", ["0.10", "0.117", "0.33", "0.4", "0.214", "0.433"])
+def test_the_fewest_runs_by_enumeration(items, batch, target, text):
+    evaluation, number = Evaluation(items, batch, target), Printed.of(text)
+    for batched in (False, True) if batch else (False,):
+        lattice = evaluation.batched if batched else evaluation.plain
+        values = [Fraction(n, lattice.denominator) for n in lattice.numerators]
+        for runs in (1, 2, 3):
+            means = {sum(chosen) / runs for chosen in combinations_with_replacement(values, runs)}
+            expected = any(number.low <= mean <= number.high for mean in means)
+            assert evaluation.can_be_mean(number, runs, batched=batched) is expected
+        fewest = evaluation.fewest_runs(number, batched=batched)
+        assert fewest == next((r for r in range(1, 51) if evaluation.can_be_mean(number, r, batched=batched)), None)
+    rates = [Fraction(k, items) for k in range(items + 1)]
+    for runs in (1, 2, 3):
+        means = {sum(chosen) / runs - (target or 0) for chosen in combinations_with_replacement(rates, runs)}
+        expected = any(number.low <= abs(mean) <= number.high for mean in means)
+        assert evaluation.can_be_of_mean(number, runs) is expected
+
+
+def test_grimmer_finds_what_no_three_runs_have():
+    def found(cell, **more):
+        rows = {"v": [cell, "0.500", "0.500"]}
+        return of_kind(audit(published(rows, target=None, items={"a": 20, "b": 40}, **more)), "grimmer")
+
+    assert not found("0.500 ± 0.050", runs=3)  # 9, 10 and 11 of 20
+    [finding] = found("0.500 ± 0.060", runs=3)
+    assert (finding.severity, finding.column) == ("error", "a")
+    assert "0.500 ± 0.060 is the mean and standard deviation of no 3 values of k/20" in finding.sentence
+    [finding] = found("0.500 ± 0.041", runs=3)  # sqrt(2/3) of an item: numpy's own standard deviation
+    assert finding.severity == "note"
+    assert "only if the standard deviation divides by 3, not by 2" in finding.sentence
+    [finding] = found("0.500 ± 0.700", runs=3)
+    assert "it is at most 0.612" in finding.sentence
+    assert not found("0.500 ± 0.060")  # without the number of runs nothing can be said
+
+
+# A source's claims beside what was measured: one verdict each, on the page and in docs/studies/README.md.
+
+ROWS = {"old": ["0.10", "0.10", "0.10"], "new": ["0.05", "0.10", "0.08"]}
+
+
+def cell(value, half=0.02, seeds=5):
+    return MeasuredCell(value, nan, nan, seeds, half=half)
+
+
+@pytest.mark.parametrize(
+    ("percent", "cell", "verdict"),
+    [
+        (-20, cell(-0.05), "reproduced"),
+        (-20, cell(-0.01), "not seen"),
+        (-20, cell(0.05), "contradicted"),
+        (34, cell(0.05), "reproduced"),
+        (0, cell(0.01), "reproduced"),
+        (0, cell(0.05), "contradicted"),
+        (-20, cell(-0.05, nan, 1), "not testable here"),
+        (-20, None, "not testable here"),
+    ],
+)
+def test_a_claimed_change_is_held_against_the_interval_of_our_mean(percent, cell, verdict):
+    file = published(ROWS, [claim(column="mean", percent=percent), claim(column="a", percent=-10)])
+    deltas = {} if cell is None else {("new", "old", "mean"): cell}
+    [found] = claimed(file, Measured({}, deltas=deltas))  # a small change of a part is no claim of its own
+    assert (found.variant, found.verdict) == ("new", verdict)
+    assert f"{percent:+g}% against old, mean" in found.said
+
+
+@pytest.mark.parametrize(
+    ("standing", "verdicts"),
+    [
+        ({"best": True}, ["reproduced", "not seen", "not testable here"]),
+        ({"below": "0.06"}, ["reproduced", "contradicted", "not testable here"]),
+    ],
+)
+def test_superlatives_and_bounds_are_held_against_our_table(standing, verdicts):
+    file = published(ROWS, standings=[{"variant": "new", "column": "a", "text": "best"} | standing])
+    for own, verdict in zip((cell(0.03), cell(0.2), cell(0.03, nan, 1)), verdicts, strict=True):
+        [found] = claimed(file, Measured({"new": {"a": own}, "old": {"a": cell(0.1)}}))
+        assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("stated", "verdict"),
+    [
+        (0.2, "reproduced"),
+        (0.9, "not seen"),
+        ([0, 0.3], "reproduced"),
+        ([0.35, 1], "not seen"),
+        ([0.5, 1], "contradicted"),
+    ],
+)
+def test_a_figure_of_a_training_is_held_against_our_curve(stated, verdict):
+    reading = {"variant": "new", "stage": "train", "kind": "seen", "values": {"loss": stated}, "text": "low"}
+    file = published({}, target=None, items={}, columns=["a"], training=[reading])
+    curve = {("new", "train", "loss"): [np.array([0.1, 0.25, 0.4])]}
+    [found] = claimed(file, Measured({}, curves=curve))
+    assert found.verdict == verdict
+    [untested] = claimed(file, None)
+    assert (untested.measured, untested.verdict) == ("", "not testable here")

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from scipy.stats import false_discovery_control
 
-from ablation.judge import measurements as pairing
-from ablation.judge import statistics
 from ablation.judge.budget import predict
 from ablation.judge.comparisons import judge_all_pairs, judge_comparisons
 from ablation.judge.joint_steps import joint_steps
@@ -306,23 +304,3 @@ def test_seeds_that_each_side_lacks_make_a_comparison_invalid_and_more_seeds_of_
     assert (longer.seeds, longer.verdict != "invalid") == (2, True)
     assert apart.verdict == "invalid"
     assert "v1 has seeds [1, 2, 3]; v0 has seeds [0, 1, 2]" in apart.reason
-
-
-def test_what_costs_most_is_done_once_a_variant_and_not_once_a_pair(monkeypatch):
-    """Draws about a target, checks of runs and the clusters of items: 6 variants make 15 pairs."""
-    calls = dict.fromkeys(("draw_sums", "_fault", "item_clusters"), 0)
-
-    def counted(module, name):
-        inner = getattr(module, name)
-
-        def call(*arguments):
-            calls[name] += 1
-            return inner(*arguments)
-
-        monkeypatch.setattr(module, name, call)
-
-    counted(statistics, "draw_sums")
-    counted(pairing, "_fault")
-    counted(pairing, "item_clusters")
-    judge_all_pairs(normal_study(variants=6, seeds=4, direction={"target": 0.6}))
-    assert calls == {"draw_sums": 6, "_fault": 24, "item_clusters": 1}

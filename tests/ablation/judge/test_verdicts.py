@@ -11,7 +11,7 @@ import pytest
 
 from ablation.cli.verdicts import reasons
 from ablation.judge.measurements import item_clusters, read_measurements
-from ablation.judge.verdicts import comparison_table, interaction_table, judge_interactions, judge_studies
+from ablation.judge.verdicts import JudgedStudy, comparison_table, interaction_table, judge_interactions, judge_studies
 from ablation.show.methods import could_help
 from ablation.store.collect import collect
 from ablation.store.database import Store
@@ -134,34 +134,36 @@ def test_few_clusters_speak_about_these_items_only(tmp_path):
     assert "items of 2 clusters are too few to stand for others: this is about these items only" in comparison.reason
 
 
-def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
+@pytest.mark.parametrize(
+    ("digest", "stage"),
+    [
+        (lambda variant, seed: None, "evaluate"),
+        (lambda variant, seed: f"{variant}{seed * (seed > 3)}", "evaluate"),
+        (lambda variant, seed: f"d{seed}", "train"),  # the last stage says nothing of its own models
+        (lambda variant, seed: f"d{seed}", "evaluate"),
+    ],
+    ids=["unknown", "other", "earlier", "equal"],
+)
+def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path, request, digest, stage):
     """Few items that all agree are not proof; the same models, measured in the same way, are one."""
 
-    def alike(digests, stage="evaluate"):
-        def change(plan):
-            edit_analysis(margin=0.001)(plan)
-            for seed in range(6):
-                source, target = (stage_dir(plan, "toy", variant, seed, "evaluate") for variant in ("v0", "v1"))
-                shutil.copy(source / "items.parquet", target)
-                for variant in ("v0", "v1"):
-                    folder = stage_dir(plan, "toy", variant, seed, stage)
-                    if digest := digests(variant, seed):
-                        (folder / "weights.json").write_text(json.dumps({"digest": digest, "moved": []}))
+    def alike(plan):
+        for seed in range(6):
+            source, target = (stage_dir(plan, "toy", variant, seed, "evaluate") for variant in ("v0", "v1"))
+            shutil.copy(source / "items.parquet", target)
+            for variant in ("v0", "v1"):
+                weights = stage_dir(plan, "toy", variant, seed, stage) / "weights.json"
+                if of := digest(variant, seed):
+                    weights.write_text(json.dumps({"digest": of, "moved": []}))
 
-        return change
-
-    verdicts = {
-        "unknown": judged(tmp_path / "a", alike(lambda variant, seed: None), seeds=6),
-        "other": judged(tmp_path / "b", alike(lambda variant, seed: f"{variant}{seed * (seed > 3)}"), seeds=6),
-        "earlier": judged(tmp_path / "d", alike(lambda variant, seed: f"d{seed}", "train"), seeds=6),
-        "equal": judged(tmp_path / "c", alike(lambda variant, seed: f"d{seed}"), seeds=6),
-    }
-    for name in ("unknown", "other", "earlier"):  # earlier: the last stage says nothing of its own models
-        assert verdicts[name].verdict == "undecided", name
-        assert "would not have been seen" in verdicts[name].reason
-    assert verdicts["equal"].verdict == "equivalent"
-    assert (verdicts["equal"].low, verdicts["equal"].high) == (0, 0)
-    assert "the models that were measured are equal in every seed, so no item can differ" in verdicts["equal"].reason
+    comparison = judged(tmp_path, both(alike, edit_analysis(margin=0.001)), seeds=6)
+    if request.node.callspec.id == "equal":
+        assert (comparison.verdict, comparison.low, comparison.high) == ("equivalent", 0, 0)
+        said = "the models that were measured are equal in every seed, so no item can differ"
+    else:
+        assert comparison.verdict == "undecided"
+        said = "would not have been seen"
+    assert said in comparison.reason
 
 
 def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path):
@@ -238,19 +240,34 @@ def test_a_comparison_of_other_items_does_not_wait_for_runs_and_one_of_two_facto
     assert (comparison.verdict, comparison.confounded) == ("not run", True)
 
 
+WARNING = {"id": "lms-low", "stage": "train", "metric": "lms", "severity": "warn", "range": {"max": 0.0}}
+WARNING |= {"diagnosis": "words are lost; see (a): b", "remedy": "lower lr"}
+NOTE = WARNING | {"id": "slow", "metric": "speed", "severity": "note"}
+
+
+def trip(rules):
+    """Have runs log what these rules forbid: {run: rule}."""
+
+    def change(plan):
+        with editing(plan) as content:
+            content["studies"][0]["health"] = [WARNING, NOTE]
+        for (variant, seed), rule in rules.items():
+            path = stage_dir(plan, "toy", variant, seed, "train") / "metrics.parquet"
+            logged = pd.DataFrame({"step": [1], "name": [rule["metric"]], "value": [0.1]})
+            pd.concat([pd.read_parquet(path), logged]).to_parquet(path, index=False)
+
+    return change
+
+
 def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
     """Its diagnosis may hold what separates the parts of a reason: nothing takes a reason apart again."""
-    diagnosis = "words are lost; see (a): b"
-    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
-    event |= {"diagnosis": diagnosis, "remedy": "lower lr"}
-    noted = {"rule": "slow", "metric": "speed", "severity": "note", "first_step": 1, "last_step": 2, "value": 0.1}
+    diagnosis = WARNING["diagnosis"]
     healthy, _ = run(tmp_path / "a")
-    warned, results = run(tmp_path / "b", health={("v1", 0): [event], ("v1", 2): [event], ("v0", 1): [noted]})
+    warned, results = run(tmp_path / "b", trip({("v1", 0): WARNING, ("v1", 2): WARNING, ("v0", 1): NOTE}))
     ours, theirs = warned.loc["v1"], healthy.loc["v1"]
     assert ours.reason == f"{theirs.reason}; unhealthy (warn): lms-low: {diagnosis} (v1 seed 0, v1 seed 2)"
     assert ours.drop("reason").equals(theirs.drop("reason"))
-    everyone = {(variant, seed): [event] for variant in ("v0", "v1") for seed in range(4)}
-    comparison = judged(tmp_path / "c", health=everyone)
+    comparison = judged(tmp_path / "c", trip(dict.fromkeys(EVERY_RUN, WARNING)))
     assert comparison.reason.endswith(f"lms-low: {diagnosis} (v1 seed 0, v1 seed 1, v1 seed 2 and 5 more)")
     with Store(results / "tracker.duckdb") as store:
         assert len(store.health("toy")) == 3  # the note is kept, but is not a part of a verdict
@@ -297,39 +314,18 @@ def test_cost_counts_devices(tmp_path):
     assert comparison.cost_hours == pytest.approx((4 * 2 + 1) * 12.5 / 3600)
 
 
-def test_interaction_is_the_combination_minus_the_sum_of_its_parts(tmp_path):
-    variant_tree = {name: ("v0", {name: (0, 1)}) for name in ("a", "b")}
-    variant_tree = {"v0": (None, {}), **variant_tree, "ab": ("a", {"b": (0, 1)})}
-    distances = {"v0": 0.4, "a": 0.3, "b": 0.3, "ab": 0.05}  # 0.35 gained, 0.2 by the parts
-    _, results = run(
-        tmp_path,
-        edit_analysis(combinations={"ab": ["a", "b"]}),
-        variant_tree=variant_tree,
-        distances=distances,
-        rho=0.9,
-    )
-    with Store(results / "tracker.duckdb") as store:
-        [row] = interaction_table(judge_studies(store)).to_dict("records")
-        tables = store.sql(
-            "SELECT variant, avg(value) v FROM results WHERE metric = 'edited/mean/distance' GROUP BY ALL"
-        )
-    cell = dict(zip(tables["variant"], tables["v"], strict=True))
-    assert (row["parts"], row["baseline"], row["seeds"]) == ("a + b", "v0", 4)
-    assert row["effect"] == pytest.approx(-cell["ab"] + cell["a"] + cell["b"] - cell["v0"])
-    assert row["low"] < 0.15 < row["high"]
-    assert row["low"] > 0
-
-
-def test_an_interaction_with_a_failed_run_has_no_p():
+def test_an_interaction_is_the_combination_minus_its_parts_and_has_no_p_with_a_failed_run():
     parents = {"v0": None, "a": "v0", "b": "v0", "ab": "a"}
-    drawn = np.random.default_rng(0).random((4, 4, 40))
-    drawn[3] += 0.5
-    values = {name: {"all": each} for name, each in zip(parents, drawn, strict=True)}
-    study = measurements(values, parents, combinations={"ab": ["a", "b"]})
-    [row] = judge_interactions(study)
+    drawn = dict(zip(parents, np.random.default_rng(0).random((4, 4, 40)), strict=True))
+    drawn["ab"] += 0.5
+    study = measurements({name: {"all": of} for name, of in drawn.items()}, parents, combinations={"ab": ["a", "b"]})
+    [row] = interaction_table([JudgedStudy(study, [], judge_interactions(study))]).to_dict("records")
+    mean = {name: of.mean() for name, of in drawn.items()}
+    assert (row["parts"], row["baseline"], row["seeds"]) == ("a + b", "v0", 4)
+    assert row["effect"] == pytest.approx(mean["ab"] - mean["a"] - mean["b"] + mean["v0"])
+    assert 0 < row["low"] < 0.5 < row["high"]
     assert row["p"] < 0.05
-    states = study.states | {("ab", 3): ("failed", "out of memory")}
-    [row] = judge_interactions(replace(study, states=states))
+    [row] = judge_interactions(replace(study, states=study.states | {("ab", 3): ("failed", "out of memory")}))
     assert "ab seed 3" in row["reason"]
     assert np.isnan(row["p"])
     assert np.isfinite(row["effect"])

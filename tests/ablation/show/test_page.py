@@ -5,15 +5,18 @@ import hashlib
 import json
 import re
 import time
+from dataclasses import replace
 
 import duckdb
 import pytest
 
 from ablation.config.judging_rules import RULES
+from ablation.config.study_schema import CurveDefinition
 from ablation.judge.comparisons import judge_all_pairs
 from ablation.judge.measurements import read_measurements
 from ablation.show import methods
 from ablation.show.page.content import anchors, problems, read_page
+from ablation.show.page.data import FEWEST_BINS, plan_curves, study_curves
 from ablation.show.page.render import SCRIPTS, draw
 from ablation.show.text import decimals_for, leveled, number, p_value, plural, signed
 from ablation.store import analysis_history
@@ -51,19 +54,13 @@ def text_of(html):
 
 @pytest.mark.parametrize("error", ["fdr", "fwer"])
 def test_verdicts_say_in_how_many_seeds_they_hold_and_which_share_a_parent(tmp_path, error):
-    """v1 and v2 are better than one parent; v3 is not told from it, and v4 is the only child of its own."""
+    """v1 and v2 are better than one parent; v3 and v4 are not told from it, and v5 is the only child of its own."""
 
     def declare(plan):
         plan["studies"][0]["analysis"] |= {"error": error, "direction": {"target": 0.5}}
 
-    parents = {"v0": None, "v1": "v0", "v2": "v0", "v3": "v0", "v4": "v3"}
-    variant_tree = {
-        name: (above, {"lr": (1, n)} if above else {}) for n, (name, above) in enumerate(parents.items(), 2)
-    }
-    distances = {"v0": 0.3, "v1": 0.1, "v2": 0.0, "v3": 0.3, "v4": 0.1}
-    seen = text_of(
-        page(build(tmp_path, [Study("s", variant_tree=variant_tree, seeds=4, distances=distances)], edit=declare))
-    )
+    distances = {"v0": 0.3, "v1": 0.1, "v2": 0.0, "v3": 0.3, "v4": 0.3, "v5": 0.1}
+    seen = text_of(page(build(tmp_path, [Study("s", variants=6, seeds=4, distances=distances)], edit=declare)))
     together = "v1, v2 share v0 as their parent: these verdicts stand or fall together."
     assert re.findall(r"[^.]*stand or fall together\.", seen) == ([f" {together}"] if error == "fdr" else [])
     assert seen.count("with 4 seeds, up to 53% of seeds could behave differently (95% confidence)") == 3
@@ -342,3 +339,58 @@ def test_studies_stand_in_the_order_of_what_happened_in_them(tmp_path):
     assert "1 seed per variant, too few for a verdict; none of 2 runs has started" in seen
     assert re.search(r"\[[−+]0\.\d+, [−+]0\.\d+\] 1 of 2 seeds not run", seen)
     assert "2 ok, 2 not run" in seen
+
+
+# ---- curves: bins, and what is left out
+
+
+def test_a_bin_is_the_mean_of_its_finite_values(tmp_path):
+    database = build(tmp_path, [Study(steps=10, metrics=1, variants=1, seeds=1)])
+    with duckdb.connect(str(database)) as con:
+        con.execute("UPDATE metrics SET value = step WHERE name = 'train/m00'")
+        con.execute("UPDATE metrics SET value = 'nan' WHERE name = 'train/m00' AND step IN (2, 7, 8, 9)")
+    with Store(database) as store:
+        definitions = {"toy": store.study("toy")}
+        full = plan_curves(store, definitions)
+        [metric] = study_curves(store, "toy", definitions["toy"], full)["metrics"]
+        assert metric["per_bin"] == 1
+        assert metric["steps"] == list(range(1, 11))
+        budget = replace(full, bins=4)
+        [metric] = study_curves(store, "toy", definitions["toy"], budget)["metrics"]
+    assert (metric["per_bin"], metric["logged"], metric["steps"]) == (3, 10, [2, 5, 8, 10])
+    [series] = metric["series"]
+    assert series[:4] == [0, 0, True, 4]
+    assert series[4] == [2, 5, None, 10]
+
+
+def test_declared_curves_are_never_left_out_and_come_first(tmp_path):
+    database = build(tmp_path, [Study(steps=8, metrics=6, seeds=2, variants=2)])
+    with Store(database) as store:
+        curves = [CurveDefinition(metric="train/m05", label="last"), CurveDefinition(metric="train/m02", label="mid")]
+        definitions = {"toy": store.study("toy").model_copy(update={"curves": curves})}
+        tight = plan_curves(store, definitions, values=3 * 4 * FEWEST_BINS)  # room for 3 metrics of 4 runs
+        shown = study_curves(store, "toy", definitions["toy"], tight)
+    assert [(m["name"], m["label"]) for m in shown["metrics"]] == [
+        ("train/m05", "last"),
+        ("train/m02", "mid"),
+        ("train/m00", "train/m00"),
+    ]
+    assert tight.left_out == {"toy": 3}
+
+
+def test_of_too_many_seeds_the_first_are_shown(tmp_path):
+    database = build(tmp_path, [Study(steps=8, metrics=2, seeds=4, variants=3)])
+    with duckdb.connect(str(database)) as con:  # seed 3 came first, seed 1 last
+        con.execute("CREATE TABLE planned AS FROM run_stages ORDER BY seed = 1, seed <> 3, rowid")
+        con.execute("DELETE FROM run_stages")
+        con.execute("INSERT INTO run_stages FROM planned")
+        con.execute("DROP TABLE planned")
+    with Store(database) as store:
+        definitions = {"toy": store.study("toy")}
+        assert len(definitions["toy"].curves) == 2
+        whole = plan_curves(store, definitions, values=2 * 12 * 8)
+        tight = plan_curves(store, definitions, values=2 * 12 * 8 - 1)
+        shown = study_curves(store, "toy", definitions["toy"], tight)
+        assert (whole.seeds, whole.all_seeds("toy"), tight.seeds, tight.all_seeds("toy")) == (4, True, 3, False)
+    for metric in shown["metrics"]:
+        assert [series[:2] for series in metric["series"]] == [[v, s] for v in range(3) for s in (0, 2, 3)]
