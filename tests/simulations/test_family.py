@@ -11,7 +11,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from ablation.judge.comparisons import judge_comparisons
+from ablation.judge.comparisons import Comparison, judge_comparisons
 from ablation.judge.measurements import Measurements
 from tests.ablation.judge.studies import measurements
 from tests.simulations.sizes import assert_shares, error, sized
@@ -51,6 +51,11 @@ class World:
             means[number] = means[parent] + (step if number % 2 else -step) * (number % self.every == 0)
         return means
 
+    def effect_of(self, comparison: Comparison) -> float:
+        """The true effect of a comparison."""
+        means = self.means()
+        return means[int(comparison.child[1:])] - means[int(comparison.parent[1:])]
+
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """Gains [variants, seeds]; what a seed does to all variants is twice as large as their own noise."""
         shape = (self.variants, self.seeds)
@@ -69,6 +74,9 @@ class World:
         return measurements(values, parents, margin=1e-6, **analysis)
 
 
+VERDICTS = {"better": 1, "worse": -1}
+
+
 def false_verdicts(world: World, replicates: int, number: int, **analysis) -> float:
     """Share of false verdicts among those found, mean over studies; without any effect, that of studies with a verdict.
 
@@ -77,26 +85,20 @@ def false_verdicts(world: World, replicates: int, number: int, **analysis) -> fl
     rng, shares = np.random.default_rng([21, number]), []
     for _ in range(replicates):
         comparisons = judge_comparisons(world.measure(world.draw(rng), **analysis))
-        means = world.means()
-        true = [
-            np.sign(means[int(comparison.child[1:])] - means[int(comparison.parent[1:])]) for comparison in comparisons
-        ]
-        verdicts = [{"better": 1, "worse": -1}.get(comparison.verdict, 0) for comparison in comparisons]
-        wrong = sum(bool(verdict) and verdict != sign for verdict, sign in zip(verdicts, true, strict=True))
-        shares.append(wrong / max(sum(map(bool, verdicts)), 1))
+        verdicts = [(VERDICTS.get(found.verdict, 0), np.sign(world.effect_of(found))) for found in comparisons]
+        wrong = sum(bool(verdict) and verdict != sign for verdict, sign in verdicts)
+        shares.append(wrong / max(sum(bool(verdict) for verdict, _ in verdicts), 1))
     return float(np.mean(shares))
 
 
 def power(world: World, replicates: int, **analysis) -> float:
     """Share of the comparisons, all of which have an effect, that get the right verdict."""
     rng = np.random.default_rng(22)
-    found = []
+    right = []
     for _ in range(replicates):
         comparisons = judge_comparisons(world.measure(world.draw(rng), **analysis))
-        found += [
-            comparison.verdict == ("better" if int(comparison.child[1:]) % 2 else "worse") for comparison in comparisons
-        ]
-    return float(np.mean(found))
+        right += [VERDICTS.get(found.verdict, 0) == np.sign(world.effect_of(found)) for found in comparisons]
+    return float(np.mean(right))
 
 
 @pytest.mark.slow
@@ -144,16 +146,10 @@ def test_false_verdicts_are_at_most_6_percent(replicates):
 def test_intervals_of_all_comparisons_and_all_paths_hold_at_once():
     """The root's distance from all others included; each may miss in 5% of the studies."""
     world, rng, replicates = World(12, 5, effect=2), np.random.default_rng(23), 120
-    means, missed = world.means(), np.zeros(2)
+    missed = np.zeros(2)
     for _ in range(replicates):
-        study = world.measure(world.draw(rng))
-        comparisons = judge_comparisons(study)
-        at = [
-            (comparison, means[int(comparison.child[1:])], means[int(comparison.parent[1:])])
-            for comparison in comparisons
-        ]
-        missed[0] += any(
-            not comparison.joint_low <= own - above <= comparison.joint_high for comparison, own, above in at
-        )
-        missed[1] += any(not comparison.root_low <= own <= comparison.root_high for comparison, own, _ in at)
+        comparisons = judge_comparisons(world.measure(world.draw(rng)))
+        true = [(found, world.effect_of(found), world.means()[int(found.child[1:])]) for found in comparisons]
+        missed[0] += any(not found.joint_low <= effect <= found.joint_high for found, effect, _ in true)
+        missed[1] += any(not found.root_low <= from_root <= found.root_high for found, _, from_root in true)
     assert (missed / replicates <= 0.05 + error(0.05, replicates)).all()

@@ -25,13 +25,6 @@ def test_a_sentence_for_each_study_as_the_report_has_it(tmp_path, capsys):
     assert (tmp_path / "reports/findings.txt").read_text().split() == both.split()
 
 
-GRID = """#!/bin/sh
-echo "grid $*"
-{start}
-exit {status}
-"""
-
-
 @pytest.mark.parametrize(
     ("start", "status", "speaks"),
     [("", 0, True), ("touch -t 203001010000 reports/index.html", 1, True), ("", 1, False)],
@@ -46,7 +39,7 @@ def test_make_demo_ends_with_the_sentences_of_its_own_grid(tmp_path, start, stat
     os.utime(tmp_path / "reports/index.html", (0, 0))
     tools = tmp_path / ".venv/bin"
     tools.mkdir(parents=True)
-    (tools / "snakemake").write_text(GRID.format(start=start, status=status))
+    (tools / "snakemake").write_text(f'#!/bin/sh\necho "grid $*"\n{start}\nexit {status}\n')
     (tools / "snakemake").chmod(0o755)
     for name in ("pyproject.toml", "requirements.lock", ".venv/.installed"):
         (tmp_path / name).touch()
@@ -57,7 +50,4 @@ def test_make_demo_ends_with_the_sentences_of_its_own_grid(tmp_path, start, stat
     where, first, *rest = done.stdout.splitlines()
     assert where.startswith("The page, reports/index.html, comes with the first results")
     assert first.endswith("--config seeds=3 study=two"), done.stdout
-    if speaks:
-        assert rest == ["two: is better.", "reports/index.html"]
-    else:
-        assert rest == []
+    assert rest == (["two: is better.", "reports/index.html"] if speaks else [])

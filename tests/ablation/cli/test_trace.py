@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from ablation.runner.provenance import describe_tree
 from ablation.store.collect import collect
-from tests.ablation.typed import typed
+from tests.ablation.typed import refused, typed
 from tests.simulate import Study, editing, simulate, stage_dir
 
 
@@ -70,9 +69,7 @@ def test_a_cell_leads_to_its_runs_and_their_code(results, capsys):
     ],
 )
 def test_what_is_not_there_is_one_line(results, capsys, words, said):
-    status, out, err = typed(capsys, "trace", *words, "--results", "results")
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert said in err
+    assert said in refused(capsys, "trace", *words, "--results", "results")
 
 
 def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
@@ -85,12 +82,9 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
     )
     check = ("check-paper", "paper.tex", "--results", "results")
     assert typed(capsys, *check) == (0, "paper.tex: 15 of 15 numbers match the results\n", "")
-    if shutil.which("pdflatex"):
-        subprocess.run(["pdflatex", "-interaction=batchmode", "-halt-on-error", "paper.tex"], check=True, timeout=900)
     defined = re.search(r"toy/v1/mean.endcsname\{(.*)\}", numbers.read_text())[1]
-    numbers.write_text(
-        numbers.read_text().replace(f"toy/v1/mean\\endcsname{{{defined}}}", "toy/v1/mean\\endcsname{0.9}")
-    )
+    edited = numbers.read_text().replace(f"toy/v1/mean\\endcsname{{{defined}}}", "toy/v1/mean\\endcsname{0.9}")
+    numbers.write_text(edited)
     paper.write_text(paper.read_text() + "\\ablation{toy/v8/mean}")
     status, out, _ = typed(capsys, *check)
     assert status == 1
@@ -101,10 +95,9 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
     ]
     paper.write_text("nothing")
     assert "has no number of a table" in typed(capsys, *check)[2]
-    assert "cannot be read" in typed(capsys, "check-paper", "gone.tex", "--results", "results")[2]
-    assert (
-        "cannot be combined with --by" in typed(capsys, "tables", "--macros", "--by", "lr", "--results", "results")[2]
-    )
+    assert "cannot be read" in refused(capsys, "check-paper", "gone.tex", "--results", "results")
+    said = refused(capsys, "tables", "--macros", "--by", "lr", "--results", "results")
+    assert "cannot be combined with --by" in said
 
 
 DEFINES = "\\expandafter\\def\\csname ablation:toy/v1/mean\\endcsname{{{}}}\n"

@@ -112,22 +112,7 @@ def report(columns, **more):
     return PublishedFile.model_validate(known | {"rows": {"v1": ["0.1"] * len(columns)}} | more)
 
 
-def test_measured_cells_and_why_they_may_differ(tmp_path):
-    _, results = run(tmp_path)
-    published = report(columns=["gender", "race", "mean"], items={"gender": 253, "race": 400}, model="gpt2-medium")
-    with Store(results / "tracker.duckdb") as store:
-        ours = measured(store, read_measurements(store, "toy"), published)
-        cells = store.results("toy")
-    expected = cells[(cells["variant"] == "v1") & (cells["metric"] == "edited/gender/distance")]["value"].mean()
-    cell = ours.rows["v1"]["gender"]
-    assert cell.value == pytest.approx(expected)
-    assert cell.low <= cell.value <= cell.high
-    for said in ("scale simulated", "model is gpt2-medium", "gender 400 against 253"):
-        assert said in ours.difference
-    assert "race" not in ours.difference
-
-
-def test_a_published_rate_stands_beside_the_value_that_it_is_a_mean_of(tmp_path):
+def test_a_published_rate_stands_beside_the_value_that_it_is_a_mean_of_and_why_it_may_differ(tmp_path):
     """The analysis plan decides by a graded value; what the source printed is the share of items."""
 
     def graded(plan):
@@ -137,15 +122,21 @@ def test_a_published_rate_stands_beside_the_value_that_it_is_a_mean_of(tmp_path)
         edit_analysis(value="graded")(plan)
 
     _, results = run(tmp_path, graded)
+    printed = report(columns=["gender", "race", "mean"], items={"gender": 253, "race": 400}, model="gpt2-medium")
     with Store(results / "tracker.duckdb") as store:
         cells = store.results("toy")
-        name = published_value(store, "toy", report(columns=["gender"]))
-        ours = measured(store, read_measurements(store, "toy", name), report(columns=["gender"]))
+        name = published_value(store, "toy", printed)
+        ours = measured(store, read_measurements(store, "toy", name), printed)
         assert published_value(store, "toy", report(columns=["gender"], metric="wins")) is None
-        planned = measured(store, read_measurements(store, "toy"), report(columns=["gender"]))
+        planned = measured(store, read_measurements(store, "toy"), printed)
     expected = cells[(cells["variant"] == "v1") & (cells["metric"] == "edited/gender/distance")]["value"].mean()
-    assert ours.rows["v1"]["gender"].value == pytest.approx(expected)
+    cell = ours.rows["v1"]["gender"]
+    assert cell.value == pytest.approx(expected)
+    assert cell.low <= cell.value <= cell.high
     assert planned.rows["v1"]["gender"].value == pytest.approx(0.4)
+    for said in ("scale simulated", "model is gpt2-medium", "gender 400 against 253"):
+        assert said in ours.difference
+    assert "race" not in ours.difference
 
 
 def test_our_curves_come_from_the_runs_that_ended_well(tmp_path):

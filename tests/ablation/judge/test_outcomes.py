@@ -59,9 +59,8 @@ def test_the_verdict_is_that_of_the_samples(outcome, tmp_path):
     assert found == (expected.verdict, *(pytest.approx(getattr(expected, end)) for end in ("effect", "low", "high")))
     name = {"pass_at": "pass@3 of hit", "cons_at": "cons@3 of hit"}[next(iter(outcome))] if outcome else "hit"
     assert said.count(f"{name} (protocol edited) on all; larger is better") == 2
-    assert (comparison.verdict == "better") == (
-        outcome == {"pass_at": 3}
-    )  # the mean does not show what more tries find
+    # The mean does not show what more tries find.
+    assert (comparison.verdict == "better") == (outcome == {"pass_at": 3})
 
 
 @pytest.mark.parametrize(

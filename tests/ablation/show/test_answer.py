@@ -22,13 +22,8 @@ def said(*comparisons):
 
 
 def test_what_moved_is_named_with_its_interval_the_largest_first_and_the_rest_is_counted():
-    comparisons = [
-        comparison("a", "better", 0.01),
-        comparison("b", "better", 0.03),
-        comparison("c", "better", 0.02),
-        comparison("d", "worse", -0.04),
-    ]
-    assert said(*comparisons) == (
+    better = [comparison(name, "better", effect) for name, effect in (("a", 0.01), ("b", 0.03), ("c", 0.02))]
+    assert said(*better, comparison("d", "worse", -0.04)) == (
         "b is better than v1 by 0.0300 [0.0250, 0.0350]; 2 more are better. d is worse than v1 by 0.0400 [0.0350, "
         "0.0450]."
     )
