@@ -1,36 +1,29 @@
 """Items that changed, in words, as a reader sees them: text from anybody stays text and stays in its box."""
 
+from itertools import product
+
 import pandas as pd
 import pytest
 
 from ablation.contract.samples import FILE
 from ablation.store.collect import collect
 from tests.ablation.show.elements import write_report
+from tests.ablation.show.test_samples import HOSTILE, words
 from tests.browser.reading import unfold
 from tests.simulate import Study, simulate, stage_dir
-
-SAID = {
-    "html": "<script>alert(1)</script><img src=x onerror=alert(2)></dd></details>",
-    "turned": "\u202eturned\u2066 \u05e9\u05dc\u05d5\u05dd",
-    "long": "begin " + "x" * 1_000_000 + " end",
-    "noise": "\x00\x07\x1b[31m\ufffe",
-}
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("samples")
     plan = simulate(folder / "results", [Study(variants=2, seeds=2, items={"gender": 6, "race": 6}, rho=0.0)])
-    for variant in ("v0", "v1"):
-        for seed in range(2):
-            place = stage_dir(plan, "toy", variant, seed, "evaluate")
-            rows = [
-                {"item": f"{subset}-{i:04d}", "subset": subset, "protocol": "edited", "prompt": said}
-                | {"response": f"{variant} says {name}: {said}", name: said}
-                for subset in ("gender", "race")
-                for i, (name, said) in enumerate([*SAID.items(), *list(SAID.items())[:2]])
-            ]
-            pd.DataFrame(rows).to_parquet(place / FILE, index=False)
+    for variant, seed in product(("v0", "v1"), range(2)):
+        rows = [
+            words(variant, seed, f"{subset}-{i:04d}", subset, prompt=said, response=f"{variant} says {said}")
+            for subset in ("gender", "race")
+            for i, said in enumerate(HOSTILE.values())
+        ]
+        pd.DataFrame(rows).to_parquet(stage_dir(plan, "toy", variant, seed, "evaluate") / FILE, index=False)
     return write_report(collect(folder / "results").database, folder / "index.html")
 
 
@@ -43,7 +36,7 @@ def opened(page):
 def test_what_was_said_is_shown_as_text_and_runs_nothing(open_page):
     page = open_page()
     text = opened(page).inner_text()
-    assert SAID["html"] in text
+    assert HOSTILE["html"] in text
     assert "characters left out" in text
     assert "\ufffd\ufffd\ufffd[31m\ufffd" in text
     assert page.locator("main img, main script").count() == 0
