@@ -52,25 +52,33 @@ def test_the_task_of_a_scale_replaces_that_of_the_defaults():
 
 REFUSED = [
     ("demonstrations", "extends: legacy\nreward: {mode: hard}", ["reward.mode", "'hard'"]),
-    ("demonstrations", "extends: legacy\nreward: {soft_weight: 0.5}", ["soft_weight = 0.5 has no effect with mode"]),
+    (
+        "demonstrations",
+        "extends: legacy\nreward: {soft_weight: 0.5}",
+        ["soft_weight = 0.5: has no effect: reward.mode is legacy"],
+    ),
     ("demonstrations", "extends: legacy\nreward: {info_weight: 0.0}", ["nothing is rewarded"]),
     (
         "demonstrations",
         "extends: legacy\nreward: {info_weight: 0.0, correct_weight: 1.0, gain: nats}",
-        ["gain = nats has no effect"],
+        ["gain = 'nats': has no effect: reward.info_weight is 0"],
     ),
     ("demonstrations", "extends: legacy\nshots: 17", ["shots = 17 exceeds task.candidates = 16"]),
     ("demonstrations", "extends: legacy\nper_shot: [legacy]", ["list at least two"]),
     ("demonstrations", "extends: legacy\nper_shot: [legacy, legacy]", ["per_shot lists a mode twice"]),
     ("demonstrations", "extends: per-shot\nreward: {mode: hybrid}", ["reward has no effect: per_shot trains"]),
     ("demonstrations", "extends: legacy\nselector: {kind: random}\nrce: {lr: 0.1}", ["rce.lr", "not trained"]),
-    ("demonstrations", "extends: rce-only\ngrpo: {advantage: rank}", ["grpo.advantage and", "no effect"]),
+    (
+        "demonstrations",
+        "extends: rce-only\ngrpo: {advantage: rank}",
+        ["grpo.advantage = 'rank'", "grpo.enabled is false"],
+    ),
     ("demonstrations", "extends: rce-only\ngrpo: {clip: 0.3}", ["grpo.clip = 0.3", "grpo.enabled is false"]),
     ("demonstrations", "extends: random\nselector: {layers: 2}", ["selector.layers = 2", "is not trained"]),
     (
         "demonstrations",
         "extends: legacy\ngrpo: {positive_threshold: 0.0}",
-        ["no effect without grpo.min_positive"],
+        ["has no effect: grpo.min_positive_ratio is null"],
     ),
     ("demonstrations", "extends: legacy\nselector: {hidden: 50}", ["heads = 4 does not divide hidden = 50"]),
     ("demonstrations", "extends: legacy\nselector: {layers: 4}", ["selector.layers", "4"]),

@@ -151,20 +151,22 @@ class Reward(Strict):
     )
 
     @model_validator(mode="after")
-    def _has_an_effect(self) -> Self:
+    def _some(self) -> Self:
+        if self.mode == "legacy" and not (self.info_weight or self.correct_weight):
+            raise ValueError("info_weight and correct_weight are both 0: nothing is rewarded")
+        return self
+
+    def without_effect(self) -> dict[str, str]:
+        """Return the keys that the mode's formula does not read, with the reason."""
         used = {
             "legacy": {"gain", "info_weight", "correct_weight"},
             "hybrid": {"gain", "alpha", "info_scale", "info_floor"},
             "hybrid_separated": {"gain", "alpha"},
         }.get(self.mode, {"hard_weight", "soft_weight"})
-        for key, field in type(self).model_fields.items():
-            if key != "mode" and key not in used and getattr(self, key) != field.default:
-                raise ValueError(f"{key} = {getattr(self, key)} has no effect with mode {self.mode}: remove it")
-        if self.mode == "legacy" and not (self.info_weight or self.correct_weight):
-            raise ValueError("info_weight and correct_weight are both 0: nothing is rewarded")
-        if self.mode == "legacy" and not self.info_weight and self.gain != "probability":
-            raise ValueError(f"gain = {self.gain} has no effect with info_weight 0: remove it")
-        return self
+        keys = dict.fromkeys(type(self).model_fields.keys() - used - {"mode"}, f"reward.mode is {self.mode}")
+        if self.mode == "legacy" and not self.info_weight:
+            keys["gain"] = "reward.info_weight is 0"
+        return keys
 
 
 class Rce(Strict):
@@ -258,24 +260,12 @@ class DemonstrationsConfig(Strict):
                 f"train_shots = {self.train_shots} exceeds task.candidates = {self.task.candidates}: "
                 "none is chosen twice",
             ),
-            (
-                self.rce.weights == "best" and self.rce.best_epochs > 0,
-                f"rce.best_epochs = {self.rce.best_epochs} has no effect with rce.weights best: raise rce.epochs",
-            ),
             (len(self.per_shot) == 1, "per_shot chooses between modes: list at least two"),
             (len(set(self.per_shot)) != len(self.per_shot), "per_shot lists a mode twice"),
             (bool(self.per_shot) and self.selector.kind != "pointer", "per_shot needs selector.kind pointer"),
             (
                 self.reward != Reward() and (bool(self.per_shot) or self.selector.kind != "pointer"),
                 "reward has no effect: per_shot trains each mode at default weights, random and nearest train nothing",
-            ),
-            (
-                self.grpo.positive_threshold is not None and self.grpo.min_positive_ratio is None,
-                "grpo.positive_threshold has no effect without grpo.min_positive_ratio",
-            ),
-            (
-                not self.grpo.enabled and (self.grpo.advantage != "zscore" or self.grpo.min_positive_ratio is not None),
-                "grpo.advantage and grpo.min_positive_ratio have no effect with grpo.enabled false",
             ),
         ]
         for wrong, problem in problems:
@@ -285,7 +275,11 @@ class DemonstrationsConfig(Strict):
 
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
-        keys: dict[str, str] = {}
+        keys = {f"reward.{key}": reason for key, reason in self.reward.without_effect().items()}
+        if self.rce.weights == "best":
+            keys["rce.best_epochs"] = "rce.weights is best in all epochs: raise rce.epochs"
+        if self.grpo.min_positive_ratio is None:
+            keys["grpo.positive_threshold"] = "grpo.min_positive_ratio is null"
         if not self.grpo.enabled:
             others = [f"grpo.{field}" for field in Grpo.model_fields if field != "enabled"]
             keys |= dict.fromkeys(others, "grpo.enabled is false")
