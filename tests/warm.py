@@ -6,23 +6,27 @@ forked has imported installed packages only, and loads the project's own modules
 
     run("snakemake", ["--cores", "2"], cwd=folder, env=environment)   as `python -m snakemake --cores 2` there
 
-A Snakemake that runs so starts its commands of the tracker through `tests/warm_python.py`, and its stages through the
-project's own client and fork server; only that the server need not import anything. ABLATION_COLD=1 has everything
-start as it does for a user, and so do the tests that kill processes (`Project.start`), the smoke grid and the wheel.
+A Snakemake that runs so starts its commands of the tracker and its fork server through `tests/warm_python.py`, and its
+stages as ever. ABLATION_COLD=1 has everything start as it does for a user, and so do the tests that kill processes
+(`Project.start`), the smoke grid and the wheel.
 """
 
+import errno
 import gc
-import importlib.util
+import importlib
 import json
 import os
-import runpy
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+from ablation.runner import fork_client, fork_server
 
 ROOT = Path(__file__).resolve().parents[1]
 INTERPRETER = str(Path(__file__).with_name("warm_python.sh"))
@@ -32,7 +36,6 @@ TRACKERS = (
     *("matplotlib.backends.backend_svg", "matplotlib.textpath", "fontTools.subset", "charset_normalizer"),
 )
 SNAKEMAKES = ("snakemake.cli", "snakemake.executors.local", "snakemake.report", "snakemake.logging", "pulp")
-NOTHING: dict[str, Any] = {"environment": {}, "places": [], "installed": set()}  # that a fork could differ from
 
 
 # --- for tests ----------------------------------------------------------------------------------------------------
@@ -57,7 +60,7 @@ def run(
     request = {"module": module, "arguments": arguments, "environment": env, "folder": str(cwd), "umask": _umask()}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
         files = [nothing.fileno(), out.fileno(), (err if separate else out).fileno()]
-        with fork_client.connect(_address(), _start) as connection:
+        with _connected() as connection:
             connection.settimeout(timeout)
             socket.send_fds(connection, [json.dumps(request).encode()], files)
             try:
@@ -84,111 +87,52 @@ def _owner() -> int:
     return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
 
 
-def _address() -> str:
-    return f"{fork_client.address_of(_owner())}-tests"
+def _connected() -> socket.socket:
+    """Return a connection to the server, which the first worker starts."""
+    address = f"{fork_client.address_of(_owner())}-tests"
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            connection.connect(address)
+        except ConnectionRefusedError:
+            connection.close()
+            _start(address)
+        else:
+            return connection
 
 
-def _start(listener: int) -> None:
-    with open(Path(tempfile.gettempdir(), f"ablation-tests-{os.getuid()}.log"), "w") as log:
+def _start(address: str) -> None:
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+        open(Path(tempfile.gettempdir(), f"ablation-tests-{os.getuid()}.log"), "w") as log,
+    ):
+        try:
+            listener.bind(address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            time.sleep(0.01)  # another worker starts it
+            return
+        listener.listen(256)
         subprocess.Popen(
-            [sys.executable, __file__, str(listener), str(_owner()), _address()[1:], " " * fork_client.ROOM],
+            [sys.executable, "-m", "tests.warm", str(_owner()), address[1:], " " * fork_server.ROOM],
             cwd=ROOT,
-            env={**os.environ, **fork_server.SETTINGS, **fork_server.ARROW},  # no library may start threads
-            pass_fds=[listener],
-            stdin=subprocess.DEVNULL,
+            env={**os.environ, **fork_server.SETTINGS},  # no library may start threads
+            stdin=listener,
             stdout=log,
             stderr=log,
         )
 
 
-def _module(name: str) -> Any:
-    """Load a module of the project by its path, under a name that no fork looks for."""
-    spec = importlib.util.spec_from_file_location(f"_warm_{name}", ROOT / "ablation" / "runner" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
-
-
-fork_client, fork_server = _module("fork_client"), _module("fork_server")
-Server: Any = fork_server.Server
-
-
 # --- the server ---------------------------------------------------------------------------------------------------
 
 
-class Prepared(Server):
-    """The fork server of one Snakemake, with everything imported already; it has no environment of its own."""
-
-    def must_be_ours(self, request: dict[str, Any]) -> None:
-        pass
-
-
-class Warm(Server):
-    """Serves the tests, and the Snakemakes that they run: whatever module, environment and folder."""
-
-    def must_be_ours(self, request: dict[str, Any]) -> None:
-        os.stat(request["folder"])
-
-    def become(self, request: dict[str, Any], files: list[int]) -> NoReturn:
-        """Be what `python -m module arguments` would be."""
-        self.take_over(request, files)
-        os.chdir(request["folder"])
-        own = [path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
-        sys.path[:] = [request["folder"], *own, *sys.path[1:]]
-        module, arguments = request.get("module", "ablation"), request["arguments"]  # tests/warm_python.py names none
-        if module == "snakemake":
-            self.prepare_stages()
-            os.environ |= {"TESTS_FORKED_FROM": sys.argv[3], "TESTS_PYTHON": sys.executable}
-            sys.executable = INTERPRETER  # by which the rules start what they start
-        if "--parent" in arguments:
-            arguments[arguments.index("--parent") + 1] = str(os.getppid())
-        fork_server._show([sys.executable, "-m", module, *arguments])
-        self.start(module, arguments)
-
-    def prepare_stages(self) -> None:
-        """Put a fork server where the jobs of this process look for theirs: as they would start it, but for imports."""
-        snakemake = os.getpid()
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listener.bind(fork_client.address_of(snakemake))
-        listener.listen(256)
-        if os.fork() != 0:
-            listener.close()
-            return
-        try:
-            os.setpgid(0, 0)
-            with open(os.devnull, "r+") as nothing:
-                for target in range(3):
-                    os.dup2(nothing.fileno(), target)
-            fork_server._show([REAL, fork_server.__file__, str(listener.fileno()), str(snakemake)])
-            Prepared(listener, os.pidfd_open(snakemake), **NOTHING).serve()
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(70)
-
-    def start(self, module: str, arguments: list[str]) -> NoReturn:
-        """Run the module as the fork server runs a stage, whose module is always the same, and end."""
-        run_module = runpy.run_module
-
-        def run_this(*_: Any, **words: Any) -> None:
-            runpy.run_module = run_module
-            sys.argv = [f"{module}/__main__.py", *arguments]
-            run_module(module, **words)
-
-        runpy.run_module = run_this
-        fork_server._run(arguments)
-
-
-REAL = sys.executable
-
-
 def main() -> None:
-    """Import everything, and serve until the tests have ended."""
-    descriptor, watched = int(sys.argv[1]), os.pidfd_open(int(sys.argv[2]))
-    fork_server._import_everything()
+    """Import everything, serve until the tests have ended, and be in each fork what `python -m` would be."""
+    owner, address, python = int(sys.argv[1]), sys.argv[2], sys.executable
+    signal.signal(signal.SIGALRM, lambda *_: os.path.exists(f"/proc/{owner}") or os._exit(0))
+    signal.setitimer(signal.ITIMER_REAL, 1, 1)  # not for forks
+    fork_server.import_packages()
     for name in (*TRACKERS, *SNAKEMAKES):
         try:
             importlib.import_module(name)
@@ -196,8 +140,16 @@ def main() -> None:
             traceback.print_exc()
     gc.collect()
     gc.freeze()
-    fork_server._must_be_able_to_fork()
-    Warm(socket.socket(fileno=descriptor), watched, **NOTHING).serve()
+    fork_server.must_be_able_to_fork()
+    request = fork_server.serve(socket.socket(fileno=0), lambda request: os.stat(request["folder"]))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    os.chdir(request["folder"])
+    own = [path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
+    sys.path[:] = [request["folder"], *own, *sys.path[1:]]
+    if request["module"] == "snakemake":
+        os.environ |= {"TESTS_FORKED_FROM": address, "TESTS_PYTHON": python}
+        sys.executable = INTERPRETER  # by which the rules start what they start
+    fork_server.run(request["module"], request["arguments"])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 """
 
 import atexit
+import contextlib
 import re
 import shlex
 import subprocess
@@ -14,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from ablation.config.study_schema import COMMAND_ENTRY
-from ablation.plan.build import PROJECT
 from ablation.plan.order import Groups, groups_of, priorities, request_of
 from ablation.plan.plan_file import Address, Plan
-from ablation.plan.retry import States, say_what_failed, states_of, to_do
+from ablation.plan.retry import States, pending, say_what_failed, states_of, to_do
+from ablation.runner import fork_client, fork_server
 
-FORK_CLIENT = PROJECT / "ablation" / "runner" / "fork_client.py"
 _LOOKED_AT = {"mtime", "params"}  # reasons to run that the plan knows
 
 
@@ -28,6 +28,7 @@ class Jobs:
 
     def __init__(self, plan: Plan, workflow: Any, states: States | None = None) -> None:
         self.plan, self.workflow = plan, workflow
+        self._server: subprocess.Popen[bytes] | None = None
         if states is not None:
             self.states = states
 
@@ -106,9 +107,19 @@ class Jobs:
         if self.runs_here and self.workflow.scheduling_settings is not None:
             # 100 jobs a second by default: each round of the scheduler starts a timer, and each timer another round.
             self.workflow.scheduling_settings.max_jobs_per_timespan = None
+        self._start_fork_server()
         if not self._only_missing:
             return self.plan.statuses()
         return [stage.status for stage in to_do(self.plan, self.states)]
+
+    def _start_fork_server(self) -> None:
+        """Start it if this Snakemake will run stages of trainers: it imports what they use meanwhile."""
+        if not self._forks or not self.runs_here or self.workflow.output_settings.dryrun or self._server:
+            return
+        waiting = pending(self.plan, self.states) if self._only_missing else self.plan.selected()
+        if any(stage.entry != COMMAND_ENTRY for stage in waiting):
+            with contextlib.suppress(OSError):  # without it each stage is a process of its own
+                self._server = fork_server.start()
 
     def render_what_is_there(self) -> None:
         """Collect and render after an error that stopped the rules: a stage that left no status.
@@ -191,7 +202,7 @@ class Jobs:
 
         def start(wildcards: Any, output: Any) -> str:
             if self._forks and self.plan.stage(id, wildcards.key).entry != COMMAND_ENTRY:
-                return f"-I -S {shlex.quote(str(FORK_CLIENT))}"
+                return f"-I -S {shlex.quote(fork_client.__file__)}"
             return "-m ablation.runner.run"
 
         return start

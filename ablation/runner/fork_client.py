@@ -1,119 +1,83 @@
-"""Starts a stage in a process that has already imported torch and transformers, or else in a new one.
+"""Starts a stage as a fork of the grid's fork server, or else as a new process.
 
     python -I -S ablation/runner/fork_client.py --config F/config.json --out F ... --parent PID
 
 Takes the arguments of `ablation.runner.run` and ends as it does. The process that the caller waits for is this one; the
-stage runs in a fork of the grid's fork server (ablation/runner/fork_server.py), which gets this process's arguments,
-environment and open files 0, 1 and 2. This process only waits: when it ends, however that happens, the server kills the
-stage, and when the stage ends it ends in the same way. If the server cannot serve for any reason, the stage runs as if
-there were no server.
+stage runs in a fork of a process that has torch imported (ablation/runner/fork_server.py), which gets this process's
+arguments, environment and open files 0, 1 and 2. This process only waits: when it ends, however that happens, the
+server kills the stage, and when the stage ends it ends in the same way. If there is no server, or it cannot serve for
+any reason, the stage runs as if there were none.
 
 Nothing but a few modules of the standard library is imported: this starts in 0.03 s.
 """
 
 import ctypes
-import errno
 import json
 import os
 import signal
 import socket
 import struct
 import sys
-import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fork_server.py")
-ROOM = 4000  # bytes among the server's arguments into which each fork writes its own command
 _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> NoReturn:
     """Run a stage; end as it ends."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        parent = int(arguments[arguments.index("--parent") + 1])
-        threads = arguments[arguments.index("--threads") + 1]
-        if threads != "1":  # libraries count their threads when they are loaded
-            run_alone(arguments)
-        connection = connect(address_of(parent), lambda listener: _start_server(listener, parent))
-    except (OSError, ValueError, IndexError):
-        run_alone(arguments)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
-    answer = ask(connection, arguments)
-    if "code" not in answer:
+    parent = int(arguments[arguments.index("--parent") + 1])
+    end_with(parent)
+    if arguments[arguments.index("--threads") + 1] == "1":  # libraries count their threads when they are loaded
+        answer = ask(address_of(parent), arguments)
         if "refused" in answer:
             print(f"not a fork of the fork server: {answer['refused']}", file=sys.stderr, flush=True)
-        run_alone(arguments)
-    code = int(answer["code"])
-    if code < 0:
-        if -code != signal.SIGKILL:
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
-
-
-def run_alone(arguments: list[str]) -> NoReturn:
-    """Become an ordinary process of `ablation.runner.run`."""
+        if "code" in answer:
+            end_as(answer["code"])
     os.execv(sys.executable, [sys.executable, "-m", "ablation.runner.run", *arguments])
 
 
 def address_of(parent: int) -> str:
     """Return the address of the fork server for the jobs of process `parent`: an abstract one, gone with the server."""
-    with open(f"/proc/{parent}/stat", encoding="utf-8", errors="replace") as file:
-        started = file.read().rpartition(")")[2].split()[19]  # process ids are used again, with another time
-    return f"\0ablation-tracker-{os.getuid()}-{parent}-{started}"
+    return f"\0ablation-tracker-{os.getuid()}-{parent}"
 
 
-def connect(address: str, start: "Callable[[int], object]") -> socket.socket:
-    """Return a connection to the server at this address; if there is none, `start` one that serves a descriptor."""
-    for _ in range(1000):
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            connection.connect(address)  # what is sent waits until the server has imported what it needs
-        except ConnectionRefusedError:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-                try:
-                    listener.bind(address)
-                except OSError as error:
-                    if error.errno != errno.EADDRINUSE:
-                        raise
-                    time.sleep(0.01)  # several jobs start at once, and another one starts the server
-                    continue
-                listener.listen(256)
-                start(listener.fileno())
-            continue
-        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if user != os.getuid():  # any user may take the name, and would get our environment
-            raise PermissionError(address)
-        return connection
-    raise TimeoutError(address)
+def end_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent ends, or now if it has already."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _start_server(listener: int, parent: int) -> None:
-    """Start the server, in the terminal's session, so that stages can join the jobs' group; not in its foreground."""
-    import subprocess
-
-    words = [sys.executable, SERVER, str(listener), str(parent), " " * ROOM]
-    null = subprocess.DEVNULL
-    subprocess.Popen(words, pass_fds=[listener], process_group=0, stdin=null, stdout=null, stderr=null)
-
-
-def ask(connection: socket.socket, arguments: list[str]) -> dict[str, Any]:
+def ask(address: str, arguments: list[str], **more: Any) -> dict[str, Any]:
     """Hand the job over and wait for its end; an answer without `code` if it was refused, or the server ended first."""
     umask = os.umask(0)
     os.umask(umask)
     environment = {os.fsdecode(name): os.fsdecode(value) for name, value in os.environb.items()}
-    words = {"arguments": arguments, "environment": environment, "folder": os.getcwd(), "umask": umask}
+    request = {"arguments": arguments, "environment": environment, "folder": os.getcwd(), "umask": umask, **more}
     try:
-        socket.send_fds(connection, [json.dumps({**words, "group": os.getpgrp()}).encode()], [0, 1, 2])
-        return dict(json.loads(connection.recv(1 << 16)))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(address)  # what is sent waits until the server has imported what it needs
+            if user_of(connection) != os.getuid():  # any user may take the name, and would get our environment
+                return {}
+            socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
+            return dict(json.loads(connection.recv(1 << 16)))
     except (OSError, ValueError):
         return {}
+
+
+def user_of(connection: socket.socket) -> int:
+    """Return the user of the process at the other end."""
+    return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
+
+
+def end_as(code: int) -> NoReturn:
+    """End with an exit status or, where it is negative, by that signal."""
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
 
 
 if __name__ == "__main__":

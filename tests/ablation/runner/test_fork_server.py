@@ -1,6 +1,6 @@
 """The fork server: a stage that is forked is what a new process would be, and whatever is killed leaves nothing behind.
 
-The test process stands for Snakemake: one server serves most tests, and ends with them.
+The test process stands for Snakemake: it starts one server for most tests, which ends with them.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ablation.runner import fork_client
+from ablation.runner import fork_client, fork_server
 from ablation.runner.fork_client import address_of
 from tests.simulate import editing
 from tests.trainers.toy_stage import CONFIG, ROOT, TRAINER, command, environment, status, write_stage
@@ -23,7 +23,9 @@ from tests.workflow.project import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="needs pidfd and Unix sockets")]
 
-CLIENT = str(ROOT / "ablation/runner/fork_client.py")
+CLIENT = fork_client.__file__
+SNAKEMAKE = "import subprocess, sys, os; from ablation.runner import fork_server; server = fork_server.start()"
+SNAKEMAKE += "; stage = [*sys.argv[1:], str(os.getpid())]; "
 LOOK = """
 import json, os, resource, signal, sys
 import torch
@@ -106,11 +108,28 @@ def command_of(process):
     return Path(f"/proc/{process}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
 
 
-def server_of(parent=None):
+@pytest.fixture(scope="module", autouse=True)
+def server(toys):
+    """Start the server, again if it was killed; return its process."""
+    started = []
+
+    def start_server():
+        if not started or started[-1].poll() is not None:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(os, "environ", surroundings(toys))
+                patch.chdir(ROOT)
+                started.append(fork_server.start())
+        return started[-1].pid
+
+    start_server()
+    return start_server
+
+
+def server_of(parent):
     """The process that serves a Snakemake."""
-    server = [fork_client.SERVER.encode(), str(parent or os.getpid()).encode()]
+    words = [b"-m", b"ablation.runner.fork_server", b"--parent", str(parent).encode()]
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and is_running(entry.name) and command_of(entry.name)[1:4:2] == server:
+        if entry.name.isdigit() and is_running(entry.name) and command_of(entry.name)[1:5] == words:
             return int(entry.name)
     return None
 
@@ -141,7 +160,6 @@ def test_the_same_bits_with_and_without(toys, stage):
     other = stage("other", seed=2)
     assert forked(other, toys).returncode == 0
     assert metrics(other).value.tolist() != first
-    assert server_of() is not None
     provenance = [json.loads((out / "provenance.json").read_text()) for out in outs]
     assert provenance[0]["packages"] == provenance[2]["packages"]
     assert provenance[0]["hardware"] == provenance[2]["hardware"]
@@ -200,14 +218,14 @@ def test_stages_run_side_by_side_on_devices_of_their_own(toys, stage):
 
 
 @pytest.mark.parametrize("victim", ["client", "stage", "server"])
-def test_what_is_killed_leaves_nothing_and_the_next_goes_on(toys, stage, victim):
+def test_what_is_killed_leaves_nothing_and_the_next_goes_on(toys, stage, victim, server):
     out = stage(pause=3000.0, steps=6)
     client = start(out, toys)
     wait_for((out / "checkpoint/state.json").exists)
-    process, server = process_of(out), server_of()
+    process = process_of(out)
     assert process != client.pid
     assert command_of(process)[1:4] == [b"-m", b"ablation.runner.run", b"--config"]  # what `ps` shows
-    os.kill({"client": client.pid, "stage": process, "server": server}[victim], signal.SIGKILL)
+    os.kill({"client": client.pid, "stage": process, "server": server()}[victim], signal.SIGKILL)
     wait_for(lambda: not is_running(process))
     (out / "hurry").touch()
     if victim == "server":  # nobody is left to ask: the client runs it itself
@@ -218,6 +236,7 @@ def test_what_is_killed_leaves_nothing_and_the_next_goes_on(toys, stage, victim)
         assert all(map(is_free, (toys / "leases").glob("*.lock")))
         (out / "log.txt").unlink()  # as Snakemake does
         assert forked(out, toys).returncode == 0
+    server()
     assert not is_running(process)
     assert (status(out)["state"], status(out)["attempt"]) == ("ok", 2)
     assert "resumed after step" in (out / "log.txt").read_text()
@@ -225,7 +244,6 @@ def test_what_is_killed_leaves_nothing_and_the_next_goes_on(toys, stage, victim)
     whole = stage("whole", steps=6)
     assert forked(whole, toys).returncode == 0
     pd.testing.assert_frame_equal(metrics(whole), metrics(out), check_exact=True)
-    assert server_of() is not None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -243,7 +261,7 @@ def test_a_signal_ends_stage_and_client_at_once(toys, stage, number):
 
 def test_a_killed_snakemake_takes_stage_and_server_with_it(toys, stage):
     out = stage(pause=3000.0)
-    line = [sys.executable, "-c", "import subprocess, sys, os; subprocess.run(sys.argv[1:] + [str(os.getpid())])"]
+    line = [sys.executable, "-c", f"{SNAKEMAKE}subprocess.run(stage)"]
     parent = subprocess.Popen([*line, *words(out)[:-1]], env=surroundings(toys))
     wait_for((out / "checkpoint/state.json").exists)
     process, server, address = process_of(out), server_of(parent.pid), address_of(parent.pid)
@@ -259,7 +277,6 @@ def test_a_killed_snakemake_takes_stage_and_server_with_it(toys, stage):
 
 def test_what_a_fork_cannot_be_is_run_alone(toys, stage):
     """Libraries have read their environment and counted their threads, and may have been replaced since."""
-    assert forked(stage("first"), toys).returncode == 0  # the server has the environment of its first job
     for threads, values, installed in (("2", {}, ()), ("1", {"OTHER": "value"}, ()), ("1", {}, ["toy-2.0.dist-info"])):
         out = stage(f"{threads} {values} {installed}", pause=3000.0)
         for name in installed:
@@ -287,8 +304,7 @@ def test_a_server_that_cannot_fork_is_started_once(toys, stage, tmp_path):
     began = broken / "began"
     text = f"open({str(began)!r}, 'a').write('x')\nraise SystemExit(1)\n"  # the stage does without
     (broken / "sacrebleu/__init__.py").write_text(text)
-    script = "import subprocess, sys, os; stage = [*sys.argv[1:], str(os.getpid())]"
-    script += "; sys.exit(subprocess.call(stage) or subprocess.call(stage))"
+    script = f"{SNAKEMAKE}sys.exit(subprocess.call(stage) or subprocess.call(stage))"
     values = surroundings(toys) | {"PYTHONPATH": f"{broken}:{toys}:{ROOT}"}
     out = stage()
     whole = [sys.executable, "-c", script, *words(out)[:-1]]
@@ -303,7 +319,7 @@ def test_an_address_of_another_user_is_not_trusted(monkeypatch):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address := f"\0test-{os.getpid()}")
         listener.listen(1)
-        fork_client.connect(address, lambda _: None).close()
         monkeypatch.setattr(os, "getuid", lambda: 12345)
-        with pytest.raises(PermissionError):
-            fork_client.connect(address, lambda _: None)
+        assert fork_client.ask(address, []) == {}
+        other, _ = listener.accept()
+        assert other.recv(10) == b""
