@@ -26,14 +26,11 @@ from ablation.contract.atomic import write_json, write_text
 from ablation.contract.command import OUTPUT, Filling, fill, value_at
 from ablation.contract.reading import one_line, read_json
 from ablation.contract.status import ENDED
-from ablation.runner.command_guard import MARK, adopt_orphans, below, end_all, marked
+from ablation.runner.command_guard import adopt_orphans, end_below
 from ablation.runner.stage import Stage
 
 GRACE = "10"  # seconds between SIGTERM and SIGKILL, unless ABLATION_GRACE names others
 _GUARD = Path(__file__).with_name("command_guard.py")
-HEAD, TAIL, MOST = 32 << 20, 16 << 20, 64 << 20  # bytes that the log keeps of the beginning, of the end, and in all
-_LINE = 1 << 16  # so far the end of a line is looked for; a longer one is cut
-_NOTE = b"[about %d MB of the command's output are left out here]\n"
 _FROM_OUTSIDE = {Signals.SIGKILL, Signals.SIGTERM, Signals.SIGINT, Signals.SIGHUP}
 _TAIL = 1 << 16
 _BAR = re.compile(r"(?<!\d)(\d{1,15})/(\d{1,15}) \[\d+:\d\d", re.ASCII)  # tqdm: ` 12/100 [00:03<00:25,  3.4it/s]`
@@ -86,7 +83,6 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
     """
     output = (stage.out / OUTPUT).absolute()
     output.mkdir(exist_ok=True)
-    _end_earlier(stage)
     ended = _ended_earlier(stage, output)
     if ended and not (ended["read"] and ended["reading"] == plan.reading):
         stage.log.info("the command has ended well before, and its files are read again")
@@ -102,20 +98,18 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
     words = fill(plan.words, _filling(stage, values, output, devices))
     stage.log.info("starts %s", json.dumps(words))
     began, log = time.time(), stage.out / "log.txt"
-    begin, left_out = log.stat().st_size, LeftOut()
+    begin = log.stat().st_size
     steps = value_at(values, plan.steps) if plan.steps else None
     total = steps if isinstance(steps, int) and steps > 0 else None
 
     def follow() -> None:
-        nonlocal left_out
         # A momentarily full disk is not a reason to end a program that may not be writing at all.
         with contextlib.suppress(OSError):
-            left_out = _shorten(log, left_out)
             if bar := _newest_bar(_tail(log, begin), total):
                 stage.progress(*bar)
 
     stage.progress(0, total or 1, "steps" if total else "commands")
-    status = _run_guarded(words, locks, follow, minutes=plan.time_limit, environment={MARK: _mark(stage)})
+    status = _run_guarded(words, locks, follow, minutes=plan.time_limit)
     follow()
     if status != 0:
         raise _failure(status, _last_words(log, begin))
@@ -159,20 +153,6 @@ def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
     return stamps
 
 
-def _mark(stage: Stage) -> str:
-    return str(stage.out.resolve())
-
-
-def _end_earlier(stage: Stage) -> None:
-    """End processes left by an attempt whose runner and guard were killed together: we hold the folder."""
-    folder = _mark(stage)
-    if left := end_all(float(_grace()), lambda: marked(folder)):
-        stage.log.warning("ended %d processes from an earlier attempt", left)
-    if still := marked(folder):
-        numbers = ", ".join(str(process.pid) for process in still)
-        raise NoResult(f"processes from an earlier attempt cannot be ended: {numbers}")
-
-
 def _filling(stage: Stage, values: Mapping[str, Any], output: Path, devices: int) -> Filling:
     """Write the files that `{config}` names, and return what the placeholders become."""
     files = {kind: (stage.out / f"settings.{kind}").absolute() for kind in ("yaml", "json")}
@@ -209,12 +189,7 @@ def _left_by(folder: Path) -> Path:
 
 
 def _run_guarded(
-    words: Sequence[str],
-    locks: Sequence[int],
-    follow: Callable[[], None],
-    *,
-    minutes: int | None = None,
-    environment: Mapping[str, str] | None = None,
+    words: Sequence[str], locks: Sequence[int], follow: Callable[[], None], *, minutes: int | None = None
 ) -> int:
     """Run a command below a guard; return its exit status, or minus the number of the signal that ended it.
 
@@ -228,7 +203,6 @@ def _run_guarded(
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for this process, which ends the command by ending
         pass_fds=locks,
-        env={**os.environ, **(environment or {})},
     )
     try:
         in_time = _ends_within(guard, minutes, follow)
@@ -236,7 +210,7 @@ def _run_guarded(
         guard.terminate()
         code = guard.wait()
         if code == -Signals.SIGKILL:  # the guard itself, perhaps: what it watched over is ours now
-            end_all(0, below)
+            end_below(0)
     if not in_time and code < 0:
         raise RuntimeError(f"ended after its time_limit of {minutes} minutes")
     return code
@@ -297,33 +271,6 @@ def _tail(log: Path, begin: int) -> str:
             return file.read(_TAIL).decode(errors="replace")
     except OSError:  # the command removed it
         return ""
-
-
-class LeftOut(NamedTuple):
-    """What is left out of a log: how many bytes, and where."""
-
-    size: int = 0
-    at: int = 0
-
-
-def _shorten(log: Path, left_out: LeftOut) -> LeftOut:
-    """Of a very long log keep the beginning and the end; return what is left out so far.
-
-    The command goes on writing to its end: what it writes in the last microseconds of this is lost.
-    """
-    with log.open("r+b") as file:
-        if (size := file.seek(0, os.SEEK_END)) <= MOST:
-            return left_out
-        file.seek(HEAD - _LINE)
-        head = left_out.at or HEAD - len(file.read(_LINE).rpartition(b"\n")[2])
-        file.seek(size - TAIL)
-        tail = size - TAIL + file.read(_LINE).find(b"\n") + 1
-        left_out = LeftOut(left_out.size + tail - head, head)
-        end = head + os.pwrite(file.fileno(), _NOTE % round(left_out.size / 1e6), head)
-        while chunk := os.pread(file.fileno(), 1 << 20, tail):
-            tail, end = tail + len(chunk), end + os.pwrite(file.fileno(), chunk, end)
-        file.truncate(end)
-    return left_out
 
 
 def _newest_bar(text: str, total: int | None) -> tuple[int, int] | None:

@@ -8,8 +8,7 @@ processes that the command leaves running when it ends. On Linux that covers pro
 own (Ray, torchrun), since orphans below this process become its children.
 
 The descriptors of the stage's locks are open here, and not in the command: so folder and devices become free only when
-no process of the command is left. If runner and guard are killed together, orphans live on without any lock: they carry
-a mark of their folder in their environment, and the next attempt ends them first.
+no process of the command is left.
 """
 
 import contextlib
@@ -19,7 +18,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 
 import psutil
 
@@ -27,7 +25,6 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LINUX = sys.platform.startswith("linux")
 _STUBBORN = 60.0  # seconds after which a process that SIGKILL does not end, in a broken driver say, is left
 NOT_FOUND, NOT_RUN = 127, 126  # exit statuses of a shell
-MARK = "ABLATION_STAGE_FOLDER"  # in the environment of a command: the folder of its stage
 
 
 def main(arguments: list[str]) -> int:
@@ -52,7 +49,7 @@ def main(arguments: list[str]) -> int:
     code = None
     while code is None and signal.sigwait(awaited) == signal.SIGCHLD:
         code = _reap().get(command.pid)
-    left = end_all(grace, below)
+    left = end_below(grace)
     if code is not None and left:
         print(f"the command left {left} processes running: ended", file=sys.stderr, flush=True)
     return -signal.SIGTERM if code is None else code
@@ -72,9 +69,9 @@ def _ask_at_end_of(parent: int, number: int) -> None:
             os.kill(os.getpid(), number)
 
 
-def end_all(grace: float, find: Callable[[], set[psutil.Process]]) -> int:
-    """End the processes that `find` returns, until it returns none; return how many it returned first."""
-    first = left = find()
+def end_below(grace: float) -> int:
+    """End all processes below this one; return how many there were."""
+    first = left = _below()
     signalled: set[psutil.Process] = set()
     deadline = time.monotonic() + grace
     while left and time.monotonic() < deadline + _STUBBORN:
@@ -84,11 +81,11 @@ def end_all(grace: float, find: Callable[[], set[psutil.Process]]) -> int:
                 process.send_signal(signal.SIGKILL if late else signal.SIGTERM)
         signalled |= left
         psutil.wait_procs(left, timeout=0.2)
-        left = find()
+        left = _below()
     return len(first)
 
 
-def below() -> set[psutil.Process]:
+def _below() -> set[psutil.Process]:
     """Return the live processes below this one."""
     return {process for process in psutil.Process().children(recursive=True) if _is_alive(process)}
 
@@ -97,14 +94,6 @@ def _is_alive(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         return process.status() != psutil.STATUS_ZOMBIE
     return False
-
-
-def marked(folder: str) -> set[psutil.Process]:
-    """Return the processes on this machine that a command of this folder has started.
-
-    One that has written over its environment, as some do to show a title, is not found.
-    """
-    return {each for each in psutil.process_iter(["environ"]) if (each.info["environ"] or {}).get(MARK) == folder}
 
 
 def _reap() -> dict[int, int]:

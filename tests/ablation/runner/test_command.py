@@ -17,7 +17,7 @@ from ablation.contract.process import is_locked
 from ablation.contract.status import read_state
 from ablation.runner import command_guard
 from tests.repository import ROOT
-from tests.workflow.project import Project, kill, wait_for
+from tests.workflow.project import Project, wait_for
 
 pytestmark = pytest.mark.slow  # each test starts processes
 
@@ -208,23 +208,6 @@ def test_nothing_of_it_outlives_its_stage_and_the_folder_is_held_meanwhile(comma
     assert not is_locked(command.out)
     assert (command.out / "output" / "asked").exists()
     assert "saves" in command.log().splitlines()
-
-
-def test_a_runner_and_a_guard_that_are_killed_at_once_leave_nothing_to_the_next_attempt(command):
-    """What they leave is held by nobody: it is ended before the command is started in the same folder again."""
-    running = begun(command, "time.sleep(0 if (out / 'again').exists() else 1000)")
-    running.send_signal(signal.SIGSTOP)
-    [guard] = guards(command)
-    kill(guard)
-    running.kill()
-    running.wait()
-    left = alive(command)
-    assert left, "the children of the command outlive both"
-    (command.out / "output" / "again").touch()
-    _, status = command.run()
-    assert (status["state"], status["attempt"]) == ("ok", 2)
-    assert alive(command) == []
-    assert "from an earlier attempt" in command.log()
 
 
 def test_what_it_leaves_running_is_ended(command):

@@ -5,8 +5,7 @@ import resource
 
 import pytest
 
-from ablation.runner import command
-from ablation.runner.command import LeftOut, NoResult, _failure, _grace, _last_words, _newest_bar, _shorten, _tail
+from ablation.runner.command import NoResult, _failure, _grace, _last_words, _newest_bar, _tail
 
 
 def test_a_gigabyte_without_an_end_of_line_is_not_read(tmp_path):
@@ -17,24 +16,6 @@ def test_a_gigabyte_without_an_end_of_line_is_not_read(tmp_path):
     assert _newest_bar(_tail(log, 0), None) is None
     assert _last_words(log, 0)[:4] == "\\x00"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
-
-
-@pytest.mark.parametrize("line", [b"x" * 99 + b"\n", b"x" * 2999 + b"\n", b"x" * 10_000])
-def test_a_log_says_once_what_is_left_out_however_often_it_is_shortened(tmp_path, monkeypatch, line):
-    """With lines that are longer than the note, and without ends of lines."""
-    for name, size in {"HEAD": 32 << 10, "TAIL": 16 << 10, "MOST": 64 << 10, "_LINE": 1 << 12}.items():
-        monkeypatch.setattr(command, name, size)
-    log, left_out, written = tmp_path / "log.txt", LeftOut(), 0
-    for _ in range(5):
-        with log.open("ab") as file:
-            while file.tell() <= command.MOST:
-                written += file.write(line)
-        left_out = _shorten(log, left_out)
-    content = log.read_bytes()
-    assert content.count(b"[about ") == 1
-    assert content[left_out.at :].startswith(b"[about ")
-    notes = content.index(b"\n", left_out.at) + 1 - left_out.at
-    assert left_out.size == pytest.approx(written - (len(content) - notes), abs=5 * notes)
 
 
 def test_a_log_that_the_program_has_begun_anew_says_why_all_the_same(tmp_path):
