@@ -8,7 +8,6 @@ that gives way to the stages; it reads their folders and writes the page, nothin
 
 import _thread
 import atexit
-import contextlib
 import fcntl
 import os
 import shutil
@@ -17,15 +16,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ablation.config.settings import load_settings
-from ablation.contract.atomic import LONG_AGO, date, from_the_future
 from ablation.contract.errors import TrackerError, explained
-from ablation.contract.stage_folder import DATABASE
-from ablation.contract.status import KEPT_STATUS
 from ablation.plan import retry
 from ablation.plan.build import PROJECT, build_plan
 from ablation.plan.checks import check_packages, check_pool, check_trees, idle_devices
@@ -44,7 +40,6 @@ WORKFLOW = str(Path(__file__).resolve().parents[1] / "workflow")  # rules, profi
 _POLL = 5.0  # seconds between two polls
 _SHORT = 60.0  # seconds, in which a grid may end without a page before the last
 _SHARE = 0.1  # share of the time that drawing may take
-_HELD: list[int] = []  # the locked files, for the life of this process
 
 
 def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs:
@@ -77,11 +72,12 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
         _say(retry.reasons(plan, states))
         atexit.register(say_due, plan, states)  # Snakemake has no handler for the end of a dry run
     elif main and "--lint" not in sys.argv:  # at this point Snakemake itself does not yet know that it only lints
-        with _holding(plan.settings.results):
-            end_within(30, scheduler)
-            _prefer_own_sacct()
-            states = states_of(plan)
-            _say(prepare(plan, states))
+        lock = hold(plan.settings.results)
+        end_within(30, scheduler)
+        _prefer_own_sacct()
+        states = states_of(plan)
+        _say(prepare(plan, states))
+        os.utime(lock)  # newer results are from this run, or from jobs of a killed one; a refused start does not count
         follow(plan, states)
     if pool is None and main:  # without a number nothing would be limited
         workflow.register_resource("gpu", plan.settings.gpus)
@@ -93,19 +89,14 @@ def _say(lines: Iterable[str]) -> None:
         print(line, file=sys.stderr)
 
 
-@contextlib.contextmanager
-def _holding(results: Path) -> Iterator[None]:
+def hold(results: Path) -> int:
     """Lock the results for the life of this process, so that no second Snakemake runs the same stages.
 
-    Snakemake's own lock is off (the profile's `nolock`): it outlives a kill, this one does not. The file is as old as
-    the last start: newer results are from this run, or from jobs of a killed one. A start that is refused within the
-    `with` does not count.
+    Snakemake's own lock is off (the profile's `nolock`): it outlives a kill, this one does not. Returns the descriptor.
     """
     results.mkdir(parents=True, exist_ok=True)
     lock = results / ".lock"
-    last = lock.stat().st_mtime_ns if lock.exists() else 0
     handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    _HELD.append(handle)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -115,13 +106,7 @@ def _holding(results: Path) -> Iterator[None]:
         problem = f"cannot be locked ({error.strerror})"
         remedy = "mount its file system with locks, or set results=... and reports=..."
         raise TrackerError(f"{lock}: {problem}; {remedy}") from None
-    os.utime(handle)
-    try:
-        yield
-    except (TrackerError, OSError):
-        with contextlib.suppress(PermissionError):  # the file is another user's
-            os.utime(handle, ns=(last, last))
-        raise
+    return handle
 
 
 def end_within(seconds: float, scheduler: type) -> None:
@@ -170,7 +155,6 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     are, needs a package that is not installed, or cannot fit into memory.
     """
     claim_reports(plan.settings.results, plan.settings.reports)
-    said = [f"warning: {warning}" for warning in fix_future_mtimes(plan)]
     retry.refuse_links(plan)
     actions = retry.decide(plan, states)
     states.update(actions.states)
@@ -180,27 +164,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     warnings = check_trees(plan, root or plan.settings.configs.parent, states) + check_fit(plan, states)
     warnings += idle_devices(pending(plan, states), root or PROJECT)
     retry.apply(plan, actions)
-    return [*said, *actions.lines(plan), *(f"warning: {warning}" for warning in warnings)]
-
-
-def fix_future_mtimes(plan: Plan) -> list[str]:
-    """Redate files from the future; return a warning if there were any.
-
-    Statuses and the database count as written now. Tables and figures, and copies of statuses, which are taken over if
-    they are recent, count as written long ago: whether they are older than the rest cannot be known.
-    """
-    results, reports, stages = plan.settings.results, plan.settings.reports, plan.selected()
-    drawn = [results / "gate.txt", *(stage.dir / KEPT_STATUS for stage in stages)]
-    for folder in (reports, *(reports / study for study in plan.studies)):
-        drawn += [path for path in folder.glob("*") if path.is_file()]
-    young = from_the_future([*(stage.status for stage in stages), results / DATABASE])
-    old = from_the_future(drawn)
-    date(young)  # the database last
-    date(old, LONG_AGO)
-    if not (redated := [*young, *old]):
-        return []
-    more = f" and {len(redated) - 1} more files are" if len(redated) > 1 else " is"
-    return [f"{redated[0]}{more} dated in the future, by a clock that was wrong; they count as written now"]
+    return [*actions.lines(plan), *(f"warning: {warning}" for warning in warnings)]
 
 
 def follow(plan: Plan, states: States, *, short: float = _SHORT, poll: float = _POLL) -> threading.Thread | None:

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -155,19 +154,6 @@ def test_a_stage_that_ended_under_a_clock_that_was_set_back_is_collected(project
     with Store(Path(project.folder / "results/tracker.duckdb")) as store:
         attempts = store.sql("SELECT attempt FROM stages WHERE key = ?", [status.parent.name])["attempt"].tolist()
     assert attempts == [7]
-    assert "Nothing to be done" in project.snakemake().stdout
-
-
-def test_results_dated_in_the_future_are_used_at_the_first_call(project):
-    later = time.time() + 400 * 24 * 3600
-    (project.folder / "reports/debias/table.csv").write_text("of another time\n")
-    for path in (project.folder / name for name in ("results", "reports")):
-        for file in (file for file in path.rglob("*") if file.is_file()):
-            os.utime(file, (later, later))
-    done = project.snakemake()
-    assert "dated in the future, by a clock that was wrong" in done.stdout
-    assert "debias.train" not in done.stdout  # no stage runs again
-    assert project.read("reports/debias/table.csv").startswith("study,variant")
     assert "Nothing to be done" in project.snakemake().stdout
 
 
