@@ -1,9 +1,13 @@
-"""Atomic writes: a file is written under another name, flushed to disk and renamed, so it is either old or new."""
+"""Atomic writes: a file is written under another name, flushed to disk and renamed, so it is either old or new.
+
+Also the dates of files: Snakemake refuses whatever is made from one that a wrong clock dated in the future.
+"""
 
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,7 @@ from typing import Any
 from ablation.contract.errors import TrackerError
 from ablation.contract.reading import printable, read_bytes
 
-_LONG_AGO = (1, 1)  # second after the epoch, of access and change; 0 would count as no time at all
+LONG_AGO = 1  # second after the epoch; 0 would count as no time at all
 
 
 class WriteError(TrackerError, OSError):
@@ -91,11 +95,23 @@ def _flush(path: Path) -> None:
         os.close(handle)
 
 
-def date_back(path: Path) -> None:
-    """Date a file long ago, so that Snakemake makes it again; another user's becomes ours first."""
-    try:
-        os.utime(path, _LONG_AGO, follow_symlinks=False)
-    except PermissionError:  # only the owner may; whoever may write the folder may replace the file
-        with replacing(path, sync=False) as aside:
-            shutil.copyfile(path, aside)
-        os.utime(path, _LONG_AGO)
+def from_the_future(paths: Iterable[Path]) -> list[Path]:
+    """Return the files that are dated later than now."""
+    files = []
+    for path in paths:
+        with suppress(OSError):  # there is none
+            if path.lstat().st_mtime > time.time():
+                files.append(path)
+    return files
+
+
+def date(paths: Iterable[Path], seconds: float | None = None) -> None:
+    """Date files as written now, or at `seconds` after the epoch; another user's files become ours first."""
+    for path in paths:
+        times = None if seconds is None else (seconds, seconds)
+        try:
+            os.utime(path, times, follow_symlinks=False)
+        except PermissionError:  # only the owner may; whoever may write the folder may replace the file
+            with replacing(path, sync=False) as aside:
+                shutil.copyfile(path, aside)
+            os.utime(path, times)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ablation.contract.atomic import date_back, write_json, write_text
+from ablation.contract.atomic import LONG_AGO, date, write_json, write_text
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import read_json, read_text, sha256
 from ablation.contract.stage_folder import SCHEMA_VERSION
@@ -119,10 +119,11 @@ def claim_reports(results: Path, reports: Path) -> None:
     try:
         theirs = read_text(marker).strip()
     except FileNotFoundError:
-        tables = [path for table in reports.glob("*/table.html") for path in table.parent.iterdir()]
-        for path in (reports / "index.html", *tables):
-            if path.is_file():
-                date_back(path)
+        drawn = [
+            reports / "index.html",
+            *(path for table in reports.glob("*/table.html") for path in table.parent.iterdir()),
+        ]
+        date((path for path in drawn if path.is_file()), LONG_AGO)
         write_text(marker, f"{mine}\n")
         return
     except NotADirectoryError:

@@ -83,19 +83,12 @@ def config_modules(model: type[BaseModel]) -> frozenset[str]:
     return frozenset(kind.__module__ for kind in models if kind is not BaseModel)
 
 
-_DIGESTS: dict[Path, tuple[tuple[int, int], str]] = {}
-
-
 def file_digest(path: Path) -> str:
-    """Return the sha256 of a file, read again only if its time or size changed. Raises ConfigError."""
-    info, key = path.stat(), path.resolve()
-    stamp = (info.st_mtime_ns, info.st_size)
-    if key not in _DIGESTS or _DIGESTS[key][0] != stamp:
-        try:
-            _DIGESTS[key] = (stamp, sha256(path))
-        except OSError as error:
-            raise ConfigError(path, "", None, f"cannot be read ({error})", "make it readable") from error
-    return _DIGESTS[key][1]
+    """Return the sha256 of a file. Raises ConfigError."""
+    try:
+        return sha256(path)
+    except OSError as error:
+        raise ConfigError(path, "", None, f"cannot be read ({error})", "make it readable") from error
 
 
 @dataclass(frozen=True)
@@ -149,8 +142,8 @@ class Finder:
         """
         self._root, self._project, self._sources, self._outside = root, project, Sources(root), tuple(outside)
         self._files: dict[tuple[tuple[str, ...], tuple[str, ...]], Code] = {}
-        self._rules: dict[tuple[str, str], tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
         self._codes: dict[tuple[str, tuple[tuple[str, str], ...], frozenset[str]], Code] = {}
+        self._file_digest = cache(file_digest)
 
     def ingredients(self, study: Study, variant: Variant, stage: str) -> Ingredients:
         """Return the ingredients of one stage of one variant. Raises ConfigError, as for a module that is missing."""
@@ -176,13 +169,11 @@ class Finder:
 
     def _abort_rules(self, study: Study, stage: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the rules that end a stage, whole, and the part of them that decides when they trip."""
-        if (study.name, stage) not in self._rules:
-            named = [rule for rule in study.written.health if rule.stage == stage and rule.severity == "abort"]
-            rules = [rule.model_dump(mode="json") for rule in named]
-            kept = [key_values(rule, plain) for rule, plain in zip(named, rules, strict=True)]
-            numbers = [{name: value for name, value in rule.items() if name not in _WORDS} for rule in kept]
-            self._rules[study.name, stage] = rules, sorted(numbers, key=canonical)
-        return self._rules[study.name, stage]
+        named = [rule for rule in study.written.health if rule.stage == stage and rule.severity == "abort"]
+        rules = [rule.model_dump(mode="json") for rule in named]
+        kept = [key_values(rule, plain) for rule, plain in zip(named, rules, strict=True)]
+        numbers = [{name: value for name, value in rule.items() if name not in _WORDS} for rule in kept]
+        return rules, sorted(numbers, key=canonical)
 
     def _code(self, study: Study, variant: Variant, stage: str) -> Code:
         entry = study.stages[stage].module
@@ -230,7 +221,9 @@ class Finder:
             raise ConfigError(study.file, where, f"asset:{name}", "is not an asset", "name a key that holds sources")
         values = dotted.get(variant.values, name)
         paths = [source["path"] for source in values["sources"] if source["source"] == "path"]
-        digests = {path: {name: file_digest(file) for name, file in files_at(Path(path)).items()} for path in paths}
+        digests = {
+            path: {name: self._file_digest(file) for name, file in files_at(Path(path)).items()} for path in paths
+        }
         code = self._reached(ASSET_STAGE.module, config_modules(type(model)), {})
         hashed = {"stage": ASSETS, "asset": key_values(model, values), "digests": digests}
         return Asset(key_of(hashed | {"code": code.digest}), values, code, digests)

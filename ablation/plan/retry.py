@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablation.config.dotted import leaves
-from ablation.contract.atomic import date_back, write_json
+from ablation.contract.atomic import LONG_AGO, date, write_json
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import listed, read_json
 from ablation.contract.stage_folder import DATABASE
@@ -143,7 +143,7 @@ def apply(plan: Plan, actions: Actions) -> None:
         write_json(results / COLLECTED, {**actions.collected, "corrupt": left})
     plan.write()
     if (results / DATABASE).exists() and not _is_current(plan, actions.states):
-        date_back(results / DATABASE)
+        date([results / DATABASE], LONG_AGO)
 
 
 def _read_otherwise(plan: Plan, states: States, stage: PlannedStage) -> bool:

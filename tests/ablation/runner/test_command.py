@@ -306,24 +306,6 @@ def test_what_a_finished_command_left_is_read_again_without_running_it(command):
     assert again("right", "found.csv")[1] == 3  # its files are no longer those that it left
 
 
-def test_a_log_keeps_the_beginning_and_the_end_of_very_much(command):
-    program = """
-for start in range(0, 1_200_000, 10_000):
-    print("".join(f"{number:07d} " + "x" * 91 + "\\n" for number in range(start, start + 10_000)), end="")
-"""
-    _, status = command.write(PYTHON, program).run()
-    assert status["state"] == "ok"
-    log = command.out / "log.txt"
-    assert 47 << 20 < log.stat().st_size <= 65 << 20
-    numbers = [int(line[:7]) for line in command.log().splitlines() if line.endswith("x" * 91)]
-    (cut,) = [at for at, number in enumerate(numbers) if number != at][:1]
-    assert numbers[cut:] == sorted(set(numbers[cut:]))  # whole lines
-    assert numbers[-1] == 1_199_999
-    (note,) = [line for line in command.log().splitlines() if line.startswith("[about ")]
-    lost = (numbers[cut] - cut) * 100 / 1e6
-    assert note == f"[about {round(lost)} MB of the command's output are left out here]"
-
-
 def test_children_that_nobody_waits_for_are_no_reason_to_wait(command):
     """A hundred zombies of its own, and a hundred orphans that have ended before it."""
     program = """
