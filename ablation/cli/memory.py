@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "batches as they are; halved: it runs, in smaller batches."
     )
     add_study(parser)
-    said = "memory of one device (default: as declared)"
-    parser.add_argument("--device-memory", type=float, metavar="GIB", help=said)
+    device_memory = "memory of one device (default: as declared)"
+    parser.add_argument("--device-memory", type=float, metavar="GIB", help=device_memory)
     add_json(parser)
     add_configs(parser)
 
@@ -36,34 +36,34 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table; exit status 1 where a stage cannot fit."""
     settings = settings_of(arguments, studies=arguments.study, device_memory=arguments.device_memory)
     memory, plan = settings.device_memory, build_plan(settings)
-    of_device = "" if memory is None else f", devices of {memory:g} GiB"
-    found: list[Need] = []
+    devices = "" if memory is None else f", devices of {memory:g} GiB"
+    fullest_needs: list[Need] = []
     for name, study in plan.studies.items():
         stages = [stage for stage in plan.content.stages if stage.study == name]
         needs = needs_of(plan, stages, device_memory=memory)
         worst = fullest(needs)
-        found += worst
+        fullest_needs += worst
         if arguments.json:
             continue
         lines = [*memory_of(plan, worst), *notes(worst)]
         if study.written.footprint is None:
             lines = ["nothing is known: _study.yaml names no `footprint`"]
-        print(f"{name} at scale {settings.scale}{of_device}", *lines, sep="\n    ")
+        print(f"{name} at scale {settings.scale}{devices}", *lines, sep="\n    ")
     if arguments.json:
-        print_json("memory", list(map(as_row, found)))
-    return int(any(problem_of(need) is not None for need in found))
+        print_json("memory", list(map(as_row, fullest_needs)))
+    return int(any(problem_of(need) is not None for need in fullest_needs))
 
 
 def as_row(need: Need) -> dict[str, Any]:
     """Memory that one kind of stage needs, in bytes; None where its footprint knows nothing."""
-    made, problem = need.footprint, problem_of(need)
-    sizes = {"held": sum(made.held.values()), "one_row": made.least, "configured": made.peak}
+    footprint, problem = need.footprint, problem_of(need)
+    sizes = {"held": sum(footprint.held.values()), "one_row": footprint.least, "configured": footprint.peak}
     return {
         "study": need.study.name,
         "stage": need.stage.stage,
         "variant": need.variant.name,
         "devices": need.devices,
-        **{name: size if made.held else None for name, size in sizes.items()},
+        **{name: size if footprint.held else None for name, size in sizes.items()},
         "usable": need.memory,
         "host": need.host_size,
         "declared": need.stage.resources.mem_mb * MB,
@@ -78,13 +78,13 @@ def memory_of(plan: Plan, needs: Sequence[Need]) -> list[str]:
 
 def _row(plan: Plan, need: Need) -> tuple[str, ...]:
     """Return the cells of one kind of stage: GiB on its fullest device and on the machine."""
-    made, fits = need.footprint, "-"
+    footprint, fits = need.footprint, "-"
     if need.memory is not None:
-        fits = "no" if not need.fits_device else "yes" if made.peak <= need.memory else "halved"
-    sizes = [*map(gib, (sum(made.held.values()), made.least, made.peak)), fits, gib(need.host_size)]
-    known = sizes if made.held else "?" * len(sizes)
+        fits = "no" if not need.fits_device else "yes" if footprint.peak <= need.memory else "halved"
+    sizes = [*map(gib, (sum(footprint.held.values()), footprint.least, footprint.peak)), fits, gib(need.host_size)]
+    cells = sizes if footprint.held else "?" * len(sizes)
     name = (need.stage.stage, need.variant.name, str(need.devices))
-    return (*name, *known, gib(need.stage.resources.mem_mb * MB), measured(plan, need))
+    return (*name, *cells, gib(need.stage.resources.mem_mb * MB), measured(plan, need))
 
 
 def notes(needs: Sequence[Need]) -> Iterator[str]:

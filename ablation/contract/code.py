@@ -196,12 +196,14 @@ class Sources:
 
     def files(self, code: Code) -> dict[str, str]:
         """Return file -> digest of what the code begins with and of what is imported. Raises OSError."""
-        said = mentions(code.words)
+        mentioned = mentions(code.words)
         scripts = [os.path.dirname(name) for name in named_files(code.words, self.root) if name.endswith(".py")]
-        first = [*scripts, *([""] if said.modules else [])]
-        folders = [""] if code.entry else [*first, *(_within(folder, self.root) for folder in said.folders), "", "src"]
+        first = [*scripts, *([""] if mentioned.modules else [])]
+        folders = (
+            [""] if code.entry else [*first, *(_within(folder, self.root) for folder in mentioned.folders), "", "src"]
+        )
         waiting = [name for pattern in code.start for name in _matching(pattern, self.root, code.outside)]
-        waiting += [name for module in said.modules for name in self.modules(module, folders)]
+        waiting += [name for module in mentioned.modules for name in self.modules(module, folders)]
         digests: dict[str, str] = {}
         while waiting:
             name = waiting.pop()

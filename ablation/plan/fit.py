@@ -51,15 +51,15 @@ class Need:
     def estimate(self, config: Any, devices: int) -> Footprint | None:
         """Return what the stage needs with a configuration, on a number of devices; None if it holds no model."""
         try:
-            made: Footprint | None = self.module.footprint(self.stage.stage, config, self.models, devices)
+            estimate: Footprint | None = self.module.footprint(self.stage.stage, config, self.models, devices)
         except UnknownSize as error:
             return Footprint(notes=(f"not counted: {error}",))
-        return made
+        return estimate
 
     def on(self, devices: int) -> "Need | None":
         """Return the same stage on another number of devices; None if it holds no model."""
-        made = self.estimate(self.variant.resolved, devices)
-        return None if made is None else replace(self, footprint=made, devices=devices)
+        footprint = self.estimate(self.variant.resolved, devices)
+        return None if footprint is None else replace(self, footprint=footprint, devices=devices)
 
     @property
     def fits_device(self) -> bool:
@@ -129,15 +129,15 @@ def check_fit(plan: Plan, states: States) -> list[str]:
 
 def problem_of(need: Need) -> ConfigError | None:
     """Return why a stage cannot run, and a remedy; None if it can."""
-    name, made, mem_mb = f"{need.stage.id} ({need.variant.name})", need.footprint, -(-need.host_size // MB)
+    name, footprint, mem_mb = f"{need.stage.id} ({need.variant.name})", need.footprint, -(-need.host_size // MB)
     if need.memory is not None and not need.fits_device:
-        parts = ", ".join(f"{part} {gib(size)}" for part, size in made.held.items())
-        room = f"{gib(made.least)} GiB on a device with one row at a time, of {gib(need.memory)} usable"
+        parts = ", ".join(f"{part} {gib(size)}" for part, size in footprint.held.items())
+        room = f"{gib(footprint.least)} GiB on a device with one row at a time, of {gib(need.memory)} usable"
         return ConfigError("device_memory", "", None, f"{name} needs {room}: {parts}", "; ".join(remedies(need)))
     if not need.fits_host:
         problem = (
             f"{name} needs {mem_mb} MB of the machine's memory, of {need.stage.resources.mem_mb} declared: "
-            f"models while they are loaded or saved {gib(made.host)} GiB, "
+            f"models while they are loaded or saved {gib(footprint.host)} GiB, "
             f"Python and libraries {gib(need.devices * PROCESS)} GiB"
         )
         scale = need.stage.id.replace(".", ".resources.", 1)
@@ -151,11 +151,11 @@ def remedies(need: Need) -> list[str]:
     for key, value in getattr(need.module, "TRIED", {}).items():
         values = dotted.merge(need.variant.values, dotted.nested({key: value}))
         try:
-            made = need.estimate(type(need.variant.resolved).model_validate(values), need.devices)
+            estimate = need.estimate(type(need.variant.resolved).model_validate(values), need.devices)
         except ValidationError:  # these settings exclude each other
             continue
-        if made is not None and made.least < need.footprint.least:
-            smaller.append((f"{key}: {json.dumps(value)}".replace('"', ""), made.least))
+        if estimate is not None and estimate.least < need.footprint.least:
+            smaller.append((f"{key}: {json.dumps(value)}".replace('"', ""), estimate.least))
     if (enough := need.enough) is not None and enough.devices > need.devices:
         mem_mb = -(-enough.host_size // MB)
         smaller.append((f"gpu: {enough.devices} (with mem_mb of {mem_mb} at least)", enough.footprint.least))

@@ -23,10 +23,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Mapping
 from glob import glob
-from typing import Any, NoReturn
+from typing import Any
 
 from ablation.runner.fork_client import address_of, end_with, user_of
 
@@ -66,7 +65,7 @@ def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(words, env=environment, stdin=listener.fileno(), stdout=null, stderr=null)
 
 
-def main() -> NoReturn:
+def main() -> None:
     """Serve until the process behind `--parent` ends."""
     end_with(int(sys.argv[2]))
     environment, installed, problem = _comparable(os.environ), _installed(), ""
@@ -189,8 +188,8 @@ def _answer(client: socket.socket, words: dict[str, Any]) -> None:
         client.sendall(json.dumps(words).encode())
 
 
-def run(module: str, arguments: list[str]) -> NoReturn:
-    """Run a module in a fork as `python -m` does, and end at once: taking torch down takes 1.5 s."""
+def run(module: str, arguments: list[str]) -> None:
+    """Run a module in a fork as `python -m` does."""
     if "--parent" in arguments:
         arguments[arguments.index("--parent") + 1] = str(os.getppid())
     _show([sys.executable, "-m", module, *arguments])
@@ -199,21 +198,7 @@ def run(module: str, arguments: list[str]) -> NoReturn:
     sys.argv[1:] = arguments
     tempfile.tempdir = None  # a library may have asked for it
     importlib.invalidate_caches()
-    code: Any = 1
-    try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-        code = 0
-    except SystemExit as error:
-        code = error.code or 0
-        if isinstance(code, str):
-            print(code, file=sys.stderr)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else 1)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _show(words: list[str]) -> None:
