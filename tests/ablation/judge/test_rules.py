@@ -1,5 +1,7 @@
 """A change of what verdicts and intervals say of the same numbers needs a line in `ablation.config.judging_rules`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,7 +88,12 @@ def test_groups_whose_seeds_are_all_the_same_decide_nothing():
     """Six copies of one evaluation each; a perfect score is none."""
     rng = np.random.default_rng(0)
     one, other = ((rng.uniform(size=200) < rate).astype(float)[None].repeat(6, axis=0) for rate in (0.4, 0.7))
-    values = {"a": {"all": one}, "b": {"all": other}, "c": {"all": one}, "d": {"all": np.ones_like(one)}}
-    comparisons = judge_comparisons(measurements(values, {"a": None, "b": "a", "c": "a", "d": "a"}))
-    assert [comparison.verdict for comparison in comparisons] == ["undecided", "equivalent", "better"]
+    values = {"a": one, "b": other, "c": one, "d": np.ones_like(one), "e": rng.uniform(size=(6, 200)) < 0.9}
+    parents = {name: None if name == "a" else "a" for name in values}
+    study = measurements({name: {"all": of} for name, of in values.items()}, parents)
+    comparisons = judge_comparisons(study)
+    assert [comparison.verdict for comparison in comparisons] == ["undecided", "equivalent", "better", "better"]
     assert "do these runs use their seeds?" in comparisons[0].reason
+    imported = judge_comparisons(replace(study, planned=False))[3]  # nobody says that there were six runs
+    assert "all 6 seeds of a have the same value on every item, so they count as one run" in imported.reason
+    assert imported.p > comparisons[3].p
