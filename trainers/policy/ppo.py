@@ -10,9 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trainers.objectives.gae import gae, terminal_rewards, whiten
 from trainers.objectives.policy import Averages, Diagnostics, Sum, loss_units
-from trainers.objectives.value_loss import value_loss
+from trainers.objectives.ppo import gae, terminal_rewards, value_loss, whiten
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
 from trainers.policy.config import Memory, UpdateOf

@@ -16,13 +16,13 @@ from trainers.objectives.asymmetric_clip_surrogate import asymmetric_clip_surrog
 from trainers.objectives.batch_normalized_advantages import batch_normalized_advantages
 from trainers.objectives.clip_surrogate import clip_surrogate
 from trainers.objectives.ema_smoothing import ema_smoothing
-from trainers.objectives.gae import terminal_rewards
 from trainers.objectives.gradient_adaptive import gradient_adaptive_weights
 from trainers.objectives.gspo_ratio import gspo_ratio
 from trainers.objectives.gspo_token_ratio import gspo_token_ratio
 from trainers.objectives.normalized_advantages import normalized_advantages
 from trainers.objectives.overlong_penalty import overlong_penalty
 from trainers.objectives.policy import adapt_coefficient, aggregate, decayed_sum, k3, masked_mean
+from trainers.objectives.ppo import terminal_rewards
 from trainers.objectives.ptrw_surrogate import ptrw_surrogate
 from trainers.objectives.relative_advantages import relative_advantages
 from trainers.objectives.temporal_decay import temporal_decay_weights

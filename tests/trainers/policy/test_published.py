@@ -14,13 +14,12 @@ import torch
 
 from tests.trainers.policy.helpers import random_batch
 from trainers.objectives.clip_surrogate import clip_surrogate
-from trainers.objectives.gae import gae, whiten
 from trainers.objectives.gspo_ratio import gspo_ratio
 from trainers.objectives.gspo_token_ratio import gspo_token_ratio
 from trainers.objectives.normalized_advantages import normalized_advantages
 from trainers.objectives.policy import ESTIMATORS
+from trainers.objectives.ppo import gae, value_loss, whiten
 from trainers.objectives.token_ratio import token_ratio
-from trainers.objectives.value_loss import value_loss
 from trainers.policy.grpo import Objective
 
 

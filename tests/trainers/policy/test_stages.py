@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import CPU, PAD, SMALL, sampled_batch, stage, train
-from trainers.objectives.gae import terminal_rewards
+from trainers.objectives.ppo import terminal_rewards
 from trainers.policy import evaluate
 from trainers.policy.batch import Sequences
 from trainers.policy.build import build
