@@ -1,6 +1,7 @@
 """What the rules of the workflow are told of a job; tests/workflow starts Snakemake itself."""
 
 import os
+import sys
 import threading
 from types import SimpleNamespace as Some
 
@@ -30,7 +31,7 @@ def jobs_of(toy, *, dry_run=False, nodes=None, defaults=(), main=True, plan=None
         resource_settings=Some(nodes=nodes, default_resources={k: Some(raw=v) for k, v in dict(defaults).items()}),
         dag_settings=Some(**{"rerun_triggers": ["mtime"], **dict.fromkeys(names), **asked}),
     )
-    return Jobs(plan or build(toy, group_minutes=600), workflow)
+    return Jobs(plan or build(toy, group_minutes=600, fork_server=False), workflow)
 
 
 def first(jobs, id):
@@ -56,6 +57,21 @@ def test_what_has_ended_is_left_out_unless_all_is_asked_for(toy):
     }
     for everything in ({"forceall": True}, {"rerun_triggers": ["code"]}, {"main": False}):
         assert ended.status in jobs_of(toy, plan=plan, **everything).statuses(None)
+
+
+@pytest.mark.parametrize(("call", "starts"), [({}, 1), ({"dry_run": True}, 0), ({"nodes": 4}, 0), ({"main": False}, 0)])
+def test_a_fork_server_is_started_once_for_stages_of_trainers_that_are_to_run_here(toy, monkeypatch, call, starts):
+    started = []
+    monkeypatch.setattr("ablation.plan.jobs.fork_server.start", lambda: started.append("server") or started)
+    plan = build(toy)
+    jobs = jobs_of(toy, plan=plan, **call)
+    for _ in range(2):
+        jobs.statuses(None)
+    assert len(started) == (starts if sys.platform == "linux" else 0)
+    for stage in plan.content.stages:
+        finish(stage)
+    jobs_of(toy, plan=plan, **call).statuses(None)
+    assert len(started) == (starts if sys.platform == "linux" else 0)
 
 
 def test_a_scheduler_is_asked_in_its_own_words_for_a_group_as_a_whole(toy):
