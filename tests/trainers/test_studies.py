@@ -154,38 +154,29 @@ def test_another_kind_takes_the_place_of_what_is_inherited_and_its_name_says_so(
     assert found["ppo"] == {"advantage.kind": "gae", "rollout.group_size": 1}
 
 
-def test_stages_of_the_policy_are_shared_by_all_variants_of_a_seed_that_read_the_same():
-    settings, studies = load("innovations,gspo", scale="demo", seeds="0,1,2")
-    plan = build_plan(settings)
+def test_a_stage_runs_once_for_all_variants_that_read_the_same_and_again_for_another_seed():
+    settings, studies = load("debias,demonstrations,gad,gspo,innovations", scale="demo", seeds="0,1,2")
+    counted = Counter((stage.study, stage.stage) for stage in build_plan(settings).stages.values())
+    of_all_seeds = set()
     for name, study in studies.items():
 
-        def different(keys=None, of=study):
-            return len({variant.resolved.model_dump_json(include=keys) for variant in of.variants.values()})
+        def chain(stage, of=study):
+            """The stage and all before it."""
+            inputs = [each for each in of.stages[stage].inputs.values() if each in of.stages]
+            return {stage}.union(*map(chain, inputs))
 
-        judged, measured = {"task", "sampling", "reward_training"}, {"reward", "evaluate"}
-        assert Counter(stage.stage for stage in plan.stages.values() if stage.study == name) == {
-            "task_data": different({"task"}),
-            "warm_start": 3 * different({"task"}),
-            "reward_model": 3 * different(judged),
-            "evaluate_warm": 3 * different(judged | measured),
-            "reinforce": 3 * different(),  # 2.3-amic-vs-gspo has the runs of 2.3-amic
-            "evaluate": 3 * different(),
-        }
-        assert different(judged | measured) < different()
-
-
-def test_stages_of_demonstrations_that_do_not_differ_are_run_once(tmp_path):
-    plan = build_plan(load("demonstrations", scale="demo", seeds="1", results=str(tmp_path))[0])
-    keys = {run.variant: run.stages for run in plan.content.studies[0].runs}
-    for stage in ("learner", "embed", "candidates"):
-        assert len({stages[stage] for stages in keys.values()}) == 1
-    same = ("legacy", "legacy-rank", "rce-only", "conditional-legacy")
-    assert len({keys[name]["rce"] for name in same}) == 1
-    assert keys["hard_plus_soft"]["rce"] == keys["hard_plus_soft-rank"]["rce"]
-    v2 = "hard_plus_soft_v2"
-    assert keys[v2]["rce"] == keys[f"{v2}-rank"]["rce"] == keys["conditional"]["rce"]
-    assert len({stages["rce"] for stages in keys.values()}) >= 18
-    assert len({stages["grpo"] for stages in keys.values()}) == len(keys)
+        for stage in study.stages:
+            before = [study.stages[each] for each in chain(stage)]
+            read = {key for each in before for key in each.reads}
+            read |= {each.removeprefix("asset:") for stage in before for each in stage.inputs.values()}
+            different = {variant.resolved.model_dump_json(include=read) for variant in study.variants.values()}
+            seeds = 3 if any(each.seeded for each in before) else 1
+            assert counted[name, stage] == seeds * len(different), (name, stage)
+            of_all_seeds |= {f"{name}.{stage}"} if seeds == 1 else set()
+    # 2.3-amic-vs-gspo has the runs of 2.3-amic.
+    assert counted["innovations", "reinforce"] == 3 * (len(studies["innovations"].variants) - 1)
+    assert counted["gad", "seqkd"] < counted["gad", "warmup"]
+    assert of_all_seeds == {"debias.prepare", "gad.data", "gspo.task_data", "innovations.task_data"}
 
 
 def test_single_innovations_are_comparisons_of_one_factor():

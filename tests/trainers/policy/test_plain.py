@@ -12,7 +12,7 @@ from trainers.policy.models import Placement
 from trainers.policy.plain import Packing, packs
 from trainers.policy.value_model import ValueModel
 
-from .test_rollout import PAD, SHAPES, model_of
+from .test_sampling import PAD, SHAPES, model_of
 
 CPU = torch.device("cpu")
 

@@ -1,13 +1,9 @@
 """What the variants of a seed share is drawn again for every seed; the items of the test set are not."""
 
 import pandas as pd
-import pytest
 import torch
 from safetensors.torch import load_file
 
-from ablation.config.settings import load_settings
-from ablation.plan.build import build_plan
-from tests.repository import ROOT
 from tests.trainers.demonstrations import helpers as demonstrations
 from tests.trainers.gad import helpers as gad
 from tests.trainers.policy.helpers import SMALL, stage
@@ -15,15 +11,6 @@ from trainers.demonstrations.prepared import CANDIDATES
 from trainers.policy import task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart
 from trainers.running.stage import with_run_seed
-
-CONFIGS = ROOT / "configs"
-POLICY_STAGES = ("warm_start", "reward_model", "evaluate_warm")
-SHARED = {  # study: stages that the variants of a seed share, two variants, the stage whose results all seeds share
-    "innovations": (POLICY_STAGES, ("grpo", "2.3-amic"), "task_data"),
-    "gspo": (POLICY_STAGES, ("gspo", "grpo"), "task_data"),
-    "gad": (("base", "seqkd", "evaluate_start"), ("d-final", "d-original"), "data"),
-    "demonstrations": (("learner", "candidates"), ("legacy", "hard_plus_soft"), None),
-}
 
 
 def weights(folder):
@@ -41,24 +28,6 @@ def test_a_seed_is_that_of_the_setting_and_the_run():
     assert len(set(seeds)) == 9
     assert all(0 <= seed < 2**31 for seed in seeds)
     assert with_run_seed(0, 1) == int("5cc3a6551605a0b4", 16) % 2**31  # printf '0 1' | sha256sum
-
-
-@pytest.fixture(scope="module")
-def plan():
-    return build_plan(load_settings({"studies": list(SHARED), "scale": "smoke", "seeds": 2}, configs=CONFIGS))
-
-
-@pytest.mark.parametrize("study", SHARED)
-def test_variants_of_a_seed_share_what_two_seeds_draw_anew(plan, study):
-    shared, variants, fixed = SHARED[study]
-    planned = next(each for each in plan.content.studies if each.name == study)
-    runs = {(run.variant, run.seed): run.stages for run in planned.runs}
-    one, two = variants
-    for name in shared:
-        assert runs[one, 0][name] == runs[two, 0][name] != runs[one, 1][name] == runs[two, 1][name]
-        assert {plan.stages[f"{study}.{name}", runs[one, seed][name]].seed for seed in (0, 1)} == {0, 1}
-    if fixed is not None:
-        assert runs[one, 0][fixed] == runs[two, 0][fixed] == runs[one, 1][fixed]
 
 
 def test_a_warm_start_has_weights_and_an_order_of_its_seed(tmp_path):
