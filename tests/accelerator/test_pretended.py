@@ -32,34 +32,26 @@ def model():
 
 
 SAME = "Expected all tensors to be on the same device"
-FAULTS = {
-    "a sum with a tensor on the host": (lambda x: x + torch.ones(4), SAME),
-    "a sum in place on the host": (lambda x: torch.zeros(4).add_(x), SAME),
-    "a scalar on the host among what is stacked": (lambda x: torch.stack([x.sum(), torch.tensor(1.0)]), SAME),
-    "a module that was not moved": (nn.Linear(4, 2), SAME),
-    "a mask on the host": (lambda x: torch.where(torch.ones(4, dtype=torch.bool), x, 0.0), SAME),
-    "values on the host for places on the device": (lambda x: x.__setitem__(x.long(), torch.ones(4)), SAME),
-    "an index on the device into the host's numbers": (
-        lambda x: torch.arange(4)[x.long()],
-        "indices should be either on cpu or on the same device",
-    ),
-    "the host's generator": (
-        lambda x: torch.rand(4, device=x.device, generator=torch.Generator()),
-        "Expected a 'cuda' device type for generator but found 'cpu'",
-    ),
-    "the device's memory as numpy's": (lambda x: x.numpy(), "can't convert cuda:0 device type tensor to numpy"),
-    "the device's memory pinned": (lambda x: x.pin_memory(), "only dense CPU tensors can be pinned"),
-    "a sum without a fixed order": (lambda x: x.cumsum(0), "does not have a deterministic implementation"),
-    "gradients without a fixed order": (
-        lambda x: nn.functional.interpolate(x[None, None].requires_grad_(), 9, mode="linear").sum().backward(),
-        "does not have a deterministic implementation",
-    ),
-}
+INDEX = "indices should be either on cpu or on the same device"
+ORDER = "does not have a deterministic implementation"
+FAULTS = [
+    (lambda x: x + torch.ones(4), SAME),
+    (lambda x: torch.zeros(4).add_(x), SAME),
+    (lambda x: torch.stack([x.sum(), torch.tensor(1.0)]), SAME),
+    (nn.Linear(4, 2), SAME),  # a module that was not moved
+    (lambda x: torch.where(torch.ones(4, dtype=torch.bool), x, 0.0), SAME),
+    (lambda x: x.__setitem__(x.long(), torch.ones(4)), SAME),
+    (lambda x: torch.arange(4)[x.long()], INDEX),
+    (lambda x: torch.rand(4, device=x.device, generator=torch.Generator()), "Expected a 'cuda' device type for gen"),
+    (lambda x: x.numpy(), "can't convert cuda:0 device type tensor to numpy"),
+    (lambda x: x.pin_memory(), "only dense CPU tensors can be pinned"),
+    (lambda x: x.cumsum(0), ORDER),
+    (lambda x: nn.functional.interpolate(x[None, None].requires_grad_(), 9, mode="linear").sum().backward(), ORDER),
+]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_what_cuda_refuses_is_refused(fault, device):
-    act, words = FAULTS[fault]
+@pytest.mark.parametrize(("act", "words"), FAULTS)
+def test_what_cuda_refuses_is_refused(act, words, device):
     x = torch.ones(4, device="cuda:0")
     torch.use_deterministic_algorithms(True)
     with pytest.raises((RuntimeError, TypeError), match=words):
@@ -75,7 +67,7 @@ def test_the_sampler_that_left_its_numbers_on_the_host_is_refused(device, model,
     here = [each.to("cuda:0") for each in prompts]
     model.to("cuda:0")
     rollout.sample(model, *here, **settings)
-    with pytest.raises(RuntimeError, match="indices should be either on cpu"):
+    with pytest.raises(RuntimeError, match=INDEX):
         old["sample"](model, *here, **settings)
 
 

@@ -132,19 +132,14 @@ def test_path_of_a_data_folder_takes_its_data_files(tmp_path):
     assert sorted(path.name for path in taken.iterdir()) == ["dev.json", "train.json"]
 
 
-def appears(folder):
-    (folder / "new.json").write_text("[]")
-
-
-def changes(folder):
-    (folder / "train.json").write_text("{}")  # of the same length
-
-
-def goes(folder):
-    shutil.rmtree(folder)
-
-
-@pytest.mark.parametrize("edit", [appears, changes, goes])
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda folder: (folder / "new.json").write_text("[]"),
+        lambda folder: (folder / "train.json").write_text("{}"),  # of the same length
+        shutil.rmtree,
+    ],
+)
 def test_data_edited_since_the_plan_are_refused_and_nothing_stands_in_for_them(tmp_path, wheel, edit):
     """The key holds the digests of the plan: other data under it would stay for good."""
     folder = tmp_path / "data"

@@ -101,17 +101,7 @@ def test_answers_are_laid_out_prompt_by_prompt(policy, tokenizer, tmp_path):
         assert (asked.temperature, asked.max_tokens, asked.stop_token_ids) == (0.5, 8, [1])
 
 
-def test_prompts_have_seeds_of_their_own_from_the_generator(policy, tokenizer, tmp_path):
-    engine, seeds = start(policy, tokenizer, tmp_path), []
-    generator = torch.Generator().manual_seed(1)
-    for asked_with in (generator, generator, torch.Generator().manual_seed(1)):
-        engine(PROMPTS, group_size=2, limit=8, generator=asked_with)
-        seeds.append([asked.seed for _, asked in engine.llm.asked])
-    assert len({*seeds[0], *seeds[1]}) == 6
-    assert seeds[2] == seeds[0]
-
-
-def test_a_rank_asks_for_its_own_prompts_with_the_same_seeds(policy, tokenizer, tmp_path):
+def test_prompts_have_seeds_of_their_own_from_the_generator_and_a_rank_asks_for_its_share(policy, tokenizer, tmp_path):
     class Second(Ranks):
         rank, size = 1, 2
 
@@ -120,10 +110,13 @@ def test_a_rank_asks_for_its_own_prompts_with_the_same_seeds(policy, tokenizer, 
 
     alone = start(policy, tokenizer, tmp_path)
     second = start(policy, tokenizer, tmp_path, ranks=Second())
-    for engine in (alone, second):
-        engine(PROMPTS, group_size=2, limit=8, generator=torch.Generator().manual_seed(1))
-    ours = [(prompt, asked.seed) for prompt, asked in second.llm.asked]
-    assert ours == [(prompt, asked.seed) for prompt, asked in alone.llm.asked[1:]]
+    generator = torch.Generator().manual_seed(1)
+    asked = []
+    for engine, asked_with in ((alone, generator), (alone, generator), (second, torch.Generator().manual_seed(1))):
+        engine(PROMPTS, group_size=2, limit=8, generator=asked_with)
+        asked.append([(prompt, each.seed) for prompt, each in engine.llm.asked])
+    assert len({seed for _, seed in asked[0] + asked[1]}) == 6
+    assert asked[2] == asked[0][1:]
     assert second.llm.arguments["distributed_executor_backend"] == "external_launcher"
     assert "distributed_executor_backend" not in alone.llm.arguments
 

@@ -30,45 +30,45 @@ def test_a_seed_is_that_of_the_setting_and_the_run():
     assert with_run_seed(0, 1) == int("5cc3a6551605a0b4", 16) % 2**31  # printf '0 1' | sha256sum
 
 
+def assert_of_the_seed(one, again, other):
+    """Weights and what else was drawn: the same with the same seed, and all different with another."""
+    assert same(one[0], again[0])
+    assert not same(one[0], other[0])
+    assert one[1] == again[1] != other[1]
+
+
 def test_a_warm_start_has_weights_and_an_order_of_its_seed(tmp_path):
     config = PolicyConfig(**{**SMALL, "warm_start": WarmStart(steps=1, batch_size=2, lr=1e-9)})
     task_data.run(stage(tmp_path / "task_data", config, {}))
-    found = {}
-    for name, seed in (("a", 0), ("b", 0), ("c", 1), ("unseeded", None)):
-        made = stage(tmp_path / name, config, {"task_data": tmp_path / "task_data"}, seed)
+    found = []
+    for number, seed in enumerate((0, 0, 1, None)):
+        made = stage(tmp_path / str(number), config, {"task_data": tmp_path / "task_data"}, seed)
         warm_start.run(made)
         (loss,) = [value for _, metric, value in made.metrics.rows if metric == "warm_start/loss"]
-        found[name] = (weights(tmp_path / name), loss)
-    assert same(found["a"][0], found["b"][0])
-    assert found["a"][1] == found["b"][1]
-    for other in ("c", "unseeded"):
-        assert not same(found["a"][0], found[other][0])
-        assert found["a"][1] != found[other][1]
+        found.append((weights(tmp_path / str(number)), loss))
+    assert_of_the_seed(*found[:3])
+    assert_of_the_seed(*found[:2], found[3])
 
 
 def test_a_students_base_and_distillation_are_those_of_the_seed(tmp_path):
     settings = gad.config(base={"steps": 1}, seqkd={"max_steps": 1})
     gad.run_stage(tmp_path, "data", settings)
-    roots = {}
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        data = {"data": tmp_path / "data"}
-        gad.run_stage(tmp_path, "base", settings, seed=seed, inputs=data, out=tmp_path / name / "base")
-        base = data | {"base": tmp_path / "a" / "base"}  # the same for all: what differs is seqkd's own
-        gad.run_stage(tmp_path, "seqkd", settings, seed=seed, inputs=base, out=tmp_path / name / "seqkd")
-        roots[name] = tmp_path / name
-    for stage_name in ("base", "seqkd"):
-        of = {name: weights(root / stage_name) for name, root in roots.items()}
-        assert same(of["a"], of["b"])
-        assert not same(of["a"], of["c"])
+    inputs = {"data": tmp_path / "data"}
+    for name in ("base", "seqkd"):
+        found = []
+        for number, seed in enumerate((0, 0, 1)):
+            out = tmp_path / name / str(number)
+            table = gad.run_stage(tmp_path, name, settings, seed=seed, inputs=inputs, out=out)
+            found.append((weights(out), table.loc[table["name"].str.endswith("/loss"), "value"].tolist()))
+        assert_of_the_seed(*found)
+        inputs[name] = tmp_path / name / "0"  # the same for all: what differs is the next stage's own
 
 
 def test_an_in_context_model_and_its_candidates_are_those_of_the_seed(tmp_path):
     settings = demonstrations.config(learner={"steps": 1})
-    found = {}
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        folders = demonstrations.shared(tmp_path / name, settings, seed=seed)
+    found = []
+    for number, seed in enumerate((0, 0, 1)):
+        folders = demonstrations.shared(tmp_path / str(number), settings, seed=seed)
         pointers = pd.read_parquet(folders["candidates"] / CANDIDATES)["pointer"].map(list).tolist()
-        found[name] = (weights(folders["learner"]), pointers)
-    assert same(found["a"][0], found["b"][0])
-    assert not same(found["a"][0], found["c"][0])
-    assert found["a"][1] == found["b"][1] != found["c"][1]
+        found.append((weights(folders["learner"]), pointers))
+    assert_of_the_seed(*found)

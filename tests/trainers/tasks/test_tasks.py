@@ -122,25 +122,21 @@ def test_textual_answers_are_read_from_sentences():
     assert not task.correct(problem, hedged)
 
 
-def test_tags_must_stand_alone_and_in_order():
-    assert tagged_answer("<think>a</think> <answer> 7 </answer>") == "7"
-    assert tagged_answer("<think>a</think> so <answer> 7 </answer>") is None
-    assert tagged_answer("<think>a</think> <answer> 7 </answer> <answer> 8 </answer>") is None
-    assert tagged_answer("<think>a</think>\n\n<answer> 7 </answer>\n") == "7"
-
-
 @pytest.mark.parametrize(
-    "filled",
+    ("response", "answer"),
     [
-        "{f}<think>a</think><answer>7</answer>",
-        "<think>a</think>{f}<answer>7</answer>",
-        "<think>a</think><answer>7</answer>{f}",
+        ("{f}<think>a</think>{f}<answer> 7 </answer>{f}", "7"),
+        ("<think>a</think>\n\n<answer> 7 </answer>\n", "7"),
+        ("<think>a</think> so <answer> 7 </answer>", None),
+        ("<think>a</think> <answer> 7 </answer> <answer> 8 </answer>", None),
+        # Seen: 20 newlines before the end token earned the full reward.
+        ("{n}<think>a</think><answer>7</answer>", None),
+        ("<think>a</think>{n}<answer>7</answer>", None),
+        ("<think>a</think><answer>7</answer>{n}", None),
     ],
 )
-def test_a_response_filled_with_newlines_is_not_of_the_form(filled):
-    """Seen: 20 newlines before the end token earned the full reward."""
-    assert tagged_answer(filled.format(f="")) == "7"
-    assert tagged_answer(filled.format(f="\n" * 20)) is None
+def test_tags_must_stand_alone_and_in_order_without_much_white_space(response, answer):
+    assert tagged_answer(response.format(f=" ", n="\n" * 20)) == answer
 
 
 @pytest.mark.parametrize("form", ["compact", "textual"])
