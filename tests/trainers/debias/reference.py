@@ -5,7 +5,7 @@ come from a loop over sentences, and autograd goes straight through the ridge so
 with `trainers` except the configuration and the hypernetwork's weights, which it reads by name.
 """
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -56,18 +56,6 @@ def token_kl(reference: Tensor, edited: Tensor, labels: Tensor) -> Tensor:
     here = labels[:, 1:] != IGNORE
     old, new = reference[:, :-1][here].log_softmax(-1), edited[:, :-1][here].log_softmax(-1)
     return (old.exp() * (old - new)).sum(-1).mean()
-
-
-@dataclass
-class Result:
-    loss: float
-    figures: dict[str, float]
-    p: Tensor  # [B, 3]
-    logp: Tensor  # [B, 3]
-    ss: float
-    shifts: dict[str, Tensor]  # [d_in, d_out]
-    gradients: dict[str, Tensor]  # by parameter name of the hypernetwork
-    grad_norm: float
 
 
 class Editor:
@@ -127,8 +115,11 @@ class Editor:
         matrix = u.T @ u + net.log_lambda[i].double().exp() * torch.eye(net.d_in, dtype=torch.float64)
         return torch.linalg.solve(matrix, u.T @ differences.double()).to(keys.dtype)
 
-    def run(self, micro_batches: list[dict[str, list[list[int]]]]) -> Result:
-        """One training step's gradient on micro-batches of token ids (`anti`, `stereo`, `unrelated`)."""
+    def run(self, micro_batches: list[dict[str, list[list[int]]]]) -> SimpleNamespace:
+        """One training step's gradient on micro-batches of token ids (`anti`, `stereo`, `unrelated`).
+
+        Returns loss, figures, p and logp [B, 3], ss, shifts {name: [d_in, d_out]}, gradients of the network by name.
+        """
         pairs = [batch(part["anti"] + part["stereo"]) for part in micro_batches]
         unrelated = [batch(part["unrelated"]) for part in micro_batches]
         cached = [self.cache(inputs) for inputs in pairs]
@@ -164,10 +155,9 @@ class Editor:
             name: q.grad.clone() if q.grad is not None else torch.zeros_like(q)
             for name, q in self.net.named_parameters()
         }
-        norm = torch.sqrt(sum((g.double() ** 2).sum() for g in gradients.values()))
         p, logp = (torch.cat(parts).detach() for parts in (p, logp))
         mean = {key: sum(values[key] for values in figures) / len(figures) for key in figures[0]}
-        return Result(
+        return SimpleNamespace(
             loss=float(total.detach()) / len(pairs),
             figures=mean,
             p=p,
@@ -175,7 +165,6 @@ class Editor:
             ss=(logp[:, 1] > logp[:, 0]).double().mean().item(),
             shifts={name: shift.detach() for name, shift in shifts.items()},
             gradients=gradients,
-            grad_norm=float(norm),
         )
 
     def objective(self, inputs, others, old, old_other):

@@ -3,11 +3,9 @@
 import torch
 from safetensors.torch import load_file
 
-from ablation.runner.stage import load_config
 from tests.make_stage import make_stage
 from trainers.demonstrations import candidates, embed, evaluate, grpo, learner, rce
 from trainers.demonstrations.config import DemonstrationsConfig
-from trainers.running.stage import Stage
 
 SIZES = {"train": 20, "validation": 8, "test": 12}
 TASK = {"name": "concepts", "concepts": 4, "words": 2, "labels": 4, "candidates": 6, "d_embedding": 8, "sizes": SIZES}
@@ -21,15 +19,6 @@ TINY = {
     "checkpoint_every": 1,
 }
 ENTRIES = {module.__name__.rpartition(".")[2]: module for module in (learner, embed, candidates, rce, grpo, evaluate)}
-READS = {
-    "learner": ["task", "learner", "checkpoint_every"],
-    "embed": ["task", "score_batch"],
-    "candidates": ["task", "shots", "train_shots", "proposals", "score_batch"],
-    "rce": ["shots", "train_shots", "selector", "reward", "per_shot", "rce", "checkpoint_every"],
-    "grpo": ["shots", "train_shots", "selector", "reward", "per_shot", "grpo", "checkpoint_every"],
-    "evaluate": ["task", "shots", "selector", "reward", "per_shot", "score_batch"],
-}
-MODEL = "trainers.demonstrations.config:DemonstrationsConfig"
 
 
 def config(**changes):
@@ -41,20 +30,13 @@ def config(**changes):
     return DemonstrationsConfig.model_validate(TINY | merged)
 
 
-def values(name, settings):
-    """What the plan hands to a stage: the values that it reads and that are not defaults."""
-    return settings.model_dump(mode="json", include=set(READS[name]))
-
-
-def demonstrations_stage(name, settings, inputs, out, *, seed=0, stage_class=Stage):
-    """A stage that sees the values that it reads."""
-    config = load_config(MODEL, values(name, settings), READS[name])
-    return make_stage(out, f"demonstrations.{name}", config, inputs, seed=seed, stage_class=stage_class)
+def demonstrations_stage(name, settings, inputs, out, seed=0):
+    return make_stage(out, f"demonstrations.{name}", settings, inputs, seed=seed)
 
 
 def run(name, settings, inputs, out, seed=0):
     """Run a stage; return its folder and the metrics {name: last value}."""
-    stage = demonstrations_stage(name, settings, inputs, out, seed=seed)
+    stage = demonstrations_stage(name, settings, inputs, out, seed)
     ENTRIES[name].run(stage)
     return out, {metric: value for _, metric, value in stage.metrics.rows}
 

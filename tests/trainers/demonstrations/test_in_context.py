@@ -254,14 +254,6 @@ def test_official_files_keep_their_order_and_the_evaluation_split_is_not_reshuff
     assert question.image.name == BLUE
 
 
-def rewritten(assets, tmp_path, name, change):
-    """A copy of the official files with one of them changed."""
-    for path in (assets / "data").iterdir():
-        content = json.loads(path.read_text())
-        (tmp_path / path.name).write_text(json.dumps(change(content) if path.name == name else content))
-    return tmp_path
-
-
 TRAIN, GIVEN = "OpenEnded_mscoco_train2014_questions.json", "mscoco_train2014_annotations.json"
 
 
@@ -280,9 +272,11 @@ TRAIN, GIVEN = "OpenEnded_mscoco_train2014_questions.json", "mscoco_train2014_an
     ],
 )
 def test_a_wrong_official_file_is_named(assets, tmp_path, name, change, problem):
-    folder = rewritten(assets, tmp_path, name, change)
+    for path in (assets / "data").iterdir():
+        content = json.loads(path.read_text())
+        (tmp_path / path.name).write_text(json.dumps(change(content) if path.name == name else content))
     with pytest.raises(ValueError, match=problem):
-        vqa_data.read_data(folder, assets / "images")
+        vqa_data.read_data(tmp_path, assets / "images")
 
 
 def test_a_model_without_template_is_refused(assets, tmp_path):
@@ -292,29 +286,18 @@ def test_a_model_without_template_is_refused(assets, tmp_path):
         load_image_text(folder, dtype=torch.float32, device="cpu", system="")
 
 
-def settings_of(assets):
-    """A whole configuration of the task, at two shots and a tiny selector."""
+def test_a_whole_run_from_official_files_to_accuracy(assets, tmp_path):
     asset = {"kind": "model", "sources": [{"source": "path", "path": "x"}]}
     values = {"task": task(assets).model_dump(), "model": asset, "embedder": asset, "data": {**asset, "kind": "vqa"}}
     values |= {"shots": 2, "score_batch": 2, "selector": {"hidden": 8, "heads": 2}, "rce": {"epochs": 1}}
     values |= {"proposals": {"beam": 1, "temperatures": [], "random": 2}, "grpo": {"epochs": 1}}
-    return DemonstrationsConfig.model_validate(values)
-
-
-@pytest.fixture(scope="module")
-def inputs(assets, tmp_path_factory):
-    """Asset folders as stages find them."""
-    tiny_image_text.build(assets / "whole", "qwen2_vl")
-    root = tmp_path_factory.mktemp("assets")
-    for name, source in (("model", "whole"), ("embedder", "clip"), ("data", "data")):
-        (root / name).mkdir()
-        (root / name / "files").symlink_to(assets / source)
-    (root / "learner").mkdir()
-    return {name: root / name for name in ("model", "embedder", "data", "learner")}
-
-
-def test_a_whole_run_from_official_files_to_accuracy(assets, inputs, tmp_path):
-    settings, folders = settings_of(assets), dict(inputs)
+    settings = DemonstrationsConfig.model_validate(values)
+    folders = {name: tmp_path / name for name in ("model", "embedder", "data", "learner")}
+    for name, source in (("model", "one"), ("embedder", "clip"), ("data", "data")):
+        folders[name].mkdir()
+        (folders[name] / "files").symlink_to(assets / source)
+    tiny_image_text.build(assets / "one", "qwen2_5_vl")
+    folders["learner"].mkdir()
     for name in ("embed", "candidates"):
         folders[name], _ = run(name, settings, dict(folders), tmp_path / name)
     data = read_candidates(folders["candidates"])

@@ -19,7 +19,7 @@ TINY = {
     "evaluate": {"samples": 2},
     "checkpoint_every": 2,
 }
-INPUTS = {  # as _study.yaml has them; a test compares
+INPUTS = {  # as _study.yaml has them
     "data": (),
     "base": ("data",),
     "seqkd": ("data", "base"),

@@ -87,7 +87,11 @@ def demonstrated(settings, *earlier):
     return inputs
 
 
-PPO = {"advantage": {"kind": "gae"}, "rollout": {"responses": 16, "group_size": 1}}
+PPO = {
+    "advantage": {"kind": "gae"},
+    "rollout": {"responses": 16, "group_size": 1},
+    "evaluate": {"samples": 2, "checkpoints": 3},  # policies of earlier steps are kept, and kept again
+}
 DAPO = {
     "kl": {"coef": 0.0},
     "surrogate": {"kind": "clip", "high": 0.28},
