@@ -135,18 +135,6 @@ def test_the_sources_form(batch, name):
         torch.testing.assert_close(found, expected, **EXACT)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_padding_has_no_effect(name):
-    logps, old, advantages, mask = random_batch(0)
-    objective = objective_of(PolicyConfig(**CASES[name][0]))
-    loss, figures = objective(logps, old, advantages, mask)
-    noise = 10 * (1 - mask) * torch.rand(8, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    other, others = objective(logps - noise, old - 2 * noise, advantages, mask)
-    torch.testing.assert_close(other, loss, **EXACT)
-    for key, figure in figures.items():
-        torch.testing.assert_close(others[key].value(), figure.value(), **EXACT, equal_nan=True, msg=key)
-
-
 def test_the_product_of_token_ratios_is_the_gspo_notes_sequence_loss(batch):
     """`compute_policy_loss_sequence_level` on one log-probability per response, the sum over its tokens."""
     logps, old, advantages, mask = batch
