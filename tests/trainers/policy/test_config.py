@@ -3,6 +3,7 @@
 import pytest
 
 from tests.make_stage import part_names
+from trainers.gad.config import GadConfig
 from trainers.policy.config import PolicyConfig
 
 
@@ -12,6 +13,8 @@ from trainers.policy.config import PolicyConfig
         ({"advantage": {"kind": "gae"}}, "group_size 1"),
         ({"rollout": {"responses": 10, "group_size": 4}}, "not a multiple"),
         ({"ema_smoothing": {}, "ratio": "gspo"}, "ratio token"),
+        ({"ema_smoothing": {"beta": 0.0}}, "beta"),
+        ({"ema_smoothing": {"beta": 1.01}}, "beta"),
         ({"weight_on": "ratio"}, "no effect"),
         ({"reward": {"rule": 1.0, "model": 1.0}}, "reward_model"),
         ({"reward": {"rule": 0.0}}, "nothing would be rewarded"),
@@ -33,11 +36,33 @@ def test_configurations_that_cannot_work_are_refused(values, problem):
         PolicyConfig(**values)
 
 
-def test_a_variant_uses_exactly_the_parts_of_its_objective():
-    grpo, conservative = PolicyConfig(), PolicyConfig(ema_smoothing={}, temporal_decay={})
-    of_grpo, of_conservative = part_names(grpo, "reinforce"), part_names(conservative, "reinforce")
-    assert of_conservative.items() >= of_grpo.items()
-    assert of_conservative.keys() - of_grpo.keys() == {"formulas.ema_smoothing", "formulas.temporal_decay"}
-    of_ptrw = part_names(PolicyConfig(surrogate={"kind": "ptrw"}), "reinforce")
-    assert of_ptrw.keys() - of_grpo.keys() == {"formulas.sequence_ratio"}
-    assert of_ptrw["formulas.surrogate"] != of_grpo["formulas.surrogate"]
+@pytest.mark.parametrize(
+    ("values", "stage", "more"),
+    [
+        (
+            {"ema_smoothing": {}, "temporal_decay": {}},
+            "reinforce",
+            {"formulas.ema_smoothing", "formulas.temporal_decay"},
+        ),
+        ({"surrogate": {"kind": "ptrw"}}, "reinforce", {"formulas.sequence_ratio"}),
+        ({"rollout": {"engine": "vllm"}}, "reinforce", {"engine"}),
+        ({"rollout": {"engine": "vllm"}}, "evaluate", set()),
+        ({"memory": {"lora": {}}}, "warm_start", set()),
+        ({"memory": {"lora": {}}}, "reinforce", {"adapters"}),
+        ({"memory": {"lora": {}}}, "evaluate", set()),
+    ],
+)
+def test_a_variant_uses_exactly_the_parts_of_its_objective(values, stage, more):
+    plain, found = part_names(PolicyConfig(), stage), part_names(PolicyConfig(**values), stage)
+    assert found.keys() - plain.keys() == more
+    changed = {slot for slot, name in plain.items() if found.get(slot) != name}
+    assert changed == ({"formulas.surrogate"} if "surrogate" in values else set())
+
+
+def test_packages_are_needed_by_the_stages_that_use_them():
+    lora, vllm = PolicyConfig(memory={"lora": {}}), PolicyConfig(rollout={"engine": "vllm"})
+    assert lora.needed_packages("reinforce")["peft"][0] == "memory.lora"
+    for config, stage in ((vllm, "reinforce"), (GadConfig(rollout={"engine": "vllm"}), "warmup")):
+        assert list(config.needed_packages(stage)) == ["vllm"]
+    for config, stage in ((lora, "warm_start"), (vllm, "evaluate"), (PolicyConfig(), "reinforce")):
+        assert not config.needed_packages(stage)

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.make_stage import part_names
 from tests.peers.environment import ROOT, python_of
-from trainers.policy.config import Lora, Memory, PolicyConfig
 
 
 @pytest.mark.peers
@@ -33,19 +31,3 @@ def test_without_peft_the_error_says_how_to_get_it():
         [sys.executable, "-c", "import trainers.policy.lora"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert "memory.lora needs peft: pip install 'ablation-tracker[lora]'" in done.stderr
-
-
-def test_a_stage_says_that_it_needs_peft():
-    config = PolicyConfig(memory=Memory(lora=Lora()))
-    assert config.needed_packages("reinforce")["peft"][0] == "memory.lora"
-    assert not config.needed_packages("warm_start")
-    assert not PolicyConfig().needed_packages("reinforce")
-
-
-def test_the_code_of_adapters_counts_for_those_that_have_them():
-    has = {
-        stage: "adapters" in part_names(PolicyConfig(memory=Memory(lora=Lora())), stage)
-        for stage in ("warm_start", "reinforce", "evaluate")
-    }
-    assert has == {"warm_start": False, "reinforce": True, "evaluate": False}
-    assert "adapters" not in part_names(PolicyConfig(), "reinforce")

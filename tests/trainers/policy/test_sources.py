@@ -159,12 +159,6 @@ def test_beta_of_one_changes_no_bit(batch):
     )
 
 
-@pytest.mark.parametrize("beta", [0.0, 1.01, -0.1])
-def test_beta_outside_its_range_is_refused(beta):
-    with pytest.raises(ValueError, match="beta"):
-        PolicyConfig(ema_smoothing={"beta": beta})
-
-
 # --- 2.5 ----------------------------------------------------------------------------------------------------------
 
 
