@@ -34,7 +34,6 @@ def make_stage(
     run=None,
     label="test",
     terminal=None,
-    stage_class=Stage,
     stages=(),
 ):
     """A stage that writes into `out`, which is made; again with the same folder, it continues where that stands.
@@ -42,7 +41,7 @@ def make_stage(
     stages: of the study, whose parts it has, the first one's before others; that of its `id` by default.
     """
     out.mkdir(parents=True, exist_ok=True)
-    return stage_class(
+    return Stage(
         id=id,
         key="0" * 16,
         seed=seed,

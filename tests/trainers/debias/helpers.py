@@ -34,10 +34,10 @@ FULL = {
 }
 
 
-def stereoset_rows(per_term: int = 4, terms: int = 5, domains: tuple[str, ...] = ("gender", "race")) -> list[dict]:
+def stereoset_rows(per_term: int = 4, terms: int = 5) -> list[dict]:
     """Made-up items in the flat layout; sentences of different lengths."""
     rows = []
-    for domain in domains:
+    for domain in ("gender", "race"):
         for t in range(terms):
             for i in range(per_term):
                 n = len(rows)
@@ -54,17 +54,15 @@ def debias_stage(tmp: Path, name: str, config: object, inputs: dict[str, Path], 
     return make_stage(tmp / name, f"debias.{name}", config, inputs, seed=seed, stages=[name, "train"])
 
 
-def write_assets(
-    tmp: Path, architecture: str, rows: list[dict] | None = None, *, hidden: int = 32, layers: int = 4, vocab: int = 260
-) -> dict[str, Path]:
+def write_assets(tmp: Path, architecture: str) -> dict[str, Path]:
     """A random model and made-up items, laid out as finished asset stages."""
-    size = {"hidden": hidden, "layers": layers, "heads": hidden // 16, "vocab": vocab}
-    model, tokenizer = build_random_model(architecture, **size, positions=256, seed=1)
+    size = {"hidden": 32, "layers": 4, "heads": 2, "vocab": 260, "positions": 256}
+    model, tokenizer = build_random_model(architecture, **size, seed=1)
     (tmp / "model" / "files").mkdir(parents=True)
     (tmp / "data" / "files").mkdir(parents=True)
     model.save_pretrained(tmp / "model" / "files")
     tokenizer.save_pretrained(tmp / "model" / "files")
-    lines = "".join(json.dumps(row) + "\n" for row in rows or stereoset_rows())
+    lines = "".join(json.dumps(row) + "\n" for row in stereoset_rows())
     (tmp / "data" / "files" / "items.jsonl").write_text(lines)
     return {"model": tmp / "model", "data": tmp / "data"}
 
