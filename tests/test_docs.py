@@ -15,8 +15,6 @@ from ablation.cli.main import main
 from ablation.cli.parser import build_parser
 from ablation.config.settings import SettingsFile
 from ablation.config.study_schema import Analysis, StudyFile
-from tests.documented_metrics import NOT_AT_SCALE_SMOKE, differences, documented, fits
-from tests.documented_metrics import PAGES as METRIC_PAGES
 from tests.repository import ROOT
 from tests.test_imports import ROOMS
 
@@ -90,21 +88,6 @@ def test_commands_of_the_tracker_exist(path):
             if word.startswith("--"):
                 option = word.split("=")[0]
                 assert option in known_options(parser, words[0]), f"{path.name}: {command}"
-
-
-def test_commands_about_configurations_run(capsys, monkeypatch):
-    """As they stand in the documents, but for those about a variant that the reader writes."""
-    monkeypatch.chdir(ROOT)
-    pages = [path for path in PAGES if path.name not in FOLLOWED]
-    found = {command for path in pages for command in tracker_commands(path)}
-    words = [shlex.split(command) for command in found]
-    runnable = [
-        w for w in words if w[1:] and w[0] in ("variants", "show", "diff") and not set(w) & {"STUDY", "A", "..."}
-    ]
-    runnable = [w for w in runnable if not any("my-variant" in word for word in w)]
-    assert {w[0] for w in runnable} >= {"variants", "diff"}
-    for w in runnable:
-        assert main(w) == 0, f"{w}: {capsys.readouterr().err}"
 
 
 OLD_TERMS = re.compile(
@@ -197,24 +180,6 @@ def test_every_page_is_in_the_index():
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     linked = {(ROOT / "docs" / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)", index)}
     assert {path.resolve() for path in ROOT.glob("docs/**/*.md")} - {ROOT / "docs/index.md"} <= linked
-
-
-def test_a_documented_metric_is_found_by_its_name():
-    """What the smoke grid logs is compared with the pages in tests/workflow/test_smoke.py, by these rules."""
-    assert fits("edited/gender/ss", "ss")
-    assert not fits("edited/gender/ss_distance", "ss")
-    assert fits("edit/ss_gender", "edit/ss_<domain>")
-    assert not fits("edit/ss_", "edit/ss_<domain>")
-    assert not fits("edit/other", "edit/ss_<domain>")
-    assert {"ss", "train/loss", "edit/ss_<domain>"} <= documented("debias.md")
-    assert documented("gad.md").isdisjoint({"pooling", "last_per_token"})  # the table of poolings has no metric
-    assert {name for page in METRIC_PAGES for name in documented(page)} >= NOT_AT_SCALE_SMOKE.keys()
-    logged = {study: set() for studies in METRIC_PAGES.values() for study in studies}
-    logged["debias"] = {"edit/ss_gender", "train/invented"}
-    found = differences(logged)
-    assert "debias.md does not define train/invented" in found
-    assert "debias.md defines train/loss, which is never logged" in found
-    assert not any("edit/ss_<domain>" in line for line in found)
 
 
 STUDY_FILES = (ROOT / "docs/reference/study-files.md").read_text(encoding="utf-8")

@@ -153,23 +153,28 @@ def test_the_last_evaluation_of_a_training(tmp_path):
     assert [row[4] for row in items if row[1] == "last"] == [0.5, 0.5]
 
 
+LOSSES = {100: 0.9, 300: 0.5, 400: 0.7}
+
+
+def keep_the_best(folder):
+    """What the Trainer leaves that kept the model of step 300."""
+    rows = [{"step": step, "eval_loss": loss} for step, loss in LOSSES.items()]
+    (folder / "trainer_state.json").write_text(json.dumps({"best_global_step": 300, "log_history": rows}))
+    (folder / "args.json").write_text(json.dumps({"load_best_model_at_end": True}))
+
+
 @pytest.mark.parametrize(("at", "kept"), [({}, 300), ({"at": "last"}, None), ({"at": 100}, 100)])
 def test_the_step_of_the_model_that_was_kept_is_logged(tmp_path, capsys, at, kept):
-    losses = {100: 0.9, 300: 0.5, 400: 0.7}
-    rows = [{"step": step, "eval_loss": loss} for step, loss in losses.items()]
-    (tmp_path / "trainer_state.json").write_text(json.dumps({"best_global_step": 300, "log_history": rows}))
-    (tmp_path / "args.json").write_text(json.dumps({"load_best_model_at_end": True}))
+    keep_the_best(tmp_path)
     values, _ = collected(tmp_path, {"reader": "trainer_state", **at})
-    logged = {(step, "eval_loss"): loss for step, loss in losses.items()}
+    logged = {(step, "eval_loss"): loss for step, loss in LOSSES.items()}
     assert values == logged | ({(400, "kept_step"): kept} if kept else {})
     assert (f"of the model that was kept, at step {kept} (`at: last`)" in capsys.readouterr().err) == bool(kept)
 
 
 @pytest.mark.parametrize(("at", "last"), [({}, 300), ({"at": 100}, 100), ({"at": "last"}, 400)])
 def test_items_in_a_file_of_their_own_are_of_the_kept_model_too(tmp_path, at, last):
-    rows = [{"step": step, "eval_loss": loss} for step, loss in {100: 0.9, 300: 0.5, 400: 0.7}.items()]
-    (tmp_path / "trainer_state.json").write_text(json.dumps({"best_global_step": 300, "log_history": rows}))
-    (tmp_path / "args.json").write_text(json.dumps({"load_best_model_at_end": True}))
+    keep_the_best(tmp_path)
     lines = "".join(f"q,step {step},{step}\n" for step in (100, 300, 400))
     (tmp_path / "items.csv").write_text(f"item,subset,value\n{lines}")
     values, items = collected(tmp_path, {"reader": "trainer_state"}, {"reader": "items", **at})
@@ -186,20 +191,15 @@ def test_items_in_a_file_of_their_own_are_of_the_kept_model_too(tmp_path, at, la
         ("items.csv", "item,value\n,1\n", "line 2: item: is missing"),
         ("items.csv", "item,text\na,b\n", "line 2: value: is missing"),
         ("items.csv", "item,value\na,nan\n", "line 2: value = 'nan': cannot be compared"),
-        ("items.csv", "item,value\na,inf\n", "line 2: value = 'inf': cannot be compared"),
-        ("items.csv", "item,value\na,x\n", "line 2: value = 'x': is not a number"),
         ("items.csv", "item;acc\na;1\n", "item: is missing; name the item of each row; the columns are item;acc"),
         ("items.jsonl", '{"item": 1, "value": 1, "n": 5}\n{"item": 2, "n": 7}\n', "line 2: value: is not a number"),
         ("items.csv", f"item,acc\n{'x' * 501},1\n", "is longer than 500 characters; use a number or a digest"),
         ("items.csv", "item,acc,said\na,1,42\nb,0,no\n", "a column of words may be called `text`"),
         ("items.csv", "item,acc\na,1\nb,\nc,n/a\n", "line 3: acc = '': is not a number"),
         ("items.csv", "item,acc\na,1\nb,1_0\n", "line 3: acc = '1_0': is not a number"),
-        ("items.csv", "item,acc\na,1\nb,\uff11\n", "line 3: acc = '\uff11': is not a number"),
         ("items.csv", "item,acc,acc\na,1,0\n", "line 1 = 'acc': names two columns"),
         ("items.csv", "item,acc\na,1\nb,0,1\n", "line 3: does not have 2 cells"),
-        ("items.csv", "item,acc\na,1\nb\n", "line 3: does not have 2 cells"),
         ("items.csv", 'item,acc\na,1\n"b,0\nc,1\n', "cannot be read (unexpected end of data)"),
-        ("items.jsonl", '{"item": "a", "acc": 1}\n{"item": "b"}\n', "line 2: acc: is not a number"),
         ("items.jsonl", '{"item": "a", "acc": 1}\n{"item": "b", "ac\n', "line 2"),
         ("items.jsonl", "[" * 100_000 + "\n", "line 1"),
         ("items.parquet", "no parquet", "cannot be read"),
@@ -207,10 +207,8 @@ def test_items_in_a_file_of_their_own_are_of_the_kept_model_too(tmp_path, at, la
         ("metrics.csv", "epoch,loss\n3,0.5\n", "if epoch is the step: `metrics: {path: metrics.csv, step: epoch}`"),
         ("metrics.csv", "Step,loss\n100,0.5\n", "if Step is the step: "),
         ("metrics.jsonl", '{"global_step": 500, "loss": 0.5}\n', "{path: metrics.jsonl, step: global_step}"),
-        ("metrics.csv", "Iteration,loss\n3,0.5\n", "if Iteration is the step: "),
         ("metrics.csv", "step,loss\n,1\n", "step = '': is not a whole number of 64 bits; write a step in each row"),
         ("metrics.jsonl", '{"step": 1, "loss": 1}\n{"loss": 2}\n', "line 2: step: is not a whole number"),
-        ("metrics.csv", "step,loss\n1.5,1\n", "line 2: step = '1.5': is not a whole number"),
         ("metrics.csv", f"step,loss\n{2**63},1\n", "is not a whole number of 64 bits"),
         ("metrics.csv", "step,loss\n1,1\n2,n/a\n", "line 3: loss = 'n/a': is not a number"),
         ("metrics.jsonl", '{"step": 1, "loss": 1}\n{"ste', "line 2"),

@@ -14,7 +14,6 @@ TABLE = "row,gender,race,mean\nbase,0.0170,0.0410,0.0290\nv1,0.700,-,0.35\n"
     ("text", "value", "half"),
     [
         ("0.700", 0.7, 0.0005),
-        ("0.7", 0.7, 0.05),
         (".036", 0.036, 0.0005),
         ("51.7%", 0.517, 0.0005),
         ("51.70 %", 0.517, 0.00005),
@@ -24,7 +23,6 @@ TABLE = "row,gender,race,mean\nbase,0.0170,0.0410,0.0290\nv1,0.700,-,0.35\n"
         (r"$\mathbf{0.512}$", 0.512, 0.0005),
         ("1.58e-06", 1.58e-6, 0.5e-8),
         (3, 3.0, 0.5),
-        (0.25, 0.25, 0.005),
     ],
 )
 def test_a_number_keeps_its_digits(text, value, half):
@@ -101,7 +99,6 @@ def test_a_table_is_read_as_it_is_printed(tmp_path):
         ("row,a,a\nv,1,1\n", {}, ("heading = 'a': is given twice",)),
         ("row,a,\nv,1,1\n", {}, ("column 3 = '': has no heading",)),
         ("row,a,b\nv,1,1\n", {"items": ("1", "2", "3")}, ("--items = '1 2 3': has 3 numbers for 2 columns (a, b)",)),
-        ("row,a,b\nv,1,1\n", {"items": ("c=3",)}, ("--items = 'c': is not a column",)),
         ("row,a\nv,1\n", {"items": ("0",)}, ("--items = '0': is not a valid number of items",)),
         ("row,a\nv,1\n", {"target": "0.33333333333333333333"}, ("is not a valid rate; write one", "with few decimals")),
         ("row,a\nv,1\n", {"columns": ("b",)}, ("--columns = 'b': is not a column",)),

@@ -44,10 +44,8 @@ def test_every_file_fits_its_schema(study):
     "content",
     [
         {"why": "x", "rewrd": {}},
-        {"why": "x", "reward": {"wight": 0.5}},
         {"why": "x", "reward": {"weight": 1.5}},
         {"why": "x", "size": "many"},
-        {"why": "x", "gpu": 0},
         {"why": "x", "extends": ["a", "b"]},
         {"why": "x", "data": {"sources": [{"source": "hub"}]}},
         {"lr": 0.5},

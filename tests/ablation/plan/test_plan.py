@@ -40,12 +40,6 @@ def test_a_missing_entry_is_named(toy):
         build(toy)
 
 
-def test_a_file_that_is_not_python_is_named(toy):
-    toy.code("trainers/toy/helper.py", "def (\n")
-    with pytest.raises(ConfigError, match=r"helper\.py: is not valid Python \(invalid syntax \(helper\.py, line 1\)\)"):
-        build(toy)
-
-
 # Selection
 
 
@@ -80,25 +74,13 @@ def test_several_variants_are_selected_with_their_parents_which_is_said(toy):
 # Files
 
 
-def test_plan_file_follows_the_contract(toy):
+def test_the_plan_file_says_what_changed_and_which_stages_a_run_has(toy):
     plan = build(toy)
     plan.write()
     written = json.loads(plan.file.read_text())
-    assert set(written) == {"scale", "results", "reports", "studies", "stages"}
     (study,) = written["studies"]
-    assert set(study) == {
-        "name", "title", "question", "source", "table", "curves", "figures", "analysis", "analysis_digest", "health",
-        "trained_model", "published", "variants", "runs", "last_stage",
-    }  # fmt: skip
-    assert study["last_stage"] == "evaluate"
-    by_name = {variant["name"]: variant for variant in study["variants"]}
-    assert set(by_name["v10"]) == {"name", "parent", "why", "file", "gpu", "resolved", "factors", "changes"}
-    assert {"key": "lr", "from": 0.001, "to": 0.01, "factor": "lr", "no_effect": ""} in by_name["v10"]["changes"]
-    for stage in written["stages"]:
-        assert set(stage) == {
-            "id", "study", "stage", "key", "seed", "label", "entry", "dir", "inputs", "resources", "variants",
-        }  # fmt: skip
-        assert set(stage["resources"]) == {"threads", "mem_mb", "runtime", "gpu"}
+    (changes,) = (variant["changes"] for variant in study["variants"] if variant["name"] == "v10")
+    assert {"key": "lr", "from": 0.001, "to": 0.01, "factor": "lr", "no_effect": ""} in changes
     known = {(stage["id"], stage["key"]) for stage in written["stages"]}
     for run in study["runs"]:
         assert list(run["stages"]) == ["prepare", "train", "evaluate"]

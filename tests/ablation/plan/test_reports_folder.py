@@ -5,7 +5,6 @@ import os
 import pytest
 
 from ablation.cli.main import main
-from ablation.contract.errors import ConfigError
 from ablation.plan.collected import claim_reports
 from tests.simulate import simulate
 
@@ -15,17 +14,6 @@ def folders(tmp_path):
     for name in ("one", "two", "reports"):
         (tmp_path / name).mkdir()
     return tmp_path / "one", tmp_path / "two", tmp_path / "reports"
-
-
-def test_the_reports_of_one_results_folder_are_refused_to_another(folders):
-    one, two, reports = folders
-    claim_reports(one, reports)
-    claim_reports(one, reports)
-    with pytest.raises(ConfigError) as caught:
-        claim_reports(two, reports)
-    text = str(caught.value)
-    assert str(reports) in text
-    assert f"shows the results in {one}, not those in {two}; name another one (reports=... or --reports)" in text
 
 
 def test_both_may_move_together(folders, tmp_path):

@@ -1,6 +1,5 @@
 """What holds for every reader: paths that are not its own, places with odd names, databases that are cut off."""
 
-import random
 import shutil
 import sqlite3
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 from ablation.config.formats import formats_of
 from ablation.contract.errors import ConfigError
 from ablation.readers import sqlite
-from ablation.readers.run import METRIC_ROWS, load_reader, metric_table
+from ablation.readers.run import load_reader
 from tests.ablation.readers.samples import row, write_samples
 from tests.ablation.readers.stored import make, points, read_all
 
@@ -115,14 +114,3 @@ def test_what_a_writer_has_not_committed_is_not_read(name, file, stored, tmp_pat
         with pytest.raises(ConfigError, match="locked"):
             read()
     writer.close()
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 50, 2000])
-def test_logged_numbers_as_a_table_against_a_dictionary(count):
-    draw = random.Random(count)
-    names = ["loss", "a/ü", "", "Loss", "a b", "zz"]
-    rows = [(draw.randint(-5, 40), draw.choice(names), draw.random()) for _ in range(count)]
-    table = metric_table(iter(rows))
-    values = {(step, name): value for step, name, value in rows}
-    assert table.schema == METRIC_ROWS
-    assert [tuple(row.values()) for row in table.to_pylist()] == [(*key, values[key]) for key in sorted(values)]

@@ -135,10 +135,13 @@ def test_a_sample_that_ended_with_an_error_is_named_and_left_out_of_both_groups_
     assert "1 samples ended with an error" in str(read(capsys, a, "--with", write_log(b, content))["notes"])
 
 
-def test_of_logs_in_a_folder_both_forms_and_of_each_task_the_last_try_are_read(tmp_path, capsys):
-    def about(task_id, day, **more):
-        return {"eval": log()["eval"] | {"task_id": task_id, "created": f"2026-11-{day}T10:00:00+00:00"}} | more
+def about(task_id, day, task="letters", model="mock/a", **more):
+    """Of a try of a task; `more`: of its log."""
+    of_try = {"task": task, "task_id": task_id, "model": model, "created": f"2026-11-{day}T10:00:00+00:00"}
+    return {"eval": log()["eval"] | of_try} | more
 
+
+def test_of_logs_in_a_folder_both_forms_and_of_each_task_the_last_try_are_read(tmp_path, capsys):
     write_log(tmp_path / "a/seed_0/x.eval", log(**about("a0", 10)))
     write_log(tmp_path / "a/seed_1/x.json", log(**about("a1", 11)))
     for name in ("results_x.json", "logs.json"):
@@ -159,10 +162,6 @@ def test_of_logs_in_a_folder_both_forms_and_of_each_task_the_last_try_are_read(t
 
 
 def test_of_several_tries_of_a_task_the_ones_that_ended_are_read_and_the_others_are_named(tmp_path, capsys):
-    def about(task_id, day, task="letters", model="mock/a", **more):
-        of_try = {"task": task, "task_id": task_id, "model": model, "created": f"2026-11-{day}T10:00:00+00:00"}
-        return {"eval": log()["eval"] | of_try} | more
-
     write_log(tmp_path / "a/2026-11-10.eval", log(**about("a", 10)))
     failed = write_log(tmp_path / "b/2026-11-10.eval", log(**about("b1", 10, status="error")))
     write_log(tmp_path / "b/2026-11-11.json", log(CORRECT | {"c": [1, 1]}, **about("b2", 11)))
@@ -199,22 +198,12 @@ def test_imported_logs_are_runs_of_a_folder_and_a_model_with_their_tasks(tmp_pat
     for model in ("mock/a", "mock/b"):
         for task in ("letters", "words"):
             for hour in range(2):
-                about = log()["eval"] | {
-                    "model": model,
-                    "task": task,
-                    "created": f"2026-11-01T0{hour}:00:00",
-                    "task_id": "",
-                }
-                about["task_id"] = f"{model}{task}{hour}"
-                write_log(tmp_path / f"s/2026-11-01T0{hour}_{task}_{model[-1]}.eval", log(eval=about))
+                content = log(**about(f"{model}{task}{hour}", f"0{1 + hour}", task, model))
+                write_log(tmp_path / f"s/2026-11-0{1 + hour}_{task}_{model[-1]}.eval", content)
     told = []
     runs = list(evaluation.read(tmp_path / "s", told.append))
-    assert [(run.name.partition("/")[2], run.started[12:13]) for run in runs] == [
-        ("s/mock/a", "0"),
-        ("s/mock/b", "0"),
-        ("s/mock/a", "1"),
-        ("s/mock/b", "1"),
-    ]
+    names = [("s/mock/a", "01"), ("s/mock/b", "01"), ("s/mock/a", "02"), ("s/mock/b", "02")]
+    assert [(run.name.partition("/")[2], run.started[8:10]) for run in runs] == names
     assert all(set(run.items["subset"].to_pylist()) == {"letters", "words"} for run in runs)
     assert len({run.id for run in runs}) == 4
     assert len(told) == 2

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -75,14 +74,10 @@ def test_leases_differ_and_are_numbered_from_zero(monkeypatch):
     ("named", "tokens"),
     [
         ("", []),
-        ("3,1", ["3", "1"]),
         (" 2, 0", ["2", "0"]),
         ("0,-1,1", ["0"]),
         ("-1", []),
         ("NoDevFiles", []),
-        ("none", []),
-        ("void", []),
-        ("1,none,2", ["1"]),
         ("0,4,1", ["0"]),
         ("0,1,0", []),
         ("GPU-8f2a,GPU-77", ["GPU-8f2a", "GPU-77"]),
@@ -168,19 +163,6 @@ def test_a_folder_of_someone_else_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("ABLATION_LEASES", str(tmp_path / "link"))
     with pytest.raises(PermissionError):
         devices.lease_folder()
-
-
-def test_who_waits_says_so_once_and_gets_the_device_when_its_holder_ends():
-    holder, pools, got = hold(2, 900), [], []
-    holder.stdout.readline()
-    waiting = threading.Thread(target=lambda: got.append(devices.lease(1, on_wait=pools.append, poll=0.02)))
-    waiting.start()
-    waiting.join(0.3)
-    assert (pools, got) == ([["0", "1"]], [])
-    holder.kill()
-    waiting.join(10)
-    assert got[0].tokens == ["0"]
-    assert len(pools) == 1
 
 
 def test_an_orphan_keeps_its_lease_until_it_ends():

@@ -12,6 +12,7 @@ def git(folder, *arguments):
 
 
 def test_a_dirty_tree_is_described_with_its_diff(tmp_path):
+    assert describe_tree(tmp_path) == {"commit": None, "dirty": None, "untracked": None, "diff": None}
     git(tmp_path, "init", "-q")
     (tmp_path / "a.py").write_text("x = 1\n")
     git(tmp_path, "add", "a.py")
@@ -25,10 +26,6 @@ def test_a_dirty_tree_is_described_with_its_diff(tmp_path):
     assert dirty["dirty"] is True
     assert dirty["untracked"] == ["new.py"]
     assert "-x = 1\n+x = 2" in dirty["diff"]
-
-
-def test_outside_git_nothing_is_claimed(tmp_path):
-    assert describe_tree(tmp_path) == {"commit": None, "dirty": None, "untracked": None, "diff": None}
 
 
 def test_inputs_are_named_by_their_keys(tmp_path):

@@ -21,13 +21,10 @@ FORMATS = {
 @pytest.mark.parametrize("kind", FORMATS)
 def test_import_in_one_command(kind, source, tmp_path, monkeypatch, capsys):
     script, place = FORMATS[kind]
-    (tmp_path / "files").mkdir()
-    check_import(kind, make(kind, script, source, tmp_path / "files") / place, tmp_path / "here", monkeypatch, capsys)
-
-
-def check_import(kind, path, here, monkeypatch, capsys):
-    here.mkdir()
-    monkeypatch.chdir(here)
+    for name in ("files", "here"):
+        (tmp_path / name).mkdir()
+    path = make(kind, script, source, tmp_path / "files") / place
+    monkeypatch.chdir(tmp_path / "here")
     command = ["import", kind, str(path), "--study", "lr", "--metric", "acc", "--direction", "max", "--margin", "0.01"]
     assert main(command) == 0
     with Store(Path("results/tracker.duckdb")) as store:
