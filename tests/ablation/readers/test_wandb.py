@@ -1,6 +1,7 @@
 """Offline runs that wandb wrote, against what was logged."""
 
 import json
+import math
 import random
 import shutil
 import subprocess
@@ -35,6 +36,15 @@ def test_configuration_name_and_state(folder, told):
     }
     assert all(run.started.startswith("20") and run.started.endswith("+00:00") for run in runs.values())
     assert any("abc1: no numbers, and so left out: hist, table, text" in line for line in problems)
+
+
+def test_numbers_of_every_kind_by_the_step_that_counts(folder):
+    """Of a metric with whole steps of its own that one, else W&B's; what only the summary has, at the last step."""
+    found = points(read_all(read, file_of(folder, "abc1"))[0]["abc1"])
+    logged = {(1, "loss"): 0.5, (1, "ok"): 0.0, (1, "nested.a"): 1.0, (1, "nested.b.c"): 0.5}
+    logged |= {(7, 'odd/näme "q" .x\\y #1'): 7.0, (20, "whole"): 2.0**40, (20, "nan"): "NaN", (20, "-inf"): -math.inf}
+    logged |= {(100, "eval/acc"): 0.25, (23, "half/acc"): 0.25, (30, "loss"): 0.25, (200, "test/acc"): 0.875}
+    assert logged.items() <= found.items()
 
 
 def test_several_files_of_a_run(folder):

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import socket
 
 import pandas as pd
 import pytest
@@ -34,17 +33,6 @@ def device(path):
         os.mknod(path, 0o600 | 0o020000, os.makedev(1, 5))  # /dev/zero: it never ends
     except PermissionError:
         pytest.skip("making a device needs root")
-
-
-def plug(path):
-    path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX) as end:
-        before = os.getcwd()
-        os.chdir(path.parent)  # a socket's name has at most 108 characters
-        try:
-            end.bind(path.name)
-        finally:
-            os.chdir(before)
 
 
 def endless(path):
@@ -109,7 +97,7 @@ def values_of_text(path):
     pd.read_parquet(path).astype({"value": str}).to_parquet(path, index=False)
 
 
-KINDS = [pipe, folder, device, plug]
+KINDS = [pipe, folder, device]
 SHARDS = [truncated, scrambled, without_values, values_of_text]
 FAULTS = [
     *(("status.json", kind) for kind in [*KINDS, endless]),

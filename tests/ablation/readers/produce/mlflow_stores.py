@@ -90,11 +90,8 @@ def told(client, experiment):
         history = {name: client.get_metric_history(key, name) for name in run.data.metrics}
         runs[key] = {
             "name": run.info.run_name,
-            "status": run.info.status,
             "stage": run.info.lifecycle_stage,
-            "start": run.info.start_time,
             "params": run.data.params,
-            "tags": run.data.tags,
             "history": {name: [[m.timestamp, m.step, m.value] for m in found] for name, found in history.items()},
         }
     return runs
