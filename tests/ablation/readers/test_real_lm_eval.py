@@ -115,16 +115,6 @@ def test_the_answer_shown_is_the_one_that_the_metric_counts(runs, metric):
             assert (text.wanted == text.answered) == (sheet.values[sheet.items.get_loc(item)] == 1.0)
 
 
-def test_two_prompts_are_refused_unless_they_are_what_is_compared(runs, capsys):
-    words = [str(runs / "base"), "--with", str(runs / "new"), "--tasks", "openbook"]
-    said = refused(capsys, "compare", *words)
-    assert "the prompt of" in said
-    assert "--allow prompt" in said
-    assert read(capsys, *words, "--allow", "prompt")["seeds"] == 3
-    # acc of one task, exact_match of the other
-    assert "--tasks" in refused(capsys, "compare", *words[:3], "--allow", "prompt")
-
-
 def values_of(runs, task, metric):
     """[groups, seeds, items] read with nothing of ours."""
     groups = []
