@@ -134,10 +134,12 @@ def test_a_pickled_checkpoint_is_refused(tmp_path):
     folder, marker = tmp_path / "checkpoint", tmp_path / "marker"
     checkpoint.save(folder, 3, {"w": torch.ones(4)}, {})
     [tensors] = folder.rglob("*.safetensors")
-    torch.save(Evil(str(marker)), tensors)
+    torch.save(Evil(str(marker)), tmp_path / "evil.pt")
+    tensors.write_bytes((tmp_path / "evil.pt").read_bytes())
     state = json.loads((folder / "state.json").read_text())
-    (folder / "state.json").write_text(json.dumps(state | {"sha256": sha256(tensors)}))
+    state["files"] = {str(tensors.relative_to(folder)): sha256(tensors)}
+    (folder / "state.json").write_text(json.dumps(state))
     assert checkpoint.load(folder) is None
     assert not marker.exists()
-    torch.load(tensors, weights_only=False)
+    torch.load(tmp_path / "evil.pt", weights_only=False)
     assert marker.exists()  # it would have run
