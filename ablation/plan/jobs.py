@@ -114,7 +114,8 @@ class Jobs:
 
     def _start_fork_server(self) -> None:
         """Start it if this Snakemake will run stages of trainers: it imports what they use meanwhile."""
-        if not self._forks or not self.runs_here or self.workflow.output_settings.dryrun or self._server:
+        only_told = self.workflow.output_settings.dryrun or self.workflow.execution_settings is None
+        if self._server or only_told or self.workflow.touch or not (self._forks and self.runs_here):
             return
         waiting = pending(self.plan, self.states) if self._only_missing else self.plan.selected()
         if any(stage.entry != COMMAND_ENTRY for stage in waiting):

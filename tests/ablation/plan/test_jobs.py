@@ -16,7 +16,7 @@ from tests.ablation.plan.commands import build, finish
 DEFAULTS = {"lsf_extra": "-gpu num={gpu}", "request_gpus": "{gpu}", "runtime_s": "{seconds}", "disk_mb": "10"}
 
 
-def jobs_of(toy, *, dry_run=False, nodes=None, defaults=(), main=True, plan=None, **asked):
+def jobs_of(toy, *, dry_run=False, summary=False, nodes=None, defaults=(), main=True, plan=None, **asked):
     """The jobs of a `snakemake` call; nodes: of `--jobs`, where a scheduler runs them."""
     names = ("forceall", "forcerun", "until", "omit_from", "batch")
     workflow = Some(
@@ -25,7 +25,7 @@ def jobs_of(toy, *, dry_run=False, nodes=None, defaults=(), main=True, plan=None
         touch=False,
         executor_plugin=Some(name="local" if nodes is None else "lsf"),
         output_settings=Some(dryrun=dry_run),
-        execution_settings=Some(),
+        execution_settings=None if summary else Some(),
         scheduling_settings=Some(max_jobs_per_timespan=100),
         deployment_settings=Some(deployment_method=()),
         resource_settings=Some(nodes=nodes, default_resources={k: Some(raw=v) for k, v in dict(defaults).items()}),
@@ -49,7 +49,10 @@ def test_what_has_ended_is_left_out_unless_all_is_asked_for(toy):
         assert ended.status in jobs_of(toy, plan=plan, **everything).statuses(None)
 
 
-@pytest.mark.parametrize(("call", "starts"), [({}, 1), ({"dry_run": True}, 0), ({"nodes": 4}, 0), ({"main": False}, 0)])
+@pytest.mark.parametrize(
+    ("call", "starts"),
+    [({}, 1), ({"dry_run": True}, 0), ({"summary": True}, 0), ({"nodes": 4}, 0), ({"main": False}, 0)],
+)
 def test_a_fork_server_is_started_once_for_stages_of_trainers_that_are_to_run_here(toy, monkeypatch, call, starts):
     started = []
     monkeypatch.setattr("ablation.plan.jobs.fork_server.start", lambda: started.append("server") or started)
