@@ -13,7 +13,6 @@ from pydantic import Field, model_validator
 from ablation.contract.absent import Absent
 from trainers.assets_config import Asset, Strict
 from trainers.policy.config import (
-    COLDEST,
     ClipRange,
     Memory,
     Precision,
@@ -246,17 +245,10 @@ class GadConfig(Strict):
     def _consistent(self) -> Self:
         if type(self) is not GadConfig:  # what a stage reads of a configuration that has been checked as a whole
             return self
+        refused = self.rollout._refused(self.memory, self.sampling.temperature or 1.0, None)
         problems = [
             (self.task is None and self.data_source is None, "task null needs a data_source"),
-            (
-                self.rollout.engine == "vllm" and self.memory.lora is not None,
-                "rollout.engine vllm has not been tried with memory.lora: set one of them to its default",
-            ),
-            (
-                self.rollout.engine == "vllm" and (self.sampling.temperature or 1.0) < COLDEST,
-                f"rollout.engine vllm takes temperatures below {COLDEST:g} for {COLDEST:g}: sampling.temperature is "
-                f"{self.sampling.temperature}",
-            ),
+            *((True, problem) for problem in refused),
             (self.task is None and self.model is None, "task null needs a pretrained `model`"),
             (self.task is not None and self.data.train is None, "data.train: a generated task needs a number"),
             (

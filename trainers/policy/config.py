@@ -6,6 +6,7 @@ default, as a stage is given the keys that it reads and no others.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -46,6 +47,19 @@ class Sampled(Strict):
     def _packages(self) -> dict[str, tuple[str, str]]:
         """The package that the engine needs: the key that asks for it, and the remedy."""
         return {"vllm": ("rollout.engine", VLLM_REMEDY)} if self.engine == "vllm" else {}
+
+    def _refused(self, memory: "Memory", temperature: float, limit: int | None) -> Iterator[str]:
+        """Yield what vLLM would refuse at the first step; temperature, limit: of `sampling`."""
+        if self.engine != "vllm":
+            return
+        if memory.lora is not None:
+            yield "rollout.engine vllm has not been tried with memory.lora: set one of them to its default"
+        if temperature < COLDEST:
+            below = f"rollout.engine vllm takes temperatures below {COLDEST:g} for {COLDEST:g}"
+            yield f"{below}: sampling.temperature is {temperature:g}"
+        if self.vllm.longest is not None and limit is not None and self.vllm.longest <= limit:
+            room = f"rollout.vllm.longest {self.vllm.longest} leaves no room for a prompt"
+            yield f"{room} beside sampling.max_new_tokens {limit}"
 
 
 class Lora(Strict):
@@ -400,24 +414,11 @@ class PolicyConfig(Strict):
     def _consistent(self) -> Self:
         if type(self) is not PolicyConfig:  # what a stage reads of a configuration that has been checked as a whole
             return self
-        groups = (self._of_engine, self._of_objective, self._of_models, self._unanswered, self._unmeasured)
-        for problem in (problem for group in groups for problem in group()):
+        engine = self.rollout._refused(self.memory, self.sampling.temperature, self.sampling.max_new_tokens)
+        groups = (engine, self._of_objective(), self._of_models(), self._unanswered(), self._unmeasured())
+        for problem in chain(*groups):
             raise ValueError(problem)
         return self
-
-    def _of_engine(self) -> Iterator[str]:
-        """Yield what vLLM would refuse at the first step."""
-        if self.rollout.engine != "vllm":
-            return
-        if self.memory.lora is not None:
-            yield "rollout.engine vllm has not been tried with memory.lora: set one of them to its default"
-        if (temperature := self.sampling.temperature) < COLDEST:
-            below = f"rollout.engine vllm takes temperatures below {COLDEST:g} for {COLDEST:g}"
-            yield f"{below}: sampling.temperature is {temperature:g}"
-        longest, limit = self.rollout.vllm.longest, self.sampling.max_new_tokens
-        if longest is not None and longest <= limit:
-            room = f"rollout.vllm.longest {longest} leaves no room for a prompt"
-            yield f"{room} beside sampling.max_new_tokens {limit}"
 
     def _of_objective(self) -> Iterator[str]:
         """Yield what the advantages, the loss and the rewards of tokens do not go with."""
