@@ -22,7 +22,7 @@ from ablation.judge import remarks
 from ablation.judge.correct import CORRECTIONS, Correction
 from ablation.judge.factorial import offer
 from ablation.judge.judged import DECIDED, Judged
-from ablation.judge.measure import Interim, Measured, around, measure
+from ablation.judge.measure import Interim, Measured, measure
 from ablation.judge.measurements import Measurements, Run, Warned, comparable, warnings, without_partner
 from ablation.judge.paths import path_level
 from ablation.judge.power import minimal_detectable_effect, seeds_needed
@@ -41,6 +41,38 @@ _NAN = float("nan")
 @dataclass(frozen=True)
 class Comparison(Judged):
     """A comparison with its verdict, the reasons for it, and its evidence."""
+
+    @cached_property
+    def _alone(self) -> tuple[float, float]:
+        return self.interval_at(self.of.analysis.alpha)
+
+    @property
+    def low(self) -> float:
+        """The interval at 1 - alpha for this comparison alone."""
+        return self._alone[0]
+
+    @property
+    def high(self) -> float:
+        """Its upper end."""
+        return self._alone[1]
+
+    @cached_property
+    def _joint(self) -> tuple[float, float]:
+        if np.isnan(self.p):
+            return _NAN, _NAN
+        # A false coverage rate is one of the verdicts found; where none is, the level is that of one further verdict.
+        further = self.correction.name == "bh" and not self.significant
+        return self.interval_at(self.correction.level if further else self.correction.joint)
+
+    @property
+    def joint_low(self) -> float:
+        """The interval corrected for all comparisons of the study that could be tested; it agrees with the verdict."""
+        return self._joint[0]
+
+    @property
+    def joint_high(self) -> float:
+        """Its upper end."""
+        return self._joint[1]
 
     @property
     def p_sign_flip(self) -> float:
@@ -289,14 +321,14 @@ class Comparison(Judged):
             return None
         if not all(step in self.correction.adjusted for step in pairwise([self.child, *above])):
             return None
-        whole: Measured = self if len(above) == 1 else measure(self.of, self.child, above[-1])
-        return None if not whole.interims or np.isnan(whole.p) else whole
+        since: Measured = self if len(above) == 1 else measure(self.of, self.child, above[-1])
+        return None if np.isnan(since.p) else since
 
     @cached_property
     def _root_interval(self) -> tuple[float, float]:
         """For all paths of the variant tree at once."""
-        whole = self._since_root
-        return around(whole.effect, whole.interims[-1], path_level(self.correction)) if whole else (_NAN, _NAN)
+        since = self._since_root
+        return since.interval_at(path_level(self.correction)) if since else (_NAN, _NAN)
 
     @property
     def root(self) -> str:

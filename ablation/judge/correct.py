@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ablation.judge.family import Family, Member, covariances
-from ablation.judge.measure import Interim, Measured, interim_shares
+from ablation.judge.measure import Measured, interim_shares
 from ablation.judge.measurements import Measurements
 from ablation.judge.significance import Array, benjamini_hochberg, holm
 
@@ -18,15 +18,6 @@ CORRECTIONS = {
     "one": "",
     "none": ", not corrected for other comparisons",
 }
-
-
-def _of_interim(comparison: Measured, interim: Interim) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The runs of both variants that an interim analysis used."""
-    return (
-        comparison.runs
-        if interim.seeds == comparison.seeds
-        else (comparison.runs[0][: interim.seeds], comparison.runs[1][: interim.seeds])
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +49,7 @@ class Correction:
         if self.study.analysis.correction != "max-t" or len(self.tested) < 2:
             return None
         members = [
-            Member(
-                comparison.child,
-                comparison.parent,
-                _of_interim(comparison, interim),
-                interim.noise,
-                interim.estimate.item_draws,
-            )
+            Member(*comparison.pair, interim.runs, interim.noise, interim.estimate.item_draws)
             for comparison in self.tested
             for interim in comparison.interims[-1:]
         ]
@@ -82,10 +67,10 @@ class Correction:
     def adjusted(self) -> dict[tuple[str, str], float]:
         """Adjusted p-values, by child and parent."""
         if self.name == "bh":
-            found = benjamini_hochberg(self.p)
+            adjusted = benjamini_hochberg(self.p)
         else:
-            found = self.family.adjusted(self.p) if self.name == "max-t" and self.family else holm(self.p)
-        return dict(zip((comparison.pair for comparison in self.tested), found.tolist(), strict=True))
+            adjusted = self.family.adjusted(self.p) if self.name == "max-t" and self.family else holm(self.p)
+        return dict(zip((comparison.pair for comparison in self.tested), adjusted.tolist(), strict=True))
 
     @cached_property
     def level(self) -> float:

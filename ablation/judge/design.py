@@ -35,7 +35,7 @@ class Design:
 
 
 @dataclass(frozen=True)
-class ItemParts:
+class ItemVariance:
     """The items' variance of a contrast: of the mean of these runs, and the part of it that more runs do not remove."""
 
     mean: float
@@ -61,22 +61,23 @@ def group_noise(variances: Sequence[float], runs: Sequence[int], weights: Array)
     )
 
 
-def item_parts(parts: Sequence[Array], weights: Array, *, draws: bool = False) -> ItemParts:
-    """From each group's contributions [clusters, runs] (or draws [replicates, runs], whose mean is taken out).
+def item_variance(contributions: Sequence[Array], weights: Array, *, draws: bool = False) -> ItemVariance:
+    """From each group's contributions [clusters, runs], or draws [replicates, runs], whose mean is then taken out.
 
     What two runs of one group share estimates the items' part of that group without bias; between groups every pair of
     runs does. A group of one run is taken to have as much noise of a run and an item as the others have on average.
     """
+    if len(contributions) == 1:
+        own = Covariances.of(contributions[0], draws=draws)
+        return ItemVariance(own.total / own.seeds**2, max(own.shared, 0.0))
     if draws:
-        parts = [(of - of.mean(axis=0)) / np.sqrt(len(of)) for of in parts]
-    means = np.stack([of.mean(axis=1) for of in parts])
+        contributions = [(group - group.mean(axis=0)) / np.sqrt(len(group)) for group in contributions]
+    means = np.stack([group.mean(axis=1) for group in contributions])
     across = (weights[:, None] * means).sum(axis=0)
-    own = [Covariances.of(of) for of in parts]
-    lone = [(of.trace / of.seeds) - (of.total - of.trace) / (of.seeds * (of.seeds - 1)) for of in own if of.seeds > 1]
-    residual = max(float(np.mean(lone)), 0.0) if lone else 0.0
-    shared = [
-        (of.total - of.trace) / (of.seeds * (of.seeds - 1)) if of.seeds > 1 else of.total - residual for of in own
-    ]
+    groups = [Covariances.of(group) for group in contributions]
+    alone = [(group.trace / group.seeds) - group.shared for group in groups if group.seeds > 1]
+    residual = max(float(np.mean(alone)), 0.0) if alone else 0.0
+    shared = [group.shared if group.seeds > 1 else group.total - residual for group in groups]
     total = float(across @ across)
     squares = np.square(means).sum(axis=1)
-    return ItemParts(total, max(total + float((weights**2) @ (np.array(shared) - squares)), 0.0))
+    return ItemVariance(total, max(total + float((weights**2) @ (np.array(shared) - squares)), 0.0))

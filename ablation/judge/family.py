@@ -28,7 +28,7 @@ class Member:
 
     child: str
     parent: str
-    runs: tuple[tuple[int, ...], tuple[int, ...]]  # seeds of the child and of the parent
+    runs: Sequence[Sequence[int]]  # seeds of the child and of the parent
     noise: Noise
     item_draws: Array  # its deviation under draws of the items, the same draws for all members
 

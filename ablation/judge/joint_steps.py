@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ablation.judge.comparisons import Comparison
-from ablation.judge.measure import around, measure
+from ablation.judge.measure import measure
 from ablation.judge.paths import path_level
 
 
@@ -26,17 +28,17 @@ def joint_steps(comparisons: Sequence[Comparison]) -> list[JointSteps]:
         return []
     correction, study = comparisons[0].correction, comparisons[0].of
     parents = {of.child: of.parent for of in comparisons if of.pair in correction.adjusted and not of.significant}
-    found = []
+    shown = []
     for child in parents.keys() - set(parents.values()):
-        way = [child]
-        while way[-1] in parents:
-            way.append(parents[way[-1]])
-        if len(way) < 3:
+        path = [child]
+        while path[-1] in parents:
+            path.append(parents[path[-1]])
+        if len(path) < 3:
             continue
-        whole = measure(study, child, way[-1])
-        if not whole.interims or whole.p != whole.p:
+        together = measure(study, child, path[-1])
+        if np.isnan(together.p):
             continue
-        low, high = around(whole.effect, whole.interims[-1], path_level(correction))
+        low, high = together.interval_at(path_level(correction))
         if low > 0 or high < 0:
-            found.append(JointSteps(way[-1], child, len(way) - 1, whole.effect, low, high))
-    return sorted(found, key=lambda steps: list(study.parents).index(steps.child))
+            shown.append(JointSteps(path[-1], child, len(path) - 1, together.effect, low, high))
+    return sorted(shown, key=lambda steps: list(study.parents).index(steps.child))

@@ -8,7 +8,7 @@ import numpy as np
 
 from ablation.config.variant_tree import compared
 from ablation.judge.correct import Correction
-from ablation.judge.measure import Interim, Measured, around, measure
+from ablation.judge.measure import Interim, Measured, measure
 from ablation.judge.measurements import Measurements
 from ablation.judge.significance import enough_seeds_for_equivalence
 
@@ -28,12 +28,13 @@ class Judged(Measured):
     @classmethod
     def of_family(cls, measured: Measured, correction: Correction) -> Self:
         """The comparison as one of its family."""
-        return cls(**{of.name: getattr(measured, of.name) for of in fields(measured)}, correction=correction)
+        return cls(**{each.name: getattr(measured, each.name) for each in fields(measured)}, correction=correction)
 
     @classmethod
     def all_of(cls, study: Measurements) -> list[Self]:
-        """The comparisons of a study, in the order of its variants or as the analysis plan lists them."""
-        measured = [measure(study, child, parent) for child, parent in study_pairs(study)]
+        """The comparisons that the analysis plan declares, in the order of the variants or as it lists them."""
+        pairs = compared(study.analysis.comparisons, study.parents)
+        measured = [measure(study, child, parent) for child, parent in pairs]
         correction = Correction.of(study, measured)
         return [cls.of_family(comparison, correction) for comparison in measured]
 
@@ -98,26 +99,3 @@ class Judged(Measured):
         if not within or (within[-1] is not self.interims[-1] and self.significant):
             return None
         return within[-1]
-
-    @cached_property
-    def _joint(self) -> tuple[float, float]:
-        if self.latest is None or not self.interims or np.isnan(self.p):
-            return _NAN, _NAN
-        # A false coverage rate is one of the verdicts found; where none is, the level is that of one further verdict.
-        further = self.correction.name == "bh" and not self.significant
-        return around(self.effect, self.latest, self.correction.level if further else self.correction.joint)
-
-    @property
-    def joint_low(self) -> float:
-        """The interval corrected for all comparisons of the study that could be tested; it agrees with the verdict."""
-        return self._joint[0]
-
-    @property
-    def joint_high(self) -> float:
-        """Its upper end."""
-        return self._joint[1]
-
-
-def study_pairs(study: Measurements) -> list[tuple[str, str]]:
-    """The pairs (child, parent) that the analysis plan compares."""
-    return compared(study.analysis.comparisons, study.parents)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -22,9 +23,14 @@ class Interim:
 
     seeds: int
     weight: float
+    runs: tuple[tuple[int, ...], ...]  # seeds of the child's runs and of the parent's, in the order they were added
     estimate: Estimate
     noise: Noise  # moderated where the study's other variants say something of it
-    p: float  # two-sided, at this interim analysis alone
+
+    @cached_property
+    def p(self) -> float:
+        """Two-sided, at this interim analysis alone."""
+        return self.estimate.p_value(self.noise)
 
 
 @dataclass(frozen=True)
@@ -36,16 +42,8 @@ class Measured:
     child: str
     problem: Problem = field(default=Problem())  # what keeps runs from being paired
     factors: tuple[str, ...] = ()
-    # The seeds of the child's runs and of the parent's, in the order in which they were added.
-    runs: tuple[tuple[int, ...], tuple[int, ...]] = field(default=((), ()), repr=False)
-    estimate: Estimate | None = field(default=None, repr=False)  # of all its seeds
-    noise: Noise = field(
-        default=Noise(_NAN, 0, _NAN), repr=False
-    )  # of all its seeds; moderated as that of an interim analysis
+    all_seeds: Interim | None = field(default=None, repr=False)  # None where no runs can be paired
     interims: tuple[Interim, ...] = field(default=(), repr=False)  # taken so far, the last one last
-    latest: Interim | None = field(default=None, repr=False)  # the last of them, or before it all that there is
-    low: float = _NAN  # interval at 1 - alpha for this comparison alone, at the level of the last interim analysis
-    high: float = _NAN
     p: float = _NAN  # two-sided; over all interim analyses, if the study declares any
 
     @property
@@ -64,9 +62,36 @@ class Measured:
         return len(self.factors) > 1
 
     @property
+    def latest(self) -> Interim | None:
+        """The last interim analysis, or before the first all that there is."""
+        return self.interims[-1] if self.interims else self.all_seeds
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Of all its seeds."""
+        return self.all_seeds.estimate if self.all_seeds else None
+
+    @property
+    def noise(self) -> Noise:
+        """Of all its seeds; moderated as that of an interim analysis."""
+        return self.all_seeds.noise if self.all_seeds else Noise(_NAN, 0, _NAN)
+
+    @property
+    def runs(self) -> tuple[tuple[int, ...], ...]:
+        """The seeds of the child's runs and of the parent's, in the order in which they were added."""
+        return self.all_seeds.runs if self.all_seeds else ((), ())
+
+    @property
     def effect(self) -> float:
         """Mean over seeds; NaN where no runs can be paired."""
         return self.estimate.effect if self.estimate else _NAN
+
+    def interval_at(self, level: float) -> tuple[float, float]:
+        """The interval at the last interim analysis's share of a level; it always holds the effect that is shown."""
+        if self.latest is None:
+            return _NAN, _NAN
+        low, high = self.latest.estimate.interval(self.latest.noise, level * self.latest.weight)
+        return min(low, self.effect), max(high, self.effect)
 
     @property
     def paired(self) -> tuple[int, ...]:
@@ -90,41 +115,32 @@ def measure(study: Measurements, child: str, parent: str, *, moderate: bool = Tr
     The study's other variants inform the seeds' variance only where the family is corrected for: alone, a child that is
     several times as noisy as they are would err too often.
     """
-    compared = comparable(study, [child, parent])
-    problem, analysis, prior = compared.problem, study.analysis, study.prior if moderate else None
+    variants = (child, parent)
+    groups, runs, problem = comparable(study, variants)
+    analysis, prior = study.analysis, study.prior if moderate else None
     measured = Measured(study, parent, child, problem, _factors(study, child, parent))
-    if not compared.groups:
+    if not groups:
         return measured
-    most = min(map(len, compared.runs))
-    same = study.design.paired and remarks.same_measured(study.weights, child, parent, compared.runs[0])
+    same = study.design.paired and remarks.same_measured(study.weights, child, parent, runs[0])
 
-    def estimate(count: int) -> tuple[Estimate, Noise]:
-        groups = compared.groups if count == most else compared.first(study, count, (child, parent))
-        result = contrast_groups(groups, (1, -1), 1 - analysis.alpha, study.design)
-        if result.noise.total == 0 and same:  # other items differ no more than these
-            result = replace(result, noise=replace(result.noise, unseen=0.0))
-        return result, moderated(result, (child, parent), prior)
+    def analysed(count: int, weight: float, runs: Sequence[Sequence[int]]) -> Interim:
+        first = [study.group(name, seeds, groups[0].clusters) for name, seeds in zip(variants, runs, strict=True)]
+        estimate = contrast_groups(first, (1, -1), 1 - analysis.alpha, study.design)
+        if estimate.noise.total == 0 and same:  # other items differ no more than these
+            estimate = replace(estimate, noise=replace(estimate.noise, unseen=0.0))
+        noise = moderated(estimate, variants, prior)
+        return Interim(count, weight, tuple(tuple(seeds) for seeds in runs), estimate, noise)
 
-    numbers, noise = estimate(most)
-    shares = interim_weights(analysis.interim_analyses) or {most: 1.0}
-    interims: list[Interim] = []
-    for count, share in shares.items():
-        if count <= most:
-            then, noise_then = (numbers, noise) if count == most else estimate(count)
-            interims.append(Interim(count, share, then, noise_then, then.p_value(noise_then)))
-    latest = interims[-1] if interims else Interim(most, interim_shares(analysis)[0], numbers, noise, _NAN)
-    low, high = around(numbers.effect, latest, analysis.alpha)
-    return replace(
-        measured,
-        runs=(tuple(compared.runs[0]), tuple(compared.runs[1])),
-        estimate=numbers,
-        noise=noise,
-        interims=tuple(interims),
-        latest=latest,
-        low=low,
-        high=high,
-        p=_NAN if problem else sequential_p({interim.seeds: interim.p for interim in interims}, shares),
-    )
+    most = min(map(len, runs))
+    weights = interim_weights(analysis.interim_analyses) or {most: 1.0}
+    everything = analysed(most, weights.get(most, interim_shares(analysis)[0]), runs)
+    interims = [
+        everything if count == most else analysed(count, weight, [seeds[:count] for seeds in runs])
+        for count, weight in weights.items()
+        if count <= most
+    ]
+    p = sequential_p({interim.seeds: interim.p for interim in interims}, weights)
+    return replace(measured, all_seeds=everything, interims=tuple(interims), p=_NAN if problem else p)
 
 
 def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None, squares: float = 2.0) -> Noise:
@@ -148,12 +164,6 @@ def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
     ours, theirs = ([name, *ancestors(name, study.parents)] for name in (child, parent))
     steps = [name for name in ours if name not in theirs] + [name for name in theirs if name not in ours]
     return own[steps[0]] if len(steps) == 1 else tuple(sorted({factor for name in steps for factor in own[name]}))
-
-
-def around(effect: float, interim: Interim, level: float) -> tuple[float, float]:
-    """The interval of an interim analysis at its share of a level; it always holds the effect that is shown."""
-    low, high = interim.estimate.interval(interim.noise, level * interim.weight)
-    return min(low, effect), max(high, effect)
 
 
 def interim_shares(analysis: Analysis) -> list[float]:

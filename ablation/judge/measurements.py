@@ -83,7 +83,6 @@ class Measurements:
     warned: Mapping[Run, Sequence[Rule]] = field(default_factory=dict)  # rules of severity warn that runs broke
     weights: Mapping[Run, Mapping[str, Weights]] = field(default_factory=dict)  # by stage
     clusters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # subset: cluster by item, where named
-    numbered: Mapping[Run, Clusters] = field(default_factory=dict, repr=False)  # the same, where it has been worked out
     cluster_fault: str = ""  # an item that two runs put into different clusters
     environments: Mapping[Run, Mapping[str, Environment]] = field(default_factory=dict)  # by stage
     no_shares: Mapping[Run, str] = field(default_factory=dict)  # why the plan's outcome is not in a run's items
@@ -140,24 +139,24 @@ class Measurements:
     @cached_property
     def item_lists(self) -> dict[Run, int]:
         """The number of each sound run's list of items: equal where they are the same items in the same order."""
-        known: list[list[pd.Index]] = []
-        found: dict[Run, int] = {}
+        lists: list[list[pd.Index]] = []
+        numbers: dict[Run, int] = {}
         for run in (run for run in self.states if not self.faults[run]):
             own = [self.values[run][subset].index for subset in self.analysis.subsets]
-            alike = (all(a.equals(b) for a, b in zip(own, other, strict=True)) for other in known)
-            found[run] = next((number for number, same in enumerate(alike) if same), len(known))
-            known += [own] if found[run] == len(known) else []
-        return found
+            alike = (all(a.equals(b) for a, b in zip(own, other, strict=True)) for other in lists)
+            numbers[run] = next((number for number, same in enumerate(alike) if same), len(lists))
+            lists += [own] if numbers[run] == len(lists) else []
+        return numbers
 
     @cached_property
     def item_clusters(self) -> dict[Run, Clusters]:
         """The clusters of each sound run's items, the same object where the items are the same."""
-        found: dict[int, Clusters] = {}
+        clusters: dict[int, Clusters] = {}
         for run, number in self.item_lists.items():
-            if number not in found:
-                of_items = () if run in self.numbered else item_clusters(self, *run)
-                found[number] = self.numbered.get(run) or number_clusters([len(of) for of in of_items], of_items)
-        return {run: found[number] for run, number in self.item_lists.items()}
+            if number not in clusters:
+                by_subset = item_clusters(self, *run)
+                clusters[number] = number_clusters([len(numbers) for numbers in by_subset], by_subset)
+        return {run: clusters[number] for run, number in self.item_lists.items()}
 
     @cached_property
     def prior(self) -> SeedPrior | None:
@@ -208,71 +207,52 @@ class Compared(NamedTuple):
     runs: list[list[int]]
     problem: Problem
 
-    def first(self, study: Measurements, count: int, variants: Sequence[str]) -> list[Group]:
-        """The groups with the first runs of each."""
-        own = zip(variants, self.runs, strict=True)
-        return [study.group(name, seeds[:count], self.groups[0].clusters) for name, seeds in own]
+
+def comparable(study: Measurements, variants: Sequence[str], *, paired: bool | None = None) -> Compared:
+    """The runs of several variants that are compared; `paired`: by seed, in place of what the study's design says.
+
+    If there is a problem, they are the runs that can be compared all the same, or none.
+    """
+    find_runs = _paired_runs if (study.design.paired if paired is None else paired) else _independent_runs
+    runs, problems, waiting = find_runs(study, variants)
+    groups, copies = [], []
+    if all(runs):
+        clusters = study.item_clusters[variants[0], runs[0][0]]
+        groups = [study.group(variant, seeds, clusters) for variant, seeds in zip(variants, runs, strict=True)]
+        copies = [_copy(*of) for of in zip(variants, runs, groups, strict=True) if of[-1].copy is not None]
+    texts = dict.fromkeys([*problems, *copies])
+    return Compared(groups, runs if groups else [], Problem("; ".join(texts), bool(texts) and waiting and not copies))
 
 
-def comparable(study: Measurements, variants: Sequence[str]) -> Compared:
-    """The runs of several variants that are compared, by the study's design."""
-    if study.design.paired:
-        groups, seeds, problem = paired_groups(study, variants)
-        return Compared(groups, [seeds] * len(groups), problem)
+def _independent_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[list[int]], list[str], bool]:
+    """Return the sound runs of each variant, the problems, and whether these are only that runs have not ended."""
     problems = [study.cluster_fault] if study.cluster_fault else []
-    usable, waiting = [], not problems
+    sound, waiting = [], not problems
     for variant in variants:
         own = study.in_order_added(study.seeds(variant) - {seed for name, seed in study.without if name == variant})
         faulty = {seed: fault for seed in own if (fault := study.faults[variant, seed])}
         problems += [*faulty.values(), *(() if own else (f"{variant} has no runs",))]
         waiting = waiting and all(study.states[variant, seed][0] in TO_COME for seed in faulty)
-        usable.append([seed for seed in own if seed not in faulty])
-    runs = [(variant, seed) for variant, seeds in zip(variants, usable, strict=True) for seed in seeds]
-    if faults := _item_faults(study, runs) if runs else []:
-        return Compared([], [], Problem("; ".join(dict.fromkeys([*problems, *faults]))))
-    if not all(usable):
-        return Compared([], [], Problem("; ".join(dict.fromkeys(problems)), waiting))
-    clusters = study.item_clusters[runs[0]]
-    groups = [study.group(variant, seeds, clusters) for variant, seeds in zip(variants, usable, strict=True)]
-    copies = [
-        text for name, seeds, group in zip(variants, usable, groups, strict=True) if (text := _copy(name, seeds, group))
-    ]
-    problem = Problem("; ".join(dict.fromkeys([*problems, *copies])), bool(problems) and waiting and not copies)
-    return Compared(groups, usable, problem)
+        sound.append([seed for seed in own if seed not in faulty])
+    runs = [(variant, seed) for variant, seeds in zip(variants, sound, strict=True) for seed in seeds]
+    if faults := _item_faults(study, runs):
+        return [[]], [*problems, *faults], False
+    return sound, problems, waiting
 
 
-def _copy(variant: str, seeds: Sequence[int], group: Group) -> str:
-    """Which of a variant's runs stands under two seeds; nothing where none does."""
-    if group.copy is None:
-        return ""
-    one, other = (seeds[place] for place in group.copy)
-    told = f"seeds {one} and {other} of {variant} have the same value on every item, as one run under two seeds"
-    return f"{told}; give the run of seed {other}, or leave it out: --without {variant}:{other}"
-
-
-def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Array], list[int], Problem]:
-    """Pair runs of several variants: (one [variants, seeds, items] array per subset, seeds, problem)."""
-    groups, seeds, problem = paired_groups(study, variants)
-    return [np.concatenate(of) for of in zip(*(group.values for group in groups), strict=True)], seeds, problem
-
-
-def paired_groups(study: Measurements, variants: Sequence[str]) -> tuple[list[Group], list[int], Problem]:
-    """Pair runs of several variants.
-
-    `problem` is empty if the pairing holds; otherwise the groups hold the seeds that can be paired, if any.
-    """
+def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[list[int]], list[str], bool]:
+    """As `_independent_runs`, of the seeds in which the runs of all variants are sound and have the same items."""
     left_out = {seed for variant, seed in study.without if variant in variants}
     planned = [study.seeds(variant) - left_out for variant in variants]
     common = set.intersection(*planned)
-    smallest = min(planned, key=len)
     problems = [study.cluster_fault] if study.cluster_fault else []
     # `add-seeds` adds seeds to some variants only: what both have is the beginning of what each has.
     paired = study.in_order_added(common)
     begins = all(study.in_order_added(seeds)[: len(common)] == paired for seeds in planned if study.planned)
-    if common != smallest or not common or not begins:
+    if common != min(planned, key=len) or not common or not begins:
         listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
         problems.append(f"unpaired: {listed}")
-    usable, waiting = [], not problems
+    sound, waiting = [], not problems
     for seed in paired:
         faulty = {variant: fault for variant in variants if (fault := study.faults[variant, seed])}
         faults = list(faulty.values()) or _item_faults(study, [(variant, seed) for variant in variants])
@@ -280,26 +260,28 @@ def paired_groups(study: Measurements, variants: Sequence[str]) -> tuple[list[Gr
         to_come = all(study.states[variant, seed][0] in TO_COME for variant in faulty)
         waiting = waiting and (not faults or (bool(faulty) and to_come))
         if not faults:
-            usable.append(seed)
+            sound.append(seed)
     # Items are drawn once for all seeds, so they must agree between seeds too.
-    first = [(variants[0], seed) for seed in usable[:1]]
-    for seed in list(usable[1:]):
-        if faults := _item_faults(study, [*first, (variants[0], seed)]):
-            problems += faults
-            usable.remove(seed)
-            waiting = False
-    groups = []
-    if usable:
-        clusters = study.item_clusters[variants[0], usable[0]]
-        groups = [study.group(variant, usable, clusters) for variant in variants]
-    for variant, group in zip(variants, groups, strict=False):
-        if copy := _copy(variant, usable, group):
-            problems.append(copy)
-            waiting = False
-    problem = Problem("; ".join(dict.fromkeys(problems)), bool(problems) and waiting)
-    if not usable:
-        return [], [], problem or Problem("no seeds")
-    return groups, usable, problem
+    if faults := _item_faults(study, [(variants[0], seed) for seed in sound]):
+        problems, waiting = [*problems, *faults], False
+        lists = {seed: study.item_lists[variants[0], seed] for seed in sound}
+        sound = [seed for seed in sound if lists[seed] == lists[sound[0]]]
+    return [sound] * len(variants), problems, waiting
+
+
+def _copy(variant: str, seeds: Sequence[int], group: Group) -> str:
+    """Which of a variant's runs stands under two seeds."""
+    assert group.copy is not None
+    one, other = (seeds[place] for place in group.copy)
+    told = f"seeds {one} and {other} of {variant} have the same value on every item, as one run under two seeds"
+    return f"{told}; give the run of seed {other}, or leave it out: --without {variant}:{other}"
+
+
+def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Array], list[int], Problem]:
+    """Pair runs of several variants: (one [variants, seeds, items] array per subset, seeds, problem)."""
+    groups, runs, problem = comparable(study, variants, paired=True)
+    values = [np.concatenate(by_group) for by_group in zip(*(group.values for group in groups), strict=True)]
+    return values, runs[0] if runs else [], problem
 
 
 def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
@@ -331,7 +313,7 @@ def item_clusters(study: Measurements, variant: str, seed: int) -> list[Numbers]
     One name is one cluster, in every subset. An item without a cluster is one of its own.
     """
     numbers: dict[Any, int] = {}
-    found, own = [], 0  # items that are clusters of their own
+    by_subset, own = [], 0  # items that are clusters of their own
     for subset in study.analysis.subsets:
         named = study.clusters.get(subset, {})
         items = study.values[variant, seed][subset].index
@@ -341,8 +323,8 @@ def item_clusters(study: Measurements, variant: str, seed: int) -> list[Numbers]
         else:
             numbered = own + len(numbers) + np.arange(len(items))
             own += len(items)
-        found.append(numbered)
-    return found
+        by_subset.append(numbered)
+    return by_subset
 
 
 def _fault(study: Measurements, run: Run) -> str:
@@ -355,28 +337,28 @@ def _fault(study: Measurements, run: Run) -> str:
         return f"{variant} seed {seed} is unhealthy ({study.aborted[run]})"
     if run in study.duplicates or run in study.no_shares:
         return f"{variant} seed {seed} has {study.no_shares.get(run, 'an item twice')}"
-    found = study.values.get(run, {})
+    values = study.values.get(run, {})
     for subset in study.analysis.subsets:
-        if subset not in found:
+        if subset not in values:
             return f"{variant} seed {seed} has no items of {subset}"
-        if not (np.abs(found[subset].values) <= LARGEST).all():
+        if not (np.abs(values[subset].values) <= LARGEST).all():
             return f"{variant} seed {seed} has an item of {subset} whose value is not finite, or above {LARGEST:g}"
     return ""
 
 
 def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
     """The reason why sound runs cannot be paired item by item."""
-    if len({study.item_lists[run] for run in runs}) == 1:
+    if len({study.item_lists[run] for run in runs}) < 2:
         return []
-    (one, at), found = runs[0], []
+    (first, first_seed), faults = runs[0], []
     for variant, seed in runs[1:]:
         for subset in study.analysis.subsets:
             theirs, ours = (study.values[run][subset].index for run in (runs[0], (variant, seed)))
             if not ours.equals(theirs):
-                counts = f"{one} seed {at} has {len(theirs)}, {variant} seed {seed} has {len(ours)}"
+                counts = f"{first} seed {first_seed} has {len(theirs)}, {variant} seed {seed} has {len(ours)}"
                 common = len(ours.intersection(theirs))
-                found.append(f"unpaired items of {subset}: {counts}, {common} in common")
-    return found
+                faults.append(f"unpaired items of {subset}: {counts}, {common} in common")
+    return faults
 
 
 def _seed_prior(study: Measurements) -> SeedPrior | None:

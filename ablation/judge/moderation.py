@@ -61,10 +61,8 @@ class SeedPrior:
         if seeds < FEWEST_SEEDS or any(name not in self.variances or name in self.unstable for name in variants):
             return noise
         prior = (squares * self.variance + hidden) / seeds
-        if special.fdtr(noise.seed_df, _ANY_DF, noise.seed_variance / prior) < QUIET:
-            return noise
-        variance = (self.df * prior + noise.seed_df * noise.seed_variance) / (self.df + noise.seed_df)
-        return replace(noise, seed_variance=variance, seed_df=noise.seed_df + self.df)
+        variance, df = self._toward(prior, noise.seed_variance, noise.seed_df)
+        return replace(noise, seed_variance=variance, seed_df=df)
 
     def _moderated_groups(self, noise: Noise, variants: Sequence[str]) -> Noise:
         """Each group's variance moderated, but for those that keep their own."""
@@ -72,17 +70,20 @@ class SeedPrior:
             return noise
         groups = []
         for group, name in zip(noise.groups, variants, strict=True):
-            if name not in self.variances or name in self.unstable or group.variance <= 0:
+            if name in self.variances and name not in self.unstable and group.variance > 0:
+                prior = group.weight**2 * self.variance / group.runs
+                variance, df = self._toward(prior, group.variance, group.df)
+                groups.append(replace(group, variance=variance, df=df))
+            else:
                 groups.append(group)
-                continue
-            prior = group.weight**2 * self.variance / group.runs
-            if special.fdtr(group.df, _ANY_DF, group.variance / prior) < QUIET:
-                groups.append(group)
-                continue
-            variance = (self.df * prior + group.df * group.variance) / (self.df + group.df)
-            groups.append(replace(group, variance=variance, df=group.df + self.df))
-        found = Noise.independent(groups)
-        return replace(noise, seed_variance=found.seed_variance, seed_df=found.seed_df, groups=found.groups)
+        seeds = Noise.independent(groups)
+        return replace(noise, seed_variance=seeds.seed_variance, seed_df=seeds.seed_df, groups=seeds.groups)
+
+    def _toward(self, prior: float, variance: float, df: float) -> tuple[float, float]:
+        """A variance and its degrees of freedom, moderated unless it is improbably small under the prior."""
+        if special.fdtr(df, _ANY_DF, variance / prior) < QUIET:
+            return variance, df
+        return (self.df * prior + df * variance) / (self.df + df), df + self.df
 
 
 def trigamma_inverse(value: float) -> float:

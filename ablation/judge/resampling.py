@@ -240,16 +240,11 @@ class Covariances:
         return cls(float(products.sum()), float(np.trace(products)), seeds)
 
     @property
-    def mean(self) -> float:
-        """Over all pairs of seeds, a seed with itself included."""
-        return self.total / self.seeds**2
-
-    @property
     def shared(self) -> float:
-        """Mean covariance between two seeds, at least 0; the variance with one seed."""
+        """Mean covariance between two seeds; the variance with one seed."""
         if self.seeds == 1:
             return self.total
-        return max((self.total - self.trace) / (self.seeds * (self.seeds - 1)), 0.0)
+        return (self.total - self.trace) / (self.seeds * (self.seeds - 1))
 
 
 def unseen(

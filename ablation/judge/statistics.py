@@ -14,10 +14,9 @@ from math import inf
 import numpy as np
 from scipy import special
 
-from ablation.judge.design import Design, ItemParts, group_noise, item_parts
+from ablation.judge.design import Design, ItemVariance, group_noise, item_variance
 from ablation.judge.resampling import (
     Clusters,
-    Covariances,
     Numbers,
     contributions,
     correlation_within,
@@ -415,15 +414,10 @@ def contrast_groups(
     direction, drawn = first.direction, first.clusters
     if not design.paired:
         groups = [group.first_run if group.copied else group for group in groups]
-    per_seed = _weigh(weighed, [group.gains for group in groups]) if design.paired else None
-    if per_seed is not None:
-        effect, centre = float(per_seed.mean()), float(_weigh(weighed, [group.centres for group in groups]).mean())
-        apart = [_weigh(weighed, of) for of in zip(*(group.directed for group in groups), strict=True)]
-    else:
-        effect, centre = (
-            float(_mean(weighed, [getattr(group, name) for group in groups])) for name in ("gains", "centres")
-        )
-        apart = [_mean(weighed, of)[None] for of in zip(*(group.directed for group in groups), strict=True)]
+    gains, own = _varying(weighed, [group.gains for group in groups], design)
+    effect, centre = _mean(own, gains), _mean(own, _varying(weighed, [group.centres for group in groups], design)[0])
+    by_subset = list(zip(*(group.directed for group in groups), strict=True))
+    apart = [_weigh(weighed, of) if design.paired else _mean(weighed, of)[None] for of in by_subset]
     found = [subset.mean(axis=0) for subset in apart]  # each item's contrast
     item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(found, drawn))
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.estimable
@@ -460,8 +454,8 @@ def contrast_groups(
     if counts or (design.claim == "checkpoints" and len(groups) > 1):
         units = tuple(np.sum([drawn.sums(of / len(of), n) for n, of in enumerate(found)], axis=0).tolist())
     return Estimate(
-        effect=effect,
-        centre=centre,
+        effect=float(effect),
+        centre=float(centre),
         confidence=confidence,
         noise=noise,
         seeds=min(len(group.gains) for group in groups),
@@ -469,7 +463,7 @@ def contrast_groups(
         clusters=drawn.count,
         items_only=items_only,
         item_noise=item_noise,
-        per_seed=tuple(per_seed.tolist()) if per_seed is not None else (),
+        per_seed=tuple(gains[0].tolist()) if design.paired else (),
         draw_items=draw_items,
         crossing=crossing,
         copied=tuple(place for place, group in enumerate(groups) if group.copied and not group.planned),
@@ -480,14 +474,18 @@ def contrast_groups(
     )
 
 
-def _between(groups: Sequence[Group], weights: Array, design: Design) -> tuple[ItemParts, Array]:
+def _varying(weights: Array, parts: Sequence[Array], design: Design) -> tuple[list[Array], Array]:
+    """The arrays of runs that vary on their own, and their weights: one difference if runs are paired, else each group.
+
+    `parts`: an array of each group, whose last axis is of runs.
+    """
+    return ([_weigh(weights, parts)], np.ones(1)) if design.paired else (list(parts), weights)
+
+
+def _between(groups: Sequence[Group], weights: Array, design: Design) -> tuple[ItemVariance, Array]:
     """The items' variance, and each cluster's part of the contrast [clusters]."""
-    parts = [group.linear for group in groups]
-    if design.paired:
-        linear = _weigh(weights, parts)
-        between = Covariances.of(linear)
-        return ItemParts(between.mean, between.shared), linear.mean(axis=1)
-    return item_parts(parts, weights), _mean(weights, [of.T for of in parts])
+    linear, own = _varying(weights, [group.linear for group in groups], design)
+    return item_variance(linear, own), _mean(own, [of.T for of in linear])
 
 
 def _seed_noise(groups: Sequence[Group], weights: Array, design: Design) -> Noise:
@@ -504,19 +502,17 @@ def _seed_noise(groups: Sequence[Group], weights: Array, design: Design) -> Nois
     return Noise.independent(() if unknown else parts)
 
 
-def _folded(groups: Sequence[Group], weights: Array, design: Design) -> tuple[ItemParts, Array, Array]:
-    """What draws of the items say of a contrast: how seeds vary together, and for each replicate the mean over seeds.
+def _folded(groups: Sequence[Group], weights: Array, design: Design) -> tuple[ItemVariance, Array, Array]:
+    """What draws of the items say of a contrast: its variance, and for each replicate the mean over seeds.
 
     The latter [replicates] is of the effect less the observed one, and of the effect with the means drawn together.
     """
-    if not design.paired:
-        away = [group.draws[0] - group.gains for group in groups]
-        sums, reach = (_mean(weights, [of.T for of in parts]) for parts in (away, [group.draws[1] for group in groups]))
-        return item_parts(away, weights, draws=True), sums, reach
-    gains, together = (_weigh(weights, part) for part in zip(*(group.draws for group in groups), strict=True))
-    folded = gains - _weigh(weights, [group.gains for group in groups])
-    between = Covariances.of(folded, draws=True)
-    return ItemParts(between.mean, between.shared), folded.mean(axis=1), together.mean(axis=1)
+    drawn, own = _varying(weights, [group.draws[0] for group in groups], design)
+    together, _ = _varying(weights, [group.draws[1] for group in groups], design)
+    gains, _ = _varying(weights, [group.gains for group in groups], design)
+    away = [of - observed for of, observed in zip(drawn, gains, strict=True)]
+    sums, reach = (_mean(own, [of.T for of in parts]) for parts in (away, together))
+    return item_variance(away, own, draws=True), sums, reach
 
 
 def _crossing(reach: Array, chance: float, seed_variance: float) -> Crossing:
@@ -576,27 +572,19 @@ def _seed_variance(groups: Sequence[Group], weights: Array) -> float:
         alike = all((np.abs(reading) <= rounding).all() for reading in readings)
         return spread / seeds if alike else float("nan")
     single = once / often if often and not groups[0].planned else 0.0
-    return (spread + _resolution(groups, weights, spread)) * (1 / seeds + single)
-
-
-def _resolution(groups: Sequence[Group], weights: Array, spread: float) -> float:
-    """Variance that rounding to whole items hides in a paired contrast (Sheppard).
-
-    0 where all groups agree, where a run is one value, whose step is unknown, and where it would be a millionth of the
-    spread that the seeds show. Two seeds whose 0/1 items give the very same count are common, and without this would
-    claim that seeds do not matter.
-    """
     first, *others = (group.values for group in groups)
-    if all(subset.shape[2] == 1 for subset in first):
-        return 0.0
+    agree = others and all(np.array_equal(a, b) for of in others for a, b in zip(first, of, strict=True))
     squares = float((weights**2).sum() / 12)
-    if others and all(np.array_equal(a, b) for of in others for a, b in zip(first, of, strict=True)):
-        return 0.0
-    return float(_hidden_by_steps(groups, spread / squares) * squares)
+    hidden = 0.0 if agree else float(_hidden_by_steps(groups, spread / squares) * squares)
+    return (spread + hidden) * (1 / seeds + single)
 
 
 def _hidden_by_steps(groups: Sequence[Group], spread: float) -> float:
-    """The square of the statistic's step, over whole items; 0 where it is negligible beside the spread."""
+    """The square of the statistic's step, over whole items; a 12th of it is variance that rounding hides (Sheppard).
+
+    Two seeds whose 0/1 items give the very same count are common, and without this would claim that seeds do not
+    matter. 0 where a run is one value, whose step is unknown, and where it is negligible beside the spread.
+    """
     first = groups[0].values
     if all(of.shape[2] == 1 for of in first) or groups[0].least_step ** 2 / len(first) <= _NEGLIGIBLE * spread:
         return 0.0
