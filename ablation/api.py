@@ -28,6 +28,7 @@ from ablation.judge.compare.comparison import Rules, Weight, compare_files
 from ablation.judge.compare.groups import DEFAULT_NAMES, Files, Options, expand
 from ablation.judge.design import Claim, Seeds
 from ablation.judge.measurements import read_measurements
+from ablation.judge.sizes import Request, search_sizes, study_source
 from ablation.judge.verdicts import comparison_table, judge_studies
 from ablation.readers.sheet import Wanted
 from ablation.show.answer import results_html, verdict_html
@@ -120,6 +121,16 @@ class Results:
         measured = read_measurements(self._store, having[0])
         told = tell_pair(measured, self._store.meta()["scale"], a, b)
         return Verdict({**(told.effect or {}), "changes": plain(told.changes)}, "\n".join([*told.changed, *told.lines]))
+
+    def power(self, study: str, effect: float, comparisons: Sequence[str] = (), **sizes: Any) -> pd.DataFrame:
+        """A row for each number of seeds and items: what it detects and costs, as `ablation power --json`.
+
+        comparisons: as the command takes them. sizes: `power`, `seeds`, `items`, `samples`, `checkpoints`, as its
+        options.
+        """
+        check_study(self._store, "power", study)
+        search = search_sizes(Request(effect, **sizes), study_source(self._store, study), comparisons)
+        return pd.DataFrame(search.rows())
 
     def _view(self, view: str, study: str | None) -> pd.DataFrame:
         check_study(self._store, "results", study)

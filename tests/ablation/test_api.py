@@ -71,6 +71,7 @@ def test_frames_are_those_of_the_commands(capsys):
         frame, metrics, arrow = results.verdicts("debias"), results.metrics("debias"), results.arrow("FROM results")
         assert results.studies == ["debias", "other"]
         found = results.diff("v4", "v8", study="debias")
+        sizes = results.power("debias", 0.02, ["v8"], seeds=[5], items=[20, 40])
         assert set(results.items("debias")["variant"]) == set(DEBIAS)
         assert "<svg" in found._repr_html_()
         for mistake in (lambda: results.diff("v4", "v8"), lambda: results.verdicts("no"), lambda: results.sql("selec")):
@@ -78,6 +79,8 @@ def test_frames_are_those_of_the_commands(capsys):
                 mistake()
     rows = json.loads(output(capsys, "verdicts", "debias", "--json"))["rows"]
     assert frame["effect"].tolist() == [row["effect"] for row in rows]
+    words = ["power", "debias", "v8", "--effect", "0.02", "--seeds", "5", "--items", "20", "40", "--json"]
+    assert sizes["effect"].tolist() == [row["effect"] for row in json.loads(output(capsys, *words))["rows"]]
     assert (len(metrics), arrow.num_rows) == (len(DEBIAS) * 3 * 10, len(DEBIAS) * 5 * 10)
     assert {change["key"] for change in found.changes} == {"rcs.mode", "rcs.alphas"}
     assert found.effect == pytest.approx(frame.set_index("child")["effect"]["v8"])

@@ -1,0 +1,330 @@
+"""The search for numbers of seeds and items that detect an effect, and what they cost."""
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablation.config import dotted
+from ablation.contract.errors import ConfigError
+from ablation.contract.rows import LOGGED
+from ablation.judge.comparisons import Comparison, judge_comparisons
+from ablation.judge.correct import Correction
+from ablation.judge.decide import read_seeded_stages
+from ablation.judge.gate import chosen
+from ablation.judge.measurements import Measurements, read_measurements
+from ablation.judge.planning import (
+    Cost,
+    Evaluated,
+    Level,
+    Pilot,
+    detectable,
+    fewest_items,
+    fewest_seeds,
+    sampling_variance,
+    split,
+)
+from ablation.judge.power import POWER, minimal_detectable_effect
+from ablation.judge.significance import interim_weights
+from ablation.judge.statistics import FEWEST_CLUSTERS
+from ablation.readers.sheet import Wanted
+from ablation.store.database import Store
+
+SEEDS = (3, 5, 8, 12, 20)
+EVALUATED = ("items", "samples", "checkpoints")
+_STATED = ("seed_sd", "item_sd", "sample_sd", "checkpoint_sd")
+
+
+@dataclass(frozen=True)
+class Request:
+    """An effect to detect and the sizes to try; where these are empty, the pilot's and larger ones.
+
+    Raises:
+        ConfigError: a value is not a valid number.
+    """
+
+    effect: float
+    power: float = POWER
+    seeds: Sequence[int] = ()
+    items: Sequence[int] = ()
+    samples: Sequence[int] = ()  # of an item
+    checkpoints: Sequence[int] = ()  # over which a run's values are averaged
+    seed_sd: float | None = None  # stated noise: of the difference of two runs between seeds
+    item_sd: float | None = None  # of that difference between items, over many seeds
+    sample_sd: float | None = None  # of the difference of two samples of an item
+    checkpoint_sd: float | None = None  # of the difference of two runs between checkpoints
+    family: int = 1  # comparisons, with stated noise
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a valid number."""
+        tiny, huge = math.ulp(0.0), sys.float_info.max
+        for option, least, most, wanted in (
+            ("effect", tiny, huge, "one above 0, below inf"),
+            ("power", tiny, 1 - sys.float_info.epsilon, "one above 0, below 1"),
+            *((name, 0, huge, "one of at least 0") for name in _STATED),
+            ("seeds", 2, 10**9, "at least 2"),
+            *((name, 1, 10**9, "at least 1") for name in EVALUATED),
+        ):
+            given = getattr(self, option)
+            for value in given if isinstance(given, Sequence) else [] if given is None else [given]:
+                if not least <= value <= most:
+                    name = f"--{option.replace('_', '-')}"
+                    raise ConfigError("power", name, value, "is not a valid number", f"give {wanted}")
+        if self.family < 1:
+            raise ConfigError("power", "--family", self.family, "is not a number of comparisons", "give at least 1")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The results that give the noise."""
+
+    study: Measurements
+    cost: Callable[[Sequence[Comparison], Evaluated], Cost | None]
+    averaged: int = 1  # checkpoints
+
+
+def study_source(store: Store, name: str) -> Source:
+    """A study of a database, with the cost of its stages."""
+    study, stages, definition = read_measurements(store, name), read_seeded_stages(store, name), store.study(name)
+
+    def cost(comparisons: Sequence[Comparison], evaluated: Evaluated) -> Cost | None:
+        names = {name for comparison in comparisons for name in (comparison.child, comparison.parent)}
+        return Cost.of(stages, definition.last_stage, names, evaluated) if stages["hours"].any() else None
+
+    averaged = definition.table.means_over
+    if averaged is None or study.analysis.protocol not in averaged.protocols:
+        return Source(study, cost)
+    counts = {dotted.get(variant.resolved, averaged.key, 1) for variant in study.variants}
+    return Source(study, cost, counts.pop() if len(counts) == 1 else 1)
+
+
+def evaluations_source(baseline: Path, candidate: Path, metric: str | None = None, item: str | None = None) -> Source:
+    """Evaluations of a baseline and a candidate by other tools; their cost is not known."""
+    from ablation.judge.compare.comparison import Rules, compare_files
+    from ablation.judge.compare.groups import Options, expand
+
+    a, b = (expand([str(path)]) for path in (baseline, candidate))
+    # Of one run each `compare` would judge these checkpoints, which say nothing of other seeds.
+    analysis = {"claim": "recipe"}
+    rules = Rules(margin=1.0, allow=frozenset({"prompt", "target", "task"}), changed_items=0, analysis=analysis)
+    wanted = Wanted(metric, None, (), None, item)
+    return Source(compare_files(a, b, None, Options(wanted), rules).measured, lambda *_: None)
+
+
+class Smallest(NamedTuple):
+    """The fewest seeds that detect the effect on one pilot."""
+
+    name: str
+    seeds: int | None  # None: not even `MOST_SEEDS` do
+    low: float = math.nan  # minimum detectable effect of these seeds for small and for large true noise
+    high: float = math.nan
+    hours: float | None = None  # device-hours to run; None: not known, or of another pilot than the one in the middle
+    more_items: int | None = None  # that the most seeds to try would need, where no number of seeds is enough
+
+
+@dataclass(frozen=True)
+class Search:
+    """The sizes to try on some pilots, at the levels that the analysis plan leaves to one comparison."""
+
+    request: Request
+    pilots: Sequence[Pilot]  # ordered by their noise
+    level: Level
+    noise: str  # where the noise comes from
+    seeds: Sequence[int]
+    evaluated: Sequence[Evaluated]
+    cost: Cost | None = None
+    price: float | None = None  # of a device-hour
+
+    @property
+    def middle(self) -> Pilot:
+        """The pilot in the middle, for which sizes are sought."""
+        return middle(self.pilots)
+
+    def hours(self, seeds: int, evaluated: Evaluated, *, all_of_it: bool = False) -> float | None:
+        """Device-hours that are still to run, or all of it; None where nothing tells."""
+        return None if self.cost is None else self.cost.hours(seeds, evaluated, all_of_it=all_of_it)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A map for each size: what is found, on the pilot in the middle and on the noisiest, and what it costs."""
+        rows = []
+        for evaluated in self.evaluated:
+            items, *draws = evaluated
+            pilot, noisiest = self.middle.at(*draws), self.pilots[-1].at(*draws)
+            for seeds in self.seeds:
+                level, power = self.level(seeds), self.request.power
+                effect, low, high = detectable(pilot, seeds, items, level, power)
+                most = detectable(noisiest, seeds, items, level, power)[0] if len(self.pilots) > 1 else None
+                left = self.hours(seeds, evaluated)
+                row: dict[str, Any] = {"seeds": seeds, **dict(zip(EVALUATED, evaluated, strict=True)), "effect": effect}
+                row |= {"low": low, "high": high, "noisiest": most}
+                row |= {"hours": self.hours(seeds, evaluated, all_of_it=True), "hours_to_run": left}
+                rows.append(row | {"cost": None if left is None or not self.price else left * self.price})
+        return rows
+
+    @cached_property
+    def plans(self) -> dict[Evaluated, int]:
+        """The fewest seeds that detect the effect on the pilot in the middle, by what is evaluated; sizes that do."""
+        return {of: seeds for of in self.evaluated if (seeds := self._fewest_seeds(self.middle, of)) is not None}
+
+    @cached_property
+    def cheapest(self) -> tuple[float, int, Evaluated] | None:
+        """(device-hours to run, seeds, evaluated) of the cheapest plan, as far as costs are known."""
+        costs = [(hours, seeds, of) for of, seeds in self.plans.items() if (hours := self.hours(seeds, of)) is not None]
+        return min(costs, default=None)
+
+    @property
+    def first(self) -> Evaluated:
+        """What all pilots are compared at: what the one in the middle evaluated, if that is to be tried."""
+        own = (self.middle.items, self.middle.samples, self.middle.checkpoints)
+        return own if own in self.evaluated else self.evaluated[0]
+
+    def smallest(self) -> Iterator[Smallest]:
+        """The fewest seeds that detect the effect on each pilot."""
+        items, *draws = self.first
+        for pilot in self.pilots:
+            seeds = self._fewest_seeds(pilot, self.first)
+            planned, power = pilot.at(*draws), self.request.power
+            if seeds is None:
+                most = max(self.seeds)
+                more = fewest_items(planned, self.request.effect, most, self.level(most), power)
+                yield Smallest(pilot.name, None, more_items=None if items == 1 else more)
+            else:
+                low, high = detectable(planned, seeds, items, self.level(seeds), power)[1:]
+                hours = self.hours(seeds, self.first) if pilot is self.middle else None
+                yield Smallest(pilot.name, seeds, low, high, hours)
+
+    def _fewest_seeds(self, pilot: Pilot, evaluated: Evaluated) -> int | None:
+        items, *draws = evaluated
+        return fewest_seeds(pilot.at(*draws), self.request.effect, items, self.level, self.request.power)
+
+
+def search_sizes(request: Request, source: Source | None, comparisons: Sequence[str] = ()) -> Search:
+    """Return the search with the noise of some comparisons of a source, or of all; None: with the stated noise.
+
+    Raises:
+        ConfigError: nothing tells the noise, or it is asked for samples or checkpoints whose noise is not known.
+    """
+    cost, interims = None, ()
+    if source is None:
+        pilots, level, noise = [_stated(request)], 0.05 / request.family, f"stated noise, alpha 0.05 / {request.family}"
+    else:
+        study, judged = source.study, judge_comparisons(source.study)
+        tried = _with_noise(chosen(judged, comparisons))
+        pilots = [_pilot(source, comparison, request) for comparison in tried]
+        largest = max(pilots, key=lambda pilot: pilot.items)
+        cost = source.cost(tried, (largest.items, largest.samples, largest.checkpoints))
+        level, interims = Correction.of(study, judged).level, study.analysis.interim_analyses
+        several = "1 comparison" if len(tried) == 1 else f"{len(tried)} comparisons"
+        noise = f"the noise of {several}, {pilots[0].seeds} seeds"
+        if study.analysis.protocol != LOGGED:
+            noise += f" of {pilots[0].items:,} items"
+        elif request.items:  # a value of each run
+            problem, remedy = f"{' and '.join(study.analysis.subsets)} was logged without items", "leave --items out"
+            raise ConfigError("power", "--items", request.items[0], problem, remedy)
+    for few in request.items:
+        if clusters := next((n for pilot in pilots if (n := pilot.clusters(few)) < FEWEST_CLUSTERS), 0.0):
+            problem = f"is about {clusters:.1f} independent items: too few to say anything about other items"
+            raise ConfigError("power", "--items", few, problem, "plan more")
+    pilots = _by_noise(pilots, level)
+    items, typical = max(pilot.items for pilot in pilots), middle(pilots)
+    sizes = (
+        request.items or ((items,) if items == 1 else (items, 2 * items, 4 * items)),
+        request.samples or [typical.samples],
+        request.checkpoints or [typical.checkpoints],
+    )
+    seeds = request.seeds or interims or SEEDS
+    return Search(request, pilots, level_at(level, interims), noise, seeds, list(product(*sizes)), cost)
+
+
+def middle(pilots: Sequence[Pilot]) -> Pilot:
+    """The one in the middle of pilots that are ordered by their noise."""
+    return pilots[(len(pilots) - 1) // 2]
+
+
+def level_at(level: float, interims: Sequence[int]) -> Level:
+    """Return the level of a comparison at so many seeds; `level`: of all its interim analyses together."""
+    shares = interim_weights(interims)
+    last = shares[interims[-1]] if interims else 1.0  # verdicts on more seeds rest on this interim analysis
+    return lambda seeds: level * next((share for interim, share in shares.items() if interim >= seeds), last)
+
+
+def _by_noise(pilots: Sequence[Pilot], level: float) -> list[Pilot]:
+    return sorted(pilots, key=lambda pilot: minimal_detectable_effect(pilot.noise(pilot.seeds, pilot.items), level))
+
+
+def _stated(request: Request) -> Pilot:
+    """As it is with the first of `items`, `samples` and `checkpoints`."""
+    assert request.seed_sd is not None
+    assert request.item_sd is not None
+    items, samples, checkpoints = ((given or [1])[0] for given in (request.items, request.samples, request.checkpoints))
+    drawn = min((request.sample_sd or 0.0) ** 2 / (items * samples * checkpoints), request.seed_sd**2)
+    pilot = Pilot("the noise as stated", 2, items, request.seed_sd**2, drawn, request.item_sd**2 / items)
+    return _evaluated(pilot, samples, checkpoints, None, request)
+
+
+def _pilot(source: Source, comparison: Comparison, request: Request) -> Pilot:
+    """The noise of a comparison of a source."""
+    study, averaged = source.study, source.averaged
+    if request.samples and comparison.child not in study.samples and not study.imported:
+        problem = f"{study.name} does not say how many samples its items' values are the mean of"
+        raise ConfigError("power", "--samples", None, problem, "add `samples` to its analysis plan")
+    total = study.samples.get(comparison.child, averaged)
+    samples, checkpoints = (total // averaged, averaged) if total % averaged == 0 else (total, 1)
+    return _evaluated(split(comparison), samples, checkpoints, sampling_variance(study, comparison), request)
+
+
+def _evaluated(pilot: Pilot, samples: int, checkpoints: int, drawn: float | None, request: Request) -> Pilot:
+    """The pilot with what its samples and checkpoints add to its noise, estimated or as the request states it.
+
+    Raises ConfigError where a number of samples or of checkpoints is asked for, and nothing tells what it changes.
+    """
+    if request.sample_sd is not None:
+        drawn = request.sample_sd**2 / (pilot.items * samples * checkpoints)
+    if request.samples and drawn is None:
+        problem = "nothing tells what drawing an item's samples adds to the noise"
+        remedy = "state it with --sample-sd (docs/how-to/choose-seeds.md)"
+        raise ConfigError("power", "--samples", None, problem, remedy)
+    fewer = min(request.checkpoints or [checkpoints]) < checkpoints
+    if request.checkpoints and request.checkpoint_sd is None and (fewer or drawn is None):
+        problem = "nothing tells what averaging over checkpoints takes from the noise"
+        remedy = "state it with --checkpoint-sd (docs/how-to/choose-seeds.md)"
+        raise ConfigError("power", "--checkpoints", None, problem, remedy)
+    between = 0.0 if request.checkpoint_sd is None else request.checkpoint_sd**2 / checkpoints
+    return pilot.evaluated(samples, checkpoints, drawn or 0.0, between)
+
+
+def _with_noise(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The comparisons from which the noise of seeds can be estimated. Raises ConfigError where none does."""
+    noisy = [comparison for comparison in comparisons if _tells_noise(comparison)]
+    if not noisy:
+        same = "the same value or difference in every seed"
+        problem = f"has one seed, or none, or {same}: it tells nothing of the noise between seeds"
+        raise ConfigError("power", "--pilot", None, problem, "run two seeds, or state the noise with --seed-sd")
+    return noisy
+
+
+def _tells_noise(comparison: Comparison) -> bool:
+    return comparison.estimate is not None and comparison.noise.seeds_known
+
+
+def findable(store: Store, seeds: Mapping[str, int]) -> Iterator[str]:
+    """Yield `gad: 5 seeds detect an effect of 0.02 with 80% power (median of 19 comparisons)` for studies of two seeds.
+
+    `seeds`: how many each study will have.
+    """
+    for name in store.studies():
+        if (count := seeds.get(name, 0)) < 2:
+            continue
+        study = read_measurements(store, name)
+        comparisons = judge_comparisons(study)
+        level = level_at(Correction.of(study, comparisons).level, study.analysis.interim_analyses)(count)
+        noisy = [split(comparison) for comparison in comparisons if _tells_noise(comparison)]
+        if pilots := _by_noise(noisy, level):
+            typical = middle(pilots)
+            effect = detectable(typical, count, typical.items, level, POWER)[0]
+            median = f" (median of {len(pilots)} comparisons)" if len(pilots) > 1 else ""
+            yield f"{name}: {count} seeds detect an effect of {effect:.3g} with {POWER:.0%} power{median}"

@@ -1,0 +1,86 @@
+"""How many seeds and items detect an effect, in words."""
+
+from collections.abc import Iterator
+
+from ablation.contract.reading import aligned, device_time, duration
+from ablation.judge.planning import MOST_SEEDS, Evaluated
+from ablation.judge.sizes import EVALUATED, Search
+from ablation.show.text import leveled
+
+
+def in_words(search: Search) -> str:
+    """The table, and the smallest plans that detect the effect.
+
+    The table is of the pilot in the middle; another column has the effect on the noisiest.
+    """
+    heads = {
+        "seeds": "seeds",
+        "items": "items",
+        "samples": "samples",
+        "checkpoints": "checkpoints",
+        "effect": f"MDE ({search.request.power:.0%} power)",
+        "range": "likely range",
+        "noisiest": search.pilots[-1].name,
+        "hours": "device time",
+        "hours_to_run": "to run",
+        "cost": "cost",
+    }
+    rows = search.rows()
+    effects = iter(leveled(row[name] for row in rows for name in ("effect", "low", "high", "noisiest")))
+    cells = []
+    for row, effect, low, high, noisiest in zip(rows, effects, effects, effects, effects, strict=True):
+        shown = {"seeds": str(row["seeds"]), **{name: f"{row[name]:,}" for name in EVALUATED}}
+        shown |= {"effect": effect, "range": f"{low} to {high}"}
+        if len(search.pilots) > 1:
+            shown["noisiest"] = noisiest
+        if search.cost is not None:
+            for name in ("hours", "hours_to_run"):
+                shown[name] = "-" if row[name] is None else duration(3600 * row[name])
+            if search.price:
+                shown["cost"] = "-" if row["cost"] is None else f"{row['cost']:.2f}"
+        cells.append(shown)
+    once = {name for name in EVALUATED if {row[name] for row in cells} == {"1"}}
+    columns = [[heads[name], *(row[name] for row in cells)] for name in heads if name in cells[0] and name not in once]
+    table = aligned(list(zip(*columns, strict=True)), [True] * len(columns))
+    return "\n".join([*table, "", *smallest(search)])
+
+
+def smallest(search: Search) -> Iterator[str]:
+    """The seeds that detect the effect, for every comparison at the same items, and cheaper plans of other items."""
+    first, cheapest = search.first, search.cheapest
+    for plan in search.smallest():
+        if plan.seeds is None:
+            more = "" if plan.more_items is None else f"; {max(search.seeds)} seeds of {plan.more_items:,} items do"
+            yield f"{plan.name}: not even {MOST_SEEDS} seeds{size(search, first)} detect {wanted(search)}{more}"
+            continue
+        likely = "" if plan.low == plan.high else " (likely {} to {})".format(*leveled([plan.low, plan.high]))
+        best = "; no cheaper plan does" if plan.hours is not None and cheapest and cheapest[2] == first else ""
+        detected = f"{plan.seeds} seeds{size(search, first)} detect {wanted(search)}{likely}"
+        yield f"{plan.name}: {detected}{_to_run(search, plan.hours)}{best}"
+    if search.cost is None:
+        others = [f"or {seeds} seeds{size(search, of)}" for of, seeds in search.plans.items() if of != first]
+        if others:
+            yield f"{search.middle.name}: {', '.join(others)}"
+    elif cheapest and cheapest[2] != first:
+        hours, seeds, evaluated = cheapest
+        plan_size = f"{seeds} seeds{size(search, evaluated)}"
+        yield f"{search.middle.name}: the cheapest plan is {plan_size}{_to_run(search, hours)}"
+
+
+def wanted(search: Search) -> str:
+    """What is to be detected."""
+    return f"an effect of {search.request.effect:g} with {search.request.power:.0%} power"
+
+
+def size(search: Search, evaluated: Evaluated) -> str:
+    """In words, ` of 400 items`; a metric that was logged has none."""
+    items, samples, checkpoints = evaluated
+    several = [any(others[place] > 1 for others in search.evaluated) for place in range(3)]
+    of_items = f" of {items:,} items" if several[0] else ""
+    of_each = f" with {samples} samples each" if several[1] else ""
+    averaged = f" at {checkpoints} checkpoint{'s' * (checkpoints > 1)}" if several[2] else ""
+    return f"{of_items}{of_each}{averaged}"
+
+
+def _to_run(search: Search, hours: float | None) -> str:
+    return "" if hours is None else f", with {device_time(hours, search.price)} to run"
