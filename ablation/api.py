@@ -186,9 +186,9 @@ def compare(
     if isinstance(direction, Mapping):
         direction = ",".join(f"{name}:{value}" for name, value in direction.items())
     tasks, allow, without = ((each,) if isinstance(each, str) else each for each in (tasks, allow, without))
-    for name, given, known in (("seeds", seeds, get_args(Seeds)), ("claim", claim, get_args(Claim))):
-        if given is not None and given not in known:
-            raise ConfigError("compare", name, given, "is not known", f"give {' or '.join(known)}")
+    for name, given, choices in (("seeds", seeds, get_args(Seeds)), ("claim", claim, get_args(Claim))):
+        if given is not None and given not in choices:
+            raise ConfigError("compare", name, given, "is not known", f"give {' or '.join(choices)}")
     outcome = outcome_of(pass_at, cons_at)
     options = Options(Wanted(metric, filter, tuple(tasks), cluster, item), seed_from, latest, at, outcome)
     options = replace(options, independent=seeds == "independent" and seed_from is None)

@@ -83,7 +83,8 @@ def _given(arguments: argparse.Namespace, name: str) -> Any:
 
 def _source(arguments: argparse.Namespace) -> Source:
     if _two(arguments):
-        return evaluations_source(*arguments.pilot, arguments.metric, arguments.item)
+        baseline, candidate = arguments.pilot
+        return evaluations_source(baseline, candidate, arguments.metric, arguments.item)
     with open_store(arguments.pilot[0] if arguments.pilot else results_folder(arguments)) as store:
         check_study(store, "power", arguments.study)
         return study_source(store, arguments.study)

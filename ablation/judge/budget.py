@@ -27,7 +27,7 @@ _QUANTILES = 40  # of what the true variance may be
 
 
 @dataclass(frozen=True)
-class Found:
+class Observed:
     """The estimate from a comparison's seeds so far."""
 
     centre: float
@@ -51,20 +51,22 @@ def predict(study: Measurements, comparisons: Sequence[Comparison]) -> Chances:
     analysis = study.analysis
     weights = interim_weights(analysis.interim_analyses)
     left = level_left(study, comparisons)
-    spread = effect_variance([_found(comparison) for comparison in comparisons if comparison.estimate is not None])
+    between_effects = effect_variance(
+        [_observed(comparison) for comparison in comparisons if comparison.estimate is not None]
+    )
     chances: Chances = {}
     for comparison in comparisons:
         if comparison.verdict == "undecided":
             chances[comparison.pair] = {
                 interim: decided_at(
-                    _found(comparison),
+                    _observed(comparison),
                     Rule(
                         interim,
                         left * weight if comparison.estimate and comparison.estimate.least_p <= left * weight else 0.0,
                         analysis.margin if max_undetected_share(interim, analysis.alpha) <= analysis.rare else nan,
                         2 * analysis.alpha * weight,
                     ),
-                    spread,
+                    between_effects,
                 )
                 for interim, weight in weights.items()
                 if interim > comparison.seeds
@@ -72,46 +74,46 @@ def predict(study: Measurements, comparisons: Sequence[Comparison]) -> Chances:
     return chances
 
 
-def decided_at(found: Found, rule: Rule, effect_variance: float) -> float:
+def decided_at(observed: Observed, rule: Rule, effect_variance: float) -> float:
     """Probability that the mean over `rule.seeds` seeds is significant, or its interval inside the margin.
 
     Integrated over what the true seed variance may be, its estimate times df / chi2_df. The new seeds are taken to show
     the spread that they have.
     """
-    noise, added = found.noise, rule.seeds - found.seeds
+    noise, added = observed.noise, rule.seeds - observed.seeds
     if not noise.seeds_known:
         return UNKNOWN
     df = noise.seed_df
     chances = []
     for ratio in (1 / variance_ratios(df, _QUANTILES)).tolist():
         seen = 1.0 if isinf(df) else (df + added * ratio) / (df + added)
-        then = noise.after(rule.seeds, found.seeds)
+        then = noise.after(rule.seeds, observed.seeds)
         groups = tuple(replace(group, variance=group.variance * seen) for group in then.groups)
         then = replace(then, seed_variance=then.seed_variance * seen, groups=groups)
-        mean, sd = predicted_mean(found, noise.seed_variance * ratio, rule.seeds, effect_variance)
-        for_verdict = replace(then, unseen=0.0) if found.counts else then
+        mean, sd = predicted_mean(observed, noise.seed_variance * ratio, rule.seeds, effect_variance)
+        for_verdict = replace(then, unseen=0.0) if observed.counts else then
         significant = sqrt(critical_square(for_verdict, rule.level)) if rule.level > 0 else inf
         inside = rule.margin - half_width(then, rule.interval_level)  # nan where nothing may be called equivalent
         chances.append(_either(mean, sd, inside, significant))
     return float(np.mean(chances))
 
 
-def predicted_mean(found: Found, seed_variance: float, seeds: int, effect_variance: float) -> tuple[float, float]:
+def predicted_mean(observed: Observed, seed_variance: float, seeds: int, effect_variance: float) -> tuple[float, float]:
     """Mean and standard deviation of the mean over `seeds` seeds, given that over the first ones.
 
     Old and new seeds meet the same items, so the effect on these items is what repeats: it is spread as the effects
     are, and by the items. It is shrunk towards 0 by its share of seed noise.
     """
-    kept = found.seeds / seeds
-    repeats = effect_variance + found.noise.item_variance
+    kept = observed.seeds / seeds
+    repeats = effect_variance + observed.noise.item_variance
     shrink = repeats / (repeats + seed_variance) if repeats + seed_variance > 0 else 1.0
-    new = shrink * seed_variance + seed_variance * found.seeds / (seeds - found.seeds)
-    return found.centre * (kept + (1 - kept) * shrink), (1 - kept) * sqrt(new)
+    new = shrink * seed_variance + seed_variance * observed.seeds / (seeds - observed.seeds)
+    return observed.centre * (kept + (1 - kept) * shrink), (1 - kept) * sqrt(new)
 
 
-def effect_variance(found: Sequence[Found]) -> float:
+def effect_variance(observed: Sequence[Observed]) -> float:
     """Return the variance of the study's true effects around 0: the mean of effect^2 less its noise, at least 0."""
-    squares = [comparison.centre**2 - comparison.noise.total for comparison in found if comparison.noise.seeds_known]
+    squares = [comparison.centre**2 - comparison.noise.total for comparison in observed if comparison.noise.seeds_known]
     return max(float(np.mean(squares)), 0.0) if squares else 0.0
 
 
@@ -126,18 +128,18 @@ def level_left(study: Measurements, comparisons: Sequence[Comparison]) -> float:
     tested = sum(not np.isnan(comparison.p) for comparison in left)
     joining = sum(comparison.detail == "undecided" and bool(np.isnan(comparison.p)) for comparison in left)
     if analysis.error == "fdr":
-        found = sum(comparison.p_adjusted <= analysis.alpha for comparison in comparisons)
-        family = found + tested + joining
-        return analysis.alpha * min(found + 1, family) / max(family, 1)
+        shown = sum(comparison.p_adjusted <= analysis.alpha for comparison in comparisons)
+        family = shown + tested + joining
+        return analysis.alpha * min(shown + 1, family) / max(family, 1)
     if tested == 0:
         return analysis.alpha / max(joining, 1)
     return Correction.of(study, left).level * tested / (tested + joining)
 
 
-def _found(comparison: Comparison) -> Found:
+def _observed(comparison: Comparison) -> Observed:
     """The estimate from all its seeds, with the noise that an interim analysis at just these would use."""
     assert comparison.estimate is not None
-    return Found(comparison.estimate.centre, comparison.noise, comparison.seeds, comparison.estimate.counts)
+    return Observed(comparison.estimate.centre, comparison.noise, comparison.seeds, comparison.estimate.counts)
 
 
 def _either(mean: float, sd: float, inside: float, significant: float) -> float:
@@ -247,11 +249,11 @@ def choose(
             paid[unit] = max(paid[unit], best.interim)
     left_out = []
     for comparison in waiting:
-        found, seeds = offers(comparison), taken[comparison]
-        if likely := [offer for offer in found if offer.chance >= LEAST_CHANCE]:
+        open_offers, seeds = offers(comparison), taken[comparison]
+        if likely := [offer for offer in open_offers if offer.chance >= LEAST_CHANCE]:
             left_out.append(replace(max(likely, key=_worth), why_not="beyond the budget"))
-        elif found:
-            most = max(found, key=lambda offer: (offer.chance, -offer.interim))
+        elif open_offers:
+            most = max(open_offers, key=lambda offer: (offer.chance, -offer.interim))
             left_out.append(replace(most, why_not="more seeds do not decide it"))
         else:
             left_out.append(Offer(*comparison, seeds, seeds, seeds, 0.0, 0.0, why_not="no interim analysis left"))

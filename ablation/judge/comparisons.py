@@ -77,8 +77,8 @@ class Comparison(Judged):
     @property
     def p_sign_flip(self) -> float:
         """Over seeds, the items taken as fixed."""
-        known = self.estimate is not None and self.seeds > 1 and self.estimate.per_seed
-        return sign_flip(self.estimate.per_seed) if self.estimate and known else _NAN
+        several = self.estimate is not None and self.seeds > 1 and self.estimate.per_seed
+        return sign_flip(self.estimate.per_seed) if self.estimate and several else _NAN
 
     @property
     def cost_hours(self) -> float:
@@ -224,16 +224,16 @@ class Comparison(Judged):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Remarks that do not change the verdict: changes without effect, other environments, added seeds, imports."""
-        found = (
+        notes = (
             *self._few_runs,
             *self._correlated,
             *remarks.comparison_remarks(self.of, self.child, self.parent, self.paired),
             *remarks.near_copies(self.of, dict(zip(self.pair, self.runs, strict=True))),
         )
         if not self.confounded or self.of.imported or not self.estimate:
-            return found
+            return notes
         # What would tell the factors of a confounded comparison apart; imported runs are made elsewhere.
-        return (*found, offer(self.study, self.parent, self.child, len(self.factors), self.cost_hours))
+        return (*notes, offer(self.study, self.parent, self.child, len(self.factors), self.cost_hours))
 
     @property
     def seed_correlation(self) -> float:
@@ -412,5 +412,5 @@ def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
 
 def factor_among(key: str, factors: Mapping[str, str]) -> str:
     """The factor that a key counts as, {changed key: factor} of a study's variants; the key where none covers it."""
-    above = [known for known in factors if dotted.covers(known, key)]
+    above = [changed for changed in factors if dotted.covers(changed, key)]
     return factors[max(above, key=len)] if above else key

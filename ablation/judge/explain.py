@@ -12,7 +12,7 @@ from math import isnan, nan
 import numpy as np
 
 from ablation.contract.errors import TrackerError
-from ablation.judge.factorial import FULL, Run, joint_effects, parts
+from ablation.judge.factorial import FULL, Run, joint_effects, shapley_weights
 from ablation.judge.measure import moderated
 from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.power import seeds_needed
@@ -136,12 +136,12 @@ class _Contrasts:
         squares = float(np.square(variant_weights).sum())
         return estimate, moderated(estimate, used if estimate.noise.groups else self.names, self.study.prior, squares)
 
-    def with_share(self, part: Part, weights: Array, whole: Part, of: Array) -> Part:
+    def with_share(self, part: Part, weights: Array, whole: Part, whole_weights: Array) -> Part:
         """Return the part with its share of the whole and the interval of that share (Fieller 1954)."""
         if not whole.shown:
             return part
         share = part.effect / whole.effect
-        low, high = (self._bound(share, sign, weights, of) for sign in (-1.0, 1.0))
+        low, high = (self._bound(share, sign, weights, whole_weights) for sign in (-1.0, 1.0))
         if part.shown:  # the share is not 0
             low, high = (max(low, 0.0), high) if share > 0 else (low, min(high, 0.0))
         return replace(part, share=share, share_low=low, share_high=high)
@@ -173,7 +173,7 @@ def explain(study: Measurements, runs: Mapping[Run, str], n: int) -> Explanation
         TrackerError: runs have not ended well, or cannot be paired; there is one seed only.
     """
     contrasts, order = _Contrasts(study, list(runs.values())), list(runs)
-    factor_weights = parts(n, order)
+    factor_weights = shapley_weights(n, order)
     total, direct = factor_weights.sum(axis=0), np.zeros(len(order))
     direct[[order.index(frozenset()), order.index(frozenset(range(n)))]] = -1, 1
     everything = frozenset(range(n))
@@ -230,7 +230,7 @@ def explain_groups(study: Measurements, runs: Mapping[int, str], n: int) -> Expl
     return Explanation(total_part, tuple(group_parts), (), None, None, contrasts.seeds, contrasts.items)
 
 
-def next_cuts(found: Explanation) -> list[int]:
+def next_cuts(explanation: Explanation) -> list[int]:
     """Return where groups that are shown to have an effect are split next; none: nothing is left to be tested."""
-    groups = [part.sets[0] for part in found.parts if part.shown]
+    groups = [part.sets[0] for part in explanation.parts if part.shown]
     return [(min(group) + max(group) + 1) // 2 for group in groups if len(group) > 1]

@@ -48,20 +48,20 @@ def offer(study: str, parent: str, child: str, n: int, hours: float) -> str:
     return f"`ablation explain {study}/{parent} {child}` tells its {n} factors apart: {least} {new} variants{cost}"
 
 
-def parts(n: int, runs: Sequence[Run]) -> Array:
+def shapley_weights(n: int, runs: Sequence[Run]) -> Array:
     """Return the weights of each factor's Shapley value [factors, runs].
 
     The mean, over all orders of the factors, of what a factor adds to those before it (Shapley 1953).
     """
     if n > FULL:
         return np.stack([_effect(frozenset({factor}), runs) for factor in range(n)])
-    found, place = np.zeros((n, len(runs))), {run: index for index, run in enumerate(runs)}
+    weights, place = np.zeros((n, len(runs))), {run: index for index, run in enumerate(runs)}
     for run in runs:
         for factor in run:
             share = factorial(len(run) - 1) * factorial(n - len(run)) / factorial(n)
-            found[factor, place[run]] += share
-            found[factor, place[run - {factor}]] -= share
-    return found
+            weights[factor, place[run]] += share
+            weights[factor, place[run - {factor}]] -= share
+    return weights
 
 
 def joint_effects(n: int, runs: Sequence[Run]) -> dict[tuple[Run, ...], Array]:

@@ -43,16 +43,16 @@ def covariances(members: Sequence[Member], prior: SeedPrior | None) -> tuple[Arr
     if prior is None or any(not member.noise.seeds_known for member in members):
         return None
     names = sorted({name for member in members for name in (member.child, member.parent)})
-    spread = np.array([prior.variances.get(name, prior.variance) for name in names])
+    variances = np.array([prior.variances.get(name, prior.variance) for name in names])
     signs = np.array([[(n == m.child) - (n == m.parent) for n in names] for m in members], dtype=float)
     if members[0].noise.groups:  # a variant's runs, all of them, stand in each of its comparisons
         count = {name: len(of) for m in members for name, of in zip((m.child, m.parent), m.runs, strict=True)}
-        by_seed = (signs * spread / np.array([count[name] for name in names])) @ signs.T
+        by_seed = (signs * variances / np.array([count[name] for name in names])) @ signs.T
     else:
         every = list(dict.fromkeys(seed for member in members for seed in member.runs[0]))
         made = np.array([np.isin(every, member.runs[0]) for member in members], dtype=float)
         shared = made @ made.T / made.sum(axis=1)[:, None] / made.sum(axis=1)
-        by_seed = (signs * spread) @ signs.T * shared
+        by_seed = (signs * variances) @ signs.T * shared
     draws = np.stack([member.item_draws for member in members])
     by_item = np.cov(draws, ddof=0).reshape(len(members), len(members))
     seed_variances = np.array([member.noise.seed_variance for member in members])
@@ -66,17 +66,17 @@ def _with_variances(covariance: Array, variances: Array) -> Array:
 
 
 def _correlation(covariance: Array) -> Array:
-    spread = np.sqrt(np.diag(covariance))
+    sds = np.sqrt(np.diag(covariance))
     with np.errstate(divide="ignore", invalid="ignore"):
-        correlation = np.where(np.outer(spread, spread) > 0, covariance / np.outer(spread, spread), 0.0)
+        correlation = np.where(np.outer(sds, sds) > 0, covariance / np.outer(sds, sds), 0.0)
     np.fill_diagonal(correlation, 1.0)
     return np.clip(correlation, -1.0, 1.0)
 
 
 def degrees(noise: Noise) -> float:
     """Degrees of freedom of both variances together (Satterthwaite 1946); they shape the family's tail only."""
-    parts = noise.seed_variance**2 / noise.seed_df + noise.item_variance**2 / noise.item_df
-    return min(noise.total**2 / parts, _MOST_DF) if parts > 0 else _MOST_DF
+    squares = noise.seed_variance**2 / noise.seed_df + noise.item_variance**2 / noise.item_df
+    return min(noise.total**2 / squares, _MOST_DF) if squares > 0 else _MOST_DF
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ class Family:
         generator = np.random.default_rng([DRAW_SEED, len(self.df)])
         values, vectors = np.linalg.eigh(self.correlation)
         normal = generator.standard_normal((DRAWS, len(self.df))) @ (vectors * np.sqrt(np.maximum(values, 0))).T
-        spread = generator.chisquare(self.df, (DRAWS, len(self.df)))
-        spread /= self.df  # in place: a thousand members are 80 MB
-        normal /= np.sqrt(spread, out=spread)
+        denominators = generator.chisquare(self.df, (DRAWS, len(self.df)))
+        denominators /= self.df  # in place: a thousand members are 80 MB
+        normal /= np.sqrt(denominators, out=denominators)
         return np.abs(normal, out=normal) if self.sides == 2 else normal
 
     def _exceeded(self, p: float, df: Array, draws: Array) -> float:
@@ -124,13 +124,13 @@ class Family:
     def adjusted(self, p: Sequence[float]) -> Array:
         """Step-down adjusted p-values, NaN where p is; each at most Holm's, and at least its own."""
         raw, by_holm = np.asarray(p, dtype=float), holm(p)
-        known = np.flatnonzero(~np.isnan(raw))
-        order, least = known[np.argsort(raw[known], kind="stable")], 0.0
+        tested = np.flatnonzero(~np.isnan(raw))
+        order, least = tested[np.argsort(raw[tested], kind="stable")], 0.0
         result, df, draws = np.full(raw.shape, np.nan), self.df[order], self._draws[:, order]
         for step, index in enumerate(order):
             if least < by_holm[index]:
-                found = min(self._exceeded(float(raw[index]), df[step:], draws[:, step:]), by_holm[index])
-                least = max(least, found, raw[index])  # allows for the draws' error
+                step_p = min(self._exceeded(float(raw[index]), df[step:], draws[:, step:]), by_holm[index])
+                least = max(least, step_p, raw[index])  # allows for the draws' error
             result[index] = least
         return result
 

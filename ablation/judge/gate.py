@@ -38,9 +38,9 @@ class Answer:
     p_not_worse: float = _NAN  # one-sided, corrected for the study's comparisons
 
 
-def most_severe(found: Sequence[Answer]) -> str:
+def most_severe(results: Sequence[Answer]) -> str:
     """The outcome of all together."""
-    return next(outcome for outcome in STATUS if any(answer.outcome == outcome for answer in found))
+    return next(outcome for outcome in STATUS if any(answer.outcome == outcome for answer in results))
 
 
 def chosen(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Comparison]:
@@ -52,9 +52,9 @@ def chosen(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Comp
     for name in names:
         having = [comparison for comparison in comparisons if name in _names(comparison)]
         if len(having) != 1:
-            known = ", ".join(f"{comparison.parent}:{comparison.child}" for comparison in having or comparisons)
+            choices = ", ".join(f"{comparison.parent}:{comparison.child}" for comparison in having or comparisons)
             problem = "is the child of several comparisons" if having else "is not a comparison of the study"
-            raise ConfigError("gate", "COMPARISON", name, problem, f"choose from {known}")
+            raise ConfigError("gate", "COMPARISON", name, problem, f"choose from {choices}")
     return [comparison for comparison in comparisons if not names or _names(comparison) & {*names}]
 
 
@@ -77,11 +77,13 @@ def compared_with(ancestor: str, study: Measurements) -> Measurements:
 
 
 def answers(
-    study: Measurements, comparisons: Sequence[Comparison], required: str, of: Sequence[Comparison]
+    study: Measurements, comparisons: Sequence[Comparison], required: str, asked: Sequence[Comparison]
 ) -> list[Answer]:
-    """Answer for the comparisons `of`, which are among the study's judged `comparisons`."""
-    found, correction = not_worse(study, comparisons) if required == "not-worse" else ({}, "")
-    return [_answer(study.analysis, comparison, required, found.get(comparison.pair), correction) for comparison in of]
+    """Answer for the comparisons `asked`, which are among the study's judged `comparisons`."""
+    tests, correction = not_worse(study, comparisons) if required == "not-worse" else ({}, "")
+    return [
+        _answer(study.analysis, comparison, required, tests.get(comparison.pair), correction) for comparison in asked
+    ]
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,8 @@ def not_worse(study: Measurements, comparisons: Sequence[Comparison]) -> tuple[d
         p.append(sequential_p(by_interim, weights))
         seeds.append(min(by_interim, key=lambda count: by_interim[count] / weights[count]))
     correction = Correction(study, tested, p, sides=1)
-    found = zip(correction.adjusted.items(), seeds, strict=True)
-    return {pair: NotWorse(value, count) for (pair, value), count in found}, CORRECTIONS[correction.name]
+    adjusted = zip(correction.adjusted.items(), seeds, strict=True)
+    return {pair: NotWorse(value, count) for (pair, value), count in adjusted}, CORRECTIONS[correction.name]
 
 
 def _answer(
@@ -126,8 +128,8 @@ def _answer(
         return Answer(comparison, "undecided", f"the effect is not shown to be {bound}", test.p)
     if not enough_seeds_for_equivalence(test.seeds, analysis):
         return Answer(comparison, "undecided", f"the effect is {bound}, but {too_few(test.seeds, analysis)}", test.p)
-    held = "of these runs alone" if analysis.claim == "checkpoints" else may_differ(test.seeds, analysis)
-    return _unless_other_units(Answer(comparison, "passed", f"the effect is {bound}; {held}", test.p))
+    scope = "of these runs alone" if analysis.claim == "checkpoints" else may_differ(test.seeds, analysis)
+    return _unless_other_units(Answer(comparison, "passed", f"the effect is {bound}; {scope}", test.p))
 
 
 def _unless_other_units(answer: Answer) -> Answer:
@@ -194,14 +196,14 @@ def as_guardrail(study: Measurements, rail: Guardrail, count: int) -> Measuremen
 
 def guard(studies: Sequence[Measurements]) -> dict[Pair, tuple[Guarded, ...]]:
     """Test each guardrail on every comparison of the study."""
-    found: dict[Pair, tuple[Guarded, ...]] = {}
+    by_pair: dict[Pair, tuple[Guarded, ...]] = {}
     for study in studies:
         comparisons = judge_comparisons(study)
         tests, _ = not_worse(study, comparisons)
         for comparison in comparisons:
             rail = _guarded(study.analysis, comparison, tests.get(comparison.pair))
-            found[comparison.pair] = (*found.get(comparison.pair, ()), rail)
-    return found
+            by_pair[comparison.pair] = (*by_pair.get(comparison.pair, ()), rail)
+    return by_pair
 
 
 def _guarded(analysis: Analysis, comparison: Comparison, test: NotWorse | None) -> Guarded:
@@ -223,10 +225,10 @@ def rails_in_words(guarded: Sequence[Guarded]) -> str:
     return "guardrails hold" if any(rail.verdict == "holds" for rail in guarded) else ""
 
 
-def apply_guardrails(found: Sequence[Answer], guarded: Mapping[Pair, Sequence[Guarded]]) -> list[Answer]:
+def apply_guardrails(results: Sequence[Answer], guarded: Mapping[Pair, Sequence[Guarded]]) -> list[Answer]:
     """The answers, changed where a guardrail is worse, or not shown to be no worse."""
     changed = []
-    for answer in found:
+    for answer in results:
         rails = guarded.get(answer.comparison.pair, ()) if answer.outcome == "passed" else ()
         verdicts = {"invalid" if rail.verdict == "not run" else rail.verdict for rail in rails}
         outcome = next(

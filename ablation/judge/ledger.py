@@ -149,8 +149,8 @@ def _tree(attempts: Sequence[Attempt], sign: int) -> _Tree:
 def _posterior(tree: _Tree, sd: float) -> tuple[Array, Array]:
     """Return mean and covariance of all true values, given the measured ones."""
     gains = tree.values - tree.values[tree.parents]
-    spread = 1.4826 * float(np.median(np.abs(gains[1:] - np.median(gains[1:])))) + sd
-    used = np.array([0, *(n for n in range(1, len(gains)) if n in tree.kept or gains[n] > -_BROKEN * spread)])
+    gain_sd = 1.4826 * float(np.median(np.abs(gains[1:] - np.median(gains[1:])))) + sd
+    used = np.array([0, *(n for n in range(1, len(gains)) if n in tree.kept or gains[n] > -_BROKEN * gain_sd)])
     design, observed = tree.path[np.ix_(used, used)], tree.values[used]
     noise, depth = np.diag(sd**2 / tree.counts[used]), design[:, 1:].sum(1)
     fixed = np.stack([np.ones(len(used)), depth], axis=1)  # the baseline's value, and mu
@@ -165,7 +165,7 @@ def _posterior(tree: _Tree, sd: float) -> tuple[Array, Array]:
         fitted = float(rest @ inverse @ rest) - np.linalg.slogdet(inverse)[1] + np.linalg.slogdet(information)[1]
         return fitted, effects, prior, inverse
 
-    bounds = math.log(sd / 30), math.log(30 * (sd + spread))
+    bounds = math.log(sd / 30), math.log(30 * (sd + gain_sd))
     best = optimize.minimize_scalar(lambda log_tau: fit(log_tau)[0], bounds=bounds, method="bounded").x
     _, effects, prior, inverse = fit(best)
     rest = observed - fixed @ effects
@@ -202,13 +202,13 @@ def _reruns(tree: _Tree, mean: Array, cov: Array, sd: float) -> tuple[list[int],
     chosen: list[int] = []
     pairs = [(node, tree.parents[node]) for node in tree.kept]
     wrong = sum(float(special.ndtr(-gain / error)) for gain, error in (_gain(*pair, mean, cov) for pair in pairs))
-    expected, known = _wrong(pairs, mean, cov, cov), cov
+    expected, current = _wrong(pairs, mean, cov, cov), cov
     for _ in range(min(RERUNS, len(pairs))):
-        after = {node: _rerun(known, node, sd) for node in (0, *tree.kept)}
+        after = {node: _rerun(current, node, sd) for node in (0, *tree.kept)}
         errors = {node: _wrong(pairs, mean, cov, after[node]) for node in after}
         node = min(errors, key=lambda each: errors[each])
         chosen.append(node)
-        expected, known = errors[node], after[node]
+        expected, current = errors[node], after[node]
     return chosen, wrong, expected
 
 

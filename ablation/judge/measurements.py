@@ -122,10 +122,10 @@ class Measurements:
 
     @cached_property
     def _by_variant(self) -> dict[str, set[int]]:
-        found: dict[str, set[int]] = {}
+        seeds: dict[str, set[int]] = {}
         for name, seed in self.states:
-            found.setdefault(name, set()).add(seed)
-        return found
+            seeds.setdefault(name, set()).add(seed)
+        return seeds
 
     @cached_property
     def _every_seed(self) -> list[int]:
@@ -391,7 +391,7 @@ def warnings(study: Measurements, variants: Sequence[str]) -> tuple[Warned, ...]
         for seed in sorted(study.seeds(variant)):
             for rule in study.warned.get((variant, seed), ()):
                 runs.setdefault(rule, []).append(f"{variant} seed {seed}")
-    return tuple(Warned(rule, tuple(found)) for rule, found in runs.items())
+    return tuple(Warned(rule, tuple(broken_by)) for rule, broken_by in runs.items())
 
 
 def read_measurements(store: Store, name: str, value: str | None = None) -> Measurements:
@@ -457,7 +457,7 @@ _CHOSEN = """
 WITH ended AS (SELECT key, dense_rank() OVER (ORDER BY variant, seed) - 1 AS run FROM finals WHERE study = ?),
 chosen AS (SELECT run, list_position(?, subset) - 1 AS subset, item, value FROM ended JOIN items USING (key)
            WHERE protocol = ? AND name = ? AND list_contains(?, subset)),
-known AS (SELECT item, row_number() OVER (ORDER BY item) - 1 AS number FROM (SELECT DISTINCT item FROM chosen))
+numbered AS (SELECT item, row_number() OVER (ORDER BY item) - 1 AS number FROM (SELECT DISTINCT item FROM chosen))
 """
 
 
@@ -466,10 +466,10 @@ def _item_values(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run,
     # Runs, subsets and items are read as numbers: the names of millions of rows would take gigabytes.
     subsets = sorted(analysis.subsets)
     where = [name, subsets, analysis.protocol, analysis.value, subsets]
-    names = pd.Index([item for (item,) in store.rows(f"{_CHOSEN} SELECT item FROM known ORDER BY number", where)[1]])
+    names = pd.Index([item for (item,) in store.rows(f"{_CHOSEN} SELECT item FROM numbered ORDER BY number", where)[1]])
     ended = store.rows("SELECT DISTINCT variant, seed FROM finals WHERE study = ? ORDER BY variant, seed", [name])[1]
     place = f"(run * {len(subsets)} + subset) * {len(names)} + number"  # sorted here, in a third of DuckDB's memory
-    rows = store.arrow(f"{_CHOSEN} SELECT CAST({place} AS BIGINT), value FROM chosen JOIN known USING (item)", where)
+    rows = store.arrow(f"{_CHOSEN} SELECT CAST({place} AS BIGINT), value FROM chosen JOIN numbered USING (item)", where)
     places, value = (column.to_numpy() for column in rows.columns)
     del rows
     order = np.argsort(places, kind="stable")
@@ -506,9 +506,9 @@ def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples:
                 told = f"{count or 'an unknown number of'} samples of an item"
                 faults[run] = f"{told}, and {analysis.outcome} needs {outcome.k}"
                 continue
-            found, odd = outcome_values(series.values, count, outcome)
+            outcomes, odd = outcome_values(series.values, count, outcome)
             if odd is None:
-                by_subset[subset] = Column(series.index, found)
+                by_subset[subset] = Column(series.index, outcomes)
             else:
                 item, value = one_line(series.index[odd], 80), series.values[odd]
                 faults[run] = f"{analysis.value} {value:g} of item {item}, which is no share of {count} samples"
@@ -539,10 +539,10 @@ def _steps(store: Store, name: str, analysis: Analysis) -> dict[Run, list[int]]:
         return {}
     query = """SELECT variant, seed, step FROM finals JOIN metrics USING (key)
                WHERE study = ? AND list_contains(?, name) ORDER BY variant, seed, name"""
-    found: dict[Run, list[int]] = {}
+    steps: dict[Run, list[int]] = {}
     for variant, seed, step in store.rows(query, [name, analysis.subsets])[1]:
-        found.setdefault((variant, int(seed)), []).append(step)
-    return found
+        steps.setdefault((variant, int(seed)), []).append(step)
+    return steps
 
 
 def _trained_weights(store: Store, name: str) -> dict[Run, dict[str, Weights]]:
@@ -569,8 +569,8 @@ def _environments(store: Store, name: str) -> dict[Run, dict[str, Environment]]:
            ORDER BY r.variant, r.seed, r.position""",
         [name],
     )
-    found: dict[Run, dict[str, Environment]] = {}
-    for variant, seed, stage, *known in rows:
-        words = (text and one_line(text, 100) for text in known)  # of any program
-        found.setdefault((variant, int(seed)), {})[stage] = Environment(*words)
-    return found
+    environments: dict[Run, dict[str, Environment]] = {}
+    for variant, seed, stage, *facts in rows:
+        words = (text and one_line(text, 100) for text in facts)  # of any program
+        environments.setdefault((variant, int(seed)), {})[stage] = Environment(*words)
+    return environments

@@ -170,9 +170,9 @@ def seed_prior(gains: Mapping[str, Mapping[int, float]], *, paired: bool = True)
         return None
     table = np.array([[gains[name].get(seed, np.nan) for seed in seeds] for name in names])
     variances, df = spreads(table) if paired else _plain_spreads(table)
-    known = df >= FEWEST_SEEDS - 1
-    names = [name for name, has in zip(names, known, strict=True) if has]
-    variances, df = variances[known], df[known]
+    enough = df >= FEWEST_SEEDS - 1
+    names = [name for name, has in zip(names, enough, strict=True) if has]
+    variances, df = variances[enough], df[enough]
     middle = float(np.median(variances)) if len(names) >= FEWEST_VARIANTS else 0.0
     if middle <= 0:
         return None

@@ -76,8 +76,8 @@ class Pilot:
         samples, checkpoints = self.planned or (self.samples, self.checkpoints)
         drawn = self.drawn * self.samples * self.checkpoints / (samples * checkpoints)
         sampling = (self.sampling - self.drawn + drawn) * fewer
-        known, between = self.sampling + self.between, self.between * self.checkpoints / checkpoints
-        variance = max(self.variance * ratio, known) - known + sampling + between
+        fixed, between = self.sampling + self.between, self.between * self.checkpoints / checkpoints
+        variance = max(self.variance * ratio, fixed) - fixed + sampling + between
         prior = self.prior_df if seeds >= FEWEST_SEEDS else 0.0
         item_df = self.clusters(items) - 1
         shared, unseen, residual = self.shared * fewer, self.unseen * fewer, sampling / seeds

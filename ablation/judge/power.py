@@ -35,10 +35,10 @@ def power(effect: float, noise: Noise, level: float, quantiles: int = _QUANTILES
     by_seed = variance_ratios(noise.seed_df, quantiles)
     by_item = variance_ratios(noise.item_df, _ITEM_QUANTILES)[:, None]
     critical = np.sqrt(critical_square(noise, level, by_seed, by_item))
-    spread = np.sqrt(noise.total)
-    if spread == 0:
+    sd = np.sqrt(noise.total)
+    if sd == 0:
         return float(np.mean(abs(effect) > critical))
-    above, below = special.ndtr((effect - critical) / spread), special.ndtr((-critical - effect) / spread)
+    above, below = special.ndtr((effect - critical) / sd), special.ndtr((-critical - effect) / sd)
     return float(np.mean(above + below))
 
 
@@ -84,5 +84,5 @@ def seeds_needed(
     if interims:
         return next((count for count, share in interims.items() if enough(count, share)), None)
     least = FEWEST_SEEDS if noise.seed_df > seeds - 1 else 2  # with fewer there would be no moderated variance
-    found = least + bisect_left(range(least, MOST_SEEDS + 1), True, key=enough)
-    return found if found <= MOST_SEEDS else None
+    fewest = least + bisect_left(range(least, MOST_SEEDS + 1), True, key=enough)
+    return fewest if fewest <= MOST_SEEDS else None

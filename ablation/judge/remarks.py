@@ -73,8 +73,8 @@ def near_copies(study: Measurements, seeds_of: Mapping[str, Sequence[int]]) -> I
     for variant, seeds in seeds_of.items():
         if len(seeds) < 3:
             continue
-        of_runs = ([study.values[variant, seed][subset].values for subset in study.analysis.subsets] for seed in seeds)
-        runs = dict(zip(seeds, map(np.concatenate, of_runs), strict=True))
+        by_run = ([study.values[variant, seed][subset].values for subset in study.analysis.subsets] for seed in seeds)
+        runs = dict(zip(seeds, map(np.concatenate, by_run), strict=True))
         if len({len(values) for values in runs.values()}) > 1:
             continue
         apart = {pair: int((runs[pair[0]] != runs[pair[1]]).sum()) for pair in combinations(seeds, 2)}

@@ -78,8 +78,8 @@ def number_clusters(sizes: Sequence[int], of_items: Sequence[Numbers] | None = N
         return Clusters(tuple(np.arange(a, b) for a, b in pairwise(starts)), int(starts[-1]))
     if [len(numbers) for numbers in of_items] != list(sizes):
         raise ValueError(f"clusters of {[len(n) for n in of_items]} items for {list(sizes)} items")
-    found, numbers = np.unique(np.concatenate(of_items), return_inverse=True)
-    return Clusters(tuple(np.split(numbers, np.cumsum(sizes)[:-1])), len(found))
+    distinct, numbers = np.unique(np.concatenate(of_items), return_inverse=True)
+    return Clusters(tuple(np.split(numbers, np.cumsum(sizes)[:-1])), len(distinct))
 
 
 def contributions(values: Sequence[Array], clusters: Clusters) -> Array:
@@ -165,12 +165,12 @@ def draw_sums(values: Array, replicates: int, seed: int) -> Array:
     clusters = len(values)
     if clusters * replicates <= _MOST_COUNTS:
         return _sums(cluster_counts(clusters, replicates, seed), values)
-    generator, parts, left = np.random.default_rng([seed, clusters]), [], replicates
+    generator, blocks, left = np.random.default_rng([seed, clusters]), [], replicates
     while left:
         count = min(left, max(1, _MOST_COUNTS // 8 // clusters))
-        parts.append(_sums(_draw_counts(generator, clusters, count), values))
+        blocks.append(_sums(_draw_counts(generator, clusters, count), values))
         left -= count
-    return np.concatenate(parts)
+    return np.concatenate(blocks)
 
 
 def _sums(counts: Array, values: Array) -> Array:
@@ -187,10 +187,10 @@ def studentized(units: Array, seed: int, draws: int = 9_999) -> float:
     for start in range(0, draws, _DRAWN_AT_ONCE):
         drawn = away[generator.integers(0, count, (min(_DRAWN_AT_ONCE, draws - start), count))]
         sums = drawn.sum(axis=1)
-        spread = np.sqrt(np.maximum(np.square(drawn).sum(axis=1) - sums**2 / count, 0.0))
+        errors = np.sqrt(np.maximum(np.square(drawn).sum(axis=1) - sums**2 / count, 0.0))
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.where(spread > 0, sums / spread, np.sign(sums) * np.inf)
-        low, high = low + int((found <= observed).sum()), high + int((found >= observed).sum())
+            t = np.where(errors > 0, sums / errors, np.sign(sums) * np.inf)
+        low, high = low + int((t <= observed).sum()), high + int((t >= observed).sum())
     return float(min(1.0, 2 * (min(low, high) + 1) / (draws + 1)))
 
 
@@ -212,9 +212,9 @@ def unfolding(values: Sequence[Array], means: Array) -> Array:
         own = subset.var(axis=2, ddof=1).sum(axis=1)
         shared = (subset.sum(axis=1).var(axis=1, ddof=1) - own) / (seeds * (seeds - 1))
         noise[:, index] = np.maximum(own / seeds - shared, 0) / subset.shape[2]
-    spread = means.var(axis=1, ddof=1)
+    variance = means.var(axis=1, ddof=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        kept = np.where(spread > 0, 1 - noise / spread, 0)
+        kept = np.where(variance > 0, 1 - noise / variance, 0)
     return np.sqrt(np.clip(kept, 0, 1))
 
 
@@ -233,10 +233,10 @@ class Covariances:
     seeds: int
 
     @classmethod
-    def of(cls, parts: Array, *, draws: bool = False) -> "Covariances":
+    def of(cls, columns: Array, *, draws: bool = False) -> "Covariances":
         """Of the clusters' contributions [clusters, seeds], or of draws [replicates, seeds], whose mean is not 0."""
-        seeds = parts.shape[1]
-        products = np.cov(parts.T, ddof=0).reshape(seeds, seeds) if draws else parts.T @ parts
+        seeds = columns.shape[1]
+        products = np.cov(columns.T, ddof=0).reshape(seeds, seeds) if draws else columns.T @ columns
         return cls(float(products.sum()), float(np.trace(products)), seeds)
 
     @property
@@ -252,7 +252,7 @@ def unseen(
     weights: Array,
     clusters: Clusters,
     apart: Sequence[Array],
-    found: Sequence[Array],
+    per_item: Sequence[Array],
 ) -> float:
     """Return what one cluster that changes, and was not among those drawn, would add to the contrast.
 
@@ -272,22 +272,22 @@ def unseen(
     most = clusters.shares @ (np.array(wide) * positive / len(apart))  # [clusters]: each item changes as it can at most
     if not most.any():
         return 0.0
-    changed = sum(clusters.sums(v / (len(v) * len(apart)), index) for index, v in enumerate(found))
+    changed = sum(clusters.sums(v / (len(v) * len(apart)), index) for index, v in enumerate(per_item))
     with np.errstate(divide="ignore", invalid="ignore"):
-        parts = np.where(most > 0, np.minimum(np.abs(changed) / most, 1.0), 0.0)
-    size = min(1.0, float(parts.max()) + 1 / max(1.0, float(parts.sum())))
-    unchanged = 1 - float(_differing(wide, clusters, apart, found) @ most / most.sum())
+        moved = np.where(most > 0, np.minimum(np.abs(changed) / most, 1.0), 0.0)
+    size = min(1.0, float(moved.max()) + 1 / max(1.0, float(moved.sum())))
+    unchanged = 1 - float(_differing(wide, clusters, apart, per_item) @ most / most.sum())
     return size * unchanged * float((clusters.shares.T @ most).max())
 
 
-def _differing(ranges: Sequence[float], clusters: Clusters, apart: Sequence[Array], found: Sequence[Array]) -> Array:
-    """Whether each cluster's items differ between the groups [clusters], in [0, 1]; `found`: of items, over seeds."""
+def _differing(ranges: Sequence[float], clusters: Clusters, apart: Sequence[Array], per_item: Sequence[Array]) -> Array:
+    """Whether each cluster's items differ between the groups [clusters], in [0, 1]; `per_item`: means over seeds."""
     differ = mean = np.zeros(clusters.count)
     for index, subset in enumerate(apart):
         change = _A_CHANGE * max(ranges[index], np.finfo(float).tiny)
         items = np.minimum(np.abs(subset).max(axis=0) / change, 1.0)
         differ = differ + clusters.sums(items, index)
-        mean = mean + clusters.sums(np.abs(found[index]) / change, index)
+        mean = mean + clusters.sums(np.abs(per_item[index]) / change, index)
     sizes = clusters.sizes
     return np.minimum(np.where(sizes == 1, mean, differ / np.maximum(sizes, 1) / _A_CHANGE), 1.0)
 

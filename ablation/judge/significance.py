@@ -64,8 +64,8 @@ class Noise:
         variance = sum(group.variance for group in groups)
         least = min((group.df for group in groups), default=0.0)
         alone = len({group.df for group in groups}) < len(groups) and any(group.runs == 1 for group in groups)
-        parts = sum(group.variance**2 / group.df for group in groups)
-        df = min(variance**2 / parts if parts > 0 else inf, len(groups) * least)
+        squares = sum(group.variance**2 / group.df for group in groups)
+        df = min(variance**2 / squares if squares > 0 else inf, len(groups) * least)
         return cls(variance if groups else nan, least if alone else df, item_variance, item_df, groups=tuple(groups))
 
     @property
@@ -222,11 +222,11 @@ def flip_p(values: Sequence[float] | Array) -> float:
 def _in_steps(size: Array) -> NDArray[np.int64] | None:
     """The sizes in whole steps; None where they have no common step that is not very small."""
     least = size.min()
-    for parts in range(1, _MOST_PARTS + 1):
-        steps = size * (parts / least)
-        whole = np.rint(steps)
-        if (np.abs(steps - whole) < 1e-6 * parts).all() and whole.sum() < _MOST_STEPS:
-            return whole.astype(np.int64)
+    for divisor in range(1, _MOST_PARTS + 1):
+        steps = size * (divisor / least)
+        rounded = np.rint(steps)
+        if (np.abs(steps - rounded) < 1e-6 * divisor).all() and rounded.sum() < _MOST_STEPS:
+            return rounded.astype(np.int64)
     return None
 
 
@@ -257,11 +257,11 @@ def _tail(size: Array, observed: float) -> float:
     at = float(brentq(slope, 0.0, high, xtol=1e-13))
     cumulant = float((np.logaddexp(size * at, -size * at) - log(2)).sum())
     signed = float(np.sqrt(max(2 * (at * total - cumulant), 0.0)))
-    spread = at * float(np.sqrt((size**2 / np.cosh(size * at) ** 2).sum()))
-    if signed < 1e-3 or spread <= 0:
+    wald = at * float(np.sqrt((size**2 / np.cosh(size * at) ** 2).sum()))
+    if signed < 1e-3 or wald <= 0:
         return 2 * float(special.ndtr(-signed))
     density = float(np.exp(-(signed**2) / 2) / np.sqrt(2 * np.pi))
-    return float(np.clip(2 * (special.ndtr(-signed) + density * (1 / spread - 1 / signed)), 0.0, 1.0))
+    return float(np.clip(2 * (special.ndtr(-signed) + density * (1 / wald - 1 / signed)), 0.0, 1.0))
 
 
 def _signs(count: int) -> Iterator[Array]:
@@ -285,8 +285,8 @@ def holm(p: Sequence[float]) -> Array:
     """
     raw = np.asarray(p, dtype=float)
     adjusted = np.full(raw.shape, np.nan)
-    known = np.flatnonzero(~np.isnan(raw))
-    order = known[np.argsort(raw[known], kind="stable")]
+    tested = np.flatnonzero(~np.isnan(raw))
+    order = tested[np.argsort(raw[tested], kind="stable")]
     steps = raw[order] * np.arange(len(order), 0, -1)
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted

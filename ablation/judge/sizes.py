@@ -208,7 +208,8 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
     Raises:
         ConfigError: nothing tells the noise, or it is asked for samples or checkpoints whose noise is not known.
     """
-    cost, interims = None, ()
+    cost: Cost | None = None
+    interims: Sequence[int] = ()
     if source is None:
         pilots, level, noise = [_stated(request)], 0.05 / request.family, f"stated noise, alpha 0.05 / {request.family}"
     else:

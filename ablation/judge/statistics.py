@@ -348,7 +348,7 @@ class Group:
         return replace(self, values=[of[:, :1] for of in self.values])
 
     @property  # not kept, as `directed`: a study of a thousand variants would hold its values five times
-    def parts(self) -> Array:
+    def by_cluster(self) -> Array:
         """Each cluster's contribution to the deviations of the means [clusters, 1, seeds, subsets]."""
         return contributions(self.values, self.clusters)
 
@@ -356,18 +356,18 @@ class Group:
     def linear(self) -> Array:
         """Each cluster's contribution to a gain [clusters, seeds]."""
         if not self.clusters.single:
-            return (self.slopes * self.parts).mean(axis=-1)[:, 0]
-        found = np.empty((self.clusters.count, self.means.shape[1]))
-        for index, (subset, of_items) in enumerate(zip(self.values, self.clusters.of_items, strict=True)):
-            scale = self.clusters.corrections[of_items, index] / subset.shape[2]
+            return (self.slopes * self.by_cluster).mean(axis=-1)[:, 0]
+        contributed = np.empty((self.clusters.count, self.means.shape[1]))
+        for index, (subset, numbers) in enumerate(zip(self.values, self.clusters.of_items, strict=True)):
+            scale = self.clusters.corrections[numbers, index] / subset.shape[2]
             deviations = (subset[0] - self.means[0, :, index, None]).T * scale[:, None]
-            found[of_items] = self.slopes[0, :, index] * deviations / len(self.values)
-        return found
+            contributed[numbers] = self.slopes[0, :, index] * deviations / len(self.values)
+        return contributed
 
     @cached_property
     def item_sd(self) -> Array:
         """The items' noise of the means [1, seeds, subsets]."""
-        return np.sqrt(np.square(self.parts).sum(axis=0))
+        return np.sqrt(np.square(self.by_cluster).sum(axis=0))
 
     @cached_property
     def draws(self) -> tuple[Array, Array]:
@@ -375,7 +375,7 @@ class Group:
 
         A draw may move a mean across the target, which the slopes do not know.
         """
-        moved = self.means[0] + draw_sums(self.parts[:, 0], self.replicates, BOOTSTRAP_SEED)
+        moved = self.means[0] + draw_sums(self.by_cluster[:, 0], self.replicates, BOOTSTRAP_SEED)
         unfolded = draw_together(moved[:, None], self.share)[:, 0]
         return gain(moved, self.direction).mean(axis=-1), gain(unfolded, self.direction).mean(axis=-1)
 
@@ -395,8 +395,8 @@ def contrast(
     """
     sizes = [subset.shape[2] for subset in values]
     drawn = clusters if isinstance(clusters, Clusters) else number_clusters(sizes, clusters)
-    parts = ([subset[group : group + 1] for subset in values] for group in range(len(weights)))
-    return contrast_groups([Group(part, direction, drawn, replicates) for part in parts], weights, confidence)
+    values_by_group = ([subset[group : group + 1] for subset in values] for group in range(len(weights)))
+    return contrast_groups([Group(part, direction, drawn, replicates) for part in values_by_group], weights, confidence)
 
 
 def contrast_groups(
@@ -418,8 +418,8 @@ def contrast_groups(
     effect, centre = _mean(own, gains), _mean(own, _varying(weighed, [group.centres for group in groups], design)[0])
     by_subset = list(zip(*(group.directed for group in groups), strict=True))
     apart = [_weigh(weighed, of) if design.paired else _mean(weighed, of)[None] for of in by_subset]
-    found = [subset.mean(axis=0) for subset in apart]  # each item's contrast
-    item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(found, drawn))
+    per_item = [subset.mean(axis=0) for subset in apart]  # the contrast of each item
+    item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(per_item, drawn))
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.estimable
     between, by_cluster = _between(groups, weighed, design)
     noise = _seed_noise(groups, weighed, design)
@@ -443,16 +443,16 @@ def contrast_groups(
         crossing = _crossing(reach, chance, about)
 
     if not items_only:
-        by_item, hidden = between.shared, unseen([group.ranges for group in groups], weighed, drawn, apart, found)
-        residual = max(between.mean - by_item, 0.0)
-        noise = replace(noise, item_variance=by_item, item_df=item_df, unseen=hidden, residual=residual)
+        hidden = unseen([group.ranges for group in groups], weighed, drawn, apart, per_item)
+        residual = max(between.mean - between.shared, 0.0)
+        noise = replace(noise, item_variance=between.shared, item_df=item_df, unseen=hidden, residual=residual)
     item_noise = Noise(0.0, 1, between.mean, item_df, noise.unseen)
     counts = len(groups) > 1 and all(group.counts for group in groups)
     if design.claim == "checkpoints":
         noise = Noise(float("nan"), 0, 0.0) if items_only else item_noise
     units: tuple[float, ...] = ()
     if counts or (design.claim == "checkpoints" and len(groups) > 1):
-        units = tuple(np.sum([drawn.sums(of / len(of), n) for n, of in enumerate(found)], axis=0).tolist())
+        units = tuple(np.sum([drawn.sums(of / len(of), n) for n, of in enumerate(per_item)], axis=0).tolist())
     return Estimate(
         effect=float(effect),
         centre=float(centre),
@@ -474,12 +474,12 @@ def contrast_groups(
     )
 
 
-def _varying(weights: Array, parts: Sequence[Array], design: Design) -> tuple[list[Array], Array]:
+def _varying(weights: Array, arrays: Sequence[Array], design: Design) -> tuple[list[Array], Array]:
     """The arrays of runs that vary on their own, and their weights: one difference if runs are paired, else each group.
 
-    `parts`: an array of each group, whose last axis is of runs.
+    `arrays`: one of each group, whose last axis is of runs.
     """
-    return ([_weigh(weights, parts)], np.ones(1)) if design.paired else (list(parts), weights)
+    return ([_weigh(weights, arrays)], np.ones(1)) if design.paired else (list(arrays), weights)
 
 
 def _between(groups: Sequence[Group], weights: Array, design: Design) -> tuple[ItemVariance, Array]:
@@ -493,13 +493,15 @@ def _seed_noise(groups: Sequence[Group], weights: Array, design: Design) -> Nois
     if design.paired:
         variance = _seed_variance(groups, weights)
         return Noise(variance, 0 if np.isnan(variance) else len(groups[0].gains) - 1, 0.0)
-    spreads = [max(float(of.var(ddof=1)) for of in group.readings) if len(group.gains) > 1 else 0.0 for group in groups]
-    hidden = _hidden_by_steps(groups, min(spreads)) / 12
-    parts = group_noise([spread + hidden for spread in spreads], [len(group.gains) for group in groups], weights)
+    variances = [
+        max(float(of.var(ddof=1)) for of in group.readings) if len(group.gains) > 1 else 0.0 for group in groups
+    ]
+    hidden = _hidden_by_steps(groups, min(variances)) / 12
+    noises = group_noise([variance + hidden for variance in variances], [len(group.gains) for group in groups], weights)
     least = 1e-18 * max(float(group.gains.mean()) ** 2 for group in groups)
     one_value = all(of.shape[2] == 1 for of in groups[0].values)
-    unknown = any(group.one_run for group in groups) or (one_value and sum(part.variance for part in parts) <= least)
-    return Noise.independent(() if unknown else parts)
+    unknown = any(group.one_run for group in groups) or (one_value and sum(part.variance for part in noises) <= least)
+    return Noise.independent(() if unknown else noises)
 
 
 def _folded(groups: Sequence[Group], weights: Array, design: Design) -> tuple[ItemVariance, Array, Array]:
@@ -511,7 +513,7 @@ def _folded(groups: Sequence[Group], weights: Array, design: Design) -> tuple[It
     together, _ = _varying(weights, [group.draws[1] for group in groups], design)
     gains, _ = _varying(weights, [group.gains for group in groups], design)
     away = [of - observed for of, observed in zip(drawn, gains, strict=True)]
-    sums, reach = (_mean(own, [of.T for of in parts]) for parts in (away, together))
+    sums, reach = (_mean(own, [of.T for of in arrays]) for arrays in (away, together))
     return item_variance(away, own, draws=True), sums, reach
 
 
@@ -524,10 +526,10 @@ def _crossing(reach: Array, chance: float, seed_variance: float) -> Crossing:
     return Crossing(p, chance, reach)
 
 
-def _chance(means: Array, spread: Array, direction: dict[str, float]) -> float:
+def _chance(means: Array, sd: Array, direction: dict[str, float]) -> float:
     """Chance, by normal tails added over groups and subsets, that noise of the items moved a mean across its target."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        away = np.where(spread > 0, np.abs(means - direction["target"]) / spread, inf)
+        away = np.where(sd > 0, np.abs(means - direction["target"]) / sd, inf)
     return float(special.ndtr(-away).max(axis=1).sum())
 
 
@@ -537,16 +539,16 @@ def _slopes(means: Array, direction: Direction) -> Array:
     return np.full_like(means, 1.0 if direction == "max" else -1.0)
 
 
-def _mean(weights: Array, parts: Sequence[Array]) -> Array:
+def _mean(weights: Array, arrays: Sequence[Array]) -> Array:
     """The weighted sum of the means of arrays over their first axis."""
-    return _weigh(weights, [np.asarray(of.mean(axis=0)) for of in parts])
+    return _weigh(weights, [np.asarray(of.mean(axis=0)) for of in arrays])
 
 
-def _weigh(weights: Array, parts: Sequence[Array]) -> Array:
+def _weigh(weights: Array, arrays: Sequence[Array]) -> Array:
     """The weighted sum of arrays of one shape."""
-    total = weights[0] * parts[0]
-    for weight, part in zip(weights[1:], parts[1:], strict=True):
-        total = total + weight * part
+    total = weights[0] * arrays[0]
+    for weight, array in zip(weights[1:], arrays[1:], strict=True):
+        total = total + weight * array
     return total
 
 
@@ -566,27 +568,27 @@ def _seed_variance(groups: Sequence[Group], weights: Array) -> float:
         same = all(not _weigh(weights, of).any() for of in zip(*(group.values for group in groups), strict=True))
         return 0.0 if same else float("nan")
     readings = [_weigh(weights, reading) for reading in zip(*(group.readings for group in groups), strict=True)]
-    spread = max(float(reading.var(ddof=1)) for reading in readings)
+    variance = max(float(reading.var(ddof=1)) for reading in readings)
     rounding = _SAME * max(float(np.abs(group.means).max()) for group in groups)
-    if all(subset.shape[2] == 1 for subset in groups[0].values) and spread <= rounding**2:
+    if all(subset.shape[2] == 1 for subset in groups[0].values) and variance <= rounding**2:
         alike = all((np.abs(reading) <= rounding).all() for reading in readings)
-        return spread / seeds if alike else float("nan")
+        return variance / seeds if alike else float("nan")
     single = once / often if often and not groups[0].planned else 0.0
     first, *others = (group.values for group in groups)
     agree = others and all(np.array_equal(a, b) for of in others for a, b in zip(first, of, strict=True))
     squares = float((weights**2).sum() / 12)
-    hidden = 0.0 if agree else float(_hidden_by_steps(groups, spread / squares) * squares)
-    return (spread + hidden) * (1 / seeds + single)
+    hidden = 0.0 if agree else float(_hidden_by_steps(groups, variance / squares) * squares)
+    return (variance + hidden) * (1 / seeds + single)
 
 
-def _hidden_by_steps(groups: Sequence[Group], spread: float) -> float:
+def _hidden_by_steps(groups: Sequence[Group], variance: float) -> float:
     """The square of the statistic's step, over whole items; a 12th of it is variance that rounding hides (Sheppard).
 
     Two seeds whose 0/1 items give the very same count are common, and without this would claim that seeds do not
     matter. 0 where a run is one value, whose step is unknown, and where it is negligible beside the spread.
     """
     first = groups[0].values
-    if all(of.shape[2] == 1 for of in first) or groups[0].least_step ** 2 / len(first) <= _NEGLIGIBLE * spread:
+    if all(of.shape[2] == 1 for of in first) or groups[0].least_step ** 2 / len(first) <= _NEGLIGIBLE * variance:
         return 0.0
     # A stable sort merges what is sorted in an eighth of the time of a sort.
     ordered = (

@@ -35,7 +35,7 @@ from ablation.judge.statistics import contrast_groups
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.sheet import ANY, ItemText, Sheet, Wanted
 
-_Found = tuple[float, str, int, float, float]  # change, subset, place, before, after
+_Change = tuple[float, str, int, float, float]  # change, subset, place, before, after
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def most_changed(parent: Group, child: Group, analysis: Analysis, count: int) ->
         return ChangedItems(0, 0, (), ())
     groups = _paired_runs(parent, child, paired=paired)
     better = worse = 0
-    gained: list[_Found] = []
+    gained: list[_Change] = []
     for subset in analysis.subsets:
         before, after = (np.mean([run[subset].values for run in group], axis=0) for group in groups)
         change = improving(before, after, analysis) * (after - before)
@@ -85,9 +85,9 @@ def most_changed(parent: Group, child: Group, analysis: Analysis, count: int) ->
         for at in dict.fromkeys([*order[:count].tolist(), *order[::-1][:count].tolist()]):
             if abs(change[at]) > tiny:
                 gained.append((float(change[at]), subset, at, float(before[at]), float(after[at])))
-    gained.sort(key=lambda found: (-found[0], found[1], found[2]))
-    best = [found for found in gained if found[0] > 0][:count]
-    worst = [found for found in reversed(gained) if found[0] < 0][:count]
+    gained.sort(key=lambda change: (-change[0], change[1], change[2]))
+    best = [change for change in gained if change[0] > 0][:count]
+    worst = [change for change in reversed(gained) if change[0] < 0][:count]
     return ChangedItems(
         better, worse, _changed_items(parent, child, pairs, best), _changed_items(parent, child, pairs, worst)
     )
@@ -112,11 +112,11 @@ def improving(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> int:
 
 
 def _changed_items(
-    parent: Group, child: Group, pairs: Sequence[tuple[int, int]], found: Sequence[_Found]
+    parent: Group, child: Group, pairs: Sequence[tuple[int, int]], changes: Sequence[_Change]
 ) -> tuple[ChangedItem, ...]:
     """The items with their texts in the pair of runs in which each changed most; each file is read once."""
     chosen = []
-    for change, subset, at, before, after in found:
+    for change, subset, at, before, after in changes:
         by_pair = [
             (float(child.runs[b][subset].values[at] - parent.runs[a][subset].values[at]) * np.sign(after - before), -n)
             for n, (a, b) in enumerate(pairs)
@@ -248,8 +248,8 @@ def compare(name: str, groups: Sequence[Group], variant_tree: Mapping[str, TreeN
     measured = permitting(measurements(name, groups, analysis, variant_tree), rules.without)
     measured = replace(measured, may_be_identical="identical" in rules.allow)
     comparisons = judge_comparisons(measured)
-    found = tuple(_beside(comparison, named, measured, rules.changed_items) for comparison in comparisons)
-    return ComparisonResult(name, named, measured, found, tuple(dict.fromkeys(notes)), tuple(doubts))
+    results = tuple(_beside(comparison, named, measured, rules.changed_items) for comparison in comparisons)
+    return ComparisonResult(name, named, measured, results, tuple(dict.fromkeys(notes)), tuple(doubts))
 
 
 def _declared(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, str]:
@@ -347,8 +347,8 @@ def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: M
     items = groups[0][0].items
     named = measured.clusters.get(subset, {})
     numbers: dict[Any, int] = {}
-    of_items = [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items if named])]
-    clusters = number_clusters([len(items)], of_items if named else None)
+    cluster_of = [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items if named])]
+    clusters = number_clusters([len(items)], cluster_of if named else None)
     values = (np.stack([sheet.values for sheet in group])[None] for group in reversed(groups))
     own = [JudgedGroup([of], measured.direction, clusters) for of in values]
     alone = contrast_groups(own, (1, -1), 1 - measured.analysis.alpha, measured.design)
@@ -464,9 +464,9 @@ def _clusters(sheets: Sequence[Sheet]) -> dict[str, dict[str, str]]:
         if not sheet.clusters or id(sheet.clusters) in seen:
             continue
         seen.add(id(sheet.clusters))
-        known = clusters.setdefault(sheet.subset, {})
+        named = clusters.setdefault(sheet.subset, {})
         for item, cluster in sheet.clusters.items():
-            if (other := known.setdefault(item, cluster)) != cluster:
+            if (other := named.setdefault(item, cluster)) != cluster:
                 problem = f"item {item} of {sheet.subset} is in {other} in another file"
                 remedy = "a cluster belongs to the item: name the same one in every run"
                 raise ConfigError(sheet.source, "cluster", cluster, problem, remedy)

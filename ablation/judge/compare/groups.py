@@ -94,7 +94,7 @@ class Files:
 
 def expand(words: Iterable[str], base: Path = Path()) -> Files:
     """Return the files behind the arguments: each is a file, a folder with evaluations below it, or a pattern."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     notes: list[str] = []
     for word in words:
         path = base / word
@@ -109,8 +109,8 @@ def expand(words: Iterable[str], base: Path = Path()) -> Files:
             problem = "no such file, and no file fits it as a pattern"
         if not here:
             raise ConfigError(str(path), "", None, problem, "give files, a folder, or a pattern in quotes")
-        found |= dict.fromkeys(here)
-    return Files(list(found), notes)
+        files |= dict.fromkeys(here)
+    return Files(list(files), notes)
 
 
 def read_group(name: str, files: Files, options: Options) -> Group:
@@ -138,15 +138,15 @@ def read_group(name: str, files: Files, options: Options) -> Group:
     seeds = _numbered(sheets) if options.independent else _seeds(sheets, options.seed_from)
     runs: dict[int, dict[str, Sheet]] = {}
     for sheet, seed in zip(sheets, seeds, strict=True):
-        of_run = runs.setdefault(0 if seed is None else seed, {})
-        other = of_run.get(sheet.subset)
+        run_sheets = runs.setdefault(0 if seed is None else seed, {})
+        other = run_sheets.get(sheet.subset)
         if other is not None and not (options.latest and other.source != sheet.source):
-            of_seed = "" if seed is None else f", seed {seed},"
-            problem = f"{name}{of_seed} was evaluated on {sheet.subset} in {other.source} too"
+            which = "" if seed is None else f", seed {seed},"
+            problem = f"{name}{which} was evaluated on {sheet.subset} in {other.source} too"
             remedy = _one_of([each.source for each, s in zip(sheets, seeds, strict=True) if s == seed])
             raise ConfigError(sheet.source, "", None, problem, remedy)
         if other is None or newer(sheet.source, other.source):
-            of_run[sheet.subset] = sheet
+            run_sheets[sheet.subset] = sheet
     subsets = {subset for run in runs.values() for subset in run}
     for seed, run in runs.items():
         if missing := sorted(subsets - run.keys()):
@@ -260,8 +260,8 @@ def _by_pattern(path: Path, pattern: str) -> int:
 def _by_other_words(sources: Sequence[Path]) -> dict[Path, int]:
     """Seeds by such words as `run-3`, in what tells the paths apart; nothing where a path has none."""
     shared = os.path.commonpath([source.parent.absolute() for source in sources])
-    found = {source: seed_in(source.absolute().relative_to(shared).as_posix()) for source in sources}
-    seeds = {source: int(named["seed"]) for source, named in found.items() if named}
+    names = {source: seed_in(source.absolute().relative_to(shared).as_posix()) for source in sources}
+    seeds = {source: int(named["seed"]) for source, named in names.items() if named}
     return seeds if len(seeds) == len(sources) and len(set(seeds.values())) > 1 else {}
 
 
@@ -417,16 +417,16 @@ def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[
     notes, doubts = [], []
     kept = {}
     for subset in dict.fromkeys(sheet.subset for group in groups for sheet in group.sheets):
-        held = [sheet.items for group in groups for sheet in group.sheets if sheet.subset == subset]
-        items = reduce(lambda a, b: a if a is b or a.equals(b) else a.intersection(b), held).sort_values()
+        indexes = [sheet.items for group in groups for sheet in group.sheets if sheet.subset == subset]
+        items = reduce(lambda a, b: a if a is b or a.equals(b) else a.intersection(b), indexes).sort_values()
         if not len(items):
             raise ConfigError("compare", subset, None, "no item is in common to all runs", "were they the same data?")
         kept[subset] = items
-        most = max(map(len, held))
+        most = max(map(len, indexes))
         if len(items) < most / 2:
             doubts.append(f"{subset}: of {most} items only {len(items)} are common to all runs")
         lost = {item for group in groups for sheet in group.sheets if sheet.subset == subset for item in sheet.unscored}
-        if left := len(lost.union(*held)) - len(items):
+        if left := len(lost.union(*indexes)) - len(items):
             notes.append(f"{subset}: {counted(left, 'item')} left out that not every run has, as --common-items asks")
     cut = [
         replace(

@@ -25,11 +25,11 @@ def _pooled(sheets: Sequence[Sheet]) -> Sheet:
     repeats = min(sheet.facts.repeats for sheet in sheets)
 
     def texts(chosen: Sequence[str]) -> dict[str, ItemText]:
-        found: dict[str, ItemText] = {}
+        by_item: dict[str, ItemText] = {}
         for sheet in sheets:
             named = {places[name][1]: name for name in chosen if places[name][0] is sheet}
-            found |= {named[item]: words for item, words in sheet.texts(list(named)).items()}
-        return found
+            by_item |= {named[item]: words for item, words in sheet.texts(list(named)).items()}
+        return by_item
 
     return Sheet(
         sheets[0].source,

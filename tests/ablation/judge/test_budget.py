@@ -9,7 +9,7 @@ import pytest
 
 from ablation.judge.budget import (
     LEAST_CHANCE,
-    Found,
+    Observed,
     Prices,
     Rule,
     choose,
@@ -140,7 +140,7 @@ def test_any_choice_keeps_the_budget_and_is_the_best_first(seed):
     assert all(counts[name] < n <= 10 for name, n in wanted.items())
 
 
-FOUR = Found(0.02, Noise(1e-4, inf, 0.0), 4)  # a known spread of 0.02 from seed to seed
+FOUR = Observed(0.02, Noise(1e-4, inf, 0.0), 4)  # a known spread of 0.02 from seed to seed
 
 
 def test_significance_by_hand():
@@ -164,7 +164,7 @@ def test_the_chance_is_that_of_seeds_drawn_later():
     chances, outcomes = [], []
     for _ in range(500):
         draws = rng.normal(0, tau) + rng.normal(0, sd, later)
-        first = Found(draws[:seeds].mean(), Noise(draws[:seeds].var(ddof=1) / seeds, seeds - 1, 0.0), seeds)
+        first = Observed(draws[:seeds].mean(), Noise(draws[:seeds].var(ddof=1) / seeds, seeds - 1, 0.0), seeds)
         chances.append(decided_at(first, rule, tau**2))
         noise = Noise(draws.var(ddof=1) / later, later - 1, 0.0)
         inside = abs(draws.mean()) + half_width(noise, rule.interval_level) <= rule.margin
@@ -192,7 +192,7 @@ def test_seeds_between_two_interim_analyses_count_with_the_variance_that_the_nex
     study = normal_study(seeds=4, interim_analyses=[3, 5, 8], margin=0.001)
     comparisons = judge_comparisons(study)
     assert any(found.variance == "moderated" for found in comparisons)
-    known = {(of.child, of.parent): Found(of.estimate.centre, of.noise, 4, counts=True) for of in comparisons}
+    known = {(of.child, of.parent): Observed(of.estimate.centre, of.noise, 4, counts=True) for of in comparisons}
     spread, share = effect_variance([*known.values()]), interim_weights([3, 5, 8])[8]
     rule = Rule(8, level_left(study, comparisons) * share, 0.001, 0.05 * share)
     for comparison, chances in predict(study, comparisons).items():
