@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -151,11 +152,9 @@ def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | Non
     noise = numbers.noise
     if prior is None or not noise.seeds_known or numbers.copied or numbers.design.claim == "checkpoints":
         return noise
-    if noise.groups:
-        return prior.moderated(noise, variants, numbers.seeds)
-    plain = float(np.var(numbers.per_seed, ddof=1))
-    hidden = max(numbers.noise.seed_variance * numbers.seeds - plain, 0.0)
-    return prior.moderated(numbers.noise, variants, numbers.seeds, hidden, squares)
+    plain = float(np.var(numbers.per_seed, ddof=1)) if numbers.per_seed else inf
+    hidden = max(noise.seed_variance * numbers.seeds - plain, 0.0)
+    return prior.moderated(noise, variants, numbers.seeds, hidden, squares)
 
 
 def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ larger is better.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from math import inf
 
@@ -51,7 +51,7 @@ class Crossing:
     chance: float  # that some mean lies on the other side of its target than it seems to
     reach: Array  # the effect in each draw
 
-    def interval(self, alpha: float) -> tuple[float, float]:
+    def percentiles(self, alpha: float) -> tuple[float, float]:
         """Percentile interval of the draws where the chance is above alpha / 4, else an empty one."""
         if self.chance <= alpha / 4:
             return inf, -inf
@@ -157,7 +157,7 @@ class Estimate:
         if self.items_only and not noise.seeds_known:
             return float("nan"), float("nan")
         half = half_width(noise, alpha)
-        low, high = self.crossing.interval(alpha)
+        low, high = self.crossing.percentiles(alpha)
         return min(self.centre - half, low, self.effect), max(self.centre + half, high, self.effect)
 
     def within(self, margin: float, noise: Noise, alpha: float) -> bool:
@@ -423,25 +423,17 @@ def contrast_groups(
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.estimable
     between, by_cluster = _between(groups, weighed, design)
     noise = _seed_noise(groups, weighed, design)
-
-    def draw_items() -> Array:
-        return np.zeros(first.replicates) if items_only else draw_sums(by_cluster, first.replicates, BOOTSTRAP_SEED)
-
-    crossing = Crossing(1.0, 0.0, np.full(1, centre))
-    chance = 0.0
+    draw_items: Callable[[], Array] = partial(draw_sums, by_cluster, first.replicates, BOOTSTRAP_SEED)
+    if items_only:
+        draw_items = partial(np.zeros, first.replicates)
+    crossing, chance = Crossing(1.0, 0.0, np.full(1, centre)), 0.0
     if isinstance(direction, dict) and not items_only:
         chance = sum(_chance(group.unfolded, group.item_sd, direction) for group in groups)
     if chance > _NEVER:
-        other, drawn_folded, reach = _folded(groups, weighed, design)
-        if other.shared > between.shared:
-            between = other
-
-            def draw_items() -> Array:
-                return drawn_folded
-
-        about = 0.0 if design.claim == "checkpoints" else noise.seed_variance
-        crossing = _crossing(reach, chance, about)
-
+        folded, item_draws, reach = _folded(groups, weighed, design)
+        if folded.shared > between.shared:
+            between, draw_items = folded, partial(np.asarray, item_draws)
+        crossing = _crossing(reach, chance, 0.0 if design.claim == "checkpoints" else noise.seed_variance)
     if not items_only:
         hidden = unseen([group.ranges for group in groups], weighed, drawn, apart, per_item)
         residual = max(between.mean - between.shared, 0.0)

@@ -5,7 +5,7 @@ The judge reads Measurements, as for a grid, and judges by the same rules.
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,15 @@ from ablation.judge.statistics import contrast_groups
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.sheet import ANY, ItemText, Sheet, Wanted
 
-_Change = tuple[float, str, int, float, float]  # change, subset, place, before, after
+
+class _Change(NamedTuple):
+    """The change of one item, positive if an improvement, and its means over the seeds in both groups."""
+
+    change: float
+    subset: str
+    place: int
+    before: float
+    after: float
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,7 @@ def most_changed(parent: Group, child: Group, analysis: Analysis, count: int) ->
         return ChangedItems(0, 0, (), ())
     groups = _paired_runs(parent, child, paired=paired)
     better = worse = 0
-    gained: list[_Change] = []
+    changes: list[_Change] = []
     for subset in analysis.subsets:
         before, after = (np.mean([run[subset].values for run in group], axis=0) for group in groups)
         change = improving(before, after, analysis) * (after - before)
@@ -84,10 +92,10 @@ def most_changed(parent: Group, child: Group, analysis: Analysis, count: int) ->
         order = np.argsort(change, kind="stable")
         for at in dict.fromkeys([*order[:count].tolist(), *order[::-1][:count].tolist()]):
             if abs(change[at]) > tiny:
-                gained.append((float(change[at]), subset, at, float(before[at]), float(after[at])))
-    gained.sort(key=lambda change: (-change[0], change[1], change[2]))
-    best = [change for change in gained if change[0] > 0][:count]
-    worst = [change for change in reversed(gained) if change[0] < 0][:count]
+                changes.append(_Change(float(change[at]), subset, at, float(before[at]), float(after[at])))
+    changes.sort(key=lambda item: (-item.change, item.subset, item.place))
+    best = [item for item in changes if item.change > 0][:count]
+    worst = [item for item in reversed(changes) if item.change < 0][:count]
     return ChangedItems(
         better, worse, _changed_items(parent, child, pairs, best), _changed_items(parent, child, pairs, worst)
     )
