@@ -77,8 +77,12 @@ def test_sampling_in_parts_changes_nothing(model, prompts, batch_size):
     torch.testing.assert_close(whole.logps, parts.logps, rtol=0, atol=1e-6)
 
 
-def test_greedy_is_the_most_likely_token(model, prompts):
+def test_greedy_is_the_most_likely_token_and_the_model_is_called_once_for_each(model, prompts):
+    calls = []
+    handle = model.register_forward_pre_hook(lambda *_: calls.append(1))
     found = sample(model, *prompts, group_size=1, max_new_tokens=6, **ENDS)
+    handle.remove()
+    assert len(calls) == found.completion_ids.shape[1] == 6
     best = response_logits(model, found).argmax(-1)
     assert torch.equal(found.completion_ids[found.completion_mask.bool()], best[found.completion_mask.bool()])
 
