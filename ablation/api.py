@@ -123,7 +123,7 @@ class Results:
         return Verdict({**(told.effect or {}), "changes": plain(told.changes)}, "\n".join([*told.changed, *told.lines]))
 
     def power(self, study: str, effect: float, comparisons: Sequence[str] = (), **sizes: Any) -> pd.DataFrame:
-        """A row for each number of seeds and items: what it detects and costs, as `ablation power --json`.
+        """A row for each number of seeds and items: what it detects and costs, as `ablation power` says.
 
         comparisons: as the command takes them. sizes: `power`, `seeds`, `items`, `samples`, `checkpoints`, as its
         options.
