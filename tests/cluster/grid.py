@@ -6,15 +6,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
 
 from tests.workflow.project import MODULES, STUDY, Project
 
-# A device that two jobs use at once is an error of the second. `hold` stops the first attempt after two steps, on a
-# scheduler only, so that the local run's numbers are the undisturbed ones.
+# A device that two jobs use at once is an error of the second. `hold` stops an attempt at the first step that none
+# before it was stopped at, on a scheduler only, so that the local run's numbers are the undisturbed ones.
 TRAIN = (
     MODULES["train"]
     .replace(
@@ -32,9 +33,10 @@ TRAIN = (
     )
     .replace(
         '        if config.mode == "die"',
-        """        if job and config.mode.startswith("hold") and step == 1 and not (stage.out / "held").exists():
-            (stage.out / "held").write_text(job)
-            while not os.path.exists(f"go-{config.mode}"):
+        """        held = stage.out / f"held-{step}"
+        if job and config.mode.startswith("hold-") and 1 <= step <= 3 and not held.exists():
+            held.write_text(job)
+            while not os.path.exists(config.mode.replace("hold", "go")):
                 time.sleep(0.1)
         if config.mode == "die\"""",
     )
@@ -53,8 +55,8 @@ class Grid(Project):
     """The toy project, with a train stage as above."""
 
     @classmethod
-    def create(cls, folder: Path, *done: str, **modes: str) -> "Grid":
-        """Make the project; with modes, it has the root and a variant for each of them.
+    def create(cls, folder: Path, *done: str, hold: tuple[str, ...] = ()) -> "Grid":
+        """Make the project; with `hold`, it has the root and these variants, which are held up.
 
         done: words for Snakemake, which runs so much here, so that a scheduler has the rest.
         """
@@ -62,10 +64,10 @@ class Grid(Project):
         grid.write("Snakefile", grid.read("Snakefile") + EACH_SECOND)
         grid.write("trainers/debias/train.py", TRAIN)
         grid.write("configs/studies/debias/_study.yaml", STUDY.replace("runtime: 5", "runtime: 30"))
-        for name, mode in modes.items():
-            text = f"extends: a\nwhy: to be held up\nmode: {mode}\nsteps: 5\n"
+        for name in hold:
+            text = f"extends: a\nwhy: to be held up\nmode: hold-{name}\nsteps: 5\n"
             grid.write(f"configs/studies/debias/{name}.yaml", text)
-        for name in ("b", "c") if modes else ():
+        for name in ("b", "c") if hold else ():
             (grid.folder / f"configs/studies/debias/{name}.yaml").unlink()
         if done:
             grid.snakemake(*done)
@@ -85,28 +87,31 @@ class Grid(Project):
     def log(self) -> str:
         return self.read("submit.log")
 
-    def finish(self, process: subprocess.Popen[str]) -> None:
-        """Wait for a Snakemake that must end well."""
+    @contextmanager
+    def running(self, *words: str, profile: str = "slurm") -> Iterator[None]:
+        """Have Snakemake run meanwhile, which must end well."""
+        process = self.submit(*words, profile=profile)
         try:
+            yield
             assert process.wait(timeout=PATIENCE) == 0, self.log()
         finally:
             process.kill()
 
-    def held(self, mode: str) -> Path:
-        """Wait until the variant of this mode is held up; return its stage's folder."""
-        found: list[Path] = []
+    def held(self, variant: str, step: int = 1) -> str:
+        """Wait until the variant is held up after this step; return the number of its job."""
+        self.wait_for(lambda: variant in self.trained())
+        held = self.trained()[variant] / f"held-{step}"
+        self.wait_for(lambda: held.exists() and held.read_text())
+        return held.read_text()
 
-        def look() -> list[Path]:
-            for path in self.folder.glob("results/stages/debias/train/*/config.json"):
-                if (path.parent / "held").exists() and json.loads(path.read_text())["config"].get("mode") == mode:
-                    found.append(path.parent)
-            return found
+    def release(self, variant: str) -> None:
+        (self.folder / f"go-{variant}").touch()
 
-        self.wait_for(look)
-        return found[0]
-
-    def release(self, mode: str) -> None:
-        (self.folder / f"go-{mode}").touch()
+    def trained(self) -> dict[str, Path]:
+        """Return the folder of each planned variant's train stage."""
+        plan = self.folder / "results/plan.json"
+        runs = json.loads(plan.read_text())["studies"][0]["runs"] if plan.exists() else []
+        return {run["variant"]: self.folder / "results/stages/debias/train" / run["stages"]["train"] for run in runs}
 
     def wait_for(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -115,15 +120,10 @@ class Grid(Project):
             time.sleep(0.2)
 
     def attempts(self) -> dict[str, int]:
-        """Return how often the train stage of each variant was begun."""
-        found = {}
-        for path in self.folder.glob("results/stages/debias/train/*/status.json"):
-            status = json.loads(path.read_text())
-            assert status["state"] == "ok", status
-            found[status["key"]] = status["attempt"]
-        plan = json.loads(self.read("results/plan.json"))
-        runs = plan["studies"][0]["runs"]
-        return {run["variant"]: found[run["stages"]["train"]] for run in runs if run["stages"]["train"] in found}
+        """Return how often the train stage of each variant was begun; all must have ended well."""
+        statuses = {name: json.loads((path / "status.json").read_text()) for name, path in self.trained().items()}
+        assert {status["state"] for status in statuses.values()} == {"ok"}, statuses
+        return {name: status["attempt"] for name, status in statuses.items()}
 
 
 def report(folder: Path, study: str = "debias") -> dict[str, str]:

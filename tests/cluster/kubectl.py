@@ -1,6 +1,6 @@
 """A stand-in for kubectl: a pod is a process in the Job's folder with an empty home and no environment of its own.
 
-kubectl.py create|get|delete ...      `pods/NAME` next to this file holds a Job; its first pods are killed at random
+kubectl.py create|get|delete ...      `pods/NAME` next to this file holds a Job; its first pod is killed at random
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 PODS = Path(__file__).parent / "pods"
-KILLED = 2  # of the first pods
+KILLED = 1  # of the first pods
 
 
 def create() -> None:

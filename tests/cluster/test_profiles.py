@@ -105,38 +105,15 @@ def test_the_plugin_can_be_imported(name):
     importlib.import_module(f"snakemake_executor_plugin_{PLUGINS.get(name, name).replace('-', '_')}")
 
 
-@pytest.fixture
-def submits_here(tmp_path):
-    """A grid, and the words for a scheduler that starts each job at once: `asked` holds what each was asked for."""
-    grid = Grid.create(tmp_path / "grid")
-    grid.write("submit", '#!/bin/sh\n(sh "$2"; echo $? > "done.$$") > "log.$$" 2>&1 &\necho "$1" >> asked\necho $$\n')
-    state = '[ -e "done.$1" ] || { echo running; exit; }\n[ "$(cat "done.$1")" = 0 ] && echo success || echo failed\n'
-    grid.write("status", f"#!/bin/sh\n{state}")
-    for name in ("submit", "status"):
-        os.chmod(grid.folder / name, 0o755)
-    ask = "./submit '{rule} {threads} {resources.mem_mb} {resources.runtime} {resources.gpu}'"
-    return grid, ["--cluster-generic-submit-cmd", ask, "--cluster-generic-status-cmd", "./status", "--jobs", "2"]
-
-
-def test_cluster_generic_runs_with_a_command_that_starts_the_job_here(submits_here):
-    """No scheduler: `submit` starts the job script and prints a number, `status` looks for the script's end.
+def test_pods_with_nothing_but_the_volume_lose_nothing_when_killed(tmp_path):
+    """Each Job gets an empty home and the volume, here the project's folder; the first is killed.
 
     The train stage needs more devices than `gpus` of the configuration: the pool is the profile's, and a job's own
     Snakemake, which is not told of it, neither refuses nor clips.
     """
-    grid, words = submits_here
-    grid.edit("configs/studies/debias/_study.yaml", "gpu: 1", "gpu: 2")
-    until = ("--until", "debias_train", "--config", "variant=a", "gpus=1")
-    grid.finish(grid.submit(*words, *until, profile="cluster-generic"))
-    asked = ["debias_prepare 1 500 30 0", "debias_train 1 500 30 2"]
-    assert grid.read("asked").splitlines() == asked
-    (log,) = grid.folder.glob("results/stages/debias/train/*/log.txt")
-    assert " --gpus 2 " in log.read_text()
-
-
-def test_pods_with_nothing_but_the_volume_lose_nothing_when_killed(tmp_path):
-    """Each Job gets an empty home and the volume, here the project's folder; the first are killed."""
-    local = Grid.create(tmp_path / "local", "--until", "debias_evaluate", "--config", "variant=a")
+    local = Grid.create(tmp_path / "local")
+    local.edit("configs/studies/debias/_study.yaml", "gpu: 1", "gpu: 2")
+    local.snakemake("--until", "debias_evaluate", "--config", "variant=a")
     grid = Grid(local.copy(tmp_path / "grid").folder)
     local.snakemake("--config", "variant=b")
     stand_in = (ROOT / "tests" / "cluster" / "kubectl.py").read_text()
@@ -144,16 +121,23 @@ def test_pods_with_nothing_but_the_volume_lose_nothing_when_killed(tmp_path):
     (grid.folder / "kubectl").chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", os.pathsep.join([str(grid.folder), os.environ["PATH"]]))
-        grid.finish(grid.submit("--config", "variant=b", profile="kubernetes"))
-    ends = [path.read_text() for path in sorted(grid.folder.glob("pods/*/end"))]
-    assert "Failed" in ends
+        with grid.running("--config", "variant=b", "gpus=1", profile="kubernetes"):
+            pass
+    pods = sorted(grid.folder.glob("pods/*"))
+    assert [(pod / "end").read_text() for pod in pods] == ["Failed", "Complete", "Complete"]
     assert report(grid.folder) == report(local.folder)
-    for path in grid.folder.glob("pods/*/job.json"):
-        spec = json.loads(path.read_text())["spec"]
+    specs = [json.loads((pod / "job.json").read_text())["spec"] for pod in pods]
+    for spec in specs:
         [container] = spec["template"]["spec"]["containers"]
-        assert spec["template"]["spec"]["activeDeadlineSeconds"] >= 300  # the Job's own counts the wait for a machine
+        assert (
+            spec["template"]["spec"]["activeDeadlineSeconds"] == 60 * 30
+        )  # the Job's own counts the wait for a machine
         assert "activeDeadlineSeconds" not in spec
-        assert (container["workingDir"], container["resources"]["requests"]["cpu"]) == (str(grid.folder), "1")
+        assert container["workingDir"] == str(grid.folder)
+        assert container["resources"]["requests"] == {"cpu": "1", "memory": "500Mi"}
+    asked = [spec["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] for spec in specs]
+    assert asked == ["2", "2", "0"]  # train, killed and again; evaluate
+    assert " --gpus 2 " in (grid.trained()["b"] / "log.txt").read_text()
 
 
 def test_the_status_command_of_kubernetes(tmp_path):
