@@ -6,9 +6,9 @@ forked has imported installed packages only, and loads the project's own modules
 
     run("snakemake", ["--cores", "2"], cwd=folder, env=environment)   as `python -m snakemake --cores 2` there
 
-A Snakemake that runs so starts its commands of the tracker and its fork server through `tests/warm_python.py`, and its
-stages as ever. ABLATION_COLD=1 has everything start as it does for a user, and so do the tests that kill processes
-(`Project.start`), the smoke grid and the wheel.
+A Snakemake that runs so starts its commands of the tracker, its fork server and the stages that are commands through
+`tests/warm_python.py`, and other stages as ever. ABLATION_COLD=1 has everything start as it does for a user, and so do
+the tests that kill processes (`Project.start`), the smoke grid of `make test` and the wheel.
 """
 
 import errno
@@ -50,10 +50,14 @@ def run(
     env: dict[str, str],
     timeout: float = 1800,
     separate: bool = False,
+    cold: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m module arguments` to its end; its output is in stdout, that of stderr too unless `separate`."""
+    """Run `python -m module arguments` to its end; its output is in stdout, that of stderr too unless `separate`.
+
+    cold: as a process of its own.
+    """
     words = [sys.executable, "-m", module, *arguments]
-    if os.environ.get("ABLATION_COLD") or sys.platform != "linux":
+    if cold or os.environ.get("ABLATION_COLD") or sys.platform != "linux":
         errors = subprocess.PIPE if separate else subprocess.STDOUT
         return subprocess.run(
             words, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=timeout, check=False

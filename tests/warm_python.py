@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-FORKED = ("ablation", "ablation.runner.fork_server")
+FORKED = ("ablation", "ablation.runner.fork_server", "ablation.runner.run")  # the last for a command's stage
 
 
 def main() -> None:

@@ -109,9 +109,7 @@ def environment(out: Path, **values: str) -> dict[str, str]:
 def run_stage(out: Path, *extra: str, cold: bool = False, **values: str) -> subprocess.CompletedProcess[str]:
     """Run the stage to its end, as a fork of a process that has torch imported; `cold`: as a process of its own."""
     words, env = command(out, *extra), environment(out, **values)
-    if cold:
-        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=900, check=False)
-    return warm.run(words[2], words[3:], cwd=ROOT, env=env, timeout=900, separate=True)
+    return warm.run(words[2], words[3:], cwd=ROOT, env=env, timeout=900, separate=True, cold=cold)
 
 
 def status(out: Path) -> dict:

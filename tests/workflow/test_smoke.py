@@ -1,13 +1,13 @@
 """The smoke grid, end to end: real trainers on tiny models, every configured study."""
 
 import math
-import subprocess
-import sys
+import os
 
 import pandas as pd
 import pytest
 
 from ablation.store.database import Store
+from tests import warm
 from tests.documented_metrics import differences
 from tests.repository import ROOT
 from tests.workflow.smoke import chosen_variants, first_two, one_argument
@@ -19,16 +19,15 @@ STUDIES = sorted(path.parent.name for path in ROOT.glob("configs/studies/*/_stud
 
 
 class Grid:
-    """The smoke grid of some variants, in a folder of its own."""
+    """The smoke grid of some variants, in a folder of its own; `cold`: by processes that start as a user's do."""
 
-    def __init__(self, folder, chosen):
-        self.folder, self.chosen = folder, chosen
+    def __init__(self, folder, chosen, cold):
+        self.folder, self.chosen, self.cold = folder, chosen, cold
 
     def snakemake(self):
-        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--resources", "gpu=2", "--config", "scale=smoke"]
-        command += [f"results={self.folder / 'results'}", f"reports={self.folder / 'reports'}"]
-        command.append(one_argument(self.chosen))
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False)
+        words = ["--cores", "2", "--resources", "gpu=2", "--config", "scale=smoke"]
+        words += [f"results={self.folder / 'results'}", f"reports={self.folder / 'reports'}", one_argument(self.chosen)]
+        return warm.run("snakemake", words, cwd=ROOT, env=dict(os.environ), timeout=3600, cold=self.cold)
 
     def store(self):
         return Store(self.folder / "results" / "tracker.duckdb")
@@ -36,9 +35,9 @@ class Grid:
 
 @pytest.fixture(scope="module", params=[first_two, pytest.param(chosen_variants, marks=pytest.mark.rest)])
 def grid(request, tmp_path_factory):
-    grid = Grid(tmp_path_factory.mktemp("smoke"), request.param())
+    grid = Grid(tmp_path_factory.mktemp("smoke"), request.param(), cold=request.param is first_two)
     done = grid.snakemake()
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.returncode == 0, done.stdout[-6000:]
     return grid
 
 
