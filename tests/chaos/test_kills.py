@@ -2,12 +2,13 @@
 
 import json
 import random
-import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
 
+from tests import warm
 from tests.chaos import database
 from tests.chaos.light import TRAIN, finish, fresh, light, real
 from tests.workflow.project import kill, wait_for
@@ -131,11 +132,14 @@ def test_many_runs_that_end_at_once(tmp_path, long):
     for name in ("b", "c"):
         (project.folder / f"configs/studies/debias/{name}.yaml").unlink()
     environment = {**project.environment(), "ABLATION_FAKE_GPUS": str(runs)}
-    command = [*project.command()[:-1], str(runs), "--resources", f"gpu={runs}"]
-    process = subprocess.Popen(command, cwd=project.folder, env=environment, stdout=subprocess.DEVNULL)
-    wait_for(lambda: len(list(project.folder.glob("results/stages/*/train/*/waits"))) == runs)
-    (project.folder / "go").touch()
-    assert process.wait(timeout=900) == 0
+    words = ["--cores", str(runs), "--resources", f"gpu={runs}"]
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(warm.run, "snakemake", words, cwd=project.folder, env=environment)
+        try:
+            wait_for(lambda: len(list(project.folder.glob("results/stages/*/train/*/waits"))) == runs)
+        finally:
+            (project.folder / "go").touch()
+        assert running.result().returncode == 0, running.result().stdout
     found = database.content(project.folder / "results/tracker.duckdb")
     losses = [row for row in found["metrics"] if row[2] == "'train/loss'"]
     assert len(losses) == runs * 20

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import duckdb
@@ -120,15 +122,14 @@ def test_code_edited_while_a_stage_waits_for_its_device_is_not_run_under_the_old
     project = Project.create(tmp_path / "project")
     leases = project.folder / "leases"
     leases.mkdir()
-    held = [open(leases / f"gpu-{device}.lock", "w") for device in range(2)]  # noqa: SIM115 - closed below
-    for file in held:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    process = project.start("--retries", "0", *STAGES_ONLY)
-    wait_for(lambda: len(list(project.folder.glob("results/stages/debias/train/*/attempt.json"))) == 2)
-    project.edit("trainers/objectives/second.py", "2.0 / x", "3.0 / x")
-    for file in held:
-        file.close()
-    assert process.wait(timeout=900) != 0
+    with ThreadPoolExecutor(1) as pool, ExitStack() as held:
+        for device in range(2):
+            fcntl.flock(held.enter_context(open(leases / f"gpu-{device}.lock", "w")), fcntl.LOCK_EX)
+        running = pool.submit(project.snakemake, "--retries", "0", *STAGES_ONLY, check=False)
+        wait_for(lambda: len(list(project.folder.glob("results/stages/debias/train/*/attempt.json"))) == 2)
+        project.edit("trainers/objectives/second.py", "2.0 / x", "3.0 / x")
+        held.close()
+        assert running.result().returncode != 0
     plan = json.loads(project.read("results/plan.json"))
     (changed,) = [
         stage["dir"] for stage in plan["stages"] if stage["stage"] == "train" and stage["label"] == "b seed 0"
@@ -252,19 +253,16 @@ def test_runs_are_imported_while_a_grid_runs(project):
         history = [{"step": step, "loss": 1 / step} for step in (1, 2)]
         state = {"global_step": 2, "max_steps": 2, "log_history": history}
         project.write(f"runs/base/seed_{seed}/trainer_state.json", json.dumps(state))
-    process = project.start()
-    wait_for(lambda: list(project.folder.glob("results/stages/debias/train/*/checkpoint/state.json")))
-    words = ["import", "trainer_state", "runs", "--study", "loss", "--metric", "loss", "--direction", "min"]
-    for _ in range(2):
-        subprocess.run(
-            [sys.executable, "-m", "ablation", *words, "--margin", "0.1"],
-            cwd=project.folder,
-            env=project.environment(),
-            check=True,
-        )
-    assert process.poll() is None
-    (project.folder / "hurry").touch()
-    assert process.wait(timeout=900) == 0
+    words = "import trainer_state runs --study loss --metric loss --direction min --margin 0.1"
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(project.snakemake)
+        try:
+            wait_for(lambda: list(project.folder.glob("results/stages/debias/train/*/checkpoint/state.json")))
+            assert project.tracker(words, words).returncode == 0
+            assert not running.done()
+        finally:
+            (project.folder / "hurry").touch()
+        running.result()
     with duckdb.connect(str(project.folder / "results" / DATABASE), read_only=True) as database:
         runs = dict(database.execute("SELECT study, count(*) FROM runs GROUP BY study").fetchall())
     assert runs == {"debias": 4, "loss": 2}
