@@ -6,7 +6,7 @@ import pytest
 from ablation.judge.design import Design
 from ablation.judge.resampling import number_clusters
 from ablation.judge.statistics import Group, contrast_groups
-from tests.simulations.sizes import assert_shares, sized
+from tests.simulations.sizes import assert_shares, error, sized
 
 PAIRED, INDEPENDENT = Design(), Design("independent")
 CHECKPOINTS = Design("independent", "checkpoints")
@@ -53,6 +53,32 @@ def test_error_of_runs_that_share_nothing(child, parent, most, replicates):
     ratios = ((1, 1),) if parent == 1 else ((1, 1), (1, 3), (3, 1))
     found = {str(of): share(INDEPENDENT, one_value(child, parent, of), replicates) for of in ratios}
     assert_shares(found, replicates, high=most)
+
+
+KNOWN = {3: (0.36, 0.46, 0.24), 5: (0.57, 0.66, 0.21), 10: (0.70, 0.74, 0.13), 20: (0.75, 0.77, 0.08)}
+"""Power of pairing and of two samples, and how often two orders of pairs disagree, by runs each.
+
+Of runs that share nothing, for an effect that a test of known variance finds in 80%.
+"""
+
+
+@sized(slow=300, long=4000)
+def test_pairing_runs_that_share_nothing_costs_power_and_hangs_on_their_order(replicates):
+    rng, apart = np.random.default_rng(0), {}
+    for runs, known in KNOWN.items():
+        effect, found = 2.8 * np.sqrt(2 / runs), []
+        for _ in range(replicates):
+            child, parent = rng.normal(effect, 1, (runs, 1)), rng.normal(0, 1, (runs, 1))
+            groups = ((PAIRED, child), (INDEPENDENT, child), (PAIRED, rng.permutation(child)))
+            found.append([significant(design, (of, parent)) for design, of in groups])
+        paired, independent, again = np.array(found).T
+        measured = (paired.mean(), independent.mean(), (paired != again).mean())
+        apart |= {
+            (runs, name): (at, of)
+            for name, at, of in zip(("paired", "independent", "orders disagree"), measured, known, strict=True)
+        }
+    wrong = {of: found for of, found in apart.items() if abs(found[0] - found[1]) > error(found[1], replicates) + 0.01}
+    assert not wrong
 
 
 @sized(fast=40, long=1000)

@@ -138,6 +138,31 @@ def test_intervals_of_clustered_items_cover(replicates):
     assert_shares(uneven, replicates, 0.93)  # few uneven clusters have hardly any degrees of freedom
 
 
+def mixture_found(replicates, *, known):
+    """Items each drawn by itself from 132 kinds with an effect each: coverage of the kinds' mean, and mean width."""
+    rng, inside, width = np.random.default_rng(11), 0, 0.0
+    shares = rng.dirichlet(np.full(132, 2.0))
+    effects = rng.normal(0, 0.3, 132)
+    for _ in range(replicates):
+        kinds = rng.choice(132, 300, p=shares)
+        difference = effects[kinds] + rng.normal(0, 0.2, (3, 300))
+        values = np.stack([difference, np.zeros_like(difference)])
+        found = contrast([values], (1, -1), "max", clusters=[kinds] if known else None, replicates=20)
+        inside += found.low <= shares @ effects <= found.high
+        width += (found.high - found.low) / replicates
+    return inside / replicates, width
+
+
+@pytest.mark.slow
+def test_items_that_are_drawn_one_by_one_are_no_clusters_whatever_they_share():
+    """Kinds of items, all of which any test set has in the same shares: an item's noise is its own."""
+    coverage, width = mixture_found(400, known=False)
+    assert 0.93 - error(0.93, 400) <= coverage <= 0.98 + error(0.98, 400)
+    wide, wider = mixture_found(400, known=True)
+    assert wide > coverage
+    assert wider > 1.3 * width
+
+
 @sized(fast=60, slow=200, long=600)
 def test_few_items_meet_students_t(replicates):
     rng, missed = np.random.default_rng(7), Counter()
