@@ -44,9 +44,9 @@ def read(model: Any, prompt_ids: Tensor, prompt_mask: Tensor) -> Read:
 
 
 def read_prompts(
-    model: Any, prompt_ids: Tensor, prompt_mask: Tensor, *, group_size: int, room: int
+    model: Any, prompt_ids: Tensor, prompt_mask: Tensor, *, room: int
 ) -> tuple[Tensor, "ModelDecoder | ModuleDecoder"]:
-    """Return the logits (B * group_size, V) of the first tokens of the responses, and what computes the further ones.
+    """Return the logits (B, V) of the first tokens of the responses, and what computes the further ones.
 
     prompt_ids, prompt_mask: (B, P), padded on the left; each prompt is read once, without columns that are padding in
     all of them. room: tokens to come at most.
@@ -54,23 +54,20 @@ def read_prompts(
     longest = int(prompt_mask.sum(1).max())
     prefilled = read(model, prompt_ids[:, -longest:], prompt_mask[:, -longest:])
     decoder = ModuleDecoder if is_plain(model) else ModelDecoder
-    made = decoder(model, prefilled.cache, prefilled.mask, prefilled.last, group_size=group_size, room=room)
-    return prefilled.logits.repeat_interleave(group_size, 0), made
+    return prefilled.logits, decoder(model, prefilled.cache, prefilled.mask, prefilled.last, room=room)
 
 
 class ModelDecoder:
     """The rows that are being written, by a model that is called as it is, with transformers' growing cache."""
 
-    def __init__(
-        self, model: Any, cache: DynamicCache, mask: Tensor, last: Tensor, *, group_size: int, room: int
-    ) -> None:
+    def __init__(self, model: Any, cache: DynamicCache, mask: Tensor, last: Tensor, *, room: int) -> None:
         self.model, self.cache = model, cache
-        cache.batch_repeat_interleave(group_size)
-        self.mask = mask.repeat_interleave(group_size, 0)
-        self.position = last[:, None].repeat_interleave(group_size, 0)
+        self.mask, self.position = mask, last[:, None]
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with some of the rows only, by number."""
+        """Go on with these rows, by number; one may go on several times."""
+        if _is_each(rows, self.position):
+            return
         self.mask, self.position = self.mask[rows], self.position[rows]
         self.cache.batch_select_indices(rows)
 
@@ -90,23 +87,23 @@ class ModelDecoder:
 class ModuleDecoder:
     """Computes the token from the weights of a Qwen2 or Llama; keys and values (R, H, P + room, D) per layer."""
 
-    def __init__(
-        self, model: Any, cache: DynamicCache, mask: Tensor, last: Tensor, *, group_size: int, room: int
-    ) -> None:
+    def __init__(self, model: Any, cache: DynamicCache, mask: Tensor, last: Tensor, *, room: int) -> None:
         body, self.head = model.model, model.lm_head
         self.embedding, self.last_norm = body.embed_tokens.weight, norm(body.norm)
         self.layers = [Layer(block) for block in body.layers]
         self.length = mask.shape[1]  # columns that are written
-        self.position = last.repeat_interleave(group_size, 0)
-        self.keys = [_with_room(layer.keys, group_size, room) for layer in cache.layers]
-        self.values = [_with_room(layer.values, group_size, room) for layer in cache.layers]
+        self.position = last
+        self.keys = [_with_room(layer.keys, room) for layer in cache.layers]
+        self.values = [_with_room(layer.values, room) for layer in cache.layers]
         self.mask = None  # nothing to leave out
         if not mask.all():
-            self.mask = _with_room(mask.bool()[:, None, :, None], group_size, room, fill=True)[..., 0][:, :, None]
+            self.mask = _with_room(mask.bool()[:, None, :, None], room, fill=True)[..., 0][:, :, None]
         self.cos, self.sin = rotations(body, self.keys[0], torch.arange(self.length + room, device=mask.device))
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with some of the rows only, by number."""
+        """Go on with these rows, by number; one may go on several times."""
+        if _is_each(rows, self.position):
+            return
         self.position = self.position[rows]
         self.keys = [each.index_select(0, rows) for each in self.keys]
         self.values = [each.index_select(0, rows) for each in self.values]
@@ -140,6 +137,11 @@ class ModuleDecoder:
         return functional.linear(output.reshape(rows, -1), *layer.output)
 
 
-def _with_room(tensor: Tensor, group_size: int, room: int, fill: float = 0) -> Tensor:
-    """Return a tensor (B, H, P, D) with each row `group_size` times, and `room` further columns of `fill`."""
-    return functional.pad(tensor.repeat_interleave(group_size, 0), (0, 0, 0, room), value=fill)
+def _is_each(rows: Tensor, of: Tensor) -> bool:
+    """Tell whether `rows` are all the rows of a tensor in their order, so that nothing has to be copied."""
+    return len(rows) == len(of) and torch.equal(rows, torch.arange(len(of), device=rows.device))
+
+
+def _with_room(tensor: Tensor, room: int, fill: float = 0) -> Tensor:
+    """Return a tensor (B, H, P, D) with `room` further columns of `fill`."""
+    return functional.pad(tensor, (0, 0, 0, room), value=fill)

@@ -99,27 +99,29 @@ def norm(module: Any) -> Callable[[Tensor], Tensor]:
     return lambda hidden: functional.rms_norm(hidden, weight.shape, weight, epsilon)
 
 
-# Prompts and responses without padding, each prompt once: the forward passes of updates and critics.
+# Prompts and responses without padding, each beginning once: the forward passes of updates and critics.
 #
-# The responses of a group follow the same prompt, and a batch is padded to its longest response, so that half of what a
-# model computes in an update is repetition or padding. Here the tokens that differ are one row of tokens; only
-# attention is computed by response. Equal to the model's own forward but for rounding. On a CPU only: an accelerator
-# would wait for the numbers of tokens.
+# The responses of a group follow the same prompt, many of them begin alike, and a batch is padded to its longest
+# response, so that more than half of what a model computes in an update is repetition or padding. Here the tokens that
+# differ, or follow others, are one row of tokens; only attention is computed by response. Equal to the model's own
+# forward but for rounding. On a CPU only: an accelerator would wait for the numbers of tokens.
 @dataclass(frozen=True)
 class Packing:
-    """Where the R tokens of B distinct prompts and N responses stand; slots are numbers of tokens.
+    """Where the R tokens of B distinct prompts and M distinct responses stand; slots are numbers of tokens.
 
-    T: tokens of the longest response that are read. All masks are true where there is something.
+    Responses with the same beginning share its tokens. T: tokens of the longest response that are read. All masks are
+    true where there is something.
     """
 
     ids: Tensor  # (R,)
     positions: Tensor  # (R,), in their sequence
     prompts: Tensor  # (B, P) slots
-    responses: Tensor  # (N, T) slots
-    keys: Tensor  # (N, P + T) slots: of the response's prompt, and of the response
+    responses: Tensor  # (M, T) slots
+    keys: Tensor  # (M, P + T) slots: of the response's prompt, and of the response
     prompt_mask: Tensor  # (B, 1, P, P), what attends to what
-    response_mask: Tensor  # (N, 1, T, P + T)
-    written: Tensor  # which of the B * P + N * T places have a token: the R tokens in their order
+    response_mask: Tensor  # (M, 1, T, P + T)
+    written: Tensor  # which of the B * P + M * T places have a token of their own: the R tokens in their order
+    distinct: Tensor  # (N,), which of the distinct responses each one is
 
     @classmethod
     def of(cls, sequences: Sequences, *, last: bool) -> Self:
@@ -128,26 +130,34 @@ class Packing:
         prompt_ids = torch.where(sequences.prompt_mask.bool(), sequences.prompt_ids, -1)
         prompts, owner = prompt_ids.unique(dim=0, return_inverse=True)
         there = prompts >= 0
-        written = torch.cat([there.flatten(), read.flatten()])
+        width, length = prompts.shape[1], read.shape[1]
+        ids = torch.where(read, sequences.completion_ids[:, :length], -1)
+        # In order, so that a response has tokens of its own from where it differs from the one before.
+        rows, distinct = torch.cat([owner[:, None], ids], 1).unique(dim=0, return_inverse=True)
+        owner, ids = rows[:, 0], rows[:, 1:]
+        differs = torch.ones_like(rows, dtype=torch.bool)
+        differs[1:] = (rows[1:] != rows[:-1]).cumsum(1) > 0
+        own = differs[:, 1:] & (ids >= 0)
+        written = torch.cat([there.flatten(), own.flatten()])
         slots = written.cumsum(0) - 1
         prompt_slots = slots[: prompts.numel()].view_as(prompts).clamp(min=0)
-        response_slots = slots[prompts.numel() :].view_as(read)
-        width, length = prompts.shape[1], read.shape[1]
+        response_slots = torch.where(own, slots[prompts.numel() :].view_as(own), 0).cummax(0).values
         lengths = there.sum(1)
         after = lengths[owner, None] + torch.arange(length)
         causal = torch.ones(width, width, dtype=torch.bool).tril()
         itself = torch.eye(width, dtype=torch.bool)  # so that padding attends to something
         before = there[owner][:, None].expand(-1, length, -1)
-        so_far = torch.ones(length, length, dtype=torch.bool).tril().expand(len(read), -1, -1)
+        so_far = torch.ones(length, length, dtype=torch.bool).tril().expand(len(rows), -1, -1)
         return cls(
-            ids=torch.cat([prompts[there], sequences.completion_ids[:, :length][read]]),
-            positions=torch.cat([(there.cumsum(1) - 1)[there], after[read]]),
+            ids=torch.cat([prompts[there], ids[own]]),
+            positions=torch.cat([(there.cumsum(1) - 1)[there], after[own]]),
             prompts=prompt_slots,
             responses=response_slots,
             keys=torch.cat([prompt_slots[owner], response_slots], 1),
             prompt_mask=(causal & there[:, None] | itself)[:, None],
             response_mask=torch.cat([before, so_far], 2)[:, None],
             written=written.nonzero()[:, 0],
+            distinct=distinct,
         )
 
 
@@ -173,7 +183,7 @@ def states(body: Any, sequences: Sequences, *, last: bool) -> Tensor:
         hidden = hidden + _attention(layer, layer.before_attention(hidden), (cos, sin), packing)
         hidden = hidden + layer.feed_forward(hidden)
     slots = packing.responses if last else packing.keys[:, packing.prompts.shape[1] - 1 :]
-    return norm(body.norm)(hidden.index_select(0, slots[sequences.completion_mask.bool()]))
+    return norm(body.norm)(hidden.index_select(0, slots[packing.distinct][sequences.completion_mask.bool()]))
 
 
 def _attention(layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor], packing: Packing) -> Tensor:

@@ -1,8 +1,8 @@
-"""Batched sampling of groups of responses: one prefill per prompt, an expanded cache, finished rows dropped.
+"""Batched sampling of groups of responses: one prefill per prompt, a row for each beginning, finished rows dropped.
 
-All responses of a group follow the same prompt, so the prompt is read once and its key-value cache repeated. A row
-leaves the batch at its end-of-sequence token. Each response is drawn from its own row of uniform numbers by inverting
-the distribution function, so what is sampled depends neither on the batch around it nor on when other rows finish.
+Responses to a prompt are one row of the batch, with one key-value cache, until their tokens differ. A response leaves
+at its end-of-sequence token. Each is drawn from its own row of uniform numbers by inverting the distribution function,
+so what is sampled depends, but for rounding, neither on the batch around it nor on when others finish.
 
 To learn which rows have ended, the host waits for the device at each token. On a CPU that is free; an accelerator
 samples in another way (`trainers.policy.continuous`).
@@ -40,19 +40,21 @@ def sample(
     responses = torch.full((rows, max_new_tokens), pad, device=device)
     logps = torch.zeros(rows, max_new_tokens, device=device)
     mask = torch.zeros(rows, max_new_tokens, dtype=torch.long, device=device)
-    logits, decoder = read_prompts(model, prompt_ids, prompt_mask, group_size=group_size, room=max_new_tokens)
+    logits, decoder = read_prompts(model, prompt_ids, prompt_mask, room=max_new_tokens)
     alive = torch.arange(rows, device=device)
+    beginning = alive // group_size  # of each response that is alive: its row of the logits
     uniforms = None if uniforms is None else uniforms.to(device)  # a device's index cannot pick from the host's numbers
     for t in range(max_new_tokens):
-        tokens, logp = _choose(logits.float() / temperature, None if uniforms is None else uniforms[alive, t])
+        logits = logits.float() / temperature
+        tokens, logp = _choose(logits, beginning, None if uniforms is None else uniforms[alive, t])
         responses[alive, t], logps[alive, t], mask[alive, t] = tokens, logp, 1
         going = (tokens != eos).nonzero()[:, 0]
         if len(going) == 0 or t + 1 == max_new_tokens:
             break
-        if len(going) < len(alive):
-            alive, tokens = alive[going], tokens[going]
-            decoder.keep(going)
-        logits = decoder.next_logits(tokens)
+        alive, size = alive[going], logits.shape[1]
+        followed, beginning = (beginning[going] * size + tokens[going]).unique(return_inverse=True)
+        decoder.keep(followed // size)
+        logits = decoder.next_logits(followed % size)
     width = int(mask.sum(1).max())
     return Sequences(
         prompt_ids.repeat_interleave(group_size, 0),
@@ -63,17 +65,17 @@ def sample(
     )
 
 
-def _choose(logits: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return tokens (R,) and their log-probabilities (R,) for logits (R, V), float32, and uniforms (R,)."""
+def _choose(logits: Tensor, rows: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return tokens (R,) and their log-probabilities (R,): of rows (R,) of logits (S, V), float32, by uniforms (R,)."""
     logps = torch.log_softmax(logits, -1)
     if uniforms is None:
-        tokens = logps.argmax(-1)
+        tokens = logps.argmax(-1)[rows]
     else:
         # In double precision: the rounding of a sum over a large vocabulary must not move probability to its end.
-        cumulative = logps.double().exp().cumsum(-1)
+        cumulative = logps.double().exp().cumsum(-1)[rows]
         threshold = uniforms.double()[:, None] * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, threshold, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
-    return tokens, logps.gather(-1, tokens[:, None])[:, 0]
+    return tokens, logps[rows, tokens]
 
 
 def sample_all(

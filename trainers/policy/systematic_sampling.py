@@ -125,7 +125,7 @@ def _grow(
 ) -> _Rows:
     """Return the different responses; `first` holds their lengths."""
     device, (count, samples, limit) = uniforms.device, uniforms.shape
-    logits, decoder = read_prompts(model, *prompts, group_size=1, room=limit)
+    logits, decoder = read_prompts(model, *prompts, room=limit)
     numbers = torch.arange(count, device=device)
     rows = _Rows(
         numbers,
@@ -145,8 +145,7 @@ def _grow(
         rows, parent, token = rows.select(~ended), parent[~ended], token[~ended]
         if len(token) == 0:
             break
-        if len(parent) < len(logits) or bool((parent.diff() == 0).any()):
-            decoder.keep(parent)
+        decoder.keep(parent)
         logits = decoder.next_logits(token)
     return _Rows(*(torch.cat(column) for column in zip(*(vars(rows).values() for rows in done), strict=True)))
 

@@ -63,7 +63,8 @@ def by_rule(
     rows = [
         (problem, text if finished else "") for problem, text, finished in zip(problems, responses, ended, strict=True)
     ]
-    return [task.reward(*row) for row in rows], [float(task.correct(*row)) for row in rows]
+    judged = {row: (task.reward(*row), float(task.correct(*row))) for row in dict.fromkeys(rows)}  # most are repeated
+    return [judged[row][0] for row in rows], [judged[row][1] for row in rows]
 
 
 def bucket(text: str, buckets: int) -> int:

@@ -151,7 +151,7 @@ def test_what_computes_from_the_weights_notices_adapters(tokenizer, prompts):
         assert not is_plain(made)
         assert not is_plain(made.model)
         assert not packs(made)
-        _, decoder = read_prompts(made, *prompts, group_size=2, room=3)
+        _, decoder = read_prompts(made, *prompts, room=3)
         assert isinstance(decoder, ModelDecoder)
 
 
