@@ -7,7 +7,7 @@ judge(child, parent, items) -> Verdict   arrays [seeds, items]
 
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from ablation.judge.compare.comparison import Rules, Weight, compare_files
 from ablation.judge.compare.groups import DEFAULT_NAMES, Files, Options, expand
 from ablation.judge.design import Claim, Seeds
 from ablation.judge.measurements import read_measurements
+from ablation.judge.power import POWER
 from ablation.judge.sizes import Request, search_sizes, study_source
 from ablation.judge.verdicts import comparison_table, judge_studies
 from ablation.readers.sheet import Wanted
@@ -122,15 +123,38 @@ class Results:
         told = tell_pair(measured, self._store.meta()["scale"], a, b)
         return Verdict({**(told.effect or {}), "changes": plain(told.changes)}, "\n".join([*told.changed, *told.lines]))
 
-    def power(self, study: str, effect: float, comparisons: Sequence[str] = (), **sizes: Any) -> pd.DataFrame:
-        """A row for each number of seeds and items: what it detects and costs, as `ablation power` says.
+    def power(
+        self,
+        study: str,
+        effect: float,
+        comparisons: str | Sequence[str] = (),
+        *,
+        power: float = POWER,
+        seeds: int | Iterable[int] = (),
+        items: int | Iterable[int] = (),
+        samples: int | Iterable[int] = (),
+        checkpoints: int | Iterable[int] = (),
+        sample_sd: float | None = None,
+        checkpoint_sd: float | None = None,
+    ) -> pd.DataFrame:
+        """A row for each number of seeds and items: what it detects, and its device-hours, as in `ablation power`.
 
-        comparisons: as the command takes them. sizes: `power`, `seeds`, `items`, `samples`, `checkpoints`, as its
-        options.
+        The arguments are the command's options; a number stands for a list of one.
         """
         check_study(self._store, "power", study)
-        search = search_sizes(Request(effect, **sizes), study_source(self._store, study), comparisons)
-        return pd.DataFrame(search.rows())
+        request = Request(
+            effect,
+            power,
+            seeds=_numbers(seeds),
+            items=_numbers(items),
+            samples=_numbers(samples),
+            checkpoints=_numbers(checkpoints),
+            sample_sd=sample_sd,
+            checkpoint_sd=checkpoint_sd,
+        )
+        wanted = [comparisons] if isinstance(comparisons, str) else comparisons
+        rows = search_sizes(request, study_source(self._store, study), wanted).rows()
+        return pd.DataFrame(rows).drop(columns="cost")  # which needs a price
 
     def _view(self, view: str, study: str | None) -> pd.DataFrame:
         check_study(self._store, "results", study)
@@ -139,6 +163,10 @@ class Results:
 
     def _repr_html_(self) -> str:
         return results_html(self.runs(), self._store.meta()["scale"])
+
+
+def _numbers(given: int | Iterable[int]) -> tuple[int, ...]:
+    return (given,) if isinstance(given, int) else tuple(given)
 
 
 def open(results: str | Path = "results") -> Results:

@@ -90,6 +90,21 @@ def test_commands_of_the_tracker_exist(path):
                 assert option in known_options(parser, words[0]), f"{path.name}: {command}"
 
 
+def test_commands_about_configurations_run(capsys, monkeypatch):
+    """As they stand in the documents, but for those about a variant that the reader writes."""
+    monkeypatch.chdir(ROOT)
+    pages = [path for path in PAGES if path.name not in FOLLOWED]
+    found = {command for path in pages for command in tracker_commands(path)}
+    words = [shlex.split(command) for command in found]
+    runnable = [
+        w for w in words if w[1:] and w[0] in ("variants", "show", "diff") and not set(w) & {"STUDY", "A", "..."}
+    ]
+    runnable = [w for w in runnable if not any("my-variant" in word for word in w)]
+    assert {w[0] for w in runnable} >= {"variants", "diff"}
+    for w in runnable:
+        assert main(w) == 0, f"{w}: {capsys.readouterr().err}"
+
+
 OLD_TERMS = re.compile(
     r"\b[Ll]ineages?\b|\b[Aa]rms?\b|\b[Cc]ertificates?\b|\bedges? (of|between)\b|err together|found with \d+%|"
     r"\bper_(study|word)\b|--flips|\bflips=|\blooks: ?\[|`looks`|\bruns? a side\b|the two sides|other side's\b|"

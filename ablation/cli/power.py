@@ -18,6 +18,7 @@ from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import device_time
 from ablation.contract.stage_folder import DATABASE
 from ablation.judge.planning import MOST_SEEDS
+from ablation.judge.power import POWER
 from ablation.judge.sizes import (
     EVALUATED,
     Request,
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("study", nargs="?", metavar="STUDY", help="the study whose results give the noise")
     add("comparisons", nargs="*", metavar="COMPARISON", help="CHILD or PARENT:CHILD (default: all)")
     add("--effect", type=float, required=True, metavar="E", help="the effect to detect")
-    add("--power", type=float, default=0.8, metavar="P", help="probability of detecting it (default: 0.8)")
+    add("--power", type=float, default=POWER, metavar="P", help="probability of detecting it (default: 0.8)")
     pilot = "another results folder, or evaluations of a baseline and of a candidate"
     add("--pilot", nargs="+", type=Path, default=[], metavar="PATH", help=pilot)
     add("--metric", metavar="NAME", help="of these evaluations, as for `compare`")

@@ -65,7 +65,8 @@ def item_variance(contributions: Sequence[Array], weights: Array, *, draws: bool
     """From each group's contributions [clusters, runs], or draws [replicates, runs], whose mean is then taken out.
 
     What two runs of one group share estimates the items' part of that group without bias; between groups every pair of
-    runs does. A group of one run is taken to have as much noise of a run and an item as the others have on average.
+    runs does. One group alone has the weight 1. A group of one run is taken to have as much noise of a run and an item
+    as the others have on average.
     """
     if len(contributions) == 1:
         own = Covariances.of(contributions[0], draws=draws)

@@ -41,7 +41,10 @@ _STATED = ("seed_sd", "item_sd", "sample_sd", "checkpoint_sd")
 
 @dataclass(frozen=True)
 class Request:
-    """An effect to detect and the sizes to try; where these are empty, the pilot's and larger ones.
+    """An effect to detect and the sizes to try.
+
+    Where these are empty: the seeds of the interim analyses, else 3 to 20; the pilot's items, and two and four times as
+    many; the pilot's samples and checkpoints.
 
     Raises:
         ConfigError: a value is not a valid number.
@@ -149,7 +152,7 @@ class Search:
         return None if self.cost is None else self.cost.hours(seeds, evaluated, all_of_it=all_of_it)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A map for each size: what is found, on the pilot in the middle and on the noisiest, and what it costs."""
+        """A map for each size: what is detected, on the pilot in the middle and on the noisiest, and what it costs."""
         rows = []
         for evaluated in self.evaluated:
             items, *draws = evaluated
@@ -206,7 +209,7 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
     """Return the search with the noise of some comparisons of a source, or of all; None: with the stated noise.
 
     Raises:
-        ConfigError: nothing tells the noise, or it is asked for samples or checkpoints whose noise is not known.
+        ConfigError: nothing tells the noise, or samples or checkpoints are requested whose noise is unknown.
     """
     cost: Cost | None = None
     interims: Sequence[int] = ()

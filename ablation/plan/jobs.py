@@ -118,7 +118,7 @@ class Jobs:
         if self._server or only_told or self.workflow.touch or not (self._forks and self.runs_here):
             return
         waiting = pending(self.plan, self.states) if self._only_missing else self.plan.selected()
-        if any(stage.entry != COMMAND_ENTRY for stage in waiting):
+        if any(stage.entry != COMMAND_ENTRY and stage.resources.threads == 1 for stage in waiting):
             with contextlib.suppress(OSError):  # without it each stage is a process of its own
                 self._server = fork_server.start()
 

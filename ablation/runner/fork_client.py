@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> NoReturn:
     parent = int(arguments[arguments.index("--parent") + 1])
     end_with(parent)
     if arguments[arguments.index("--threads") + 1] == "1":  # libraries count their threads when they are loaded
-        answer = ask(address_of(parent), arguments)
+        answer = ask(address_of(parent), arguments, listener=parent)
         if "refused" in answer:
             print(f"not a fork of the fork server: {answer['refused']}", file=sys.stderr, flush=True)
         if "code" in answer:
@@ -49,8 +49,11 @@ def end_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def ask(address: str, arguments: list[str], **more: Any) -> dict[str, Any]:
-    """Hand the job over and wait for its end; an answer without `code` if it was refused, or the server ended first."""
+def ask(address: str, arguments: list[str], *, listener: int | None = None, **more: Any) -> dict[str, Any]:
+    """Hand the job over and wait for its end; an answer without `code` if it was refused, or the server ended first.
+
+    listener: the process that must have taken the address; containers that share a network share addresses.
+    """
     umask = os.umask(0)
     os.umask(umask)
     environment = {os.fsdecode(name): os.fsdecode(value) for name, value in os.environb.items()}
@@ -58,7 +61,8 @@ def ask(address: str, arguments: list[str], **more: Any) -> dict[str, Any]:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.connect(address)  # what is sent waits until the server has imported what it needs
-            if user_of(connection) != os.getuid():  # any user may take the name, and would get our environment
+            process, user = peer_of(connection)
+            if user != os.getuid() or listener not in (None, process):  # it would get our environment
                 return {}
             socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
             return dict(json.loads(connection.recv(1 << 16)))
@@ -66,9 +70,10 @@ def ask(address: str, arguments: list[str], **more: Any) -> dict[str, Any]:
         return {}
 
 
-def user_of(connection: socket.socket) -> int:
-    """Return the user of the process at the other end."""
-    return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """Return the process at the other end, of a server the one that began to listen, and its user."""
+    process, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return process, user
 
 
 def end_as(code: int) -> NoReturn:

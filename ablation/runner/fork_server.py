@@ -23,11 +23,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from glob import glob
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from glob import escape, glob
 from typing import Any
 
-from ablation.runner.fork_client import address_of, end_with, user_of
+from ablation.runner.fork_client import address_of, end_with, peer_of
 
 Request = dict[str, Any]  # of a client: arguments, environment, folder, umask
 
@@ -56,7 +56,7 @@ class Refused(Exception):
 
 
 def start() -> subprocess.Popen[bytes]:
-    """Start the server for the jobs of this process. Raises OSError where another user has taken its address."""
+    """Start the server for the jobs of this process. Raises OSError where its address is taken."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address_of(os.getpid()))
         listener.listen(256)
@@ -68,7 +68,9 @@ def start() -> subprocess.Popen[bytes]:
 def main() -> None:
     """Serve until the process behind `--parent` ends."""
     end_with(int(sys.argv[2]))
-    environment, installed, problem = _comparable(os.environ), _installed(), ""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    places = sys.path[1:]  # before a package adds to them
+    environment, installed, problem = _comparable(os.environ), _installed(places), ""
     os.environ.update(SETTINGS)
     try:
         import_packages()
@@ -83,7 +85,7 @@ def main() -> None:
             raise Refused(f"another folder than {os.getcwd()}")
         if others := {name for name, _ in _comparable(request["environment"]) ^ environment}:
             raise Refused(f"another environment: {', '.join(sorted(others))}")
-        if _installed() != installed:  # the provenance would name versions that a fork does not run
+        if _installed(places) != installed:  # the provenance would name versions that a fork does not run
             raise Refused("packages were installed or removed")
 
     run("ablation.runner.run", serve(socket.socket(fileno=0), check)["arguments"])
@@ -94,9 +96,9 @@ def _comparable(environment: Mapping[str, str]) -> set[tuple[str, str]]:
     return {(name, value) for name, value in environment.items() if name not in OF_THE_JOB}
 
 
-def _installed() -> set[tuple[str, int]]:
-    """Return which versions of packages are on the path, and when each was installed."""
-    return {(path, os.stat(path).st_mtime_ns) for place in sys.path[1:] for path in glob(f"{place}/*.dist-info")}
+def _installed(places: Sequence[str]) -> set[tuple[str, int]]:
+    """Return which versions of packages are in these folders, and when each was installed."""
+    return {(path, os.stat(path).st_mtime_ns) for at in places for path in glob(f"{escape(at)}/*.dist-info")}
 
 
 def import_packages() -> None:
@@ -133,13 +135,20 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
         for descriptor, _ in poll.poll():
             if descriptor == listener.fileno():
                 client, _ = listener.accept()
+                files: list[int] = []
                 try:
-                    process, request = _fork_for(client, check)
+                    request = _receive(client, files)
+                    check(request)
+                    process = os.fork()
                 except (Refused, OSError, ValueError, KeyError, TypeError) as error:
+                    _close(files)
                     _answer(client, {"refused": str(error)})
                     continue
                 if process == 0:
                     end_with(server)
+                    for target, file in enumerate(files):
+                        os.dup2(file, target)
+                    _close(files)
                     listener.detach()  # as file 0 it is the client's now
                     client.close()
                     for handle, (_, other) in stages.items():
@@ -149,6 +158,7 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
                     os.environ.clear()
                     os.environ.update(request["environment"])
                     return request
+                _close(files)
                 handle = os.pidfd_open(process)
                 stages[handle], clients[client.fileno()] = (process, client), process
                 poll.register(handle, select.POLLIN)
@@ -166,20 +176,19 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
                 _answer(client, {"code": os.waitstatus_to_exitcode(status)})
 
 
-def _fork_for(client: socket.socket, check: Callable[[Request], object]) -> tuple[int, Request]:
-    """Fork, with the client's files; return the fork's process, 0 in the fork, and what the client asked for."""
-    if user_of(client) != os.getuid():
+def _receive(client: socket.socket, files: list[int]) -> Request:
+    """Return what a client asks for, and append its files 0, 1 and 2 to `files`."""
+    if peer_of(client)[1] != os.getuid():
         raise Refused("another user")
-    content, files, _, _ = socket.recv_fds(client, 1 << 20, 3)
-    try:
-        request = json.loads(content)
-        check(request)
-        if (process := os.fork()) == 0:
-            for target, file in enumerate(files):
-                os.dup2(file, target)
-        return process, request
-    finally:
-        for file in files:
+    client.settimeout(10)  # all others wait for it
+    content, received, _, _ = socket.recv_fds(client, 1 << 20, 3)
+    files += received
+    return dict(json.loads(content))
+
+
+def _close(files: Iterable[int]) -> None:
+    for file in files:
+        with contextlib.suppress(OSError):  # of a file system that reports an earlier error now
             os.close(file)
 
 

@@ -85,7 +85,7 @@ def as_markdown(gated: Gated) -> str:
     columns = len(heads) if any(row[-1] for row in rows) else len(heads) - 1
     lines += [pipe(heads[:columns]), pipe(["---"] * columns, escape=False), *(pipe(row[:columns]) for row in rows), ""]
     for answer in gated.answers:
-        why = answer.why if gated.required else f"{answer.comparison.reason}."
+        why = answer.why if gated.required else answer.comparison.reason
         lines.append(f"- **{markdown(_name(answer.comparison))}**: {markdown(why)}")
         lines += [f"  - {line}" for line in _most_changed(gated.study, answer.comparison)]
     lines += [f"\n{markdown(note)}." for note in gated.notes]

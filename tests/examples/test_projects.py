@@ -7,8 +7,12 @@ from ablation.contract.command import placeholders
 from ablation.plan.build import build_plan
 from tests.peers.environment import ROOT
 
-EXAMPLES = ("trl", "verl")
+EXAMPLES = sorted(path.parent.name for path in ROOT.glob("examples/*/configs"))
 TEMPLATE = ROOT / "ablation/cli/new_project"
+
+
+def test_there_are_two():
+    assert EXAMPLES == ["trl", "verl"]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

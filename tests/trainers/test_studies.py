@@ -64,6 +64,11 @@ REFUSED = [
         ["gain = 'nats': has no effect: reward.info_weight is 0"],
     ),
     ("demonstrations", "extends: legacy\nshots: 17", ["shots = 17 exceeds task.candidates = 16"]),
+    (
+        "demonstrations",
+        "extends: legacy\nrce: {weights: best, best_epochs: 4}",
+        ["rce.best_epochs = 4", "raise rce.epochs"],
+    ),
     ("demonstrations", "extends: legacy\nper_shot: [legacy]", ["list at least two"]),
     ("demonstrations", "extends: legacy\nper_shot: [legacy, legacy]", ["per_shot lists a mode twice"]),
     ("demonstrations", "extends: per-shot\nreward: {mode: hybrid}", ["reward has no effect: per_shot trains"]),
@@ -176,6 +181,8 @@ def test_a_stage_runs_once_for_all_variants_that_read_the_same_and_again_for_ano
     # 2.3-amic-vs-gspo has the runs of 2.3-amic.
     assert counted["innovations", "reinforce"] == 3 * (len(studies["innovations"].variants) - 1)
     assert counted["gad", "seqkd"] < counted["gad", "warmup"]
+    assert [counted["demonstrations", name] for name in ("learner", "embed", "candidates")] == [3, 3, 3]
+    assert counted["demonstrations", "rce"] < counted["demonstrations", "grpo"]  # legacy-rank trains on legacy's ranker
     assert of_all_seeds == {"debias.prepare", "gad.data", "gspo.task_data", "innovations.task_data"}
 
 

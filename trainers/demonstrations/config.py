@@ -260,6 +260,10 @@ class DemonstrationsConfig(Strict):
                 f"train_shots = {self.train_shots} exceeds task.candidates = {self.task.candidates}: "
                 "none is chosen twice",
             ),
+            (
+                self.rce.weights == "best" and self.rce.best_epochs > 0,
+                f"rce.best_epochs = {self.rce.best_epochs}: rce.weights is best in all epochs: raise rce.epochs",
+            ),
             (len(self.per_shot) == 1, "per_shot chooses between modes: list at least two"),
             (len(set(self.per_shot)) != len(self.per_shot), "per_shot lists a mode twice"),
             (bool(self.per_shot) and self.selector.kind != "pointer", "per_shot needs selector.kind pointer"),
@@ -276,8 +280,6 @@ class DemonstrationsConfig(Strict):
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
         keys = {f"reward.{key}": reason for key, reason in self.reward.without_effect().items()}
-        if self.rce.weights == "best":
-            keys["rce.best_epochs"] = "rce.weights is best in all epochs: raise rce.epochs"
         if self.grpo.min_positive_ratio is None:
             keys["grpo.positive_threshold"] = "grpo.min_positive_ratio is null"
         if not self.grpo.enabled:

@@ -88,8 +88,3 @@ def concatenate(batches: list[Sequences], pad: int) -> Sequences:
         torch.cat([right(p.completion_mask, 0) for p in batches]),
         torch.cat(logps) if logps else None,
     )
-
-
-def token_lists(ids: Tensor, mask: Tensor) -> list[list[int]]:
-    """Return the ids of responses (B, T) without padding."""
-    return [row[keep].tolist() for row, keep in zip(ids.cpu(), mask.cpu().bool(), strict=True)]

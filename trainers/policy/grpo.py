@@ -34,11 +34,12 @@ from trainers.objectives.policy import (
     loss_units,
     masked_mean,
 )
-from trainers.policy.batch import Sequences, token_lists
+from trainers.policy.batch import Sequences
 from trainers.policy.config import PolicyConfig, Reward, UpdateOf
 from trainers.policy.learner import Learner, batched_logps, minibatches, per_token_logps
 from trainers.policy.models import Placement
 from trainers.policy.responses import Sampler
+from trainers.policy.text import token_lists
 from trainers.running.state import State
 from trainers.tasks.interface import Problem, Task, bucket, by_rule
 

@@ -45,8 +45,8 @@ def sample(
     beginning = alive // group_size  # of each response that is alive: its row of the logits
     uniforms = None if uniforms is None else uniforms.to(device)  # a device's index cannot pick from the host's numbers
     for t in range(max_new_tokens):
-        logits = logits.float() / temperature
-        tokens, logp = _choose(logits, beginning, None if uniforms is None else uniforms[alive, t])
+        drawn_by = None if uniforms is None else uniforms[alive, t]
+        tokens, logp = _choose(logits.float() / temperature, beginning, drawn_by)
         responses[alive, t], logps[alive, t], mask[alive, t] = tokens, logp, 1
         going = (tokens != eos).nonzero()[:, 0]
         if len(going) == 0 or t + 1 == max_new_tokens:

@@ -10,8 +10,6 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from trainers.policy.batch import token_lists
-
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 
 
@@ -49,6 +47,11 @@ def message_tokens(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mappin
 def response_tokens(tokenizer: PreTrainedTokenizerBase, response: str) -> list[int]:
     """Return the ids of a whole response, the end-of-sequence token included."""
     return [*tokenizer(response, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+
+
+def token_lists(ids: Tensor, mask: Tensor) -> list[list[int]]:
+    """Return the ids of responses (B, T) without padding."""
+    return [row[keep].tolist() for row, keep in zip(ids.cpu(), mask.cpu().bool(), strict=True)]
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: Tensor, mask: Tensor) -> list[str]:

@@ -16,12 +16,12 @@ from transformers import (
 )
 
 from trainers.objectives.token_rewards import increments
-from trainers.policy.batch import Sequences, token_lists
+from trainers.policy.batch import Sequences
 from trainers.policy.classifier import ids_around
 from trainers.policy.config import Memory
 from trainers.policy.models import Placement, load_tokenizer, refuse_other_tokenizer, save_weights, without_dropout
 from trainers.policy.plain import packs, states
-from trainers.policy.text import pad
+from trainers.policy.text import pad, token_lists
 from trainers.running.micro_batch import MicroBatch
 
 HEAD = "head.safetensors"

@@ -47,7 +47,7 @@ class Task(Protocol):
         """Return the problems of warm (with demonstrations), train, dev and test; no test problem stands elsewhere."""
 
     def reward(self, problem: Problem, response: str) -> float:
-        """Return the reward of a response by rule."""
+        """Return the reward of a response by rule, always the same for the same problem and response."""
 
     def correct(self, problem: Problem, response: str) -> bool:
         """Return whether the response holds the right answer in the right form."""

@@ -132,17 +132,9 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     runs = [known_runs[identity] for identity in sorted(known_runs)]
     if not runs:
         raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
-    rules = written.runs
-    if none_tells_its_seed([run.record for run in runs], written, request.where):
-        rules = rules.model_copy(update={"seed": "number"})
-        problem = "no run tells its seed: they are numbered in order of start and judged as independent runs"
-        outcome.problems.append(f"{problem}; --map seed=KEY, or seed=name:REGEX, says where seeds are")
-    outcome.variants, placed = derive(
-        [run.record for run in runs],
-        written.model_copy(update={"runs": rules}),
-        request.where,
-        declared.variant_tree,
-    )
+    records = [run.record for run in runs]
+    numbered = _numbered(records, written, request.where, outcome.problems)
+    outcome.variants, placed = derive(records, numbered, request.where, declared.variant_tree)
     outcome.runs = tuple(
         PlacedRun(key=run.key, variant=variant, seed=seed, **{name: getattr(run.record, name) for name in _FACTS})
         for run, (variant, seed) in zip(runs, placed, strict=True)
@@ -151,7 +143,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     outcome.problems += stored.steps_judged(outcome.runs)
     other_prompts = _other_prompts(runs, [seed for _, seed in placed])
     theirs = {} if "metric" in written.analysis else declared.definition.get("analysis", {})
-    if rules.seed == "number":  # numbers pair nothing
+    if numbered.runs.seed == "number":  # numbers pair nothing
         theirs = {"seeds": "independent"} | dict(theirs)
     try:
         outcome.analysis = plan_analysis({**theirs, **written.analysis}, runs, request.where)
@@ -174,6 +166,15 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         runs=outcome.runs,
     )
     return outcome, study
+
+
+def _numbered(records: Sequence[Record], written: ImportFile, where: str, problems: list[str]) -> ImportFile:
+    """Return the definition with runs numbered if none tells its seed, and a note of it among the problems."""
+    if written.analysis.get("seeds") == "paired" or not none_tells_its_seed(records, written, where):
+        return written
+    problem = "no run tells its seed: they are numbered in order of start and judged as independent runs"
+    problems.append(f"{problem}; --map seed=KEY, or seed=name:REGEX, says where seeds are")
+    return written.model_copy(update={"runs": written.runs.model_copy(update={"seed": "number"})})
 
 
 def _take_in(

@@ -51,6 +51,14 @@ def test_all_combinations_are_written_and_lead_to_no_comparison(toy, capsys):
     assert again["jobs"] == found["jobs"]
 
 
+def test_five_factors_need_sixteen_variants(toy, capsys):
+    values = {"lr": 0.01, "patience": 3, "size": 50, "reward": {"weight": 0.2}, "bold": True}
+    toy.variant("five", {"extends": "v2", "why": "much", **values})
+    found = explained(capsys, "v2", "five")
+    assert len(found["factors"]) == 5
+    assert len(found["variants"]) == 16
+
+
 def test_a_variant_that_exists_is_used(toy, capsys):
     toy.variant("faster", {"extends": "v2", "why": "a rate", "lr": 0.01})
     found = explained(capsys, "v2", "far")

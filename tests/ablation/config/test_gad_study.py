@@ -6,6 +6,7 @@ from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
 from ablation.contract.health import evaluate, parse_rules
+from tests.make_stage import part_names, parts_of
 from trainers.gad.config import GadConfig
 
 
@@ -34,6 +35,14 @@ def test_a_setting_that_is_not_read_is_refused(tmp_path, text, problem):
     wrong.write_text(text)
     with pytest.raises(ConfigError, match=problem):
         load_studies(load_settings({"studies": "gad"}, configs=tmp_path / "configs"))
+
+
+def test_a_variant_uses_exactly_the_modules_of_its_objective():
+    original, final = GadConfig(discriminator={"kind": "original"}), GadConfig()
+    differ = part_names(final, "gad").items() ^ part_names(original, "gad").items()
+    assert {slot for slot, _ in differ} == {"discriminator"}
+    assert part_names(final, "evaluate").keys() == {"task"}
+    assert all(callable(part) for part in parts_of(final, "warmup").values())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import false_discovery_control
 
+from ablation.judge import measurements as pairing
+from ablation.judge import statistics
 from ablation.judge.budget import predict
 from ablation.judge.comparisons import judge_all_pairs, judge_comparisons
 from ablation.judge.joint_steps import joint_steps
@@ -289,6 +291,26 @@ def test_a_failed_run_makes_its_pairs_invalid_and_no_other():
     assert "v2 seed 1 is failed (killed)" in found["v0", "v2"].why
     assert found["v0", "v1"].verdict != "invalid"
     assert math.isnan(found["v0", "v2"].p)
+
+
+def test_what_costs_most_is_done_once_a_variant_and_not_once_a_pair(monkeypatch):
+    """Draws about a target, checks of runs and the clusters of items: 6 variants make 15 pairs."""
+    calls = dict.fromkeys(("draw_sums", "_fault", "item_clusters"), 0)
+
+    def counted(module, name):
+        inner = getattr(module, name)
+
+        def call(*arguments):
+            calls[name] += 1
+            return inner(*arguments)
+
+        monkeypatch.setattr(module, name, call)
+
+    counted(statistics, "draw_sums")
+    counted(pairing, "_fault")
+    counted(pairing, "item_clusters")
+    judge_all_pairs(normal_study(variants=6, seeds=4, direction={"target": 0.6}))
+    assert calls == {"draw_sums": 6, "_fault": 24, "item_clusters": 1}
 
 
 def test_seeds_that_each_side_lacks_make_a_comparison_invalid_and_more_seeds_of_one_do_not():

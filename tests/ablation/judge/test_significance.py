@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from ablation.judge.power import power
 from ablation.judge.significance import (
@@ -119,6 +119,20 @@ def test_sequential_p_by_hand():
     assert sequential_p({2: 0.5}, weights) == 1.0
     assert math.isnan(sequential_p({}, weights))
     assert sequential_p({2: float("nan"), 4: 0.09}, weights) == pytest.approx(0.1)
+
+
+def test_error_over_interim_analyses_of_t_tests_is_near_alpha_and_never_above():
+    """Cumulative t tests of the same growing sample, at 5% and at the level of the hardest of twenty comparisons."""
+    rng, interims, count = np.random.default_rng(1), [3, 5, 10], 100_000
+    values, weights = rng.standard_normal((count, interims[-1])), interim_weights(interims)
+    smallest = np.ones(count)
+    for interim, weight in weights.items():
+        seen = values[:, :interim]
+        t = np.abs(seen.mean(axis=1)) / seen.std(axis=1, ddof=1) * math.sqrt(interim)
+        smallest = np.minimum(smallest, 2 * special.stdtr(interim - 1, -t) / weight)
+    for level, least in ((0.05, 0.85), (0.0025, 0.85)):
+        found = np.mean(smallest <= level)
+        assert least * level - 3 * math.sqrt(level / count) <= found <= level + 3 * math.sqrt(level / count)
 
 
 @pytest.mark.parametrize(("seeds", "share"), [(1, 0.95), (2, 0.7764), (3, 0.6316), (5, 0.4507), (10, 0.2589)])

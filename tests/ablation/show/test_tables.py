@@ -3,6 +3,8 @@
 import csv
 import io
 import math
+import shutil
+import subprocess
 from statistics import mean, stdev
 
 import pandas as pd
@@ -210,6 +212,13 @@ def test_runs_csv_has_a_row_per_run_and_metric(results, tmp_path):
     assert (failed["variant"], failed["seed"], failed["state"]) == ("v1", 0, "failed")
 
 
+def hostile_table():
+    row = a_row(HOSTILE, changed=HOSTILE, published=(0.5,))
+    failed = a_row("v2", changed=HOSTILE, state="failed", reason=HOSTILE, seeds=0)
+    columns = (ComparisonColumn(HOSTILE, "m", "p", 2, 1),)
+    return a_table(row, failed, columns=columns, title=HOSTILE, notes=(HOSTILE,))
+
+
 @pytest.mark.parametrize("first", ["[2cm]x", "[", "*", "* [1]", " [x"])
 def test_a_row_of_latex_that_begins_with_a_bracket_or_a_star_is_no_argument(first):
     r"""`\midrule [2cm]` is 2 cm thick, and `\\*` forbids a page break: TeX looks for both past spaces and newlines."""
@@ -226,6 +235,23 @@ def test_latex_escapes_every_special_character():
     )
     assert latex("1 -> 2 ± 0.1") == r"1 $\to$ 2 $\pm$ 0.1"
     assert latex("中\n…") == "? ..."
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_latex_compiles(results, tmp_path):
+    table = table_of(
+        results, Study(variant_tree=DEBIAS, published={"v1": {"gender": 0.1}}, states={("v5", 0): "failed"})
+    )
+    with Store(results / DATABASE) as store:
+        others = [subset_table(store, table), group_table(table, store.variants("toy"), "rcs.alphas")]
+    body = "".join(map(to_latex, (table, hostile_table(), *others)))
+    head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs,graphicx,textcomp}\begin{document}"
+    (tmp_path / "t.tex").write_text(head + body + r"\end{document}")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout  # no table is wider than the page
 
 
 # ---- by the value of a key, and by subset

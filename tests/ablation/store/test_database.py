@@ -25,11 +25,14 @@ def opened(results, *studies):
     "query",
     [
         "INSERT INTO meta VALUES ('a', 'b')",
+        "DROP VIEW runs",
         "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM read_text('/etc/hostname')",
         "ATTACH '/tmp/other.duckdb'",
         "COPY meta TO '/tmp/leak.csv'",
         "SET enable_external_access = true",
         "INSTALL httpfs",
+        "LOAD httpfs",
     ],
 )
 def test_a_query_cannot_write_nor_leave_the_database(results, query):

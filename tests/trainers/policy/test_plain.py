@@ -25,9 +25,10 @@ def sequences(longest=6):
     prompts = torch.where(there, torch.randint(2, 31, (3, 7), generator=generator), PAD)
     prompts[1, -2:] = prompts[0, -2:]  # one is the end of another
     owner = torch.tensor([2, 0, 1, 0, 2, 2, 1, 0, 0])
-    mask = torch.arange(longest) < torch.tensor([1, longest, 3, 2, longest, 1, 4, 1, 2])[:, None]
+    mask = torch.arange(longest) < torch.tensor([3, longest, 3, 2, longest, 1, 4, 1, 2])[:, None]
     drawn = torch.randint(2, 31, (9, longest), generator=generator)
     drawn[3] = drawn[8] = drawn[1]  # its beginning, twice
+    drawn[4, :2] = drawn[0, :2]  # of which each goes on in its own way
     responses = torch.where(mask, drawn, PAD)
     return Sequences(prompts[owner], there[owner].long(), responses, mask.long())
 
@@ -97,5 +98,5 @@ def test_numbers_are_computed_in_bfloat16_where_the_precision_asks_for_it(sees_t
 def test_each_beginning_is_read_once_and_no_padding_is():
     given = sequences()
     tokens = int(given.completion_mask.sum())
-    assert len(Packing.of(given, last=True).ids) == 5 + 2 + 7 + tokens - 2 * 2
-    assert len(Packing.of(given, last=False).ids) == 5 + 2 + 7 + tokens - len(given) - 2 * 1
+    assert len(Packing.of(given, last=True).ids) == 5 + 2 + 7 + tokens - 2 * 2 - 2
+    assert len(Packing.of(given, last=False).ids) == 5 + 2 + 7 + tokens - len(given) - 2 * 1 - 2

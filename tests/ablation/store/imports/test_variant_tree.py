@@ -6,9 +6,9 @@ import random
 import pytest
 
 from ablation.contract.errors import ConfigError
-from ablation.readers.run import metric_table
+from ablation.readers.run import item_table, metric_table
 from ablation.store.imports.grouping import Group
-from ablation.store.imports.stored import Record, merged_metrics
+from ablation.store.imports.stored import Record, merged_items, merged_metrics
 from ablation.store.imports.study_file import ImportFile, with_options
 from ablation.store.imports.variant_tree import _differs, _nearest, derive
 
@@ -88,8 +88,12 @@ def test_systematic_names_tell_variants_apart_that_no_configuration_does():
         ("grpo_seed=11_lr2", 11, "grpo-lr2"),
         ("seed_4/grpo", 4, "grpo"),
         ("a/b/seed7", 7, "a-b"),
+        ("s2/x-s5", 5, "s2-x"),
         ("grpo/run-3", 3, "grpo"),
+        ("grpo-rep2", 2, "grpo"),
         ("grpo/trial_4", 4, "grpo"),
+        ("grpo-s1337", 1337, "grpo"),
+        ("grpo/run-123", 123, "grpo"),
     ],
 )
 def test_the_seed_in_a_name(name, seed, variant):
@@ -155,6 +159,22 @@ def test_a_log_that_says_the_same_adds_and_loses_nothing():
     both = merged_metrics(known, again)
     assert [(step, name) for step, name, _ in rows(both)] == [(1, "a"), (2, "a"), (2, "b"), (3, "a"), (4, "a")]
     assert rows(merged_metrics(both, again))[2:] == rows(both)[2:]
+
+
+def test_from_the_first_step_that_differs_only_the_log_of_now_counts():
+    known = metric_table([(step, name, float(step)) for step in range(1, 6) for name in "ab"])
+    now = metric_table([(3, "a", 3.0), (4, "a", 40.0)])
+    assert rows(merged_metrics(known, now)) == [
+        *((step, name, float(step)) for step in (1, 2, 3) for name in "ab"),
+        (4, "a", 40.0),
+    ]
+
+
+def test_items_of_a_subset_are_those_of_now():
+    known = item_table([("x", "step 1", "p", "acc", 0.0), ("x", "step 2", "p", "acc", 0.0)])
+    now = item_table([("y", "step 2", "p", "acc", 1.0)])
+    both = merged_items(known, now)
+    assert sorted((row["item"], row["subset"]) for row in both.to_pylist()) == [("x", "step 1"), ("y", "step 2")]
 
 
 def test_the_tree_grows_by_the_smallest_difference():
