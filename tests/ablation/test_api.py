@@ -71,7 +71,7 @@ def test_frames_are_those_of_the_commands(capsys):
         frame, metrics, arrow = results.verdicts("debias"), results.metrics("debias"), results.arrow("FROM results")
         assert results.studies == ["debias", "other"]
         found = results.diff("v4", "v8", study="debias")
-        sizes = results.power("debias", 0.02, ["v8"], seeds=[5], items=[20, 40])
+        sizes = results.power("debias", 0.02, "v8", seeds=5, items=[20, 40])
         assert set(results.items("debias")["variant"]) == set(DEBIAS)
         assert "<svg" in found._repr_html_()
         for mistake in (lambda: results.diff("v4", "v8"), lambda: results.verdicts("no"), lambda: results.sql("selec")):
