@@ -245,7 +245,7 @@ class GadConfig(Strict):
     def _consistent(self) -> Self:
         if type(self) is not GadConfig:  # what a stage reads of a configuration that has been checked as a whole
             return self
-        refused = self.rollout.refused(self.memory, self.sampling.temperature or 1.0, None)
+        refused = self.rollout._refused(self.memory, self.sampling.temperature or 1.0, None)
         problems = [
             (self.task is None and self.data_source is None, "task null needs a data_source"),
             *((True, problem) for problem in refused),

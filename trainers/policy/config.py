@@ -48,7 +48,7 @@ class Sampled(Strict):
         """The package that the engine needs: the key that asks for it, and the remedy."""
         return {"vllm": ("rollout.engine", VLLM_REMEDY)} if self.engine == "vllm" else {}
 
-    def refused(self, memory: "Memory", temperature: float, limit: int | None) -> Iterator[str]:
+    def _refused(self, memory: "Memory", temperature: float, limit: int | None) -> Iterator[str]:
         """Yield what vLLM would refuse at the first step; temperature, limit: of `sampling`."""
         if self.engine != "vllm":
             return
@@ -414,7 +414,7 @@ class PolicyConfig(Strict):
     def _consistent(self) -> Self:
         if type(self) is not PolicyConfig:  # what a stage reads of a configuration that has been checked as a whole
             return self
-        engine = self.rollout.refused(self.memory, self.sampling.temperature, self.sampling.max_new_tokens)
+        engine = self.rollout._refused(self.memory, self.sampling.temperature, self.sampling.max_new_tokens)
         groups = (engine, self._of_objective(), self._of_models(), self._unanswered(), self._unmeasured())
         for problem in chain(*groups):
             raise ValueError(problem)
