@@ -7,7 +7,7 @@ judge(child, parent, items) -> Verdict   arrays [seeds, items]
 
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -130,10 +130,10 @@ class Results:
         comparisons: str | Sequence[str] = (),
         *,
         power: float = POWER,
-        seeds: int | Iterable[int] = (),
-        items: int | Iterable[int] = (),
-        samples: int | Iterable[int] = (),
-        checkpoints: int | Iterable[int] = (),
+        seeds: int | Sequence[int] = (),
+        items: int | Sequence[int] = (),
+        samples: int | Sequence[int] = (),
+        checkpoints: int | Sequence[int] = (),
         sample_sd: float | None = None,
         checkpoint_sd: float | None = None,
     ) -> pd.DataFrame:
@@ -165,8 +165,8 @@ class Results:
         return results_html(self.runs(), self._store.meta()["scale"])
 
 
-def _numbers(given: int | Iterable[int]) -> tuple[int, ...]:
-    return (given,) if isinstance(given, int) else tuple(given)
+def _numbers(given: int | Sequence[int]) -> Sequence[int]:
+    return list(np.atleast_1d(given).tolist())
 
 
 def open(results: str | Path = "results") -> Results:

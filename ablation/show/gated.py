@@ -70,20 +70,23 @@ def in_words(gated: Gated) -> str:
 def as_markdown(gated: Gated) -> str:
     """Verdict, effect, interval, margin, cost of each comparison, why, and the items that changed most."""
     analysis = gated.study.analysis
-    heads = ["comparison", "verdict", "effect", f"{1 - analysis.alpha:.0%} interval", "margin", "cost"]
+    heads = ["comparison", "answer", "verdict", "effect", f"{1 - analysis.alpha:.0%} interval", "margin", "cost"]
     rows = []
     for answer in gated.answers:
         comparison, cost = answer.comparison, _cost(answer.comparison, gated.price)
-        rows.append([_name(comparison), comparison.verdict, *_effect(comparison), f"{analysis.margin:g}", cost])
-    if gated.required:
-        heads.insert(1, "answer")
-        for row, answer in zip(rows, gated.answers, strict=True):
-            row.insert(1, answer.outcome)
-        lines = [f"### {markdown(gated.study.name)}: {gated.outcome}", "", f"{markdown(_required(gated))}.", ""]
+        rows.append(
+            [_name(comparison), answer.outcome, comparison.verdict, *_effect(comparison), f"{analysis.margin:g}", cost]
+        )
+    left_out = {"answer"} if gated.required is None else set()
+    left_out |= set() if any(row[-1] for row in rows) else {"cost"}
+    shown = [place for place, head in enumerate(heads) if head not in left_out]
+    title = f"### {markdown(gated.study.name)}"
+    if gated.required is None:
+        lines = [title, ""]
     else:
-        lines = [f"### {markdown(gated.study.name)}", ""]
-    columns = len(heads) if any(row[-1] for row in rows) else len(heads) - 1
-    lines += [pipe(heads[:columns]), pipe(["---"] * columns, escape=False), *(pipe(row[:columns]) for row in rows), ""]
+        lines = [f"{title}: {gated.outcome}", "", f"{markdown(_required(gated))}.", ""]
+    lines += [pipe([heads[place] for place in shown]), pipe(["---"] * len(shown), escape=False)]
+    lines += [*(pipe([row[place] for place in shown]) for row in rows), ""]
     for answer in gated.answers:
         why = answer.why if gated.required else answer.comparison.reason
         lines.append(f"- **{markdown(_name(answer.comparison))}**: {markdown(why)}")

@@ -151,7 +151,7 @@ class Reward(Strict):
     )
 
     @model_validator(mode="after")
-    def _some(self) -> Self:
+    def _rewards_something(self) -> Self:
         if self.mode == "legacy" and not (self.info_weight or self.correct_weight):
             raise ValueError("info_weight and correct_weight are both 0: nothing is rewarded")
         return self
