@@ -15,7 +15,7 @@ from typing import Any
 from ablation.config.names import suggest
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import listed
-from ablation.readers.run import ImportedRun, Problem, metric_table
+from ablation.readers.run import ImportedRun, Problem, State, metric_table
 from ablation.readers.seeds import seed_in, without_seed
 from ablation.readers.tabular import SUFFIXES, Row, number, rows_of, whole
 
@@ -38,8 +38,16 @@ ROLES = {
     "step": ["step", "global_step", "iteration", "iter", "epoch", "training_step"],
     "metric": ["metric", "metric_name", "measure", "key"],
     "value": ["value", "metric_value", "score", "result"],
+    "state": ["state", "status"],
 }
 """What a column can hold, and the names by which it is recognised, the likeliest first."""
+
+STATES: dict[str, State] = {
+    **dict.fromkeys(("finished", "completed", "success"), "finished"),
+    **dict.fromkeys(("running", "pending", "scheduled", "preempting"), "running"),
+    **dict.fromkeys(("crashed", "failed", "killed", "preempted", "error", "timeout", "cancelled"), "failed"),
+}
+"""How runs ended, in the words of W&B, MLflow and schedulers, in small letters."""
 
 
 @dataclass
@@ -48,6 +56,7 @@ class _Run:
     run: str
     seed: int | None
     config: dict[str, Any]
+    state: State = "finished"
     points: list[tuple[int, str, float]] = field(default_factory=list)
 
 
@@ -76,7 +85,7 @@ class RunTable:
         for run in self.runs:
             name = f"{run.variant}/{run.run}"
             config = {"variant": run.variant, **run.config}
-            yield ImportedRun(self.path, name, name, config, run.seed, metrics=metric_table(run.points))
+            yield ImportedRun(self.path, name, name, config, run.seed, run.state, metrics=metric_table(run.points))
 
     def told(self) -> str:
         """Return in one line how the columns were read."""
@@ -87,14 +96,26 @@ class RunTable:
 
 
 def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
-    """Read a table; `named` is {role: column} of the columns that are not to be guessed. Raises ConfigError."""
+    """Read a table; `named` is {role: column} of the columns that are not to be guessed. Raises ConfigError.
+
+    Several columns, as `algorithm,beta`, can give the variant.
+    """
     if path.suffix not in (*SUFFIXES, ".tsv") or not path.is_file():
         raise ConfigError(path, "", None, "is not a table", f"name a file {', '.join((*SUFFIXES, '.tsv'))}")
     rows: Sequence[Row] = list(rows_of(path))
     if not rows:
         raise ConfigError(path, "", None, "has no rows", "give a table with a row for each run or logged value")
     head = list(dict.fromkeys(name for _, row in rows for name in row))
+    together = _together(path, head, named.get("variant", ""))
+    if together:  # one more column with the values of these
+        head.append(named["variant"])
+        rows = [
+            (line, row | {named["variant"]: "-".join(str(row.get(column)) for column in together)})
+            for line, row in rows
+        ]
     roles = _roles(path, head, named)
+    if "state" not in named and not all(_is_state(row.get(roles.get("state", ""))) for _, row in rows):
+        roles.pop("state", None)
     long = {"metric", "value"} <= {*roles}
     if not long:  # of a wide table, `score` is a metric
         roles = {role: column for role, column in roles.items() if role not in ("metric", "value")}
@@ -102,7 +123,7 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     others = [column for column in head if column not in roles.values()]
     filled = {column: [row[column] for _, row in rows if not _empty(row.get(column))] for column in others}
     numeric = [column for column, cells in filled.items() if cells and all(map(_is_number, cells))]
-    settings = _settings(rows, roles["variant"], others, numeric)
+    settings = list(dict.fromkeys([*together, *_settings(rows, roles["variant"], others, numeric)]))
     metrics = [column for column in numeric if column not in settings]
     if long:
         metrics = list(dict.fromkeys(str(row[roles["metric"]]) for _, row in rows))
@@ -111,6 +132,15 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     runs = _runs(path, rows, roles, metrics if not long else None, settings)
     groups = "" if {"run", "parent"} & roles.keys() else _groups(rows, roles, others, runs)
     return RunTable(path, roles, metrics, settings, _parents(path, rows, roles), runs, groups)
+
+
+def _together(path: Path, head: Sequence[str], variant: str) -> list[str]:
+    """Return the columns that give the variant together; none if it is one column."""
+    columns = [] if variant in head or "," not in variant else [column.strip() for column in variant.split(",")]
+    for column in columns:
+        if column not in head:
+            raise ConfigError("--map", "columns.variant", column, f"is not a column of {path}", suggest(column, head))
+    return columns
 
 
 def _roles(path: Path, head: Sequence[str], named: Mapping[str, str]) -> dict[str, str]:
@@ -183,6 +213,7 @@ def _runs(
         name = str(told if told is not None else 0)
         config = {column: row[column] for column in settings}
         run = runs.setdefault((variant, name), _Run(variant, name, seed, config))
+        run.state = _state(path, line, row, roles.get("state"))
         step = _integer(path, line, row, roles.get("step")) or 0
         pairs = (
             [(m, row.get(m)) for m in metrics] if metrics is not None else [(row[roles["metric"]], row[roles["value"]])]
@@ -195,9 +226,13 @@ def _runs(
                     path, f"line {line}: {metric}", cell, "is not a number", "write a number, or leave it empty"
                 )
             if (before := taken.setdefault((variant, name, step, str(metric)), line)) != line:
-                problem = f"{metric} of {variant}, run {name}, step {step} is given again (first in line {before})"
-                remedy = "name the column that tells runs apart: --map columns.run=COLUMN or columns.seed=COLUMN"
-                raise ConfigError(path, f"line {line}", None, problem, remedy)
+                if seed is None:
+                    given, remedy = f"run {name}", "runs apart: --map columns.run=COLUMN or columns.seed=COLUMN"
+                else:
+                    given, remedy = f"seed {name}", "variants apart: --map columns.variant=COLUMN, or COLUMN,COLUMN"
+                given += f", step {step}" if "step" in roles else ""
+                problem = f"{metric} of {variant}, {given} is given again (first in line {before})"
+                raise ConfigError(path, f"line {line}", None, problem, f"name the column that tells {remedy}")
             run.points.append((step, str(metric), number(cell) or 0.0))
     return list(runs.values())
 
@@ -234,6 +269,18 @@ def _integer(path: Path, line: int, row: Mapping[str, Any], column: str | None) 
     if integer is None:
         raise ConfigError(path, f"line {line}: {column}", row[column], "is not a whole number", "write 0, 1, 2, ...")
     return integer
+
+
+def _state(path: Path, line: int, row: Mapping[str, Any], column: str | None) -> State:
+    if column is None or _empty(row.get(column)):
+        return "finished"
+    if not _is_state(row[column]):
+        raise ConfigError(path, f"line {line}: {column}", row[column], "is not a known state", ", ".join(STATES))
+    return STATES[row[column].strip().lower()]
+
+
+def _is_state(cell: Any) -> bool:
+    return _empty(cell) or (isinstance(cell, str) and cell.strip().lower() in STATES)
 
 
 def _empty(cell: Any) -> bool:

@@ -78,7 +78,8 @@ def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedR
         except csv.Error as error:
             raise ConfigError(path, "", None, f"is not a CSV: {error}", _REMEDY) from None
     rows = _rows(path, problem)
-    if "_step" in header:
+    of_page = {"Name", "State"} <= set(header)  # whose columns may include `_step`
+    if "_step" in header and not of_page:
         metrics = [each for each in header if each and each not in OWN and not each.startswith("Unnamed: ")]
         wide = _wide(path, rows, "_step", {each: each for each in metrics}, problem)
         yield ImportedRun(source=path, id=name, name=name, metrics=wide)
@@ -88,7 +89,7 @@ def read_csv(path: Path, problem: Problem, name: str = "") -> Iterator[ImportedR
         yield from _chart(path, header, list(rows), problem, name)
     elif {"config", "summary"} <= set(header) or any(_kind(name) for name in header):
         yield from _table(path, header, rows, problem)
-    elif {"Name", "State"} <= set(header):
+    elif of_page:
         what = "does not say which columns are the configuration and which are results"
         remedy = "read it with `ablation import table`, or begin their names with `config.` and `summary.`"
         raise ConfigError(path, "", None, what, remedy)

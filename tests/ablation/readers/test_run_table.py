@@ -64,6 +64,34 @@ def test_names_of_runs_are_variants_and_seeds_or_are_told_with_what_to_map(tmp_p
     assert [run.name for run in runs] == ["run1/0", "run2/0"]
 
 
+SWEEP = "Name,State,algo,beta,seed,acc\na1,finished,grpo,0,1,.5\na2,crashed,grpo,0,2,.1\na3,,grpo,.1,1,.6\n"
+
+
+def test_a_run_that_did_not_end_well_is_none_that_did(tmp_path):
+    """States are W&B's and MLflow's words; a column with other words says something else."""
+    assert [run.state for run in table(tmp_path, SWEEP, variant="beta").imported()] == [
+        "finished",
+        "failed",
+        "finished",
+    ]
+    text = "variant,status,run,acc\na,FINISHED,0,1\na,KILLED,1,2\nb,RUNNING,0,3\n"
+    assert [run.state for run in table(tmp_path, text).imported()] == ["finished", "failed", "running"]
+    other = table(tmp_path, "variant,status,acc\na,keep,1\nb,crashed,2\n")
+    assert ("state" in other.roles, {run.state for run in other.imported()}) == (False, {"finished"})
+
+
+def test_several_columns_give_the_variant(tmp_path):
+    """As in a sweep over two settings; each of them is one."""
+    found = table(tmp_path, SWEEP, variant="algo,beta")
+    configs = [run.config for run in found.imported()]
+    assert [run.name for run in found.imported()] == ["grpo-0/1", "grpo-0/2", "grpo-.1/1"]
+    assert [(config["variant"], config["algo"], config["beta"]) for config in configs[1:]] == [
+        ("grpo-0", "grpo", "0"),
+        ("grpo-.1", "grpo", ".1"),
+    ]
+    assert found.metrics == ["acc"]
+
+
 @pytest.mark.parametrize(
     ("text", "named", "said"),
     [
@@ -76,6 +104,13 @@ def test_names_of_runs_are_variants_and_seeds_or_are_told_with_what_to_map(tmp_p
         ("variant,parent,loss\na,b,1\na,c,2\n", {}, "a has another parent than b above"),
         ("variant,metric,value\na,loss,high\n", {}, "line 2: loss = 'high': is not a number"),
         ("variant,loss\n,1\n", {}, "line 2: variant: is empty"),
+        (
+            SWEEP,
+            {},
+            "line 4: beta of grpo, seed 1 is given again (first in line 2); name the column that tells variants",
+        ),
+        (SWEEP, {"variant": "algo,betta"}, "columns.variant = 'betta': is not a column of"),
+        (SWEEP, {"state": "algo"}, "line 2: algo = 'grpo': is not a known state; finished, completed, "),
     ],
 )
 def test_bad_tables_are_one_line(tmp_path, text, named, said):
