@@ -4,9 +4,11 @@ Read `Trainer.step`. In both stages the critic is alone for the first `critic_wa
 scale sets them. Metrics are defined in docs/studies/metrics/gad.md.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +24,9 @@ from trainers.gad.critic import (
     teachers_of,
     update_critic,
 )
-from trainers.gad.data import generator, number_of_steps, response_limit, rows_of_step, teacher_lengths, training_rows
+from trainers.gad.data import generator, number_of_steps, response_limit, rows_of_step, teacher_lengths
 from trainers.gad.measure import measure, qualities, quality_metrics, rule_of
 from trainers.gad.parts import Formulas
-from trainers.gad.rollouts import Rollouts, count_steps, set_steps, steps_taken
-from trainers.gad.rows import Row, read_rows
 from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_student, save_models
 from trainers.objectives.policy import Averages, Sum, group_metrics
 from trainers.parallel import join
@@ -36,12 +36,13 @@ from trainers.policy.learner import Learner, learner_of, minibatches, state_of
 from trainers.policy.models import Placement, load_learner, load_tokenizer
 from trainers.policy.responses import Responder, start_engine
 from trainers.policy.sources import asset_files, measured_steps
-from trainers.policy.supervised import fit
+from trainers.policy.supervised import Examples, fit
 from trainers.policy.text import decode
 from trainers.policy.value_model import ValueModel
 from trainers.running.micro_batch import OutOfMemory
 from trainers.running.stage import Stage
 from trainers.running.state import run_steps
+from trainers.tasks.interface import Problem, read_problems
 
 RANKS = join  # several devices: a process for each
 EARLIER = {"warmup": ("seqkd", "base"), "gad": ("warmup", "seqkd", "base")}  # inputs with a student, the latest first
@@ -64,7 +65,7 @@ def run(stage: Stage) -> None:
         stage.log.info("%s.enabled is false: nothing is trained", name)
         return
     trainer = Trainer(stage)
-    dev = read_rows(stage.inputs["data"] / "dev.jsonl")
+    dev = read_problems(stage.inputs["data"] / "dev.jsonl")
     first, every = trainer.restore(), stage.config.keep_checkpoints
     measured = measured_steps(trainer.steps, stage.config.evaluate.checkpoints)[:-1] if name == "gad" else []
     if any(number < 1 for number in measured):
@@ -130,27 +131,25 @@ class Trainer:
         self.loss = build_loss(config, formulas.discriminator)
         self.task = rule_of(stage)
         self.lengths = teacher_lengths(stage.inputs["data"])
-        self.rows = training_rows(stage.inputs["data"])
+        self.rows = read_problems(stage.inputs["data"] / "train.jsonl")
         self.steps = self._steps_of(settings)
         self.first_step = self._steps_of(config.warmup) if self.name == "gad" and config.warmup.enabled else 0
         learners = {"student": self.actor.learner, "critic": self.critic_learner}
         self.progress = Progress()
         self.state = state_of(learners, self.progress)
         count_steps(self.student, self.actor.learner.optimizer)
-        self.rollouts = Rollouts(
-            self.student,
-            self.tokenizer,
-            placement,
-            limit=response_limit(config, self.lengths),
-            temperature=config.sampling.temperature,
-            engine=start_engine(
-                stage,
-                config.rollout,
-                Responder(self.student, self.tokenizer, placement),
-                folder,
-                learners=learners.values(),
-                version=lambda: steps_taken(self.student),
-            ),
+        self.limit = response_limit(config, self.lengths)  # of a response, in tokens
+        teacher = Examples.of(self.tokenizer, self.rows, [row.answer for row in self.rows])
+        self.imitated = teacher.cut(self.limit)
+        self.compared = teacher.cut(self.limit, end_token=config.critic.end_token)  # with the student's, by the critic
+        self.responder = Responder(self.student, self.tokenizer, placement)
+        self.engine: Any = start_engine(
+            stage,
+            config.rollout,
+            self.responder,
+            folder,
+            learners=learners.values(),
+            version=lambda: steps_taken(self.student),
         )
 
     def restore(self) -> int:
@@ -180,14 +179,13 @@ class Trainer:
         There are P prompts, G responses of the student to each (N = P * G), and P of the teacher.
         """
         config, group = self.config, self.config.rollout.group_size
-        rows = self._rows_of(step)
+        rows = self._rows_of(step)  # their numbers
 
         # 1. The student responds, the responses to a prompt side by side; the teacher's are cut at the same limit.
-        sequences, texts = self.rollouts.sample(
-            rows, group_size=group, generator=self._generator("sampling", step), memory=self.memory["sample"]
-        )
-        metrics = {"rollout/policy_lag": float(steps_taken(self.student) - self.rollouts.version)}
-        teacher = self.rollouts.teacher(rows, end_token=config.critic.end_token)
+        sequences, texts = self._respond(rows, step)
+        sampled_by = steps_taken(self.responder.model) if self.engine is None else self.engine.weights_version
+        metrics = {"rollout/policy_lag": float(steps_taken(self.student) - sampled_by)}
+        teacher = self.compared.batch(rows).to(self.placement.device)
 
         # 2. The critic scores both: (N,) and (P,), then pairs (N,) of a response and the teacher's to the same prompt.
         scores = score(self.critic, sequences, self.memory["score"], config.pooling)
@@ -220,7 +218,7 @@ class Trainer:
             generator=self._generator("critic minibatches", step),
         )
 
-    def measure(self, rows: list[Row]) -> dict[str, float]:
+    def measure(self, rows: list[Problem]) -> dict[str, float]:
         """Return the means on the development split, on which choices are made."""
         frame = measure(
             self.student,
@@ -262,6 +260,18 @@ class Trainer:
         made = new_critic(self.config.critic, student, reward_model, self.placement, new_head)
         return made.with_adapters(memory, seed)
 
+    def _respond(self, rows: Sequence[int], step: int) -> tuple[Sequences, list[str]]:
+        """Return the responses to the rows of these numbers, and their texts."""
+        respond, temperature = self.engine or self.responder, self.config.sampling.temperature
+        return respond(
+            [self.imitated.prompts[row] for row in rows],
+            group_size=self.config.rollout.group_size,
+            limit=self.limit,
+            temperature=temperature or 1.0,
+            generator=None if temperature is None else self._generator("sampling", step),
+            memory=self.memory["sample"],
+        )
+
     def _update_student(self, sequences: Sequences, advantages: Tensor, step: int) -> dict[str, float]:
         batch = self.actor.batch(sequences, advantages)
         gap = sampler_gap(self.actor, batch, self.config.precision.compute)
@@ -269,9 +279,10 @@ class Trainer:
         figures = self.actor.learn(batch, kl_coef=kl_coef, generator=self._generator("minibatches", step))
         return {ours: figures[name] for name, ours in ACTOR_METRICS.items() if name in figures} | gap
 
-    def _imitate(self, rows: list[Row], step: int) -> dict[str, float]:
+    def _imitate(self, rows: Sequence[int], step: int) -> dict[str, float]:
         """Update the student on the teacher's responses, as often as it is updated on its own."""
-        teacher, learner, averages = self.rollouts.teacher(rows), self.actor.learner, Averages()
+        teacher, learner, averages = self.imitated.batch(rows), self.actor.learner, Averages()
+        teacher = teacher.to(self.placement.device)
         with learner.training():
             for chosen in minibatches(len(rows), self.config.update, self._generator("minibatches", step)):
                 losses, norm = fit(learner, teacher.select(chosen), self.placement)
@@ -280,33 +291,56 @@ class Trainer:
         return averages.means()
 
     def _rollout_metrics(
-        self, rows: list[Row], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor
+        self, rows: Sequence[int], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor
     ) -> dict[str, float]:
         group = self.config.rollout.group_size
-        lengths = sequences.lengths.float()
+        lengths, ended = sequences.lengths.float(), sequences.ended(self.tokenizer.eos_token_id)
         distinct = [len(set(texts[i : i + group])) / group for i in range(0, len(texts), group)]
         values = group_metrics(rewards, group) | {
             "advantage/mean_abs": advantages.abs().mean(),
             "rollout/distinct": torch.tensor(distinct).mean(),
             "response_length/mean": lengths.mean(),
             "response_length/max": lengths.max(),
-            "response_length/clip_ratio": self.rollouts.cut(sequences).float().mean(),
-            "response_length/limit": torch.tensor(float(self.rollouts.limit)),
+            "response_length/clip_ratio": ((lengths >= self.limit) & ~ended).float().mean(),
+            "response_length/limit": torch.tensor(float(self.limit)),
             "response_length/teacher": torch.tensor(self.lengths["mean"]),
             "response_length/teacher_p99": torch.tensor(self.lengths["p99"]),
         }
-        asked = [row for row in rows for _ in range(group)]
-        ended = sequences.ended(self.tokenizer.eos_token_id).tolist()
-        quality = qualities(self.task, asked, texts, ended)
+        asked = [self.rows[row] for row in rows for _ in range(group)]
+        quality = qualities(self.task, asked, texts, ended.tolist())
         return {name: value.item() for name, value in values.items()} | quality_metrics(quality, rewards, group)
 
     def _steps_of(self, settings: Adversarial) -> int:
         return number_of_steps(len(self.rows), self.config.rollout.prompts, settings.epochs, settings.max_steps)
 
-    def _rows_of(self, step: int) -> list[Row]:
+    def _rows_of(self, step: int) -> list[int]:
         prompts, seed = self.config.rollout.prompts, self.stage.seed or 0
-        chosen = rows_of_step(len(self.rows), prompts, step, purpose=self.name, seed=seed)
-        return [self.rows[i] for i in chosen]
+        return rows_of_step(len(self.rows), prompts, step, purpose=self.name, seed=seed)
 
     def _generator(self, purpose: str, step: int) -> torch.Generator:
         return generator(f"{self.name} {purpose}", self.stage.seed or 0, step)
+
+
+# A model carries the number of optimiser steps that its weights have seen, as a buffer. A copy of the weights (a
+# sampler's, a reference's) holds the number of the moment of copying, so a difference means stale weights.
+_BUFFER = "optimizer_steps"
+
+
+def count_steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Let every step of `optimizer` add 1 to the number that `model` carries, 0 to begin with."""
+    model.register_buffer(_BUFFER, torch.tensor(0), persistent=False)  # belongs to a run, not to a saved model
+
+    def add_one(*_: object) -> None:
+        model.get_buffer(_BUFFER).add_(1)
+
+    optimizer.register_step_post_hook(add_one)
+
+
+def set_steps(model: nn.Module, taken: int) -> None:
+    """Set the number, for weights that come from a checkpoint."""
+    model.get_buffer(_BUFFER).fill_(taken)
+
+
+def steps_taken(model: nn.Module) -> int:
+    """Return the number of optimiser steps that the weights of `model` have seen."""
+    return int(model.get_buffer(_BUFFER))

@@ -12,12 +12,12 @@ from ablation.contract.atomic import write_json
 from ablation.contract.reading import read_json
 from trainers.assets import files, only_file
 from trainers.gad.config import GadConfig
-from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
+from trainers.gad.rows import read_teacher_rows, split_rows
 from trainers.policy.models import load_tokenizer
 from trainers.policy.sources import asset_files, load_task
-from trainers.policy.text import message_tokens, response_tokens, word_tokenizer
+from trainers.policy.text import prompt_tokens, response_tokens, word_tokenizer
 from trainers.running.stage import Stage
-from trainers.tasks.interface import bucket, write_problems
+from trainers.tasks.interface import Problem, bucket, write_problems
 
 
 # Random numbers and rows depend on the step alone, so a resumed stage needs no generator's state.
@@ -56,9 +56,9 @@ def run(stage: Stage) -> None:
     tokenizer = word_tokenizer(words or ()) if model is None else load_tokenizer(model)
     splits = _of_files(stage, tokenizer) if config.task is None else _generated(stage, config)
     for split, rows in splits.items():
-        write_rows(stage.out / f"{split}.jsonl", rows)
+        write_problems(stage.out / f"{split}.jsonl", rows)
         stage.log_metrics(0, {f"rows/{split}": len(rows)})
-    lengths = length_statistics([len(response_tokens(tokenizer, row.teacher_response)) for row in splits["train"]])
+    lengths = length_statistics([len(response_tokens(tokenizer, row.answer)) for row in splits["train"]])
     stage.log.info("teacher responses, tokens: %s", lengths)
     write_json(stage.out / LENGTHS, lengths)
     stage.log_metrics(0, {f"teacher/length_{name}": value for name, value in lengths.items()})
@@ -69,11 +69,6 @@ def length_statistics(lengths: list[int]) -> dict[str, float]:
     values = np.array(lengths)
     percentiles = {f"p{q}": float(np.percentile(values, q)) for q in (50, 95, 99)}
     return {"mean": float(values.mean()), **percentiles, "max": float(values.max())}
-
-
-def training_rows(folder: Path) -> list[Row]:
-    """Return the rows that all stages train on, from the folder of the stage `data`."""
-    return read_rows(folder / "train.jsonl")
 
 
 def teacher_lengths(folder: Path) -> dict[str, float]:
@@ -91,15 +86,15 @@ def response_limit(config: GadConfig, lengths: dict[str, float]) -> int:
     return math.ceil((lengths["p99"] if configured is None else configured) * config.sampling.length_factor)
 
 
-def _generated(stage: Stage, config: GadConfig) -> dict[str, list[Row]]:
+def _generated(stage: Stage, config: GadConfig) -> dict[str, list[Problem]]:
     data = config.data
     sizes: dict[str, Any] = {"warm": data.base, "train": data.train, "dev": data.dev, "test": data.test}
     problems = load_task(stage).splits(sizes, data.seed)
     write_problems(stage.out / WORKED, problems["warm"])
-    return {split: [Row.of_problem(problem) for problem in problems[split]] for split in SPLITS}
+    return {split: problems[split] for split in SPLITS}
 
 
-def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[Row]]:
+def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[Problem]]:
     """Return the rows of the sources; a chat of the development or test split is not trained on."""
     data, counts = stage.config.data, {"duplicates": 0, "too_long": 0}
     rows = _usable(stage, tokenizer, stage.inputs["data_source"], counts)
@@ -120,13 +115,13 @@ def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, lis
     return splits
 
 
-def _usable(stage: Stage, tokenizer: PreTrainedTokenizerBase, asset: Path, counts: dict[str, int]) -> list[Row]:
+def _usable(stage: Stage, tokenizer: PreTrainedTokenizerBase, asset: Path, counts: dict[str, int]) -> list[Problem]:
     """Return the rows of a source; those that are left out are added to `counts`."""
     rows, duplicates = read_teacher_rows(only_file(files(asset)))
     counts["duplicates"] += duplicates
     longest = stage.config.data.max_prompt_length
     if longest is None:
         return rows
-    short = [row for row in rows if len(message_tokens(tokenizer, row.content)) <= longest]
+    short = [row for row in rows if len(prompt_tokens(tokenizer, row)) <= longest]
     counts["too_long"] += len(rows) - len(short)
     return short

@@ -11,7 +11,6 @@ import pandas as pd
 from trainers.gad.config import GadConfig
 from trainers.gad.data import teacher_lengths
 from trainers.gad.measure import measure, rule_of
-from trainers.gad.rows import read_rows
 from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student, measured_models
 from trainers.parallel import join
 from trainers.policy.evaluation import Quotes, save_evaluation
@@ -20,7 +19,7 @@ from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.value_model import ValueModel
 from trainers.running.stage import Stage
 from trainers.running.weights import MeasuredModels
-from trainers.tasks.interface import clusters_of
+from trainers.tasks.interface import clusters_of, read_problems
 
 LATEST_FIRST = ("gad", "warmup", "seqkd", "base")
 RANKS = join  # several devices: a process for each, with all of the student and a part of the critic
@@ -32,10 +31,10 @@ def run(stage: Stage) -> None:
     placement = Placement.of(stage.devices, config.precision, stage.ranks)
     earlier = [name for name in LATEST_FIRST if name in stage.inputs]
     folder, critic = latest_student(stage, earlier), latest_critic(stage, earlier)
-    rows = read_rows(stage.inputs["data"] / f"{SUBSET}.jsonl")
+    rows = read_problems(stage.inputs["data"] / f"{SUBSET}.jsonl")
     tokenizer, memory = load_tokenizer(folder), stage.micro_batch(config.evaluate.batch_size)
     models = [(folder, critic), *((each / STUDENT, each / CRITIC) for each in measured_models(stage))]
-    asked = [{"item": row.id, "prompt": row.chat, "reference": row.teacher_response} for row in rows]
+    asked = [{"item": row.id, "prompt": row.chat, "reference": row.answer} for row in rows]
     quotes = Quotes(asked, outcome="rule")
     frames, measured = [], MeasuredModels(config, {"data": stage.inputs["data"]})
     rule = rule_of(stage)
@@ -65,4 +64,4 @@ def run(stage: Stage) -> None:
         )
         frames.append(frame)
     frame = pd.concat(frames).groupby(COLUMNS[:-1], sort=False, as_index=False)["value"].mean()
-    save_evaluation(stage, frame, clusters_of(row.problem() for row in rows), quotes, measured, before="start")
+    save_evaluation(stage, frame, clusters_of(rows), quotes, measured, before="start")

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pandas as pd
 import torch
@@ -13,17 +12,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import score, teachers_of
-from trainers.gad.rollouts import Rollouts
-from trainers.gad.rows import Row
 from trainers.objectives.discriminators import within_group_correlation
 from trainers.policy.measure import frame_of
 from trainers.policy.models import Placement
+from trainers.policy.responses import Responder
 from trainers.policy.sources import load_task
+from trainers.policy.supervised import Examples
 from trainers.policy.systematic_sampling import Distinct, Keep
 from trainers.policy.value_model import ValueModel
 from trainers.running.micro_batch import MicroBatch
 from trainers.running.stage import Stage
-from trainers.tasks.interface import Task, by_rule
+from trainers.tasks.interface import Problem, Task, by_rule
 
 _CHRF = CHRF()  # sacreBLEU's defaults: character 6-grams, beta 2, no word n-grams (Popović 2015)
 _CHARACTER = "\u3040-\u30ff\u4e00-\u9fff"  # of a script without spaces: each is a word
@@ -60,12 +59,12 @@ def rule_of(stage: Stage) -> Task | None:
 
 
 def qualities(
-    task: Task | None, rows: Sequence[Row], texts: Sequence[str], ended: Sequence[bool]
+    task: Task | None, rows: Sequence[Problem], texts: Sequence[str], ended: Sequence[bool]
 ) -> dict[str, list[float]]:
     """Return `chrf` of N responses to their teacher's, and with a rule `rule`; row i belongs to text i."""
-    values = {"chrf": chrf(texts, [row.teacher_response for row in rows])}
+    values = {"chrf": chrf(texts, [row.answer for row in rows])}
     if task is not None:
-        values["rule"], _ = by_rule(task, [row.problem() for row in rows], texts, ended)
+        values["rule"], _ = by_rule(task, rows, texts, ended)
     return values
 
 
@@ -82,7 +81,7 @@ def quality_metrics(quality: Mapping[str, Sequence[float]], scores: Tensor, grou
 def measure(
     student: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    rows: Sequence[Row],
+    rows: Sequence[Problem],
     *,
     config: GadConfig,
     task: Task | None,
@@ -104,15 +103,20 @@ def measure(
     """
     settings = config.evaluate
     limit = math.ceil(settings.length_factor * lengths["p99"])
-    generator = torch.Generator().manual_seed(settings.seed)
-    greedy = Rollouts(student, tokenizer, placement, limit=limit)
-    sampled = replace(greedy, temperature=settings.temperature)
-    responses = {}
+    examples = Examples.of(tokenizer, rows, [row.answer for row in rows]).cut(limit)
+    teacher = examples.batch(range(len(rows))).to(placement.device)
+    respond, responses = Responder(student, tokenizer, placement), {}
     if greedily:
-        sequences, texts = greedy.sample(rows, group_size=1, generator=generator, memory=memory)
+        sequences, texts = respond(examples.prompts, group_size=1, limit=limit, memory=memory)
         responses["greedy"] = (Distinct.single(sequences), texts)
-    responses["sampled"] = sampled.evenly(rows, samples=settings.samples, generator=generator, memory=memory)
-    teacher = greedy.teacher(rows)
+    responses["sampled"] = respond.evenly(
+        examples.prompts,
+        samples=settings.samples,
+        limit=limit,
+        temperature=settings.temperature,
+        generator=torch.Generator().manual_seed(settings.seed),
+        memory=memory,
+    )
     teacher_scores = None if critic is None else score(critic, teacher, memory, config.pooling)
     frames = []
     for protocol, (distinct, texts) in responses.items():
@@ -120,7 +124,7 @@ def measure(
         ended = distinct.sequences.ended(tokenizer.eos_token_id).tolist()
         values = qualities(task, asked, texts, ended)
         if task is None:
-            values["rouge_l"] = rouge_l(texts, [row.teacher_response for row in asked])
+            values["rouge_l"] = rouge_l(texts, [row.answer for row in asked])
         values["length"] = distinct.sequences.lengths.tolist()
         if critic is not None and teacher_scores is not None:
             scores = score(critic, distinct.sequences, memory, config.pooling)

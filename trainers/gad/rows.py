@@ -1,8 +1,7 @@
-"""Prompts with teacher responses: read from Parquet or JSON lines, checked, split, and kept as JSON lines."""
+"""Prompts with teacher responses: read from Parquet or JSON lines, checked, and split."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,43 +30,14 @@ class TeacherRow(BaseModel):
     teacher_response: Text
 
 
-@dataclass(frozen=True)
-class Row:
-    """One prompt, a chat whose last message the student answers, and how the teacher answered it.
-
-    cluster: what rows have in common that a task of our own made (`Problem.cluster`); None for rows of a file.
-    """
-
-    id: str
-    content: list[dict[str, str]]
-    teacher_response: str
-    cluster: str | None = None
-
-    @classmethod
-    def of_problem(cls, problem: Problem) -> "Row":
-        """Return the row of a generated problem, whose expected answer is the teacher's whole response."""
-        return cls(problem.id, [{"role": "user", "content": problem.prompt}], problem.answer, problem.cluster)
-
-    @property
-    def chat(self) -> str:
-        """Return the messages before the response as one text; roles are named where there are several messages."""
-        if len(self.content) == 1:
-            return self.content[0]["content"]
-        return "\n\n".join(f"{message['role']}: {message['content']}" for message in self.content)
-
-    def problem(self) -> Problem:
-        """Return the problem that a generated row came from."""
-        return Problem(self.id, self.content[-1]["content"], self.teacher_response, cluster=self.cluster)
-
-
-def read_teacher_rows(path: Path) -> tuple[list[Row], int]:
+def read_teacher_rows(path: Path) -> tuple[list[Problem], int]:
     """Return the rows of a .parquet, .jsonl or .json (lines) file, and how many were left out as duplicates.
 
     Rows of one chat count once, the first stays, whatever the teacher answered in the others.
 
     Raises ValueError, with the file, the row's number from 1, field and reason, for the first row that cannot be used.
     """
-    rows: dict[str, Row] = {}
+    rows: dict[str, Problem] = {}
     read = 0
     for number, raw in enumerate(_raw_rows(path), 1):
         try:
@@ -82,14 +52,14 @@ def read_teacher_rows(path: Path) -> tuple[list[Row], int]:
 
 
 def split_rows(
-    rows: Sequence[Row],
+    rows: Sequence[Problem],
     *,
     train: int | None,
     dev: int | float,
     test: int | float,
     seed: int,
-    validation: Sequence[Row] | None = None,
-) -> dict[str, list[Row]]:
+    validation: Sequence[Problem] | None = None,
+) -> dict[str, list[Problem]]:
     """Return disjoint train, dev and test rows in an order that `seed` sets; train None: all that are left.
 
     dev, test: numbers of rows; below 1: shares of the rows that they are taken from, rounded, at least one.
@@ -97,7 +67,7 @@ def split_rows(
     Raises ValueError where there are too few.
     """
 
-    def ordered(some: Sequence[Row]) -> list[Row]:
+    def ordered(some: Sequence[Problem]) -> list[Problem]:
         return sorted(some, key=lambda row: bucket(f"{seed} {row.id}", 2**60))
 
     held_out = ordered(rows if validation is None else validation)
@@ -112,16 +82,6 @@ def split_rows(
             f"{len(rows)} different rows{others}; lower data.train, data.dev or data.test"
         )
     return {**splits, "train": rest if train is None else rest[:train]}
-
-
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Write one JSON object per line."""
-    path.write_text("".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Read what `write_rows` wrote."""
-    return [Row(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _raw_rows(path: Path) -> Iterator[Any]:
@@ -141,7 +101,7 @@ def _raw_rows(path: Path) -> Iterator[Any]:
                     raise ValueError(f"{path}: row {number}: not JSON ({error})") from None
 
 
-def _row(raw: Any) -> Row:
+def _row(raw: Any) -> Problem:
     try:
         row = TeacherRow.model_validate(raw)
     except ValidationError as error:
@@ -149,7 +109,8 @@ def _row(raw: Any) -> Row:
         where = ".".join(map(str, first["loc"])) or "the row"
         raise ValueError(f"{where}: {first['msg']}, not {first['input']!r:.200}") from None
     messages = [message.model_dump() for message in row.content]
-    if messages[-1]["role"] != "user":
-        raise ValueError(f"content ends with the role {messages[-1]['role']!r}: the last message must be the user's")
+    *earlier, last = messages
+    if last["role"] != "user":
+        raise ValueError(f"content ends with the role {last['role']!r}: the last message must be the user's")
     text = json.dumps(messages, sort_keys=True, ensure_ascii=False)
-    return Row(f"row-{bucket(text, 16**12):012x}", messages, row.teacher_response)
+    return Problem(f"row-{bucket(text, 16**12):012x}", last["content"], row.teacher_response, earlier=earlier)

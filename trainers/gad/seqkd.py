@@ -6,14 +6,14 @@ Metrics are defined in docs/studies/metrics/gad.md.
 from functools import partial
 
 from trainers.gad.config import GadConfig
-from trainers.gad.data import number_of_steps, rows_of_step, training_rows
+from trainers.gad.data import number_of_steps, rows_of_step
 from trainers.gad.parts import Used
 from trainers.gad.students import keep_models, latest_student, save_models
 from trainers.parallel import join
 from trainers.policy.models import Placement, load_learner, load_tokenizer
 from trainers.policy.supervised import Examples, Schedule, constant, train_on_responses
-from trainers.policy.text import message_tokens, pad_token, response_tokens
 from trainers.running.stage import Stage, with_run_seed
+from trainers.tasks.interface import read_problems
 
 RANKS = join  # several devices: a process for each
 
@@ -30,18 +30,14 @@ def run(stage: Stage) -> None:
     folder = latest_student(stage, ["base"])
     tokenizer = load_tokenizer(folder)
     model, _ = load_learner(folder, placement, settings.memory, stage.seed)
-    rows = training_rows(stage.inputs["data"])
+    rows = read_problems(stage.inputs["data"] / "train.jsonl")
 
     def keep(step: int) -> None:
         if config.keep_checkpoints and step % config.keep_checkpoints == 0:
             keep_models(stage, step, model, tokenizer)
 
     steps = number_of_steps(len(rows), settings.batch_size, settings.epochs, settings.max_steps)
-    examples = Examples(
-        [message_tokens(tokenizer, row.content) for row in rows],
-        [response_tokens(tokenizer, row.teacher_response) for row in rows],
-        pad_token(tokenizer),
-    )
+    examples = Examples.of(tokenizer, rows, [row.answer for row in rows])
     seed = with_run_seed(settings.seed, stage.seed)
     chosen = partial(rows_of_step, len(rows), settings.batch_size, purpose="seqkd", seed=seed)
     train_on_responses(

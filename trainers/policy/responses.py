@@ -154,7 +154,7 @@ class Sampler:
         """Return the token ids that the responses follow."""
         for problem in problems:
             if problem.id not in self._prompts:
-                self._prompts[problem.id] = prompt_tokens(self.tokenizer, problem.prompt, self.task.instruction)
+                self._prompts[problem.id] = prompt_tokens(self.tokenizer, problem, self.task.instruction)
         return [self._prompts[problem.id] for problem in problems]
 
     def responses(

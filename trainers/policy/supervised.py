@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -28,6 +28,26 @@ class Examples:
     responses: Sequence[Sequence[int]]
     pad: int
 
+    @classmethod
+    def of(
+        cls,
+        tokenizer: PreTrainedTokenizerBase,
+        problems: Sequence[Problem],
+        responses: Sequence[str],
+        instruction: str | None = None,
+    ) -> "Examples":
+        """Return problems with a whole response to each."""
+        prompts = [prompt_tokens(tokenizer, problem, instruction) for problem in problems]
+        return cls(prompts, [response_tokens(tokenizer, text) for text in responses], pad_token(tokenizer))
+
+    def cut(self, limit: int, *, end_token: bool = True) -> "Examples":
+        """Return the same with responses of `limit` tokens at most, without their end-of-sequence token if it is False.
+
+        Who compares them with a student's, which are cut so, must not see the cut.
+        """
+        ends = None if end_token else -1
+        return replace(self, responses=[response[:ends][:limit] for response in self.responses])
+
     def batch(self, rows: Sequence[int]) -> Sequences:
         """Return the examples of these numbers, on the CPU."""
         prompts = pad([self.prompts[i] for i in rows], self.pad, left=True)
@@ -36,9 +56,7 @@ class Examples:
 
 def worked_examples(tokenizer: PreTrainedTokenizerBase, task: Task, problems: Sequence[Problem]) -> Examples:
     """Return the demonstrations of a task's problems."""
-    prompts = [prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in problems]
-    responses = [response_tokens(tokenizer, problem.demonstration or "") for problem in problems]
-    return Examples(prompts, responses, pad_token(tokenizer))
+    return Examples.of(tokenizer, problems, [problem.demonstration or "" for problem in problems], task.instruction)
 
 
 @dataclass(frozen=True)

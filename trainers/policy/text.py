@@ -1,7 +1,7 @@
 """Tokenizers: a word-level one for small vocabularies, the model's own with its chat template otherwise."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from tokenizers import Tokenizer
@@ -9,6 +9,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from trainers.tasks.interface import Problem
 
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 
@@ -27,20 +29,13 @@ def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
     )
 
 
-def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str, instruction: str | None) -> list[int]:
-    """Return the ids that a response follows: through the chat template if the tokenizer has one."""
-    if tokenizer.chat_template is None and instruction is not None:
-        return tokenizer(f"{instruction}\n\n{prompt}\n", add_special_tokens=True)["input_ids"]
-    system = [] if instruction is None else [{"role": "system", "content": instruction}]
-    return message_tokens(tokenizer, [*system, {"role": "user", "content": prompt}])
-
-
-def message_tokens(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]) -> list[int]:
+def prompt_tokens(tokenizer: PreTrainedTokenizerBase, problem: Problem, instruction: str | None = None) -> list[int]:
     """Return the ids that a response follows: through the chat template, else the contents, a blank line between."""
+    system = [] if instruction is None else [{"role": "system", "content": instruction}]
+    chat = [*system, *problem.earlier, {"role": "user", "content": problem.prompt}]
     if tokenizer.chat_template is None:
-        text = "\n\n".join(message["content"] for message in messages)
-        return tokenizer(text, add_special_tokens=True)["input_ids"]
-    chat = [dict(message) for message in messages]
+        text = "\n\n".join(message["content"] for message in chat)
+        return tokenizer(text if instruction is None else f"{text}\n", add_special_tokens=True)["input_ids"]
     return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
 
 

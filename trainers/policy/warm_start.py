@@ -78,7 +78,7 @@ def train(
         Responder(model, tokenizer, placement),
         task,
         asked,
-        prompts=[prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in asked],
+        prompts=[prompt_tokens(tokenizer, problem, task.instruction) for problem in asked],
         limit=max(len(response) for response in examples.responses),
         memory=stage.micro_batch(len(asked)),
     )

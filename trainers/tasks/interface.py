@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -20,9 +20,10 @@ _PATIENCE = 5_000  # random problems in a row of which none is new and wanted, b
 class Problem:
     """One problem: what the policy reads, the expected answer, and a worked response for the supervised warm start.
 
-    answer: empty for a prompt that only a reward model judges. cluster: problems of one cluster came into the split
-    together and have so much in common that a policy is likely to be right or wrong at all of them; None: each problem
-    was drawn by itself, or nothing is known.
+    answer: empty for a prompt that only a reward model judges; of a teacher, its whole response. cluster: problems of
+    one cluster came into the split together and have so much in common that a policy is likely to be right or wrong at
+    all of them; None: each problem was drawn by itself, or nothing is known. earlier: the chat's messages before the
+    prompt, each with role and content.
     """
 
     id: str
@@ -30,6 +31,15 @@ class Problem:
     answer: str
     demonstration: str | None = None
     cluster: str | None = None
+    earlier: list[dict[str, str]] = field(default_factory=list, hash=False)
+
+    @property
+    def chat(self) -> str:
+        """Return what is read as one text; roles are named where there are several messages."""
+        if not self.earlier:
+            return self.prompt
+        messages = [*self.earlier, {"role": "user", "content": self.prompt}]
+        return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages)
 
 
 class Task(Protocol):

@@ -14,8 +14,6 @@ from tests.trainers.gad.helpers import config, trainer
 from trainers.gad import adversarial
 from trainers.gad import measure as measuring
 from trainers.gad.critic import build_loss, new_critic, pair_scores, score, update_critic
-from trainers.gad.rollouts import Rollouts
-from trainers.gad.rows import read_rows
 from trainers.gad.students import STUDENT
 from trainers.gad.without_end import WithoutEnd
 from trainers.objectives.discriminators import Scores
@@ -24,16 +22,12 @@ from trainers.policy.config import Precision
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement, load_policy, load_tokenizer
 from trainers.policy.responses import Responder
+from trainers.policy.supervised import Examples
 from trainers.policy.value_model import ValueModel
 from trainers.running.micro_batch import MicroBatch
+from trainers.tasks.interface import read_problems
 
 CPU = Placement.of(["cpu"], Precision())
-
-
-def sampled(rollouts, rows, group_size=4, generator=None):
-    """Responses of the student."""
-    generator = generator or torch.Generator().manual_seed(0)
-    return Rollouts.sample(rollouts, rows, group_size=group_size, generator=generator, memory=MicroBatch())[0]
 
 
 def of_prompt(prompt, response):
@@ -73,10 +67,9 @@ def test_the_critic_starts_from_a_reward_model(root, tmp_path):
 
 
 def test_the_critic_scores_equal_responses_equally_and_sees_the_token_itself(root):
-    run = trainer(root, config(sampling={"temperature": None}))
+    run = trainer(root, config(sampling={"temperature": None}, rollout={"group_size": 5}))
     torch.nn.init.normal_(run.critic.head.weight)
-    rows = read_rows(root / "data" / "train.jsonl")[:3]
-    sequences = sampled(run.rollouts, rows, group_size=5)
+    sequences, _ = run._respond(range(3), 0)
     found = score(run.critic, sequences, MicroBatch(4), "mean")
     groups = found.pooled.view(3, 5)
     assert (groups == groups[:, :1]).all()
@@ -97,8 +90,8 @@ def test_the_critics_update_is_the_gradient_of_the_mean_over_all_pairs(root):
         run = trainer(root, settings)
         torch.nn.init.normal_(run.critic.head.weight, generator=torch.Generator().manual_seed(0))
         rows = run._rows_of(0)
-        sequences = sampled(run.rollouts, rows)
-        teacher = run.rollouts.teacher(rows)
+        sequences, _ = run._respond(rows, 0)
+        teacher = run.compared.batch(rows)
         losses, _ = loss(*pair_scores(run.critic, teacher, sequences, torch.arange(len(rows)), 4, pooling="mean"))
         expected = torch.autograd.grad(losses.mean(), run.critic.head.weight)[0]
         before = run.critic.head.weight.detach().clone()
@@ -117,7 +110,7 @@ def test_metrics_are_those_of_the_pairs_of_the_step(root):
     frozen = copy.deepcopy(run.critic)
     metrics = run.step(0)
     rows = run._rows_of(0)
-    sides = run.rollouts.teacher(rows), sampled(run.rollouts, rows, generator=run._generator("sampling", 0))
+    sides = run.compared.batch(rows), run._respond(rows, 0)[0]
     with torch.no_grad():
         teachers, students = (
             [v[m.bool()].mean().item() for v, m in zip(frozen(side), side.completion_mask, strict=True)]
@@ -146,14 +139,18 @@ def test_a_response_that_says_what_the_teacher_says_ties(root, monkeypatch):
     monkeypatch.setattr(measuring, "score", rounded())
     differing = run.step(0)
     assert abs(differing["critic/score_diff"]) > 1e-2
-    monkeypatch.setattr(Rollouts, "teacher", lambda self, rows, **_: sampled(self, rows, group_size=1))
+    monkeypatch.setattr(Examples, "batch", lambda self, rows: greedy([self.prompts[row] for row in rows]))
     run = trainer(root, config(sampling={"temperature": None}, critic={"head_std": 1.0}))
+
+    def greedy(prompts):
+        return run.responder(prompts, group_size=1, limit=run.limit)[0]
+
     metrics = run.step(0)
     found = [metrics[f"critic/{name}"] for name in ("d_acc", "d_acc_raw", "score_diff", "raw_score_diff")]
     assert found == [0.5, 0.5, 0, 0]
     assert metrics["critic/same_text_diff"] == 0
     assert metrics["reward/mean"] == differing["reward/mean"]
-    assert run.measure(read_rows(root / "data" / "dev.jsonl"))["dev/greedy_win"] == 0.5
+    assert run.measure(read_problems(root / "data" / "dev.jsonl"))["dev/greedy_win"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -165,14 +162,14 @@ def test_the_same_text_scores_differently_where_one_side_alone_has_the_end_token
     """A student that says what the teacher says."""
 
     def copying(self, prompts, *, group_size, **_):
-        rows = [row for row in run.rows if run.rollouts._prompts_of([row])[0] in prompts for _ in range(group_size)]
-        copied = run.rollouts.teacher(rows)
-        return replace(copied, logps=torch.ones(copied.completion_mask.shape)), [row.teacher_response for row in rows]
+        rows = [row for row, prompt in enumerate(run.imitated.prompts) if prompt in prompts for _ in range(group_size)]
+        copied = run.imitated.batch(rows)
+        return replace(copied, logps=torch.ones(copied.completion_mask.shape)), [run.rows[row].answer for row in rows]
 
     settings = {"critic": {"head_std": 1.0, "end_token": end_token}, "sampling": {"length_factor": 2.0}}
     run = trainer(root, config(**settings, rollout={"engine": engine}))
     monkeypatch.setattr(Responder, "__call__", copying)
-    monkeypatch.setattr(run, "_rows_of", lambda step: run.rows)
+    monkeypatch.setattr(run, "_rows_of", lambda step: range(len(run.rows)))
     metrics = run.step(0)
     assert metrics["critic/same_text_diff"] > 0.01 if apart else metrics["critic/same_text_diff"] == 0  # same-text's
     assert metrics["rollout/policy_lag"] == 0

@@ -10,9 +10,9 @@ from tests.trainers.gad.helpers import gad_stage
 from trainers.gad import data
 from trainers.gad.config import GadConfig
 from trainers.gad.data import length_statistics, response_limit
-from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
-from trainers.policy.text import message_tokens, word_tokenizer
-from trainers.tasks.interface import Problem
+from trainers.gad.rows import read_teacher_rows, split_rows
+from trainers.policy.text import prompt_tokens, word_tokenizer
+from trainers.tasks.interface import Problem, read_problems, write_problems
 from trainers.tasks.settings import TemplatedLists
 from trainers.tasks.templated_lists import WORDS, create
 
@@ -31,15 +31,17 @@ def write(path, rows):
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_both_formats_give_the_same_rows(tmp_path, suffix):
-    said = (("system", "be brief"), ("user", "hello"), ("assistant", "hi"), ("user", "and now?"))
+    said = (("system", "be brief"), ("user", "hello"), ("assistant", "hi,\u2028you"), ("user", "and now?"))
     chat = {"content": [{"role": role, "content": text} for role, text in said], "teacher_response": "nothing"}
     rows, duplicates = read_teacher_rows(write(tmp_path / f"rows{suffix}", [good(1), chat, good(1)]))
     assert duplicates == 1
-    assert [row.teacher_response for row in rows] == ["answer 1", "nothing"]  # the repeated chat counts once
-    assert rows[1].content == chat["content"]
+    assert [row.answer for row in rows] == ["answer 1", "nothing"]  # the repeated chat counts once
+    assert (rows[1].earlier, rows[1].prompt) == (chat["content"][:-1], "and now?")
+    assert rows[0].chat == "question 1"
+    assert rows[1].chat == "\n\n".join(f"{role}: {text}" for role, text in said)
     assert len({row.id for row in rows}) == 2
-    write_rows(tmp_path / "kept.jsonl", rows)
-    assert read_rows(tmp_path / "kept.jsonl") == rows
+    write_problems(tmp_path / "kept.jsonl", rows)
+    assert read_problems(tmp_path / "kept.jsonl") == rows
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_a_file_without_a_column_of_no_json_or_without_rows_is_refused(tmp_path)
 
 
 def some(first, last):
-    return [Row(f"r{i}", [{"role": "user", "content": str(i)}], "a") for i in range(first, last)]
+    return [Problem(f"r{i}", str(i), "a") for i in range(first, last)]
 
 
 def test_splits_are_disjoint_follow_the_seed_and_say_when_there_are_too_few():
@@ -97,13 +99,13 @@ def test_the_limit_is_the_teachers_99th_percentile_rounded_up():
 
 
 def test_chats_without_a_template_are_joined_and_with_one_use_it():
-    tokenizer = word_tokenizer(["be", "brief", "hello", "user", "assistant"])
-    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
-    assert tokenizer.decode(message_tokens(tokenizer, messages)) == "be brief hello"
+    tokenizer = word_tokenizer(["be", "brief", "hello", "system", "user", "assistant"])
+    chat = Problem("x", "hello", "", earlier=[{"role": "system", "content": "be brief"}])
+    assert tokenizer.decode(prompt_tokens(tokenizer, chat)) == "be brief hello"
     each = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}"
     tokenizer.chat_template = each + "{% if add_generation_prompt %}assistant{% endif %}"
-    ids = message_tokens(tokenizer, [messages[1]])
-    assert tokenizer.decode(ids) == "user hello assistant"
+    assert tokenizer.decode(prompt_tokens(tokenizer, Problem("x", "hello", ""))) == "user hello assistant"
+    assert tokenizer.decode(prompt_tokens(tokenizer, chat)) == "system be brief user hello assistant"
 
 
 # --- the generated task ---------------------------------------------------------------------------------------------
@@ -180,5 +182,5 @@ def test_the_data_stage_reads_both_files_and_counts_what_it_leaves_out(tmp_path)
     logged = {name.removeprefix("rows/"): value for _, name, value in stage.metrics.rows if name.startswith("rows/")}
     sizes = {"train": 10, "dev": 3, "test": 3}
     assert logged == sizes | {"duplicates": 2, "too_long": 1, "held_out": 1}
-    assert len(data.training_rows(stage.out)) == 10
+    assert len(read_problems(stage.out / "train.jsonl")) == 10
     assert data.teacher_lengths(stage.out)["mean"] == 4  # with the end token

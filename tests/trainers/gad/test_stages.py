@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 
 import pandas as pd
@@ -14,14 +15,13 @@ from tests.trainers.gad.helpers import config, gad_stage, inputs_of, run_stage, 
 from tests.trainers.parallel.copying import Copying, Frozen
 from tests.trainers.policy.test_sampler_gap import broken, gap_rules
 from trainers.gad import adversarial
-from trainers.gad.adversarial import Trainer
+from trainers.gad.adversarial import Trainer, steps_taken
 from trainers.gad.measure import rouge_l
-from trainers.gad.rollouts import steps_taken
-from trainers.gad.rows import read_rows
 from trainers.gad.students import CRITIC, STUDENT
 from trainers.policy import responses
 from trainers.policy.models import load_policy
 from trainers.running.micro_batch import OutOfMemory
+from trainers.tasks.interface import read_problems
 
 
 def test_seqkd_learns_from_the_base_models_student(before):
@@ -177,13 +177,13 @@ def test_stale_weights_are_noticed(root):
     The gap of the log-probabilities shows it too, and would also for a sampler that carries no counter.
     """
     run = trainer(root, config(warmup={"critic_warmup": 0, "actor_lr": 1e-2}))
-    run.rollouts.model = copy.deepcopy(run.student)
+    run.responder = replace(run.responder, model=copy.deepcopy(run.student))
     found = [run.step(step) for step in range(3)]
     assert [metrics["rollout/policy_lag"] for metrics in found] == [0.0, 2.0, 4.0]  # two minibatches a step
     gaps = [metrics["rollout/logp_gap"] for metrics in found]
     assert gaps[0] < 1e-5
     assert min(gaps[1:]) > 0.5  # what the rule stale-rollouts ends a run for
-    run.rollouts.model = run.student
+    run.responder = replace(run.responder, model=run.student)
     last = run.step(3)
     assert last["rollout/policy_lag"] == 0
     assert last["rollout/logp_gap"] < 1e-5
@@ -262,12 +262,12 @@ def test_evaluation_keeps_a_row_per_prompt_and_the_start_beside(trained):
     run_stage(trained, "evaluate", config())
     items = pd.read_parquet(trained / "evaluate" / "items.parquet")
     samples = pd.read_parquet(trained / "evaluate" / "samples.parquet")
-    rows = {row.id: row for row in read_rows(trained / "data" / "test.jsonl")}
+    rows = {row.id: row for row in read_problems(trained / "data" / "test.jsonl")}
     tests = sorted(rows)
     assert set(samples["item"]) == set(tests)
     for row in samples.to_dict("records"):
-        assert row["prompt"] == rows[row["item"]].content[-1]["content"]
-        assert row["reference"] == rows[row["item"]].teacher_response
+        assert row["prompt"] == rows[row["item"]].prompt
+        assert row["reference"] == rows[row["item"]].answer
     near = items.query("protocol == 'greedy' and name == 'chrf'").set_index("item")["value"].sort_index()
     quoted = samples[samples["protocol"] == "greedy"].set_index("item")["chrf"].sort_index()
     pd.testing.assert_series_equal(quoted, near, check_names=False)
@@ -277,7 +277,7 @@ def test_evaluation_keeps_a_row_per_prompt_and_the_start_beside(trained):
             assert sorted(chosen["item"]) == tests
     assert set(items.loc[items["name"] == "win", "protocol"]) == {"greedy", "sampled"}
     assert items.loc[items["name"].isin(["chrf", "rule", "win"]), "value"].between(0, 1).all()
-    prompts = {id: row.content[0]["content"].split() for id, row in rows.items()}
+    prompts = {id: row.prompt.split() for id, row in rows.items()}
     lists = {id: f"{words[3]} {' '.join(sorted(words[5:-1]))}" for id, words in prompts.items()}  # whatever the style
     assert (items["cluster"] == items["item"].map(lists)).all()
 

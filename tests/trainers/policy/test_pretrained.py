@@ -52,7 +52,10 @@ def test_a_chat_templates_special_tokens_are_added_once(assets, tmp_path, templa
     judge(["Why?"], ["So."])
     begin = "<s>" if "bos" in template else ""
     assert tokenizer.decode(seen[1]) == begin + "[user]Why?[assistant]So."
-    assert tokenizer.decode(prompt_tokens(tokenizer, "Why?", None)) == begin + "[user]Why?[assistant]"
+    assert (
+        tokenizer.decode(prompt_tokens(tokenizer, knights_knaves.Problem("x", "Why?", "")))
+        == begin + "[user]Why?[assistant]"
+    )
 
 
 @pytest.mark.parametrize(("compute", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])

@@ -25,7 +25,7 @@ from trainers.policy.reward_model import agreement
 from trainers.policy.text import pad, prompt_tokens, response_tokens
 from trainers.policy.value_model import TokenRewardModel
 from trainers.tasks import question_answer
-from trainers.tasks.interface import read_problems
+from trainers.tasks.interface import Problem, read_problems
 from trainers.tasks.settings import QuestionAnswer
 
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0]])
@@ -161,7 +161,7 @@ def test_rewards_of_tokens_add_up_to_the_reward_model_on_the_chat(tmp_path, arch
     asked = ["Why?", "Say RESPONSE twice.", "What is 2 + 2?", "Why not?", "Who?", "Where?"]
     texts = ["So.", "A longer response than the others", "cut her", "", "b", "be<s>cause"]
     ids = [response_tokens(tokenizer, text)[: 7 if text == "cut her" else None] for text in texts]
-    prompts = [prompt_tokens(tokenizer, prompt, "Be brief.") for prompt in asked]
+    prompts = [prompt_tokens(tokenizer, Problem("", prompt, ""), "Be brief.") for prompt in asked]
     sequences = Sequences(*pad(prompts, 2, left=True), *pad(ids, 2, left=False))
     end = tokenizer.eos_token_id
     assert sequences.ended(end).tolist() == [True, True, False, True, True, True]
@@ -173,7 +173,7 @@ def test_rewards_of_tokens_add_up_to_the_reward_model_on_the_chat(tmp_path, arch
         sequences.completion_ids, torch.tensor(tokenizer.all_special_ids)
     )
     assert torch.equal(found != 0, rewarded)
-    beginning = f"{tokenizer.decode(prompt_tokens(tokenizer, 'Why?', None))}S"
+    beginning = f"{tokenizer.decode(prompt_tokens(tokenizer, Problem('', 'Why?', '')))}S"
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     first = model(**tokenizer(beginning, add_special_tokens=False, return_tensors="pt")).logits.item()
     assert found[0, 0].item() == pytest.approx(first, abs=1e-5)
