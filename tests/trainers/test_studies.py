@@ -8,6 +8,7 @@ import pytest
 
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
+from ablation.contract.code import code_of
 from ablation.contract.errors import ConfigError
 from ablation.plan.build import build_plan
 from ablation.runner.stage import load_config
@@ -184,6 +185,12 @@ def test_a_stage_runs_once_for_all_variants_that_read_the_same_and_again_for_ano
     assert [counted["demonstrations", name] for name in ("learner", "embed", "candidates")] == [3, 3, 3]
     assert counted["demonstrations", "rce"] < counted["demonstrations", "grpo"]  # legacy-rank trains on legacy's ranker
     assert of_all_seeds == {"debias.prepare", "gad.data", "gspo.task_data", "innovations.task_data"}
+
+
+def test_a_formula_of_grpo_runs_no_imitation_again():
+    code = code_of("trainers.demonstrations.rce", ROOT, exclude=["trainers.demonstrations.parts"])
+    formulas = {name for name in code.files if name.startswith("trainers/objectives/")}
+    assert formulas == {f"trainers/objectives/{name}.py" for name in ("__init__", "selection")}
 
 
 def test_single_innovations_are_comparisons_of_one_factor():

@@ -17,7 +17,7 @@ from trainers.demonstrations.training import (
     train_selectors,
     trained_on,
 )
-from trainers.objectives.selection import grpo_loss
+from trainers.objectives.selection_grpo import grpo_loss
 from trainers.running.stage import Stage
 
 

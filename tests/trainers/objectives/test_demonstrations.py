@@ -17,7 +17,6 @@ from trainers.objectives.position_advantages import position_advantages
 from trainers.objectives.rank_advantages import rank_advantages
 from trainers.objectives.selection import (
     best_only,
-    grpo_loss,
     position_normalised,
     positives,
     rce_loss,
@@ -26,6 +25,7 @@ from trainers.objectives.selection import (
     tau_at,
     trained_queries,
 )
+from trainers.objectives.selection_grpo import grpo_loss
 from trainers.objectives.zscore_advantages import zscore_advantages
 
 # A right sequence, a wrong one with half the soft accuracy, and a loss of information.
