@@ -25,7 +25,7 @@ from ablation.judge.judged import DECIDED, Judged
 from ablation.judge.measure import Interim, Measured, measure
 from ablation.judge.measurements import Measurements, Run, Warned, comparable, warnings, without_partner
 from ablation.judge.paths import path_level
-from ablation.judge.power import minimal_detectable_effect, seeds_needed
+from ablation.judge.power import MOST_SEEDS, minimal_detectable_effect, seeds_needed
 from ablation.judge.significance import (
     interim_weights,
     max_undetected_share,
@@ -203,12 +203,14 @@ class Comparison(Judged):
             same = [name for name, group in groups if group.one_run]
             what = f"the same value of {' and of '.join(same)}" if same else "the same difference"
             return f"{what} in every seed, so how runs vary is not known; do these runs use their seeds?"
-        interims = self.of.analysis.interim_analyses
+        analysis = self.of.analysis
+        interims = analysis.interim_analyses
         shown = f"before the first interim analysis, of {interims[0]} seeds" if np.isnan(self.p) else self._shown
-        more = "more items, not only more seeds,"
+        logged = analysis.protocol == LOGGED  # without items
+        more = f"more than {MOST_SEEDS:,} seeds" if logged else "more items, not only more seeds,"
         if interims:
             more = f"more than the {interims[-1]} seeds of the last interim analysis"
-        if numbers.counts and numbers.least_p > self.of.analysis.alpha:
+        if numbers.counts and numbers.least_p > analysis.alpha:
             return f"{shown}; {few.format(least)}, whatever the seeds"
         if self.seeds_needed and self.latest and self.seeds_needed <= self.latest.seeds:
             more = "more seeds or items"  # the seeds are enough, and the exact test over items fails

@@ -12,6 +12,7 @@ from ablation.config.study import Change, differences
 from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import walk
 from ablation.contract.reading import duration
+from ablation.contract.rows import LOGGED
 from ablation.judge.judged import VERDICTS
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.answer import shown_interval
@@ -246,7 +247,9 @@ def evidence(comparison: Comparison, decimals: int, analysis: Analysis) -> list[
     facts = [
         (label, show(record[key], decimals))
         for key, (label, show) in SHOWN.items()
-        if (is_number(record.get(key)) or record.get(key) == math.inf) and (record[key] or key not in NOTHING_AT_ZERO)
+        if (is_number(record.get(key)) or record.get(key) == math.inf)
+        and (record[key] or key not in NOTHING_AT_ZERO)
+        and not (key == "items" and analysis.protocol == LOGGED)
     ]
     level, root = f"{1 - analysis.alpha:.0%} interval", record.get("root")
     intervals = [

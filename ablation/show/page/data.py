@@ -14,6 +14,7 @@ import pandas as pd
 
 from ablation.config import dotted
 from ablation.config.study_schema import StudyDefinition
+from ablation.contract.rows import LOGGED
 from ablation.judge.comparisons import Pair, factor_among
 from ablation.judge.judged import NOT_COMPARED
 from ablation.plan.plan_file import PlannedVariant
@@ -168,7 +169,8 @@ def study_pairs(
     No interval reaches beyond ±`bound`.
 
     The data: `{variants, pairs: {"i j": [effect, low, high, p, verdict, seeds, items, why]}, verdicts, whys,
-    comparisons, keys, factors, base, own}`. A pair's numbers are those of variant i against variant j; `comparisons`
+    comparisons, keys, factors, base, own}`. A pair's numbers are those of variant i against variant j, without the
+    number of items where final metrics are judged; `comparisons`
     has the verdicts by the same names. `base` holds the values of `keys` of the first variant, and `own` what each has
     instead, as text; null where it has no such key.
     """
@@ -190,7 +192,8 @@ def study_pairs(
             _short(value)
             for value in (comparison.effect, max(comparison.low, -bound), min(comparison.high, bound), comparison.p)
         ]
-        rows[f"{i} {j}"] = [*numbers, list(GLYPHS).index(comparison.detail), comparison.seeds, comparison.items, why]
+        items = None if comparison.of.analysis.protocol == LOGGED else comparison.items
+        rows[f"{i} {j}"] = [*numbers, list(GLYPHS).index(comparison.detail), comparison.seeds, items, why]
     judged = {
         f"{place[comparison.child]} {place[comparison.parent]}": comparison.verdict for comparison in comparisons.judged
     }

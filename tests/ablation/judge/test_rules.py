@@ -73,6 +73,12 @@ def test_runs_of_one_value_that_never_varies_decide_nothing(parent, child, said,
         assert "seeds?" not in comparison.why
 
 
+def test_what_would_decide_a_final_metric_is_seeds():
+    values = {"a": {"loss": VARIED}, "b": {"loss": VARIED[::-1] + 1e-5}}
+    [comparison] = judge_comparisons(measurements(values, {"a": None, "b": "a"}, protocol="logged", margin=0.001))
+    assert "; more than 1,000 seeds would be needed for an effect this large" in comparison.why
+
+
 def test_a_variant_that_does_not_use_its_seeds_leaves_the_noise_of_the_others_alone():
     others = {name: {"loss": VARIED * scale} for name, scale in [("a", 1), ("b", 1.1), ("c", 0.9), ("d", 1.2)]}
     parents = {"a": None, "b": "a", "c": "a", "d": "a"}

@@ -4,6 +4,7 @@ import pytest
 
 from ablation.contract.errors import ConfigError
 from ablation.readers.run_table import read_table
+from tests.ablation.show.elements import unfolded
 from tests.ablation.typed import output, refused
 
 WIDE = "record,parent,run,step,loss\na,,0,10,2.0\na,,0,20,1.0\na,,1,20,1.1\nb,a,0,20,0.9\n"
@@ -132,6 +133,10 @@ def test_the_first_try_answers(tmp_path, capsys, monkeypatch):
     said = output(capsys, "import", "table", "runs.csv", "--study", "s", *plan, status=0)
     assert "read as variant = variant, parent = parent, run = run; metrics: loss" in said
     assert "better" in output(capsys, "verdicts", "s", status=0)
+    output(capsys, "report", status=0)
+    page = unfolded((tmp_path / "reports/index.html").read_text())
+    assert "<dt>seeds</dt>" in page
+    assert "<dt>items</dt>" not in page  # it is about final metrics
     assert "is not a column of" in refused(
         capsys, "import", "table", "runs.csv", "--study", "s", *plan, "--map", "columns.seed=x"
     )

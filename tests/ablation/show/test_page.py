@@ -79,6 +79,7 @@ def test_every_comparison_that_the_plan_declares_is_on_the_page(tmp_path):
     html = page(build(tmp_path, [study], edit=pairs))
     seen = text_of(html)
     assert re.search(r"Simulated study s simulated scale 1 better 3 confounded", seen)
+    assert "if no two variants differed, 0.3 of 6 pairs would still seem better or worse on average." in seen
     assert re.search(r"v2 is better than v1 by [\d., \[\]]+\. ?3 changes mix several factors\. 3 seeds", seen)
     rows = re.findall(r'<li class="row against".*?</summary>', html, re.S)
     assert [re.findall(r'class="sr">(v\d) .*?</span> (v\d)</span>', row) for row in rows] == [

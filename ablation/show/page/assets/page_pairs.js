@@ -17,6 +17,8 @@
     return p < 1e-4 ? "p < 0.0001" : `p = ${p.toFixed(p < 0.01 ? 4 : 3)}`;
   }
 
+  const counted = (number, what) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
+
   const marked = (name) => name.replace(" ", "-"); // as a class and an id
 
   function verdict(name) {
@@ -107,7 +109,7 @@
           outcome.append(element("span", signed(row.effect, this.decimals), "num"), " ");
           if (row.low !== null) outcome.append(element("span", `[${signed(row.low, this.decimals)}, ${signed(row.high, this.decimals)}]`, "num range"), " ");
           outcome.append(verdict(row.verdict), this.forest(row));
-          notes.push(`${row.p === null ? "" : `${pValue(row.p)}, not corrected; `}${this.root.dataset.confidence} interval; ${row.seeds} ${row.seeds === 1 ? "seed" : "seeds"}, ${row.items.toLocaleString("en")} ${row.items === 1 ? "item" : "items"}.`);
+          notes.push(`${row.p === null ? "" : `${pValue(row.p)}, not corrected; `}${this.root.dataset.confidence} interval; ${counted(row.seeds, "seed")}${row.items === null ? "" : `, ${counted(row.items, "item")}`}.`);
         }
         if (row.comparison && row.effect !== null) notes.push(row.comparison === "not run" ? "The study has no verdict on this change yet." : `The study’s own verdict on this change, corrected, is ${row.comparison}.`);
         if (this.factors.length > 1 && row.effect !== null) notes.push(`${this.factors.length} factors differ (${this.factors.join(", ")}): the effect is that of all of them together.`);
@@ -152,7 +154,8 @@
       table.querySelector(".of-one").textContent = this.find(".one").value;
       table.querySelector(".of-other").textContent = this.find(".other").value;
       const equal = this.find(".equal").checked;
-      table.caption.textContent = `${differing.length} of ${shown.length} keys differ${equal || !differing.length ? "" : "; the others are not shown"}`;
+      const rest = equal || !differing.length ? "" : "; the others are not shown";
+      table.caption.textContent = shown.length ? `${differing.length} of ${shown.length} keys differ${rest}` : "Their configurations are not known";
       table.tHead.hidden = !(equal ? shown : differing).length;
       table.tBodies[0].replaceChildren(...(equal ? shown : differing).map((at) => {
         const row = element("tr", undefined, differing.includes(at) ? "differs" : "quiet");
