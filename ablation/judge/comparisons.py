@@ -229,7 +229,7 @@ class Comparison(Judged):
         notes = (
             *self._few_runs,
             *self._correlated,
-            *remarks.comparison_remarks(self.of, self.child, self.parent, self.paired),
+            *remarks.comparison_remarks(self.of, self.child, self.parent, self.compared_runs),
             *remarks.near_copies(self.of, dict(zip(self.pair, self.runs, strict=True))),
         )
         if not self.confounded or self.of.imported or not self.estimate:
@@ -275,6 +275,12 @@ class Comparison(Judged):
         """Whether two evaluations that somebody gave have the same values throughout, as a file and its copy have."""
         given = not self.of.planned and not self.of.may_be_identical
         return given and self.estimate is not None and _no_difference(self.estimate)
+
+    @property
+    def compared_runs(self) -> list[Run]:
+        """The runs of both variants that are compared, the parent's first."""
+        by_variant = zip(reversed(self.pair), reversed(self.runs), strict=True)
+        return [(variant, seed) for variant, seeds in by_variant for seed in seeds]
 
     @property
     def missing(self) -> list[Run]:

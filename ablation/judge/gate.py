@@ -135,11 +135,7 @@ def _answer(
 def _unless_other_units(answer: Answer) -> Answer:
     """Let nothing pass whose runs seem to be in different units."""
     comparison = answer.comparison
-    why = (
-        other_units(comparison.of, comparison.child, comparison.parent, comparison.paired)
-        if answer.outcome == "passed"
-        else ""
-    )
+    why = other_units(comparison.of, comparison.compared_runs) if answer.outcome == "passed" else ""
     return Answer(comparison, "invalid", f"{why}; import them in one unit, or leave runs out") if why else answer
 
 

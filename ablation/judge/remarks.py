@@ -22,16 +22,17 @@ _WORDS = {"device": "on different processors", "devices": "on different numbers 
 }
 
 
-def comparison_remarks(study: Measurements, child: str, parent: str, seeds: Sequence[int]) -> tuple[str, ...]:
-    """Return one phrase per remark; `seeds`: those that were paired."""
+def comparison_remarks(study: Measurements, child: str, parent: str, runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return one phrase per remark; `runs`: those that were compared, the parent's first."""
+    common = [seed for name, seed in runs if name == child and (parent, seed) in runs]
     [variant] = [variant for variant in study.variants if variant.name == child]
     return (
         *(_planned(variant.changes) if variant.parent == parent else ()),
         *_trained(study.weights, child, parent, sorted(study.seeds(child) & study.seeds(parent))),
-        *_environments(study.environments, child, parent, seeds),
+        *_environments(study.environments, child, parent, common),
         *_added(study, child, parent),
-        *steps_apart(study, [(name, seed) for name in (parent, child) for seed in seeds]),
-        *filter(None, [other_units(study, child, parent, seeds)]),
+        *steps_apart(study, runs),
+        *filter(None, [other_units(study, runs)]),
         *(("imported runs, without code fingerprint",) if study.imported else ()),
     )
 
@@ -51,18 +52,18 @@ def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
         yield f"runs end at different steps: {listed}; import them again with --at common if all logged one step"
 
 
-def other_units(study: Measurements, child: str, parent: str, seeds: Sequence[int]) -> str:
+def other_units(study: Measurements, runs: Sequence[Run]) -> str:
     """Say that some values are shares and others percent; nothing where they are not.
 
     Runs of a plan were measured by one program, and `compare` names the files of such values.
     """
     for subset in study.analysis.subsets if study.imported else ():
-        runs = [study.values[name, seed][subset].values for name in (parent, child) for seed in seeds]
-        runs = sorted((values for values in runs if len(values)), key=lambda values: float(values.max()))
-        if not runs or min(float(values.min()) for values in runs) < 0:
+        values = (study.values[run][subset].values for run in runs)
+        by_run = sorted((of for of in values if len(of)), key=lambda of: float(of.max()))
+        if not by_run or min(float(of.min()) for of in by_run) < 0:
             continue
-        low, high = float(runs[0].max()), float(runs[-1].max())
-        times = float(runs[-1].mean()) / max(float(runs[0].mean()), 1e-300)
+        low, high = float(by_run[0].max()), float(by_run[-1].max())
+        times = float(by_run[-1].mean()) / max(float(by_run[0].mean()), 1e-300)
         if low <= 1 < high <= 100 and 100 / _REAL <= times <= 100 * _REAL:
             return f"{subset} is up to {low:g} in one run and up to {high:g} in another: shares beside percent?"
     return ""

@@ -46,8 +46,7 @@ class Gated:
     def notes(self) -> list[str]:
         """What a reader should know before believing the answer."""
         changed = "the analysis plan, its seeds or the rules of judging were changed after results existed"
-        comparisons = (answer.comparison for answer in self.answers)
-        apart = (steps_apart(self.study, [(n, s) for n in reversed(e.pair) for s in e.paired]) for e in comparisons)
+        apart = (steps_apart(self.study, answer.comparison.compared_runs) for answer in self.answers)
         history = [changed] if len(self.study.history) > 1 else []
         return [*self.doubts, *history, *dict.fromkeys(chain.from_iterable(apart))]
 

@@ -166,7 +166,8 @@ def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path, request,
     assert said in comparison.reason
 
 
-def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path):
+@pytest.mark.parametrize("seeds", ["paired", "independent"])
+def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path, seeds):
     """v1 has another torch in two seeds, in both stages, and another processor in one; v2 shares all that v0 had."""
 
     def change(plan):
@@ -184,7 +185,7 @@ def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path):
                             status |= {"device": f"{seed + 1} x H100", "devices": seed + 1}
 
     variant_tree = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v0", {"lr": (1, 3)})}
-    comparisons, _ = run(tmp_path, change, variant_tree=variant_tree)
+    comparisons, _ = run(tmp_path, both(change, edit_analysis(seeds=seeds)), variant_tree=variant_tree)
     assert comparisons.loc["v1", "reason"].endswith(
         "; train and evaluate ran on different processors in 1 of 4 seeds: EPYC\\x1b for v0, Xeon for v1; train and "
         "evaluate ran with different versions of torch in 2 of 4 seeds: 2.9.0 for v0, 2.10.0 for v1"

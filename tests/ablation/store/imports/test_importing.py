@@ -567,21 +567,22 @@ def test_a_run_with_another_id_after_a_preemption_goes_on(second, tmp_path, caps
     assert content() == before
 
 
-def judged(capsys, values, *words, status):
+def judged(capsys, values, *words, status, seed="seed"):
     """What `gate` says of runs from a table: the parent's accuracies, and what `values` makes of them."""
     rows = [f"base,,{seed},{0.8 + seed**2 / 1000}" for seed in range(6)]
     rows += [f"new,base,{seed},{values(0.8 + seed**2 / 1000, seed)}" for seed in range(6)]
-    Path("runs.csv").write_text("\n".join(["variant,parent,seed,acc", *rows]) + "\n")
+    Path("runs.csv").write_text("\n".join([f"variant,parent,{seed},acc", *rows]) + "\n")
     assert run("table", "runs.csv", "--study", "s", *ACC) == 0
     capsys.readouterr()
     return typed.output(capsys, "gate", "s", *words, status=status)
 
 
-def test_percent_beside_shares_passes_no_gate(capsys):
-    told = judged(capsys, lambda acc, seed: 100 * acc - seed, status=12)
+@pytest.mark.parametrize("seed", ["seed", "attempt"])  # paired; independent, as no column names seeds
+def test_percent_beside_shares_passes_no_gate(capsys, seed):
+    told = judged(capsys, lambda acc, at: 100 * acc - at, status=12, seed=seed)
     assert "acc is up to 0.8 in one run and up to 80 in another: shares beside percent?" in told
     assert "shares beside percent?" in " ".join(typed.output(capsys, "verdicts", "s").split())
-    assert "passed: new" in judged(capsys, lambda acc, seed: acc + 0.1 + seed / 1000, status=0)
+    assert "passed: new" in judged(capsys, lambda acc, at: acc + 0.1 + at / 1000, status=0, seed=seed)
 
 
 @pytest.mark.parametrize(("second", "count"), [(11, 1), (2, 2)])
