@@ -139,6 +139,13 @@ def test_flips_are_counted_up_to_sixteen_units(count):
     assert flip_p([*units, 0.0, 0.0]) == flip_p(units)
 
 
+def test_flips_of_units_that_all_agree_but_for_a_small_one_do_not_overflow():
+    """Four flips of 2^80 are as far out, and the approximation errs on the safe side."""
+    units = np.array([*np.exp(np.random.default_rng(0).normal(0, 1, 79)), -1e-6])
+    with np.errstate(over="raise"):
+        assert 4 / 2**80 <= flip_p(units) < 1e-20
+
+
 def test_flips_of_many_units_of_any_size_follow_their_tail():
     rng = np.random.default_rng(1)
     for mean in (0.02, 0.1, 0.16):
