@@ -45,9 +45,13 @@ def covariances(members: Sequence[Member], prior: SeedPrior | None) -> tuple[Arr
     names = sorted({name for member in members for name in (member.child, member.parent)})
     variances = np.array([prior.variances.get(name, prior.variance) for name in names])
     signs = np.array([[(n == m.child) - (n == m.parent) for n in names] for m in members], dtype=float)
-    if members[0].noise.groups:  # a variant's runs, all of them, stand in each of its comparisons
-        count = {name: len(of) for m in members for name, of in zip((m.child, m.parent), m.runs, strict=True)}
-        by_seed = (signs * variances / np.array([count[name] for name in names])) @ signs.T
+    if members[0].noise.groups:  # of a variant's runs, those in one comparison are the first of those in another
+        runs = np.array([[len(m.runs[n == m.parent]) for n in names] for m in members])
+        by_seed = np.zeros((len(members), len(members)))
+        for variance, sign, count in zip(variances, signs.T, runs.T, strict=True):
+            own = np.flatnonzero(sign)
+            shared = variance / np.maximum.outer(count[own], count[own])
+            by_seed[np.ix_(own, own)] += np.outer(sign[own], sign[own]) * shared
     else:
         every = list(dict.fromkeys(seed for member in members for seed in member.runs[0]))
         made = np.array([np.isin(every, member.runs[0]) for member in members], dtype=float)

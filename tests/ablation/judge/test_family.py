@@ -33,6 +33,7 @@ def test_comparisons_share_the_noise_of_their_runs():
 
 MANY = tuple(range(12))
 UNEQUAL = Noise.independent([GroupNoise(1 / 3, 2, 3), GroupNoise(1 / 12, 11, 12)])
+FEWER_LAST = [Member(child, "a", (THREE, runs), UNEQUAL, np.zeros(50)) for child, runs in (("b", MANY), ("c", THREE))]
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,9 @@ UNEQUAL = Noise.independent([GroupNoise(1 / 3, 2, 3), GroupNoise(1 / 12, 11, 12)
         ),
         # Of independent runs a parent with many correlates its comparisons less.
         ([Member(child, "a", (THREE, MANY), UNEQUAL, np.zeros(50)) for child in "bc"], PRIOR, 1 / 5),
+        # One of the two stands at an earlier interim analysis, where the parent has three of its runs.
+        ([*FEWER_LAST], PRIOR, 1 / 12 / np.sqrt(5 / 12 * 2 / 3)),
+        ([*FEWER_LAST[::-1]], PRIOR, 1 / 12 / np.sqrt(5 / 12 * 2 / 3)),
     ],
 )
 def test_how_much_two_comparisons_share(of, prior, correlation):
