@@ -30,6 +30,9 @@ RULES = (
     "2026-11-27: A pair that is not corrected for others (diff) has its own variance: wider intervals of few seeds.",
     "2026-11-27: With a false discovery rate, comparisons that are not shown to be better or worse have a corrected "
     "interval, too, at the level of one further verdict: it holds 0.",
+    "2026-11-27: An interim analysis at which it is not known how runs vary says nothing, not equivalent either: fewer "
+    "verdicts. Comparisons of independent runs that stand at different interim analyses are correlated by the runs "
+    "that they share, in any order of the variants.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

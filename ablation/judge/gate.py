@@ -100,8 +100,9 @@ def not_worse(study: Measurements, comparisons: Sequence[Comparison]) -> tuple[d
     p, seeds = [], []
     for comparison in tested:
         # An interim analysis at too few seeds decides nothing, as with `equivalent`; if all are, the last one says so.
-        usable = [interim for interim in comparison.interims if enough_seeds_for_equivalence(interim.seeds, analysis)]
-        interims = usable or comparison.interims[-1:]
+        known = [interim for interim in comparison.interims if not np.isnan(interim.p)]
+        usable = [interim for interim in known if enough_seeds_for_equivalence(interim.seeds, analysis)]
+        interims = usable or known[-1:]
         by_interim = {
             interim.seeds: interim.estimate.p_not_worse(analysis.margin, interim.noise) for interim in interims
         }

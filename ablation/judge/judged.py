@@ -53,8 +53,6 @@ class Judged(Measured):
         """The verdict if the comparison were not confounded, and the interim analysis that decided, if any did."""
         if self.problem or self.latest is None:
             return "not run" if self.problem.waiting else "invalid", None
-        if not self.noise.seeds_known:
-            return "undecided", None
         if (interim := self.equivalent_at) is not None:
             enough = enough_seeds_for_equivalence(interim.seeds, self.of.analysis)
             return "equivalent" if enough else "undecided", interim

@@ -163,8 +163,11 @@ class Estimate:
     def within(self, margin: float, noise: Noise, alpha: float) -> bool:
         """Whether the effect lies inside ±margin: two one-sided tests, each at alpha (Schuirmann, 1987).
 
-        The allowance for unseen changes stays two-sided at alpha: few changes are counts, and skewed.
+        The allowance for unseen changes stays two-sided at alpha: few changes are counts, and skewed. With one seed
+        nothing is shown.
         """
+        if not noise.seeds_known:
+            return False
         hidden = noise.unseen * float(np.log(alpha / 2) / np.log(alpha))
         low, high = self._ends(replace(noise, unseen=hidden), 2 * alpha)
         return -margin <= low and high <= margin

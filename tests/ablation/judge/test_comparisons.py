@@ -12,6 +12,7 @@ from ablation.judge import measurements as pairing
 from ablation.judge import statistics
 from ablation.judge.budget import predict
 from ablation.judge.comparisons import judge_all_pairs, judge_comparisons
+from ablation.judge.gate import answers
 from ablation.judge.joint_steps import joint_steps
 from ablation.judge.measurements import paired_values
 from ablation.judge.paths import path_level
@@ -81,6 +82,30 @@ def test_an_interim_analysis_of_too_few_seeds_does_not_withhold_what_a_later_one
     assert first.estimate.within(0.08, first.noise, 0.05 * first.weight)
     assert comparison.verdict == "better"
     assert "at the interim analysis of 10 seeds" in comparison.reason
+
+
+@pytest.mark.parametrize(("margin", "verdict"), [(0.05, "equivalent"), (0.02, "undecided")])
+def test_an_interim_analysis_where_how_runs_vary_is_not_known_does_not_say_equivalent(margin, verdict):
+    """The first five runs of either variant ignored their seeds, and one item differs; the later runs vary."""
+    rng = np.random.default_rng(0)
+    parent, noise = rng.random((10, 300)) < 0.5, rng.random((10, 300)) < 0.1
+    parent[:] = parent[0]
+    child = parent.copy()
+    child[:5, 0] ^= True
+    parent[5:] ^= noise[5:]
+    child[5:] ^= noise[::-1][:5]
+    study = measurements(
+        {"v0": {"all": parent}, "v1": {"all": child}},
+        {"v0": None, "v1": "v0"},
+        interim_analyses=[5, 10],
+        margin=margin,
+    )
+    [comparison] = judge_comparisons(study)
+    first, last = comparison.interims
+    assert (first.noise.seeds_known, last.noise.seeds_known) == (False, True)
+    assert (comparison.verdict, comparison.decision[1]) == (verdict, last if verdict == "equivalent" else None)
+    [answer] = answers(study, [comparison], "not-worse", [comparison])
+    assert "with 10 seeds, up to" in answer.why
 
 
 def test_no_number_of_seeds_is_promised_where_the_items_are_too_few():
