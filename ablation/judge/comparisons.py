@@ -198,7 +198,7 @@ class Comparison(Judged):
             if numbers.clusters < least:
                 return few.format(least)
             return f"{self._shown}; more items would be needed for an effect this large"
-        if not numbers.noise.seeds_known:
+        if self.latest and not self.latest.noise.seeds_known:
             groups = zip((self.parent, self.child), comparable(self.of, (self.parent, self.child)).groups, strict=True)
             same = [name for name, group in groups if group.one_run]
             what = f"the same value of {' and of '.join(same)}" if same else "the same difference"

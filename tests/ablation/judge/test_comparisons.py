@@ -106,6 +106,8 @@ def test_an_interim_analysis_where_how_runs_vary_is_not_known_does_not_say_equiv
     assert (comparison.verdict, comparison.decision[1]) == (verdict, last if verdict == "equivalent" else None)
     [answer] = answers(study, [comparison], "not-worse", [comparison])
     assert "with 10 seeds, up to" in answer.why
+    early = replace(study, analysis=study.analysis.model_copy(update={"interim_analyses": [5, 12]}))
+    assert "the same difference in every seed, so how runs vary is not known" in judge_comparisons(early)[0].reason
 
 
 def test_no_number_of_seeds_is_promised_where_the_items_are_too_few():
