@@ -110,7 +110,8 @@ def _past(
 def _fault(run: ImportedRun, values: Sequence[Value], past: Mapping[str, Sequence[Value]]) -> str:
     """Return why a new run cannot be compared; empty if it can."""
     if run.state != "finished":
-        return f"{values[0].run}: the run is {run.state}"
+        how = "has not ended: it is still running, or was killed" if run.state == "running" else "failed"
+        return f"{values[0].run}: the run {how}"
     for value in values:
         if not math.isfinite(value.value):
             return f"{value.run}: {value.metric} is {value.value}"

@@ -24,6 +24,7 @@ from ablation.readers import inspect_ai, lm_eval, table
 from ablation.readers.run import EVALUATION, ImportedRun, Problem, name_below, shortened
 from ablation.readers.seeds import seed_in
 from ablation.readers.sheet import Sheet, Wanted, sheet_items
+from ablation.readers.tabular import first_row
 from ablation.readers.walk import files_below
 
 READERS: tuple[ModuleType, ...] = tuple(import_module(f"ablation.readers.{name}") for name in formats_of("compare"))
@@ -45,7 +46,10 @@ def reader_of(path: Path) -> ModuleType:
         problem, remedy = "holds means and no items", "evaluate with --log_samples, and give the samples_*.jsonl"
         raise ConfigError(path, "", None, problem, remedy)
     *titles, last = (each.title for each in formats_of("compare").values())
-    raise ConfigError(path, "", None, "is not a readable evaluation", f"give {', '.join(titles)}, or {last}")
+    remedy = f"give {', '.join(titles)}, or {last}"
+    if columns := first_row(path):
+        remedy += f"; --item and --metric name other columns, here {one_line(', '.join(columns), 200)}"
+    raise ConfigError(path, "", None, "is not a readable evaluation", remedy)
 
 
 def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[Path]:

@@ -121,9 +121,12 @@ def check_values(
     if len(bad):
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
         what = f"a value above {LARGEST:g}" if np.isfinite(values[bad]).all() else "no finite value"
-        problem = f"item {short(items[bad[0]])}{more} has {what}"
+        problem = f"item {short(items[bad[0]])}{more} {'have' if more else 'has'} {what}"
         said = float(values[bad[0]]) if raw is None else raw(bad[0])
-        raise ConfigError(path, metric, said, problem, "no item may be dropped: evaluate again")
+        remedy = "no item may be dropped: evaluate again"
+        if isinstance(said, str) and re.search(r"\w", said) and said.strip().lower() not in ("nan", "null", "none"):
+            remedy = "write numbers as 0.5, right and wrong as 1 and 0"
+        raise ConfigError(path, metric, said, problem, remedy)
 
 
 _DATE = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)[T_-](\d\d)[-:]?(\d\d)[-:]?(\d\d)(\.\d+)?")

@@ -9,13 +9,13 @@ import pytest
 from tests.ablation.typed import output, refused
 
 
-def write(folder, level, steps=100, last=None):
+def write(folder, level, steps=100, last=None, planned=None):
     """Write a run of the HF Trainer whose reward ends near `level`."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(int(abs(level) * 1e6))
     logged = [{"step": n, "reward": level + rng.normal(0, 0.01), "kl": 0.02} for n in range(1, steps + 1)]
     logged[-1]["reward"] = last or logged[-1]["reward"]
-    state = {"global_step": steps, "max_steps": steps, "log_history": logged}
+    state = {"global_step": steps, "max_steps": planned or steps, "log_history": logged}
     (folder / "trainer_state.json").write_text(json.dumps(state))
     return folder
 
@@ -90,7 +90,11 @@ def test_the_model_that_was_kept_is_judged(options, value, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("run", "said"),
-    [({"steps": 60}, "ends at step 60, in all past runs at 100 or later"), ({"last": math.nan}, "reward is nan")],
+    [
+        ({"steps": 60}, "ends at step 60, in all past runs at 100 or later"),
+        ({"last": math.nan}, "reward is nan"),
+        ({"steps": 60, "planned": 100}, "the run has not ended: it is still running, or was killed"),
+    ],
 )
 def test_a_broken_run_is_invalid(nights, tmp_path, capsys, run, said):
     new = write(tmp_path / "new", 0.7, **run)
