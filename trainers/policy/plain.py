@@ -5,7 +5,7 @@ longer than the products of its matrices.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -103,8 +103,9 @@ def norm(module: Any) -> Callable[[Tensor], Tensor]:
 #
 # The responses of a group follow the same prompt, many of them begin alike, and a batch is padded to its longest
 # response, so that more than half of what a model computes in an update is repetition or padding. Here the tokens that
-# differ, or follow others, are one row of tokens; only attention is computed by response. Equal to the model's own
-# forward but for rounding. On a CPU only: an accelerator would wait for the numbers of tokens.
+# differ, or follow others, are one row of tokens; only attention is computed by response. Of a prompt, the last block is
+# computed for the last token alone, as nothing reads the others' states. Equal to the model's own forward but for
+# rounding. On a CPU only: an accelerator would wait for the numbers of tokens.
 @dataclass(frozen=True)
 class Packing:
     """Where the R tokens of B distinct prompts and M distinct responses stand; slots are numbers of tokens.
@@ -116,11 +117,12 @@ class Packing:
     ids: Tensor  # (R,)
     positions: Tensor  # (R,), in their sequence
     prompts: Tensor  # (B, P) slots
+    asking: Tensor  # (B, Q) slots: the tokens of the prompts that attend to others, all of them or the last ones
     responses: Tensor  # (M, T) slots
     keys: Tensor  # (M, P + T) slots: of the response's prompt, and of the response
-    prompt_mask: Tensor  # (B, 1, P, P), what attends to what
+    prompt_mask: Tensor  # (B, 1, Q, P), what attends to what
     response_mask: Tensor  # (M, 1, T, P + T)
-    written: Tensor  # which of the B * P + M * T places have a token of their own: the R tokens in their order
+    written: Tensor  # which of the B * Q + M * T places have a token of their own: the tokens in their order
     distinct: Tensor  # (N,), which of the distinct responses each one is
 
     @classmethod
@@ -152,6 +154,7 @@ class Packing:
             ids=torch.cat([prompts[there], ids[own]]),
             positions=torch.cat([(there.cumsum(1) - 1)[there], after[own]]),
             prompts=prompt_slots,
+            asking=prompt_slots,
             responses=response_slots,
             keys=torch.cat([prompt_slots[owner], response_slots], 1),
             prompt_mask=(causal & there[:, None] | itself)[:, None],
@@ -159,6 +162,14 @@ class Packing:
             written=written.nonzero()[:, 0],
             distinct=distinct,
         )
+
+    def at_prompt_ends(self) -> tuple[Self, Tensor]:
+        """Return the packing in which only the last tokens of prompts attend to others, and the slots of what does."""
+        asking, count = self.prompts[:, -1:], len(self.prompts)
+        responses = self.written[self.written >= self.prompts.numel()] - self.prompts.numel()
+        slots = torch.cat([asking[:, 0], torch.arange(len(self.ids) - len(responses), len(self.ids))])
+        written = torch.cat([torch.arange(count), count + responses])
+        return replace(self, asking=asking, prompt_mask=self.prompt_mask[:, :, -1:], written=written), slots
 
 
 def packs(model: Any) -> bool:
@@ -178,16 +189,22 @@ def states(body: Any, sequences: Sequences, *, last: bool) -> Tensor:
     packing = Packing.of(sequences, last=last)
     hidden = body.embed_tokens(packing.ids)
     cos, sin = (each[:, None] for each in rotations(body, hidden, packing.positions))
-    for block in body.layers:
+    place = torch.zeros_like(packing.ids)  # by slot: which of the rows of the last block it is
+    for number, block in enumerate(body.layers, 1):
         layer = Layer(block)
-        hidden = hidden + _attention(layer, layer.before_attention(hidden), (cos, sin), packing)
+        inside = layer.before_attention(hidden)
+        if number == len(body.layers):
+            packing, slots = packing.at_prompt_ends()
+            place[slots] = torch.arange(len(slots))
+            hidden = hidden.index_select(0, slots)
+        hidden = hidden + _attention(layer, inside, (cos, sin), packing)
         hidden = hidden + layer.feed_forward(hidden)
-    slots = packing.responses if last else packing.keys[:, packing.prompts.shape[1] - 1 :]
-    return norm(body.norm)(hidden.index_select(0, slots[packing.distinct][sequences.completion_mask.bool()]))
+    read = packing.responses if last else packing.keys[:, packing.prompts.shape[1] - 1 :]
+    return norm(body.norm)(hidden.index_select(0, place[read[packing.distinct][sequences.completion_mask.bool()]]))
 
 
 def _attention(layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor], packing: Packing) -> Tensor:
-    """Return the attention's output (R, H) of all tokens."""
+    """Return the attention's output of the tokens that attend to others, of tokens (R, H)."""
     query, key, value = layer.attended(hidden, rotation)
     keys = torch.cat([key, value], 1)
 
@@ -204,7 +221,7 @@ def _attention(layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor], pa
         )
         return output.transpose(1, 2).reshape(-1, query.shape[1] * layer.head_dim)
 
-    outputs = [attend(packing.prompts, packing.prompts, packing.prompt_mask)]
+    outputs = [attend(packing.asking, packing.prompts, packing.prompt_mask)]
     if packing.responses.shape[1] > 0:
         outputs.append(attend(packing.responses, packing.keys, packing.response_mask))
     return functional.linear(torch.cat(outputs).index_select(0, packing.written), *layer.output)
