@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import pandas as pd
 import torch
@@ -31,8 +32,12 @@ _WORDS = re.compile(rf"[{_CHARACTER}]|[^\W_{_CHARACTER}]+")
 
 def chrf(responses: Sequence[str], references: Sequence[str]) -> list[float]:
     """Return a number in [0, 1] for each response: 1 if it is its reference, 0 if they share no character."""
-    pairs = zip(responses, references, strict=True)
-    return [_CHRF.sentence_score(response, [reference]).score / 100 for response, reference in pairs]
+    return [_sentence_chrf(*pair) for pair in zip(responses, references, strict=True)]
+
+
+@lru_cache(maxsize=10_000)  # a student gives most of its responses more than once
+def _sentence_chrf(response: str, reference: str) -> float:
+    return _CHRF.sentence_score(response, [reference]).score / 100
 
 
 def rouge_l(responses: Sequence[str], references: Sequence[str]) -> list[float]:

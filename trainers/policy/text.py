@@ -71,11 +71,10 @@ def pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
 
 def pad(rows: Sequence[Sequence[int]], value: int, *, left: bool) -> tuple[Tensor, Tensor]:
     """Return (ids, mask), both (B, longest row), int64; `left`: padding comes first."""
-    width = max(len(row) for row in rows)
-    ids = torch.full((len(rows), width), value)
-    mask = torch.zeros_like(ids)
-    for i, row in enumerate(rows):
-        place = slice(width - len(row), width) if left else slice(0, len(row))
-        ids[i, place] = torch.tensor(row, dtype=torch.long)
-        mask[i, place] = 1
-    return ids, mask
+    lengths = torch.tensor([len(row) for row in rows])[:, None]
+    width = int(lengths.max())
+    fills = [[value] * (width - len(row)) for row in rows]
+    padded = [[*fill, *row] if left else [*row, *fill] for row, fill in zip(rows, fills, strict=True)]
+    columns = torch.arange(width)
+    mask = columns >= width - lengths if left else columns < lengths
+    return torch.tensor(padded, dtype=torch.long), mask.long()
