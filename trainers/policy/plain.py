@@ -103,8 +103,8 @@ def norm(module: Any) -> Callable[[Tensor], Tensor]:
 #
 # The responses of a group follow the same prompt, many of them begin alike, and a batch is padded to its longest
 # response, so that more than half of what a model computes in an update is repetition or padding. Here the tokens that
-# differ, or follow others, are one row of tokens; only attention is computed by response. Of a prompt, the last block is
-# computed for the last token alone, as nothing reads the others' states. Equal to the model's own forward but for
+# differ, or follow others, are one row of tokens; only attention is computed by response. The last block computes, of a
+# prompt, the last token alone, as nothing reads the states of the others. Equal to the model's own forward but for
 # rounding. On a CPU only: an accelerator would wait for the numbers of tokens.
 @dataclass(frozen=True)
 class Packing:
