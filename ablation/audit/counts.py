@@ -56,6 +56,52 @@ class Lattice:
         place = int(np.searchsorted(self._array, floor(value * self.denominator), side="right"))
         return [self.numerators[i] / self.denominator for i in (place - 1, place) if 0 <= i < len(self.numerators)]
 
+    def can_be_mean(self, low: Fraction, high: Fraction, runs: int) -> bool:
+        """Whether a mean over `runs` runs, each with a value of the lattice, can lie in [low, high].
+
+        Raises:
+            TooLongError: not found in a reasonable time.
+        """
+        if runs == 1:
+            return bool(self.inside(low, high))
+        scale = self.denominator * runs
+        first, last = max(ceil(low * scale), 0), floor(high * scale)
+        if last < first:
+            return False
+        if self._gap is not None:  # sums of an arithmetic progression are one
+            start, most = self.numerators[0] * runs, self.numerators[-1] * runs
+            nearest = start + max(-(-(first - start) // self._gap), 0) * self._gap
+            return nearest <= min(last, most)
+        return bool((self._sums(runs) >> first) & ((1 << (last - first + 1)) - 1))
+
+    def fewest_runs(self, number: Printed) -> int | None:
+        """Return the smallest number of runs, up to MOST_RUNS, whose mean prints as `number`, or None."""
+        if number.high < self.least or number.low > self.largest:
+            return None
+        found = (runs for runs in range(1, MOST_RUNS + 1) if self.can_be_mean(number.low, number.high, runs))
+        return next(found, None)
+
+    @cached_property
+    def _gap(self) -> int | None:
+        """Return the distance between neighbouring values; None where it differs."""
+        gaps = np.unique(np.diff(self._array))
+        return int(gaps[0]) if len(gaps) == 1 else None
+
+    @cached_property
+    def _sets(self) -> list[int]:
+        """Sums over 0, 1, ... runs, as far as they were asked for."""
+        return [1]  # of no run: the sum 0
+
+    def _sums(self, runs: int) -> int:
+        if len(self.numerators) * self.numerators[-1] * runs > MOST_BITS:
+            raise TooLongError
+        while len(self._sets) <= runs:
+            last, total = self._sets[-1], 0
+            for number in self.numerators:
+                total |= last << number
+            self._sets.append(total)
+        return self._sets[runs]
+
 
 def item_weights(items: int, batches: Sequence[int] = ()) -> Mapping[Fraction, int]:
     """Return {weight in the mean over batches: number of items that have it}; the last batch may be smaller.
@@ -93,54 +139,6 @@ def attainable(items: int, batches: Sequence[int] = (), target: Fraction | None 
     return Lattice(tuple(np.unique(numbers).tolist()), denominator)
 
 
-class Sums:
-    """Sums of one value per run, each any value of the lattice."""
-
-    def __init__(self, lattice: Lattice) -> None:
-        self.lattice = lattice
-        self._sets = [1]  # of no run: the sum 0
-
-    def can_be(self, low: Fraction, high: Fraction, runs: int) -> bool:
-        """Whether a mean over `runs` runs can lie in [low, high]."""
-        if runs == 1:
-            return bool(self.lattice.inside(low, high))
-        scale = self.lattice.denominator * runs
-        first, last = max(ceil(low * scale), 0), floor(high * scale)
-        if last < first:
-            return False
-        if self._gap is not None:  # sums of an arithmetic progression are one
-            start, most = self.lattice.numerators[0] * runs, self.lattice.numerators[-1] * runs
-            nearest = start + max(-(-(first - start) // self._gap), 0) * self._gap
-            return nearest <= min(last, most)
-        return bool((self._set(runs) >> first) & ((1 << (last - first + 1)) - 1))
-
-    def fewest_runs(self, low: Fraction, high: Fraction) -> int | None:
-        """Return the smallest number of runs, up to MOST_RUNS, whose mean can lie in [low, high], or None.
-
-        Raises:
-            TooLongError: not found in a reasonable time.
-        """
-        if high < self.lattice.least or low > self.lattice.largest:
-            return None
-        return next((runs for runs in range(1, MOST_RUNS + 1) if self.can_be(low, high, runs)), None)
-
-    @cached_property
-    def _gap(self) -> int | None:
-        """Return the distance between neighbouring values; None where it differs."""
-        gaps = np.unique(np.diff(np.array(self.lattice.numerators, dtype=np.int64)))
-        return int(gaps[0]) if len(gaps) == 1 else None
-
-    def _set(self, runs: int) -> int:
-        if len(self.lattice.numerators) * self.lattice.numerators[-1] * runs > MOST_BITS:
-            raise TooLongError
-        while len(self._sets) <= runs:
-            last, total = self._sets[-1], 0
-            for number in self.lattice.numerators:
-                total |= last << number
-            self._sets.append(total)
-        return self._sets[runs]
-
-
 @dataclass(frozen=True)
 class Evaluation:
     """How a column was computed: its items, the batches, the target."""
@@ -166,30 +164,17 @@ class Evaluation:
         return self.plain is not self.batched
 
     @cached_property
-    def _sums(self) -> dict[bool, Sums]:
-        return {False: Sums(self.plain), True: Sums(self.batched)}
-
-    @cached_property
-    def _rate_sums(self) -> Sums:
-        return Sums(attainable(self.items))
-
-    def can_be_mean(self, number: Printed, runs: int, *, batched: bool = False) -> bool:
-        """Whether a mean of per-run values prints as `number`."""
-        return self._sums[batched].can_be(number.low, number.high, runs)
+    def _rates(self) -> Lattice:
+        return attainable(self.items)
 
     def can_be_of_mean(self, number: Printed, runs: int) -> bool:
-        """Whether the distance of the mean rate of the runs prints as `number`; the same as above without target."""
+        """Whether the distance of the mean rate of the runs prints as `number`; of rates, whether their mean does."""
+        low, high = number.low, number.high
         if self.target is None:
-            return self.can_be_mean(number, runs)
-        sums, low, high = self._rate_sums, max(number.low, Fraction(0)), number.high
-        return any(
-            sums.can_be(a, b, runs)
-            for a, b in ((self.target + low, self.target + high), (self.target - high, self.target - low))
-        )
-
-    def fewest_runs(self, number: Printed, *, batched: bool = False) -> int | None:
-        """Return the smallest number of runs whose values can have the mean `number`."""
-        return self._sums[batched].fewest_runs(number.low, number.high)
+            return self.plain.can_be_mean(low, high, runs)
+        low = max(low, Fraction(0))
+        sides = (self.target + low, self.target + high), (self.target - high, self.target - low)
+        return any(self._rates.can_be_mean(*side, runs) for side in sides)
 
     def fewest_runs_of_mean(self, number: Printed) -> int | None:
         """Return the smallest number of runs whose mean rate can have the distance `number`."""

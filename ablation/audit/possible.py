@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, sqrt
 
-from ablation.audit.counts import MOST_RUNS, Evaluation, TooLongError
+from ablation.audit.counts import MOST_RUNS, Evaluation, Lattice, TooLongError
 from ablation.audit.table import Finding, Severity, Table
 from ablation.config.printed import Printed
 from ablation.contract.reading import counted
@@ -32,23 +32,27 @@ def attainability_findings(table: Table) -> Iterator[Finding]:
                 continue
             if finding is not None:
                 yield finding
-                missed += not evaluation.can_be_mean(number, table.runs or 1, batched=True)
+                missed += not evaluation.batched.can_be_mean(number.low, number.high, table.runs or 1)
         worth.append(_worth(evaluation, column, list(numbers.values()), missed))
     yield from worth
 
 
 def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: Printed) -> Finding | None:
-    runs = table.runs or 1
     if evaluation.gives_all(number):
         return None
+    runs = table.runs or 1
+
+    def can_be(lattice: Lattice) -> bool:
+        return lattice.can_be_mean(number.low, number.high, runs)
+
     batches = "the mean of the means of batches of " + ", each the mean of its batches of ".join(
         map(str, table.batches)
     )
-    if evaluation.can_be_mean(number, runs) or (runs > 1 and evaluation.can_be_of_mean(number, runs)):
-        if runs > 1 or evaluation.can_be_mean(number, runs, batched=True):
+    if can_be(evaluation.plain) or (runs > 1 and evaluation.can_be_of_mean(number, runs)):
+        if runs > 1 or can_be(evaluation.batched):
             return None
-        plain = f"{row}, {column}: {number} is {table.formula(evaluation.items)}, but not {batches}"
-        return Finding("attainability", row, column, "note", f"{plain}, as the source averages.")
+        said = f"{row}, {column}: {number} is {table.formula(evaluation.items)}, but not {batches}"
+        return Finding("attainability", row, column, "note", f"{said}, as the source averages.")
     near = " and ".join(number.show(value) for value in dict.fromkeys(evaluation.plain.neighbours(number.exact)))
     what = f"{table.formula(evaluation.items)} for any integer k (nearest: {near})"
     start = f"{row}, {column}: {number} is not {what}"
@@ -56,7 +60,7 @@ def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: P
         start = f"{row}, {column}: {number} is neither the mean over {runs} runs of {table.formula(evaluation.items)}"
         start += " nor of their mean rate" if table.target is not None else ""
     if evaluation.has_uneven_batches:
-        if evaluation.can_be_mean(number, runs, batched=True):
+        if can_be(evaluation.batched):
             values = evaluation.batched.inside(number.low, number.high) if runs == 1 else ()
             shown = f" ({float(min(values, key=lambda value: abs(value - number.exact))):.6f})" if values else ""
             return Finding("attainability", row, column, "note", f"{start}; as {batches} it can be{shown}.")
@@ -75,10 +79,9 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
     """Return a sentence on the smallest numbers of runs that could give the number, and whether any could."""
     what = "rates" if evaluation.target is None else "per-run distances"
     said, possible = [], False
-    for batched in (False, True) if evaluation.has_uneven_batches else (False,):
-        ending = " of batches" if batched else ""
-        runs = evaluation.fewest_runs(number, batched=batched)
-        lattice = evaluation.batched if batched else evaluation.plain
+    lattices = {"": evaluation.plain} | ({" of batches": evaluation.batched} if evaluation.has_uneven_batches else {})
+    for ending, lattice in lattices.items():
+        runs = lattice.fewest_runs(number)
         if runs is not None:
             said.append(f"a mean of {what}{ending} takes at least {counted(runs, 'run')}")
         elif number.high < lattice.least:

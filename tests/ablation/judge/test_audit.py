@@ -147,9 +147,9 @@ def test_noise_of_a_difference_by_hand():
 def test_with_77_items_no_mean_of_distances_is_below_a_half_of_one_item():
     evaluation = Evaluation(77, (32,), HALF)
     for text in ("0.0040", "0.0024", "0.0064"):  # each distance is at least 0.5 / 77 = 0.00649
-        assert evaluation.fewest_runs(Printed.of(text)) is None
-    assert evaluation.fewest_runs(Printed.of("0.0065")) == 1
-    assert evaluation.fewest_runs(Printed.of("0.0040"), batched=True) == 1
+        assert evaluation.plain.fewest_runs(Printed.of(text)) is None
+    assert evaluation.plain.fewest_runs(Printed.of("0.0065")) == 1
+    assert evaluation.batched.fewest_runs(Printed.of("0.0040")) == 1
     rows = {"v": ["0.0040", "0.0500", "0.0270"]}
     [finding, *_] = of_kind(audit(published(rows, items={"a": 77, "b": 40})), "attainability")
     said = "no mean of per-run distances can, whatever the number of runs, since each is at least 0.00649"
@@ -165,15 +165,14 @@ def test_with_77_items_no_mean_of_distances_is_below_a_half_of_one_item():
 @pytest.mark.parametrize("text", ["0.10", "0.117", "0.33", "0.4", "0.214", "0.433"])
 def test_the_fewest_runs_by_enumeration(items, batch, target, text):
     evaluation, number = Evaluation(items, batch, target), Printed.of(text)
-    for batched in (False, True) if batch else (False,):
-        lattice = evaluation.batched if batched else evaluation.plain
+    for lattice in (evaluation.plain, evaluation.batched):
         values = [Fraction(n, lattice.denominator) for n in lattice.numerators]
         for runs in (1, 2, 3):
             means = {sum(chosen) / runs for chosen in combinations_with_replacement(values, runs)}
             expected = any(number.low <= mean <= number.high for mean in means)
-            assert evaluation.can_be_mean(number, runs, batched=batched) is expected
-        fewest = evaluation.fewest_runs(number, batched=batched)
-        assert fewest == next((r for r in range(1, 51) if evaluation.can_be_mean(number, r, batched=batched)), None)
+            assert lattice.can_be_mean(number.low, number.high, runs) is expected
+        fewest = next((r for r in range(1, 51) if lattice.can_be_mean(number.low, number.high, r)), None)
+        assert lattice.fewest_runs(number) == fewest
     rates = [Fraction(k, items) for k in range(items + 1)]
     for runs in (1, 2, 3):
         means = {sum(chosen) / runs - (target or 0) for chosen in combinations_with_replacement(rates, runs)}
