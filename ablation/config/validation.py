@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -75,6 +75,9 @@ def _mistakes(
         shown = value if not isinstance(value, Mapping) and len(repr(value)) <= 120 else None
         description = _description(model, key)
         correct = "add it" if detail["type"] == "missing" else "correct the value"
+        if detail["type"] == "extra_forbidden":
+            *above, last = key.split(".")
+            correct = suggest(last, sorted({name for each in _models_at(model, above) for name in each.model_fields}))
         remedy = f"expected: {description}" if description else advice if own else correct
         by_key.setdefault(key, ConfigError(file, f"{prefix}{key}".rstrip("."), shown, problem, remedy))
     return list(by_key.values())
@@ -93,6 +96,23 @@ def _place(loc: Iterable[int | str], data: Any, *, missing: bool) -> tuple[str, 
     if missing:
         path.append(str(last))
     return ".".join(path), data
+
+
+def _models_at(model: type[BaseModel], parts: Iterable[str]) -> list[type[BaseModel]]:
+    """Return the models that a place may hold; a part that is no field names an entry of a map of models."""
+    models = [model]
+    for part in parts:
+        if fields := [each.model_fields[part] for each in models if part in each.model_fields]:
+            models = [nested for field in fields for nested in _models_in(field.annotation)]
+    return models
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models in an annotation, also those of the entries of maps and lists."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)
 
 
 def _description(model: type[BaseModel], key: str) -> str:

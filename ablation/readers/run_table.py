@@ -124,11 +124,14 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     filled = {column: [row[column] for _, row in rows if not _empty(row.get(column))] for column in others}
     numeric = [column for column, cells in filled.items() if cells and all(map(_is_number, cells))]
     settings = list(dict.fromkeys([*together, *_settings(rows, roles["variant"], others, numeric)]))
+    settings = [column for column in settings if column != named.get("value")]
     metrics = [column for column in numeric if column not in settings]
     if long:
         metrics = list(dict.fromkeys(str(row[roles["metric"]]) for _, row in rows))
     if not metrics:
-        raise ConfigError(path, "", None, "has no column of numbers that differ", "name it: --map columns.value=COLUMN")
+        problem = "has no column of numbers that differ within a variant"
+        remedy = "write numbers as 0.5, without signs, or name the column: --map columns.value=COLUMN"
+        raise ConfigError(path, "", None, problem, remedy)
     runs = _runs(path, rows, roles, metrics if not long else None, settings)
     groups = "" if {"run", "parent"} & roles.keys() else _groups(rows, roles, others, runs)
     return RunTable(path, roles, metrics, settings, _parents(path, rows, roles), runs, groups)

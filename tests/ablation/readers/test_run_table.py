@@ -65,6 +65,14 @@ def test_names_of_runs_are_variants_and_seeds_or_are_told_with_what_to_map(tmp_p
     assert [run.name for run in runs] == ["run1/0", "run2/0"]
 
 
+def test_a_metric_of_one_value_within_a_variant_is_named(tmp_path):
+    text = "variant,seed,acc\na,0,.5\na,1,.5\nb,0,.6\nb,1,.6\n"
+    with pytest.raises(ConfigError, match=r"no column of numbers that differ .* --map columns.value=COLUMN"):
+        table(tmp_path, text)
+    found = table(tmp_path, text, value="acc")
+    assert (found.metrics, found.settings) == (["acc"], [])
+
+
 SWEEP = "Name,State,algo,beta,seed,acc\na1,finished,grpo,0,1,.5\na2,crashed,grpo,0,2,.1\na3,,grpo,.1,1,.6\n"
 
 
