@@ -14,7 +14,6 @@ the tests that kill processes (`Project.start`), the smoke grid of `make test` a
 import errno
 import gc
 import importlib
-import json
 import os
 import signal
 import socket
@@ -62,18 +61,19 @@ def run(
         return subprocess.run(
             words, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=timeout, check=False
         )
-    request = {"module": module, "arguments": arguments, "environment": env, "folder": str(cwd), "umask": _umask()}
+    variables = (f"{name}={value}" for name, value in env.items())
+    request = [str(cwd), str(_umask()), str(len(arguments) + 1), module, *arguments, *variables]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
         files = [nothing.fileno(), out.fileno(), (err if separate else out).fileno()]
         with _connected() as connection:
             connection.settimeout(timeout)
-            socket.send_fds(connection, [json.dumps(request).encode()], files)
+            socket.send_fds(connection, [os.fsencode("\0".join(request))], files)
             try:
                 answer = connection.recv(1 << 16)
             except TimeoutError as late:  # closing the connection kills it
                 raise subprocess.TimeoutExpired(words, timeout, _text(out)) from late
         assert answer, "the process that the tests are forked from has gone"
-        return subprocess.CompletedProcess(words, json.loads(answer)["code"], _text(out), _text(err))
+        return subprocess.CompletedProcess(words, int(answer), _text(out), _text(err))
 
 
 def _text(file: Any) -> str:
@@ -146,15 +146,16 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     fork_server.must_be_able_to_fork()
-    request = fork_server.serve(socket.socket(fileno=0), lambda request: os.stat(request["folder"]))
+    request = fork_server.serve(socket.socket(fileno=0), lambda request: os.stat(request.folder))
+    module, *arguments = request.arguments
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    os.chdir(request["folder"])
+    os.chdir(request.folder)
     own = [path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
-    sys.path[:] = [request["folder"], *own, *sys.path[1:]]
-    if request["module"] == "snakemake":
+    sys.path[:] = [request.folder, *own, *sys.path[1:]]
+    if module == "snakemake":
         os.environ |= {"TESTS_FORKED_FROM": address, "TESTS_PYTHON": python}
         sys.executable = INTERPRETER  # by which the rules start what they start
-    end_as(lambda: fork_server.run(request["module"], request["arguments"]))
+    end_as(lambda: fork_server.run(module, arguments))
 
 
 def end_as(work: Callable[[], object]) -> NoReturn:

@@ -3,11 +3,13 @@
 Its arguments are the real interpreter, then those that a shell of Snakemake gives it.
 """
 
+import ctypes
 import importlib.util
 import os
 import signal
 import sys
 
+PR_SET_PDEATHSIG = 1
 FORKED = ("ablation", "ablation.runner.fork_server", "ablation.runner.run")  # the last for a command's stage
 
 
@@ -19,12 +21,13 @@ def main() -> None:
         spec = importlib.util.spec_from_file_location("fork_client", place)
         client = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(client)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if "--parent" in arguments:
-            client.end_with(int(arguments[arguments.index("--parent") + 1]))
-        answer = client.ask("\0" + os.environ["TESTS_FORKED_FROM"], arguments[2:], module=arguments[1])
-        if "code" in answer:
-            client.end_as(answer["code"])
+        if "--parent" in arguments:  # the server outlives it
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != int(arguments[arguments.index("--parent") + 1]):
+                os._exit(1)
+        code, _ = client.ask("\0" + os.environ["TESTS_FORKED_FROM"], arguments[1:])
+        if code is not None:
+            os._exit(code)
     os.execv(python, [python, *arguments])
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class Strict(BaseModel):
     """The base of every study's settings: no unknown key, and no change afterwards."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class WheelSource(Strict):

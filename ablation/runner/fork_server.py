@@ -14,10 +14,9 @@ import contextlib
 import ctypes
 import gc
 import importlib
-import json
 import os
 import runpy
-import select
+import selectors
 import signal
 import socket
 import subprocess
@@ -25,11 +24,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from glob import escape, glob
-from typing import Any
+from typing import NamedTuple
 
-from ablation.runner.fork_client import address_of, end_with, peer_of
-
-Request = dict[str, Any]  # of a client: arguments, environment, folder, umask
+from ablation.contract.process import end_with_parent
+from ablation.runner.fork_client import KILLED, address_of, peer_of
 
 MODELS = ("llama", "qwen2", "lfm2", "gpt2")
 # Imported here, so that no stage has to. Whatever is not installed, or renamed in another version, is left out.
@@ -51,6 +49,23 @@ SETTINGS |= {"TOKENIZERS_PARALLELISM": "false", "JE_ARROW_MALLOC_CONF": "backgro
 ROOM = 4000  # bytes among the server's arguments into which each fork writes its own command
 
 
+class Request(NamedTuple):
+    """What a client asks for."""
+
+    folder: str
+    umask: int
+    arguments: list[str]
+    environment: dict[str, str]
+
+
+class Fork(NamedTuple):
+    """A stage's process, a handle that is readable once it has ended, and its client."""
+
+    process: int
+    handle: int
+    client: socket.socket
+
+
 class Refused(Exception):
     """A fork of this process would differ from a new process."""
 
@@ -67,7 +82,7 @@ def start() -> subprocess.Popen[bytes]:
 
 def main() -> None:
     """Serve until the process behind `--parent` ends."""
-    end_with(int(sys.argv[2]))
+    end_with_parent(int(sys.argv[2]))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     places = sys.path[1:]  # before a package adds to them
     environment, installed, problem = _comparable(os.environ), _installed(places), ""
@@ -81,14 +96,14 @@ def main() -> None:
     def check(request: Request) -> None:
         if problem:
             raise Refused(problem)
-        if request["folder"] != os.getcwd():
+        if request.folder != os.getcwd():
             raise Refused(f"another folder than {os.getcwd()}")
-        if others := {name for name, _ in _comparable(request["environment"]) ^ environment}:
+        if others := {name for name, _ in _comparable(request.environment) ^ environment}:
             raise Refused(f"another environment: {', '.join(sorted(others))}")
         if _installed(places) != installed:  # the provenance would name versions that a fork does not run
             raise Refused("packages were installed or removed")
 
-    run("ablation.runner.run", serve(socket.socket(fileno=0), check)["arguments"])
+    run("ablation.runner.run", serve(socket.socket(fileno=0), check).arguments)
 
 
 def _comparable(environment: Mapping[str, str]) -> set[tuple[str, str]]:
@@ -106,6 +121,8 @@ def import_packages() -> None:
     for name in PACKAGES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    with contextlib.suppress(ImportError):  # it loads most of its parts, and its plugins, at the first model
+        importlib.import_module("pydantic").create_model("First", number=(int, 0))
     with contextlib.suppress(ImportError, AttributeError):  # a table that is built when it is first looked at
         importlib.import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("gpt2")
     gc.collect()
@@ -127,53 +144,55 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
     Returns only in a fork, which has its client's files, environment and umask then: what the client asked for.
     check: raises Refused or OSError for a request that a fork cannot serve.
     """
-    stages: dict[int, tuple[int, socket.socket]] = {}  # a fork's handle -> its process and client
-    clients: dict[int, int] = {}  # a client's descriptor -> the fork's process
-    poll, server = select.poll(), os.getpid()
-    poll.register(listener, select.POLLIN)
+    # Each fork loads them anew. Found here: a fork that looks at the names of all modules copies their pages.
+    own = [name for name in sys.modules if name.partition(".")[0] == "ablation"]
+    watched, server = selectors.PollSelector(), os.getpid()
+    watched.register(listener, selectors.EVENT_READ)
     while True:
-        for descriptor, _ in poll.poll():
-            if descriptor == listener.fileno():
-                client, _ = listener.accept()
-                files: list[int] = []
-                try:
-                    request = _receive(client, files)
-                    check(request)
-                    process = os.fork()
-                except (Refused, OSError, ValueError, KeyError, TypeError) as error:
-                    _close(files)
-                    _answer(client, {"refused": str(error)})
-                    continue
-                if process == 0:
-                    end_with(server)
-                    for target, file in enumerate(files):
-                        os.dup2(file, target)
-                    _close(files)
-                    listener.detach()  # as file 0 it is the client's now
-                    client.close()
-                    for handle, (_, other) in stages.items():
-                        os.close(handle)
-                        other.close()
-                    os.umask(request["umask"])
-                    os.environ.clear()
-                    os.environ.update(request["environment"])
-                    return request
+        (key, _), *_ = watched.select()  # one at a time: it may change what is watched
+        fork: Fork | None = key.data
+        if fork is None:
+            client, _ = listener.accept()
+            files: list[int] = []
+            try:
+                request = _receive(client, files)
+                check(request)
+                process = os.fork()
+            except (Refused, OSError, ValueError) as error:
                 _close(files)
-                handle = os.pidfd_open(process)
-                stages[handle], clients[client.fileno()] = (process, client), process
-                poll.register(handle, select.POLLIN)
-                poll.register(client, select.POLLIN)
-            elif descriptor in clients:  # a client says nothing more: it has ended
-                os.kill(clients.pop(descriptor), signal.SIGKILL)
-                poll.unregister(descriptor)
-            elif descriptor in stages:
-                process, client = stages.pop(descriptor)
-                _, status = os.waitpid(process, 0)
-                poll.unregister(descriptor)
-                os.close(descriptor)
-                if clients.pop(client.fileno(), None):
-                    poll.unregister(client)
-                _answer(client, {"code": os.waitstatus_to_exitcode(status)})
+                _answer(client, f" {error}")
+                continue
+            if process == 0:
+                end_with_parent(server)
+                for target, file in enumerate(files):
+                    os.dup2(file, target)
+                _close(files)
+                listener.detach()  # as file 0 it is the client's now
+                client.close()
+                for other in {key.data for key in watched.get_map().values()} - {None}:
+                    os.close(other.handle)
+                    other.client.close()
+                for name in own:
+                    del sys.modules[name]
+                os.umask(request.umask)
+                os.environ.clear()
+                os.environ.update(request.environment)
+                return request
+            _close(files)
+            fork = Fork(process, os.pidfd_open(process), client)
+            watched.register(fork.handle, selectors.EVENT_READ, fork)
+            watched.register(client, selectors.EVENT_READ, fork)
+        elif key.fd == fork.handle:
+            _, status = os.waitpid(fork.process, 0)
+            code = os.waitstatus_to_exitcode(status)
+            watched.unregister(fork.handle)
+            os.close(fork.handle)
+            with contextlib.suppress(KeyError):
+                watched.unregister(fork.client)
+            _answer(fork.client, str(code if code >= 0 else KILLED - code))
+        else:  # a client says nothing more: it has ended
+            os.kill(fork.process, signal.SIGKILL)
+            watched.unregister(fork.client)
 
 
 def _receive(client: socket.socket, files: list[int]) -> Request:
@@ -183,7 +202,9 @@ def _receive(client: socket.socket, files: list[int]) -> Request:
     client.settimeout(10)  # all others wait for it
     content, received, _, _ = socket.recv_fds(client, 1 << 20, 3)
     files += received
-    return dict(json.loads(content))
+    folder, umask, count, *words = os.fsdecode(content).split("\0")
+    arguments, variables = words[: int(count)], words[int(count) :]
+    return Request(folder, int(umask), arguments, dict(variable.split("=", 1) for variable in variables))
 
 
 def _close(files: Iterable[int]) -> None:
@@ -192,9 +213,9 @@ def _close(files: Iterable[int]) -> None:
             os.close(file)
 
 
-def _answer(client: socket.socket, words: dict[str, Any]) -> None:
+def _answer(client: socket.socket, text: str) -> None:
     with contextlib.suppress(OSError), client:  # the client may have gone
-        client.sendall(json.dumps(words).encode())
+        client.sendall(text.encode())
 
 
 def run(module: str, arguments: list[str]) -> None:
@@ -202,11 +223,8 @@ def run(module: str, arguments: list[str]) -> None:
     if "--parent" in arguments:
         arguments[arguments.index("--parent") + 1] = str(os.getppid())
     _show([sys.executable, "-m", module, *arguments])
-    for name in [name for name in sys.modules if name.partition(".")[0] == "ablation"]:
-        del sys.modules[name]  # this file and its packages, as they were when the server started
     sys.argv[1:] = arguments
     tempfile.tempdir = None  # a library may have asked for it
-    importlib.invalidate_caches()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -3,10 +3,11 @@
 import argparse
 import errno
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.abc import MetaPathFinder
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -115,20 +116,21 @@ class _Guard(MetaPathFinder):
                 raise OSError(errno.ECANCELED, problem)
 
 
-def known_modules(job: Job) -> frozenset[str]:
-    """Import what the key holds by value, the config model and the study's `parts`; return the modules loaded then."""
+def known_modules(job: Job) -> int:
+    """Import what the key holds by value, config model and the study's `parts`; return how many modules are loaded."""
     for file in job.code.exclude:
         import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
-    return frozenset(sys.modules)
+    return len(sys.modules)
 
 
-def check_modules(job: Job, imported_before: Collection[str]) -> None:
-    """Raise RuntimeError if the stage imported code of its package that is not in its key."""
+def check_modules(job: Job, loaded_before: int) -> None:
+    """Raise RuntimeError if the stage has imported code of its package since then that is not in its key."""
     counted = {file.removesuffix(".py").removesuffix("/__init__") for file in (*job.code.files, *job.code.exclude)}
-    counted.update(name.replace(".", "/") for name in imported_before)
     own = f"{PACKAGES[0]}/"
+    # The last ones are the new ones. A fork that looks at them all copies the pages of their names.
+    new = islice(reversed(sys.modules), len(sys.modules) - loaded_before)
     if others := sorted(
-        name for name in sys.modules if (path := name.replace(".", "/")).startswith(own) and path not in counted
+        name for name in new if (path := name.replace(".", "/")).startswith(own) and path not in counted
     ):
         raise RuntimeError(
             f"imported {', '.join(others)}, which no key of the stage holds: a change of it would be a stale number; "

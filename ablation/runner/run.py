@@ -155,7 +155,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     def work() -> tuple[str, str]:
         nonlocal ranks, earlier
         try:
-            entry, kind, imported_before = _import_entry(job)
+            entry, kind, loaded_before = _import_entry(job)
         finally:
             write_provenance(job.out, job.inputs, sys.argv, *([Path()] if job.is_command else []))
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
@@ -174,7 +174,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
                 raise OSError(errno.ECANCELED, problem)
         else:
             entry.run(stage)
-            check_modules(job, imported_before)
+            check_modules(job, loaded_before)
         return "ok", ""
 
     state, reason = outcome_of(work, log)
@@ -212,20 +212,20 @@ def outcome_of(work: Callable[[], tuple[str, str]], log: Logger) -> tuple[str, s
         return "failed", reason
 
 
-def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], frozenset[str]]":
+def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], int]":
     """Return the entry module, with randomness fixed, the class of its stages, and `known_modules`.
 
     Only the trainers' class knows torch.
     """
     from ablation.runner.stage import Stage
 
-    imported_before = known_modules(job)
+    loaded_before = known_modules(job)
     entry = import_module(job.plan["entry"])
     if job.is_command:
-        return entry, Stage, imported_before
+        return entry, Stage, loaded_before
     harness = import_module(f"{_TRAINERS}.harness")
     harness.fix_randomness(job.plan["seed"] or 0, job.threads)
-    return entry, harness.Stage, imported_before
+    return entry, harness.Stage, loaded_before
 
 
 def _is_of_the_machine(error: BaseException | None) -> bool:

@@ -231,7 +231,7 @@ def test_what_is_killed_leaves_nothing_and_the_next_goes_on(toys, stage, victim,
     if victim == "server":  # nobody is left to ask: the client runs it itself
         assert client.wait(timeout=900) == 0
     else:
-        assert client.wait(timeout=900) == -signal.SIGKILL
+        assert client.wait(timeout=900) == (-9 if victim == "client" else 128 + 9)
         assert is_free(out / ".lock")
         assert all(map(is_free, (toys / "leases").glob("*.lock")))
         (out / "log.txt").unlink()  # as Snakemake does
@@ -254,7 +254,7 @@ def test_a_signal_ends_stage_and_client_at_once(toys, stage, number):
     process = process_of(out)
     assert os.getpgid(process) == os.getpgid(client.pid)  # what a terminal sends reaches both
     client.send_signal(number)
-    assert client.wait(timeout=900) == -number
+    assert client.wait(timeout=900) in (-number, 128 + number)
     wait_for(lambda: not is_running(process))
     assert not (out / "status.json").exists()
 
@@ -320,6 +320,6 @@ def test_an_address_of_another_user_is_not_trusted(monkeypatch):
         listener.bind(address := f"\0test-{os.getpid()}")
         listener.listen(1)
         monkeypatch.setattr(os, "getuid", lambda: 12345)
-        assert fork_client.ask(address, []) == {}
+        assert fork_client.ask(address, []) == (None, "")
         other, _ = listener.accept()
         assert other.recv(10) == b""
