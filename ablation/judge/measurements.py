@@ -1,6 +1,6 @@
 """The measurements of one study's runs, read once from the database, and which runs may be compared."""
 
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -112,24 +112,16 @@ class Measurements:
         """The parent of each variant, in the order of the variants."""
         return {variant.name: variant.parent for variant in self.variants}
 
-    def seeds(self, variant: str) -> set[int]:
-        """Planned seeds of a variant."""
-        return self._by_variant.get(variant, set())
-
-    def in_order_added(self, seeds: Set[int]) -> list[int]:
-        """These seeds in the order in which the plan added them, which is the order of the interim analyses."""
-        return [seed for seed in self._every_seed if seed in seeds]
+    def seeds(self, variant: str) -> list[int]:
+        """Planned seeds of a variant in the order in which the plan added them: that of the interim analyses."""
+        return self._by_variant.get(variant, [])
 
     @cached_property
-    def _by_variant(self) -> dict[str, set[int]]:
-        seeds: dict[str, set[int]] = {}
+    def _by_variant(self) -> dict[str, list[int]]:
+        seeds: dict[str, list[int]] = {}
         for name, seed in self.states:
-            seeds.setdefault(name, set()).add(seed)
+            seeds.setdefault(name, []).append(seed)
         return seeds
-
-    @cached_property
-    def _every_seed(self) -> list[int]:
-        return list(dict.fromkeys(seed for _, seed in self.states))
 
     @cached_property
     def faults(self) -> dict[Run, str]:
@@ -229,7 +221,7 @@ def _independent_runs(study: Measurements, variants: Sequence[str]) -> tuple[lis
     problems = [study.cluster_fault] if study.cluster_fault else []
     sound, waiting = [], not problems
     for variant in variants:
-        own = study.in_order_added(study.seeds(variant) - {seed for name, seed in study.without if name == variant})
+        own = [seed for seed in study.seeds(variant) if (variant, seed) not in study.without]
         faulty = {seed: fault for seed in own if (fault := study.faults[variant, seed])}
         problems += [*faulty.values(), *(() if own else (f"{variant} has no runs",))]
         waiting = waiting and all(study.states[variant, seed][0] in TO_COME for seed in faulty)
@@ -243,13 +235,12 @@ def _independent_runs(study: Measurements, variants: Sequence[str]) -> tuple[lis
 def _paired_runs(study: Measurements, variants: Sequence[str]) -> tuple[list[list[int]], list[str], bool]:
     """As `_independent_runs`, of the seeds in which the runs of all variants are sound and have the same items."""
     left_out = {seed for variant, seed in study.without if variant in variants}
-    planned = [study.seeds(variant) - left_out for variant in variants]
-    common = set.intersection(*planned)
+    planned = [[seed for seed in study.seeds(variant) if seed not in left_out] for variant in variants]
+    paired = [seed for seed in planned[0] if all(seed in seeds for seeds in planned)]
     problems = [study.cluster_fault] if study.cluster_fault else []
     # `add-seeds` adds seeds to some variants only: what both have is the beginning of what each has.
-    paired = study.in_order_added(common)
-    begins = all(study.in_order_added(seeds)[: len(common)] == paired for seeds in planned if study.planned)
-    if common != min(planned, key=len) or not common or not begins:
+    begins = all(seeds[: len(paired)] == paired for seeds in planned if study.planned)
+    if len(paired) < min(map(len, planned)) or not paired or not begins:
         listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
         problems.append(f"unpaired: {listed}")
     sound, waiting = [], not problems
@@ -302,7 +293,7 @@ def without_partner(study: Measurements, child: str, parent: str) -> list[Run]:
     """
     if study.planned or not study.design.paired:
         return []
-    ours, theirs = study.seeds(child), study.seeds(parent)
+    ours, theirs = {*study.seeds(child)}, {*study.seeds(parent)}
     missing = [*((child, seed) for seed in theirs - ours), *((parent, seed) for seed in ours - theirs)]
     return sorted(run for run in missing if run not in study.without)
 

@@ -28,7 +28,7 @@ def comparison_remarks(study: Measurements, child: str, parent: str, runs: Seque
     [variant] = [variant for variant in study.variants if variant.name == child]
     return (
         *(_planned(variant.changes) if variant.parent == parent else ()),
-        *_trained(study.weights, child, parent, sorted(study.seeds(child) & study.seeds(parent))),
+        *_trained(study.weights, child, parent, sorted({*study.seeds(child)} & {*study.seeds(parent)})),
         *_environments(study.environments, child, parent, common),
         *_added(study, child, parent),
         *steps_apart(study, runs),

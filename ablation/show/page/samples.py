@@ -71,7 +71,7 @@ class ChangedItems:
 
 def find_changed_items(study: Measurements, parent: str, child: str) -> ChangedItems:
     """Compare two variants item by item, over the seeds that both have."""
-    both = study.in_order_added(study.seeds(parent) & study.seeds(child))
+    both = [seed for seed in study.seeds(parent) if seed in study.seeds(child)]
     runs_without_duplicates = study.values.keys() - study.duplicates
     seeds = [seed for seed in both if {(parent, seed), (child, seed)} <= runs_without_duplicates]
     better = worse = 0
