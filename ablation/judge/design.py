@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 
-from ablation.judge.resampling import Covariances
 from ablation.judge.significance import Array, GroupNoise
 
 Seeds = Literal["paired", "independent"]
@@ -69,16 +68,23 @@ def item_variance(contributions: Sequence[Array], weights: Array, *, draws: bool
     as the others have on average.
     """
     if len(contributions) == 1:
-        own = Covariances.of(contributions[0], draws=draws)
-        return ItemVariance(own.total / own.seeds**2, max(own.shared, 0.0))
+        [only], runs = contributions, contributions[0].shape[1]
+        covariances = np.cov(only.T, ddof=0).reshape(runs, runs) if draws else only.T @ only
+        return ItemVariance(float(covariances.sum()) / runs**2, max(_shared(covariances), 0.0))
     if draws:
         contributions = [(group - group.mean(axis=0)) / np.sqrt(len(group)) for group in contributions]
     means = np.stack([group.mean(axis=1) for group in contributions])
     across = (weights[:, None] * means).sum(axis=0)
-    groups = [Covariances.of(group) for group in contributions]
-    alone = [(group.trace / group.seeds) - group.shared for group in groups if group.seeds > 1]
+    groups = [group.T @ group for group in contributions]
+    alone = [float(np.trace(group)) / len(group) - _shared(group) for group in groups if len(group) > 1]
     residual = max(float(np.mean(alone)), 0.0) if alone else 0.0
-    shared = [group.shared if group.seeds > 1 else group.total - residual for group in groups]
+    shared = [_shared(group) if len(group) > 1 else _shared(group) - residual for group in groups]
     total = float(across @ across)
     squares = np.square(means).sum(axis=1)
     return ItemVariance(total, max(total + float((weights**2) @ (np.array(shared) - squares)), 0.0))
+
+
+def _shared(covariances: Array) -> float:
+    """The mean covariance between two runs, from all of them [runs, runs]; the variance where there is one run."""
+    runs, total = len(covariances), float(covariances.sum())
+    return (total - float(np.trace(covariances))) / (runs * (runs - 1)) if runs > 1 else total

@@ -224,29 +224,6 @@ def draw_together(means: Array, share: Array) -> Array:
     return centre + share[:, None, :] * (means - centre)
 
 
-@dataclass(frozen=True)
-class Covariances:
-    """What is asked of the covariances [seeds, seeds] between seeds."""
-
-    total: float
-    trace: float
-    seeds: int
-
-    @classmethod
-    def of(cls, columns: Array, *, draws: bool = False) -> "Covariances":
-        """Of the clusters' contributions [clusters, seeds], or of draws [replicates, seeds], whose mean is not 0."""
-        seeds = columns.shape[1]
-        products = np.cov(columns.T, ddof=0).reshape(seeds, seeds) if draws else columns.T @ columns
-        return cls(float(products.sum()), float(np.trace(products)), seeds)
-
-    @property
-    def shared(self) -> float:
-        """Mean covariance between two seeds; the variance with one seed."""
-        if self.seeds == 1:
-            return self.total
-        return (self.total - self.trace) / (self.seeds * (self.seeds - 1))
-
-
 def unseen(
     ranges: Sequence[Sequence[tuple[float, float]]],
     weights: Array,
