@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ablation.judge.family import Family, Member, covariances
+from ablation.judge.family import Family, covariances
 from ablation.judge.measure import Measured, interim_shares
 from ablation.judge.measurements import Measurements
 from ablation.judge.significance import Array, benjamini_hochberg, holm
@@ -48,12 +48,7 @@ class Correction:
         """Of the tested comparisons' effects, by seeds and by items; None if the correction is Holm's."""
         if self.study.analysis.correction != "max-t" or len(self.tested) < 2:
             return None
-        members = [
-            Member(*comparison.pair, interim.runs, interim.noise, interim.estimate.item_draws)
-            for comparison in self.tested
-            for interim in comparison.interims[-1:]
-        ]
-        return covariances(members, self.study.prior)
+        return covariances(self.tested, self.study.prior)
 
     @cached_property
     def family(self) -> Family | None:

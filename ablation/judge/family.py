@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy import special
 
+from ablation.judge.measure import Measured
 from ablation.judge.moderation import SeedPrior
 from ablation.judge.significance import Array, Noise, holm
 
@@ -22,45 +23,38 @@ DRAW_SEED = 20250302
 _MOST_DF = 1e6  # represents a known variance
 
 
-@dataclass(frozen=True)
-class Member:
-    """One contrast of the family: child minus parent."""
-
-    child: str
-    parent: str
-    runs: Sequence[Sequence[int]]  # seeds of the child and of the parent
-    noise: Noise
-    item_draws: Array  # its deviation under draws of the items, the same draws for all members
-
-
-def covariances(members: Sequence[Member], prior: SeedPrior | None) -> tuple[Array, Array] | None:
-    """Return (of seeds, of items): covariances [members, members] of the effects; None if the seeds' are not known.
+def covariances(tested: Sequence[Measured], prior: SeedPrior | None) -> tuple[Array, Array] | None:
+    """Return (of seeds, of items): covariances [tested, tested] of the effects; None if the seeds' are not known.
 
     Two comparisons share the noise of the runs that both use: a common parent correlates them by +1/2 if all runs are
     equally noisy, parent and grandchild by -1/2. Few seeds cannot estimate these numbers, so they are computed from the
     moderated spread of each variant. Items are many, so their draws give them.
     """
-    if prior is None or any(not member.noise.seeds_known for member in members):
+    latest = [comparison.interims[-1] for comparison in tested]
+    if prior is None or any(not interim.noise.seeds_known for interim in latest):
         return None
-    names = sorted({name for member in members for name in (member.child, member.parent)})
+    pairs = [comparison.pair for comparison in tested]
+    names = sorted({name for pair in pairs for name in pair})
     variances = np.array([prior.variances.get(name, prior.variance) for name in names])
-    signs = np.array([[(n == m.child) - (n == m.parent) for n in names] for m in members], dtype=float)
-    if members[0].noise.groups:  # of a variant's runs, those in one comparison are the first of those in another
-        runs = np.array([[len(m.runs[n == m.parent]) for n in names] for m in members])
-        by_seed = np.zeros((len(members), len(members)))
+    signs = np.array([[(name == child) - (name == parent) for name in names] for child, parent in pairs], dtype=float)
+    if latest[0].noise.groups:  # of a variant's runs, those in one comparison are the first of those in another
+        runs = np.zeros(signs.shape)
+        for row, (pair, interim) in enumerate(zip(pairs, latest, strict=True)):
+            runs[row, [names.index(name) for name in pair]] = [len(of) for of in interim.runs]
+        by_seed = np.zeros((len(tested), len(tested)))
         for variance, sign, count in zip(variances, signs.T, runs.T, strict=True):
             own = np.flatnonzero(sign)
             shared = variance / np.maximum.outer(count[own], count[own])
             by_seed[np.ix_(own, own)] += np.outer(sign[own], sign[own]) * shared
     else:
-        every = list(dict.fromkeys(seed for member in members for seed in member.runs[0]))
-        made = np.array([np.isin(every, member.runs[0]) for member in members], dtype=float)
+        every = list(dict.fromkeys(seed for interim in latest for seed in interim.runs[0]))
+        made = np.array([np.isin(every, interim.runs[0]) for interim in latest], dtype=float)
         shared = made @ made.T / made.sum(axis=1)[:, None] / made.sum(axis=1)
         by_seed = (signs * variances) @ signs.T * shared
-    draws = np.stack([member.item_draws for member in members])
-    by_item = np.cov(draws, ddof=0).reshape(len(members), len(members))
-    seed_variances = np.array([member.noise.seed_variance for member in members])
-    item_variances = np.array([member.noise.item_variance for member in members])
+    draws = np.stack([interim.estimate.item_draws for interim in latest])
+    by_item = np.cov(draws, ddof=0).reshape(len(tested), len(tested))
+    seed_variances = np.array([interim.noise.seed_variance for interim in latest])
+    item_variances = np.array([interim.noise.item_variance for interim in latest])
     return _with_variances(by_seed, seed_variances), _with_variances(by_item, item_variances)
 
 

@@ -1,12 +1,14 @@
 """The largest |t| of a family against numerical integration, and its correction against Holm's."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from ablation.judge.family import DRAWS, Family, Member, covariances
+from ablation.judge.family import DRAWS, Family, covariances
 from ablation.judge.moderation import SeedPrior
 from ablation.judge.paths import ways_up
 from ablation.judge.significance import GroupNoise, Noise, holm
@@ -17,10 +19,16 @@ NOISE = Noise(2 / 3, 6, 0.0)
 ERROR = 4 * np.sqrt(0.05 * 0.95 / DRAWS)
 
 
+def member(child, parent, runs, noise, draws):
+    """A comparison, of which the family asks no more than this."""
+    interim = SimpleNamespace(runs=runs, noise=noise, estimate=SimpleNamespace(item_draws=draws))
+    return SimpleNamespace(pair=(child, parent), interims=(interim,))
+
+
 def members(*pairs, seeds=THREE, noise=NOISE, draws=None):
     draws = np.zeros((len(pairs), 50)) if draws is None else draws
     return [
-        Member(child, parent, (seeds, seeds), noise, draw) for (child, parent), draw in zip(pairs, draws, strict=True)
+        member(child, parent, (seeds, seeds), noise, draw) for (child, parent), draw in zip(pairs, draws, strict=True)
     ]
 
 
@@ -33,7 +41,7 @@ def test_comparisons_share_the_noise_of_their_runs():
 
 MANY = tuple(range(12))
 UNEQUAL = Noise.independent([GroupNoise(1 / 3, 2, 3), GroupNoise(1 / 12, 11, 12)])
-FEWER_LAST = [Member(child, "a", (THREE, runs), UNEQUAL, np.zeros(50)) for child, runs in (("b", MANY), ("c", THREE))]
+FEWER_LAST = [member(child, "a", (THREE, runs), UNEQUAL, np.zeros(50)) for child, runs in (("b", MANY), ("c", THREE))]
 
 
 @pytest.mark.parametrize(
@@ -47,12 +55,12 @@ FEWER_LAST = [Member(child, "a", (THREE, runs), UNEQUAL, np.zeros(50)) for child
         ),
         # Comparisons with other seeds share what both saw.
         (
-            [*members(("b", "a")), Member("c", "a", (tuple(range(6)),) * 2, Noise(1 / 3, 9, 0.0), np.zeros(50))],
+            [*members(("b", "a")), member("c", "a", (tuple(range(6)),) * 2, Noise(1 / 3, 9, 0.0), np.zeros(50))],
             PRIOR,
             1 / 4,
         ),
         # Of independent runs a parent with many correlates its comparisons less.
-        ([Member(child, "a", (THREE, MANY), UNEQUAL, np.zeros(50)) for child in "bc"], PRIOR, 1 / 5),
+        ([member(child, "a", (THREE, MANY), UNEQUAL, np.zeros(50)) for child in "bc"], PRIOR, 1 / 5),
         # One of the two stands at an earlier interim analysis, where the parent has three of its runs.
         ([*FEWER_LAST], PRIOR, 1 / 12 / np.sqrt(5 / 12 * 2 / 3)),
         ([*FEWER_LAST[::-1]], PRIOR, 1 / 12 / np.sqrt(5 / 12 * 2 / 3)),
