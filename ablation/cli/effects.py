@@ -9,6 +9,8 @@ from typing import Any
 from ablation.cli.common import open_store
 from ablation.config.study import Study, differences
 from ablation.contract.errors import ConfigError
+from ablation.contract.reading import counted
+from ablation.contract.rows import LOGGED
 from ablation.judge.comparisons import Pair, judge_comparisons, judge_pair
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.verdicts import comparison_rows
@@ -96,18 +98,22 @@ def _effect(study: Measurements, scale: str, pair: Pair) -> Iterator[str]:
     yield f"results {of}: {primary_in_words(study.analysis)}"
     yield from _numbers(study, pair)
     comparisons = judge_comparisons(study)
-    count = "1 comparison" if len(comparisons) == 1 else f"{len(comparisons)} comparisons"
+    one = (
+        "the study's only comparison" if len(comparisons) == 1 else f"one of the study's {len(comparisons)} comparisons"
+    )
     for comparison in comparisons:
         if {comparison.child, comparison.parent} == {pair.comparison.child, pair.comparison.parent}:
             p = "" if comparison.p_adjusted != comparison.p_adjusted else f", p = {comparison.p_adjusted:.2g}"
             verdict = f"{comparison.child} after {comparison.parent} is {comparison.verdict}{p}"
-            yield f"    as one of the study's {count}, corrected for all of them: {verdict}"
+            corrected = ", corrected for all of them" if len(comparisons) > 1 else ""
+            yield f"    as {one}{corrected}: {verdict}"
 
 
 def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:
     comparison = pair.comparison
-    seeds, items = comparison.seeds, comparison.items
-    runs = f"{seeds} seed{'s' * (seeds != 1)}, {items:,} item{'s' * (items != 1)}"
+    runs = counted(comparison.seeds, "seed")
+    if study.analysis.protocol != LOGGED:
+        runs += f", {counted(comparison.items, 'item')}"
     if comparison.estimate is None:
         yield f"{comparison.child} against {comparison.parent}: {comparison.detail}"
     else:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ablation.cli.common import open_store, paragraph, print_json
-from ablation.cli.configs import describe, named_pair, settings_of, study_of_pair
+from ablation.cli.configs import CONFIGS, describe, named_pair, settings_of, study_of_pair
 from ablation.cli.options import add_configs, add_json, add_pair
 from ablation.config.between import Between
 from ablation.config.scale import load_scale
@@ -42,6 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the variants between A and B and what they cost or, once they have run, what each change did."""
     only, wanted = named_pair("explain", arguments)
+    if not CONFIGS.exists():
+        problem = "is no variant of a project here, and `explain` writes the variants between both into one"
+        remedy = "start it in the project; of imported runs `ablation diff` tells the joint effect"
+        raise ConfigError("explain", "A", arguments.a, problem, remedy)
     settings = settings_of(arguments)
     settings = settings.model_copy(update={"results": arguments.results or settings.results})
     study = study_of_pair(settings, only, wanted, arguments)

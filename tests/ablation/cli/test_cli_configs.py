@@ -158,7 +158,7 @@ def test_diff_finds_variants_that_only_the_results_know(run, toy, tmp_path):
     lines = run("diff", "base", "mine").splitlines()
     assert lines[0] == "lr: 1 -> 2"
     assert lines[2].startswith("mine against base, 3 seeds, 100 items: ")
-    assert "as one of the study's 1 comparison, corrected for all of them: mine after base is" in lines[-1]
+    assert "    as the study's only comparison: mine after base is" in lines[-1]
     assert run("diff", "imported/base", "imported/mine").splitlines() == lines
     with pytest.raises(ConfigError, match="there is no such variant"):
         run("diff", "base", "yours")
