@@ -294,8 +294,8 @@ class Comparison(Judged):
 
     @cached_property
     def mde(self) -> float:
-        """The minimum detectable effect, with 80% power, at the level that the family leaves."""
-        if self.latest is None:
+        """The minimum detectable effect, with 80% power, at the level that the family leaves; NaN if not known."""
+        if self.latest is None or _no_difference(self.latest.estimate):
             return _NAN
         return minimal_detectable_effect(
             self.latest.estimate.verdict_noise(self.latest.noise), self.correction.level * self.latest.weight

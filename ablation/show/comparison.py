@@ -38,7 +38,8 @@ def _comparison(result: ComparisonResult, compared: Compared, width: int) -> str
     comparison, analysis = compared.comparison, result.measured.analysis
     lines = [f"{comparison.child} against {comparison.parent}: {comparison.verdict}", ""]
     lines += [f"  {label:<18} {fact}" for label, fact in _facts(result, compared)]
-    lines += ["", textwrap.fill(f"{comparison.reason}.", width, initial_indent="  ", subsequent_indent="  ")]
+    reason = comparison.reason if comparison.reason.endswith("?") else f"{comparison.reason}."
+    lines += ["", textwrap.fill(reason, width, initial_indent="  ", subsequent_indent="  ")]
     if compared.subsets:
         lines += ["", *_subsets(compared, analysis.alpha, _tool(result))]
     if compared.changed_items.better or compared.changed_items.worse:

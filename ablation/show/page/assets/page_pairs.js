@@ -113,7 +113,7 @@
         }
         if (row.comparison && row.effect !== null) notes.push(row.comparison === "not run" ? "The study has no verdict on this change yet." : `The study’s own verdict on this change, corrected, is ${row.comparison}.`);
         if (this.factors.length > 1 && row.effect !== null) notes.push(`${this.factors.length} factors differ (${this.factors.join(", ")}): the effect is that of all of them together.`);
-        if (row.why) notes.push(`${row.why}.`);
+        if (row.why) notes.push(row.why.endsWith("?") ? row.why : `${row.why}.`);
       }
       this.find(".outcome-notes").textContent = notes.join(" ");
     }
