@@ -191,19 +191,16 @@ class Jobs:
         """Return the function for the variants and the seed that a stage serves."""
         return lambda wildcards, output: self.plan.stage(id, wildcards.key).label
 
-    def arguments_of(self, id: str) -> Callable[[Any, Any], str]:
-        """Return the function for the arguments of `ablation.runner.run`."""
-        return lambda wildcards, output: shlex.join(self.plan.stage(id, wildcards.key).arguments)
-
-    def start_of(self, id: str) -> Callable[[Any, Any], str]:
-        """Return the function for what Python starts: a fork of a process that has torch imported, or a new process.
+    def command_of(self, id: str) -> Callable[[Any, Any], str]:
+        """Return the function for Python's arguments: a fork of a process that has torch imported, or a new process.
 
         A command is a process of its own in any case.
         """
 
-        def start(wildcards: Any, output: Any) -> str:
-            if self._forks and self.plan.stage(id, wildcards.key).entry != COMMAND_ENTRY:
-                return f"-I -S {shlex.quote(fork_client.__file__)}"
-            return "-m ablation.runner.run"
+        def command(wildcards: Any, output: Any) -> str:
+            stage = self.plan.stage(id, wildcards.key)
+            forks = self._forks and stage.entry != COMMAND_ENTRY
+            start = ["-I", "-S", fork_client.__file__] if forks else ["-m", "ablation.runner.run"]
+            return shlex.join([*start, *stage.arguments])
 
-        return start
+        return command

@@ -28,7 +28,7 @@ TRACKER = f"exec {JOBS.python} -m ablation --parent $PPID"
 LOGGED = "> {log:q} 2> >(tee -a {log:q} >&2)"
 FOLDERS = JOBS.folders
 RUN_STAGE = (
-    f"exec {JOBS.python} {{params.start}} {{params.arguments}} --since {shlex.quote(f'{RESULTS}/.lock')}"
+    f"exec {JOBS.python} {{params.command}} --since {shlex.quote(f'{RESULTS}/.lock')}"
     " --threads {threads} --wait {resources.runtime} --parent $PPID"
 )
 
@@ -66,8 +66,7 @@ for id in PLAN.stage_ids():
             gpu=JOBS.resource_of(id, "gpu"),
         params:
             label=JOBS.label_of(id),
-            arguments=JOBS.arguments_of(id),
-            start=JOBS.start_of(id),
+            command=JOBS.command_of(id),
         message:
             f"{id}  {{params.label}}"
         shell:
