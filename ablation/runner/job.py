@@ -128,7 +128,7 @@ def check_modules(job: Job, loaded_before: int) -> None:
     counted = {file.removesuffix(".py").removesuffix("/__init__") for file in (*job.code.files, *job.code.exclude)}
     own = f"{PACKAGES[0]}/"
     # The last ones are the new ones. A fork that looks at them all copies the pages of their names.
-    new = islice(reversed(sys.modules), len(sys.modules) - loaded_before)
+    new = islice(reversed(sys.modules), max(0, len(sys.modules) - loaded_before))
     if others := sorted(
         name for name in new if (path := name.replace(".", "/")).startswith(own) and path not in counted
     ):
