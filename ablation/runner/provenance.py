@@ -17,7 +17,7 @@ from ablation.contract.status import read_state
 PROVENANCE, DIFF = "provenance.json", "diff.patch"
 _MAX_BYTES = 1 << 24
 _PACKAGES = Path(__file__).resolve().parents[2]
-_FIELD = re.compile(r"^(Name|Version):(.*)$", re.MULTILINE)
+_NAME, _VERSION = (re.compile(rf"^{field}:(.*)$", re.MULTILINE) for field in ("Name", "Version"))
 
 
 def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str], tree: Path = _PACKAGES) -> None:
@@ -87,8 +87,9 @@ def _packages() -> dict[str, str]:
     The two lines are read by hand: parsing them all takes 0.15 s.
     """
     metadata = [d.read_text("METADATA") or d.read_text("PKG-INFO") or "" for d in distributions()]
-    heads = (dict(_FIELD.findall(text.partition("\n\n")[0])) for text in reversed(metadata))
-    return {head["Name"].strip(): head["Version"].strip() for head in heads if {"Name", "Version"} <= head.keys()}
+    heads = (text.partition("\n\n")[0] for text in reversed(metadata))
+    found = ((_NAME.search(head), _VERSION.search(head)) for head in heads)
+    return {name[1].strip(): version[1].strip() for name, version in found if name and version}
 
 
 def _describe_input(folder: Path) -> dict[str, Any]:
