@@ -22,6 +22,7 @@ from ablation.cli.common import check_study, runs_named
 from ablation.cli.common import direction as read_direction
 from ablation.cli.compare import outcome_of
 from ablation.cli.effects import studies_with, tell_pair
+from ablation.config.names import suggest
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import plain
 from ablation.judge.compare.comparison import Rules, Weight, compare_files
@@ -117,8 +118,12 @@ class Results:
         """What variant `b` changes with respect to `a`, as `row["changes"]`, and the effect."""
         having = studies_with(self._store, study, a, b)
         if len(having) != 1 or a == b:
+            among = [name for name in self.studies if study in (None, name)]
+            known = [variant.name for name in among for variant in self._store.variants(name)]
+            absent = [name for name in (a, b) if name not in known]
             problem = "are one variant" if a == b else f"are in {len(having)} studies" if having else "are in no study"
-            raise ConfigError(self.folder, f"{a} and {b}", study, problem, f"name two of one of {self.studies}")
+            remedy = suggest(absent[0], known) if absent else f"name two of one of {self.studies}"
+            raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
         measured = read_measurements(self._store, having[0])
         told = tell_pair(measured, self._store.meta()["scale"], a, b)
         return Verdict({**(told.effect or {}), "changes": plain(told.changes)}, "\n".join([*told.changed, *told.lines]))
@@ -285,6 +290,8 @@ def _files(group: Any, file: Path) -> Files:
         return expand([str(group)])
     if isinstance(group, list | tuple) and group and all(isinstance(path, str | Path) for path in group):
         return expand(map(str, group))
+    if isinstance(group, pd.Series):
+        group = _frame(group, group.index)
     if isinstance(group, pd.DataFrame):
         table = pa.Table.from_pandas(group, preserve_index=False)
     else:  # of Arrow, Polars, DuckDB, ... or numbers

@@ -106,6 +106,10 @@ def test_paths_frames_and_arrays_are_one_comparison(tmp_path):
     assert found[0].effect == pytest.approx(groups[1].mean() - groups[0].mean())
     assert {(verdict.parent, verdict.child) for verdict in found[1:4]} == {("baseline", "candidate")}
     assert ablation.judge(groups[1][0], groups[0][0]).row["seeds"] == 1
+    base, new = (pd.Series(group[0], [f"q{i:02}" for i in range(50)]) for group in groups)
+    by_index = ablation.compare(base, new[::-1])  # a Series is paired by its index
+    assert by_index.effect == pytest.approx(groups[1][0].mean() - groups[0][0].mean())
+    assert by_index.p == pytest.approx(ablation.compare(groups[0][0], groups[1][0]).p)
     assert ablation.judge(*groups, direction={"target": 0.6}).direction == {"target": 0.6}
     together = ablation.judge(groups[1], groups[0], clusters=np.arange(50) // 5)
     assert together.low != found[0].low
@@ -171,6 +175,7 @@ def test_a_verdict_is_a_record(capsys, tmp_path):
         ),
         (lambda a: ablation.compare(a, a, alpha=2), "is not a valid level"),
         (lambda a: ablation.compare("nowhere", a), "no such file"),
+        (lambda a: ablation.open("results").diff("v4", "v88", "debias"), "are in no study; did you mean 'v8'?"),
     ],
 )
 def test_mistakes_are_one_line(call, said):
