@@ -12,7 +12,7 @@ from trainers.demonstrations.config import Proposals
 from trainers.demonstrations.in_context import Resumable, load_in_context_model, score_pointers
 from trainers.demonstrations.prepared import load_prepared, write_candidates
 from trainers.parallel import join
-from trainers.running.stage import Stage, with_run_seed
+from trainers.running.stage import Stage, run_seed
 
 RANKS = join  # several devices: a process for each, with some of the batches
 
@@ -20,10 +20,10 @@ RANKS = join  # several devices: a process for each, with some of the batches
 def run(stage: Stage) -> None:
     """Write `candidates.parquet`, one row per (query, sequence), and log what the sequences are like."""
     config, prepared = stage.config, load_prepared(stage.inputs["embed"])
-    settings = config.proposals.model_copy(update={"seed": with_run_seed(config.proposals.seed, stage.seed)})
     model, work = load_in_context_model(stage), Resumable(stage)
     numbers = prepared.numbers("train")
-    pointers, methods = propose(similarities(*prepared.of(numbers)), config.train_shots or config.shots, settings)
+    cosines, shots = similarities(*prepared.of(numbers)), config.train_shots or config.shots
+    pointers, methods = propose(cosines, shots, config.proposals, run_seed(stage.seed))
     count = len(methods)
     flat, repeated = pointers.flatten(0, 1), numbers.repeat_interleave(count)
     scores = score_pointers(model, prepared, repeated, flat, work=work, name="sequences")
@@ -86,9 +86,9 @@ def sample(logits: Tensor, shots: int, generator: torch.Generator) -> Tensor:
     return (logits - (-uniform.log()).log()).topk(shots, dim=1).indices
 
 
-def propose(cosines: Tensor, shots: int, settings: Proposals) -> tuple[Tensor, list[str]]:
+def propose(cosines: Tensor, shots: int, settings: Proposals, seed: int) -> tuple[Tensor, list[str]]:
     """Return sequences (Q, N, shots) for cosines (Q, K), and the N methods' names."""
-    generator = torch.Generator().manual_seed(settings.seed)
+    generator = torch.Generator().manual_seed(seed)
     logits = settings.scale * cosines
     sequences, methods = [], []
     if settings.beam:

@@ -92,7 +92,6 @@ class Learner(Strict):
     batch_size: int = Field(default=64, ge=1, description="Sequences per step.")
     lr: float = Field(default=3e-3, gt=0, le=1, description="Peak rate.")
     clean_share: Fraction = Field(default=0.6, description="Share of initial steps without noise.")
-    seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
 
 
 class Proposals(Strict):
@@ -104,7 +103,6 @@ class Proposals(Strict):
     )
     random: int = Field(default=4, ge=0, description="Uniformly drawn sequences.")
     scale: float = Field(default=5.0, gt=0, description="Multiplies the cosine to logits.")
-    seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
 
     @model_validator(mode="after")
     def _several(self) -> Self:

@@ -6,13 +6,13 @@ from transformers import Lfm2Config, Lfm2ForCausalLM
 
 from trainers.demonstrations.config import Concepts, Learner
 from trainers.demonstrations.in_context_concepts import FOLDER, draw_sequences, first_label, vocabulary
-from trainers.running.stage import Stage, with_run_seed
+from trainers.running.stage import Stage, run_seed
 from trainers.running.state import State, run_steps
 
 EMBEDDING_STD, CENTRE, NOISE = 0.3, 0.8, 0.6  # share of a concept's centre and of a word's own part
 
 
-def build(task: Concepts, settings: Learner) -> Lfm2ForCausalLM:
+def build(task: Concepts, settings: Learner, seed: int) -> Lfm2ForCausalLM:
     """Return an untrained learner; words of one concept start near each other, which lets attention find them."""
     config = Lfm2Config(
         vocab_size=vocabulary(task),
@@ -30,7 +30,7 @@ def build(task: Concepts, settings: Learner) -> Lfm2ForCausalLM:
         eos_token_id=None,
     )
     with torch.random.fork_rng(devices=[]):  # transformers draws initial weights from the global generator
-        torch.manual_seed(settings.seed)
+        torch.manual_seed(seed)
         model = Lfm2ForCausalLM(config)
         centres = torch.randn(task.concepts, settings.hidden).repeat_interleave(task.words, 0)
         own = torch.randn(task.concepts * task.words, settings.hidden)
@@ -42,15 +42,14 @@ def build(task: Concepts, settings: Learner) -> Lfm2ForCausalLM:
 
 def run(stage: Stage) -> None:
     """Train the learner on sequences of its own and save it; a task with a pretrained model needs nothing."""
-    task, learner = stage.config.task, stage.config.learner
+    task, settings, seed = stage.config.task, stage.config.learner, run_seed(stage.seed)
     if task.name != "concepts":
         stage.log.info("task %s brings its own model: nothing to train", task.name)
         return
-    settings = learner.model_copy(update={"seed": with_run_seed(learner.seed, stage.seed)})
     clean = task.model_copy(update={"word_noise": 0.0, "label_noise": 0.0})
-    model = build(task, settings).to(stage.devices[0]).train()
+    model = build(task, settings, seed).to(stage.devices[0]).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.0)
-    generator = torch.Generator().manual_seed(settings.seed + 1_000_003)
+    generator = torch.Generator().manual_seed(seed + 1_000_003)
     state = State({"model": model}, {"optimizer": optimizer}, {"generator": generator})
 
     def step(number: int) -> None:

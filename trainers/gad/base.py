@@ -10,7 +10,7 @@ from trainers.policy.models import Placement, build_policy, save_policy
 from trainers.policy.sources import asset_files, load_task
 from trainers.policy.supervised import Schedule, train_on_responses, warmup_cosine, worked_examples
 from trainers.policy.text import word_tokenizer
-from trainers.running.stage import Stage, with_run_seed
+from trainers.running.stage import Stage, run_seed
 from trainers.tasks.interface import read_problems
 
 RANKS = join  # several devices: a process for each
@@ -24,7 +24,7 @@ def run(stage: Stage) -> None:
         return
     placement = Placement.of(stage.devices, config.precision, stage.ranks)
     task, settings = load_task(stage), config.base
-    seed = with_run_seed(settings.seed, stage.seed)
+    seed = run_seed(stage.seed)
     tokenizer = word_tokenizer(task.words or ())
     model = stage.ranks.build(lambda: build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding))
     model = placement.shard(model)

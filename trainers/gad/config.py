@@ -67,7 +67,6 @@ class Base(Strict):
     lr: float = Field(
         default=3e-3, gt=0, le=1, description="Peak learning rate: linear warm-up over a tenth, cosine to 0."
     )
-    seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
 
 
 class SeqKD(Strict):
@@ -81,7 +80,6 @@ class SeqKD(Strict):
         default=None, ge=1, description="Prompts per forward and backward pass; null: a batch."
     )
     lr: float = Field(default=5e-6, gt=0, le=1, description="Constant learning rate.")
-    seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
     memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Saves memory.")
 
 

@@ -12,7 +12,7 @@ from trainers.gad.students import keep_models, latest_student, save_models
 from trainers.parallel import join
 from trainers.policy.models import Placement, load_learner, load_tokenizer
 from trainers.policy.supervised import Examples, Schedule, constant, train_on_responses
-from trainers.running.stage import Stage, with_run_seed
+from trainers.running.stage import Stage, run_seed
 from trainers.tasks.interface import read_problems
 
 RANKS = join  # several devices: a process for each
@@ -38,7 +38,7 @@ def run(stage: Stage) -> None:
 
     steps = number_of_steps(len(rows), settings.batch_size, settings.epochs, settings.max_steps)
     examples = Examples.of(tokenizer, rows, [row.answer for row in rows])
-    seed = with_run_seed(settings.seed, stage.seed)
+    seed = run_seed(stage.seed)
     chosen = partial(rows_of_step, len(rows), settings.batch_size, purpose="seqkd", seed=seed)
     train_on_responses(
         stage,

@@ -125,7 +125,6 @@ class WarmStart(Strict):
     lr: float = Field(
         default=3e-3, gt=0, le=1, description="Peak learning rate: linear warm-up over a tenth, cosine to 0."
     )
-    seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
     until: Annotated[Until | None, Absent(None)] = Field(
         default=None, description="Stop at an accuracy on training problems; null: after all steps."
     )
@@ -195,7 +194,6 @@ class RewardTraining(Strict):
         default=1e-5, gt=0, le=1, description="Peak learning rate: linear warm-up over a tenth, cosine to 0."
     )
     sampled_at_once: int = Field(default=512, ge=1, description="Responses sampled at once.")
-    seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
 
 
 class UpdateOf(Strict):

@@ -19,7 +19,7 @@ from trainers.policy.models import Placement, load_policy, load_tokenizer, save_
 from trainers.policy.responses import Sampler
 from trainers.policy.sources import REWARD_MODEL, load_task, policy_folder
 from trainers.policy.supervised import Schedule, warmup_cosine
-from trainers.running.stage import Stage, with_run_seed
+from trainers.running.stage import Stage, run_seed
 from trainers.running.state import run_steps
 from trainers.tasks.interface import bucket, by_rule, read_problems
 
@@ -42,7 +42,7 @@ def train(stage: Stage) -> None:
     """Sample, fit, measure on held-out problems, save."""
     config: PolicyConfig = stage.config
     settings, placement = config.reward_training, Placement.of(stage.devices, config.precision, stage.ranks)
-    folder, seed = policy_folder(stage, "warm_start"), with_run_seed(settings.seed, stage.seed)
+    folder, seed = policy_folder(stage, "warm_start"), run_seed(stage.seed)
     texts, targets, correct = _scored_by_rule(stage, folder, placement, seed)
     tokenizer = prepare_tokenizer(load_tokenizer(folder))
     model = stage.ranks.build(lambda: new_classifier(folder, placement.before_sharding, config.precision, seed))

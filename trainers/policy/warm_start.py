@@ -14,7 +14,7 @@ from trainers.policy.sources import asset_files, load_task, mark_untrained
 from trainers.policy.supervised import Schedule, train_on_responses, warmup_cosine, worked_examples
 from trainers.policy.text import prompt_tokens, word_tokenizer
 from trainers.running.micro_batch import MicroBatch
-from trainers.running.stage import Stage, with_run_seed
+from trainers.running.stage import Stage, run_seed
 from trainers.tasks.interface import Problem, Task, bucket, by_rule, read_problems
 
 RANKS = join  # several devices: a process for each
@@ -37,7 +37,7 @@ def run(stage: Stage) -> None:
         if task.words is None:
             raise ValueError(f"task = {config.task!r}: its text needs a pretrained `model`")
         tokenizer = word_tokenizer(task.words)
-        seed = with_run_seed(config.warm_start.seed, stage.seed)
+        seed = run_seed(stage.seed)
         made = stage.ranks.build(lambda: build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding))
         model = placement.shard(made)
     problems = read_problems(stage.inputs["task_data"] / "warm.jsonl")
@@ -59,7 +59,7 @@ def train(
     missing = sum(problem.demonstration is None for problem in problems)
     if missing:
         raise ValueError(f"warm.jsonl: {missing} problems have no demonstration; set warm_start.steps to 0")
-    generator = torch.Generator().manual_seed(bucket(f"warm start {with_run_seed(settings.seed, stage.seed)}", 2**62))
+    generator = torch.Generator().manual_seed(bucket(f"warm start {run_seed(stage.seed)}", 2**62))
 
     def rows(_: int) -> list[int]:
         return torch.randint(len(problems), (settings.batch_size,), generator=generator).tolist()

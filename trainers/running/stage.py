@@ -62,11 +62,9 @@ class Stage(stage.Stage):
         return saved._replace(state=saved.state["user"])
 
 
-def with_run_seed(configured: int, run: int | None) -> int:
-    """Return a seed in [0, 2**31) of a `seed` key and `Stage.seed`, the same in every process and on every machine.
+def run_seed(seed: int | None) -> int:
+    """Return a seed in [0, 2**31) of `Stage.seed`, the same in every process and on every machine.
 
-    A stage that the study declares as not seeded (run None) has the configured seed itself: one draw for all runs.
+    A stage that the study declares as not seeded (None) has seed 0: one draw for all runs.
     """
-    if run is None:
-        return configured
-    return int.from_bytes(hashlib.sha256(f"{configured} {run}".encode()).digest()[:8], "big") % 2**31
+    return 0 if seed is None else int.from_bytes(hashlib.sha256(f"0 {seed}".encode()).digest()[:8], "big") % 2**31
