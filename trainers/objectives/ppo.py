@@ -6,14 +6,6 @@ from torch import Tensor
 from trainers.objectives.policy import Diagnostics, Mean, Reduction, aggregate, decayed_sum, masked_mean
 
 
-def terminal_rewards(rewards: Tensor, mask: Tensor) -> Tensor:
-    """Return token rewards (B, T) that are 0 but for the response's reward (B,) at its last token."""
-    last = mask.to(torch.long).sum(-1).clamp(min=1) - 1
-    return torch.zeros(mask.shape, dtype=rewards.dtype, device=rewards.device).scatter(
-        1, last[:, None], rewards[:, None]
-    )
-
-
 def gae(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
     """Return advantages (B, T) and returns (B, T) of token rewards (B, T) and values (B, T); 0 outside `mask`.
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from trainers.objectives.policy import Averages, Diagnostics, Sum, loss_units
-from trainers.objectives.ppo import gae, terminal_rewards, value_loss, whiten
+from trainers.objectives.ppo import gae, value_loss, whiten
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
 from trainers.policy.config import Memory, UpdateOf
-from trainers.policy.grpo import Run, sample_rollout, update_policy
+from trainers.policy.grpo import Run, add_at_the_end, sample_rollout, update_policy
 from trainers.policy.learner import Learner, learner_of, minibatches
 from trainers.policy.models import Placement
 from trainers.policy.value_model import ValueModel
@@ -80,18 +80,18 @@ class Critic:
 
     @torch.no_grad()
     def estimate(self, sequences: Sequences, rewards: Tensor) -> Estimate:
-        """Return GAE's advantages for the rewards of responses (N,), or of tokens (N, T)."""
-        settings, width = self.settings, sequences.completion_mask.shape[1]
+        """Return GAE's advantages for the rewards of responses (N,), or of tokens (N, T), on the CPU."""
+        settings, mask = self.settings, sequences.completion_mask
 
         def evaluate(rows: Tensor) -> Tensor:
             values = self.learner.model(sequences.select(rows))
-            return nn.functional.pad(values, (0, width - values.shape[1]))
+            return nn.functional.pad(values, (0, mask.shape[1] - values.shape[1]))
 
         values = torch.cat(self.learner.memory.run(torch.arange(len(sequences)), evaluate))
-        rewards = rewards.to(values)
-        tokens = terminal_rewards(rewards, sequences.completion_mask) if rewards.dim() == 1 else rewards
-        advantages, returns = gae(tokens, values, sequences.completion_mask, gamma=settings.gamma, lam=settings.lam)
-        return Estimate(whiten(advantages, sequences.completion_mask), returns, values)
+        if rewards.dim() == 1:
+            rewards = add_at_the_end(rewards.new_zeros(mask.shape), rewards, mask)
+        advantages, returns = gae(rewards.to(values), values, mask, gamma=settings.gamma, lam=settings.lam)
+        return Estimate(whiten(advantages, mask), returns, values)
 
     def learn(
         self, sequences: Sequences, estimate: Estimate, *, passes: UpdateOf, generator: torch.Generator

@@ -22,7 +22,6 @@ from trainers.objectives.gspo_token_ratio import gspo_token_ratio
 from trainers.objectives.normalized_advantages import normalized_advantages
 from trainers.objectives.overlong_penalty import overlong_penalty
 from trainers.objectives.policy import adapt_coefficient, aggregate, decayed_sum, k3, masked_mean
-from trainers.objectives.ppo import terminal_rewards
 from trainers.objectives.ptrw_surrogate import ptrw_surrogate
 from trainers.objectives.relative_advantages import relative_advantages
 from trainers.objectives.temporal_decay import temporal_decay_weights
@@ -110,11 +109,6 @@ def test_batch_normalized_advantages_are_those_of_rl_hand():
 def test_normalized_advantages_need_a_group():
     with pytest.raises(ValueError, match="group_size = 1"):
         normalized_advantages(torch.ones(2), 1)
-
-
-def test_the_reward_of_a_response_is_at_its_last_token():
-    rewards = terminal_rewards(torch.tensor([1.0, -2.0]), torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]))
-    assert rewards.tolist() == [[0, 1, 0], [0, 0, -2]]
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1, 0.95 * 0.99, 1.0])

@@ -229,7 +229,7 @@ def ppo_critic(ranks):
     numbers = torch.Generator().manual_seed(5)
     returns = torch.randn(sequences.completion_mask.shape, generator=numbers, dtype=torch.float64).to(DEVICE)
     learner = Critic(Learner.adamw(critic, lr=1e-2, memory=memory), Gae().critic)
-    values = learner.estimate(sequences, returns.sum(1)).values
+    values = learner.estimate(sequences, returns.sum(1).cpu()).values
     estimate = Estimate(returns, returns, values)
     metrics = learner.learn(sequences, estimate, passes=settings, generator=torch.Generator().manual_seed(6))
     return metrics, {"values": values} | weights(ranks, critic)

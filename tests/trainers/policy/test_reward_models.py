@@ -61,8 +61,9 @@ def test_advantages_of_tokens_are_bounded_where_whole_rewards_tie(rounding):
 
 
 def test_a_reward_of_the_whole_is_added_at_the_last_token():
-    found = add_at_the_end(torch.zeros(2, 3), torch.tensor([3.0, -1.0]), MASK)
-    assert found.tolist() == [[0, 0, 3], [0, -1, 0]]
+    tokens = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]])
+    found = add_at_the_end(tokens, torch.tensor([3.0, -1.0]), MASK)
+    assert found.tolist() == [[1, 0, 5], [0, -1, 0]]
 
 
 def test_agreement_by_hand():

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import CPU, PAD, SMALL, sampled_batch, stage, train
-from trainers.objectives.ppo import terminal_rewards
 from trainers.policy import evaluate
 from trainers.policy.batch import Sequences
 from trainers.policy.build import build
 from trainers.policy.config import Gae, Kl, Memory, PolicyConfig, Precision, Update
 from trainers.policy.dynamic_sampling import informative_groups
-from trainers.policy.grpo import Rollout, draw, step
+from trainers.policy.grpo import Rollout, add_at_the_end, draw, step
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.tasks.interface import read_problems
@@ -130,7 +129,7 @@ def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompt
         other = critic(Sequences(batch.prompt_ids, batch.prompt_mask, changed, batch.completion_mask))
     torch.testing.assert_close(other[:, :4], values[:, :4], rtol=0, atol=1e-5)
     assert (other[:, 4:] - values[:, 4:]).abs().max() > 1e-3
-    assert terminal_rewards(torch.ones(16), batch.completion_mask).sum() == 16
+    assert add_at_the_end(torch.zeros(batch.completion_mask.shape), torch.ones(16), batch.completion_mask).sum() == 16
 
 
 VARIANTS = {
