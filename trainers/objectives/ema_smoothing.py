@@ -14,9 +14,10 @@ def ema_smoothing(ratio: Tensor, mask: Tensor, *, beta: float) -> tuple[Tensor, 
     """
     first = ratio[:, :1]  # apart, so that equal ratios stay exactly as they are
     smoothed = first + decayed_sum(beta * (ratio - first), 1 - beta)
+    raw, after = Variance.of(ratio, mask), Variance.of(smoothed, mask)
     diagnostics: Diagnostics = {
-        "ema/variance_reduction_ratio": Reduction.of(ratio, smoothed, mask),
-        "ema/raw_weights_variance": Variance.of(ratio, mask),
-        "ema/smoothed_weights_variance": Variance.of(smoothed, mask),
+        "ema/variance_reduction_ratio": Reduction(raw, after),
+        "ema/raw_weights_variance": raw,
+        "ema/smoothed_weights_variance": after,
     }
     return smoothed, diagnostics

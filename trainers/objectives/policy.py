@@ -210,11 +210,6 @@ class Reduction:
     raw: Variance
     after: Variance
 
-    @classmethod
-    def of(cls, raw: Tensor, after: Tensor, mask: Tensor | None = None) -> Self:
-        """Return the reduction from `raw` to `after`, of the same shape, where `mask` is not 0."""
-        return cls(Variance.of(raw, mask), Variance.of(after, mask))
-
     def join(self, other: Self) -> Self:  # noqa: D102
         return type(self)(self.raw.join(other.raw), self.after.join(other.after))
 

@@ -156,12 +156,14 @@ def test_an_undefined_reduction_is_left_out_of_the_mean_but_a_bad_loss_or_a_dive
     averages = Averages()
     for spread in (0.0, 1.0):
         raw, after = torch.tensor([1.0, 1.0 + spread]), torch.tensor([1.0, 1.0 + spread / 2])
-        averages.add({"reduction": Reduction.of(raw, after), "loss": Sum(torch.tensor(math.nan))})
+        averages.add(
+            {"reduction": Reduction(Variance.of(raw), Variance.of(after)), "loss": Sum(torch.tensor(math.nan))}
+        )
         averages.close_minibatch()
     means = averages.means()
     assert means["reduction"] == 0.75
     assert math.isnan(means["loss"])
-    averages.add({"reduction": Reduction.of(torch.tensor([math.nan, 1.0]), torch.tensor([1.0, 1.0]))})
+    averages.add({"reduction": Reduction(Variance.of(torch.tensor([math.nan, 1.0])), Variance.of(torch.ones(2)))})
     averages.close_minibatch()
     assert math.isnan(averages.means()["reduction"])
 
