@@ -155,15 +155,6 @@ def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedMode
     return placement.ranks.shard(model) if placement.ranks.size > 1 else model.to(placement.device)
 
 
-def load_trained(folder: Path, placement: Placement) -> PreTrainedModel:
-    """Return the causal model in `folder` that is trained; of several ranks only the first keeps its weights.
-
-    The others have it without, until `ranks.shard`.
-    """
-    device, precision = placement.before_sharding, placement.precision
-    return placement.ranks.build(lambda: load_policy(folder, device, precision, trainable=True))
-
-
 def load_learner(
     folder: Path, placement: Placement, memory: Memory, seed: int | None, *, reference: bool = False
 ) -> tuple[PreTrainedModel, nn.Module | None]:
@@ -171,18 +162,16 @@ def load_learner(
 
     With adapters, drawn by `seed`, the reference is the same model without them.
     """
-    ranks, settings = placement.ranks, memory.lora
-    if settings is None:
-        model = load_trained(folder, placement)
-        copied = frozen_copy(model, placement) if reference else None
-        return placement.shard(model), copied
-    adapters, device, precision = placement.adapters, placement.before_sharding, placement.precision
+    settings, precision = memory.lora, placement.precision
 
-    def adapted() -> PreTrainedModel:
-        return adapters.adapt(load_policy(folder, device, precision), settings, precision, seed=seed or 0)
+    def load() -> PreTrainedModel:
+        model = load_policy(folder, placement.before_sharding, precision, trainable=settings is None)
+        return model if settings is None else placement.adapters.adapt(model, settings, precision, seed=seed or 0)
 
-    model = placement.shard(ranks.build(adapted))
-    return model, adapters.reference(model) if reference else None
+    model = placement.ranks.build(load)  # of several ranks only the first has the weights before they are sharded
+    copied = frozen_copy(model, placement) if reference and settings is None else None
+    model = placement.shard(model)
+    return model, placement.adapters.reference(model) if reference and settings is not None else copied
 
 
 def load_policy(
