@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.policy.config import Reward
 from trainers.policy.models import Placement, load_tokenizer
@@ -45,9 +45,7 @@ class RewardModel:
         """
 
         def judge(texts: Sequence[str]) -> Tensor:
-            inputs = encode(self.tokenizer, texts).to(self.placement.device)
-            with self.placement.autocast():
-                return self.model(**inputs).logits[:, 0].float().cpu()
+            return scores(self.model, self.tokenizer, self.placement, texts).cpu()
 
         return torch.cat(self.memory.run(pair_texts(self.tokenizer, prompts, responses), judge))
 
@@ -80,9 +78,11 @@ def ids_around(
     return before, after
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> BatchEncoding:
-    """Return ids and mask of texts as `pair_texts` writes them."""
-    return tokenizer(
+def scores(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, placement: Placement, texts: Sequence[str]
+) -> Tensor:
+    """Return the scores (N,) of texts as `pair_texts` writes them, float32, with their graph if the model learns."""
+    inputs = tokenizer(
         list(texts),
         padding=True,
         truncation=True,
@@ -90,6 +90,8 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> BatchEnc
         return_token_type_ids=False,
         return_tensors="pt",
     )
+    with placement.autocast():
+        return model(**inputs.to(placement.device)).logits[:, 0].float()
 
 
 def load_reward_model(stage: Stage, settings: Reward, placement: Placement) -> RewardModel | None:

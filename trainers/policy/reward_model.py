@@ -4,15 +4,15 @@ The policy is then trained on what the classifier has learnt and measured by the
 hacking. The classifier is the warm start's body with a linear head on the last token of `prompt response`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from trainers.parallel import join
-from trainers.policy.classifier import encode, pair_texts, prepare_tokenizer
+from trainers.policy.classifier import pair_texts, prepare_tokenizer, scores
 from trainers.policy.config import PolicyConfig, Precision, RewardTraining
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement, load_policy, load_tokenizer, save_policy, without_dropout
@@ -48,15 +48,18 @@ def train(stage: Stage) -> None:
     model = stage.ranks.build(lambda: new_classifier(folder, placement.before_sharding, config.precision, seed))
     model.config.pad_token_id = tokenizer.pad_token_id
     model = placement.shard(model)
+
+    def score(part: Tensor) -> Tensor:
+        return scores(model, tokenizer, placement, [texts[i] for i in part])
+
     held_out = torch.arange(len(texts)) // settings.samples % HELD_OUT == 0
     rows = (~held_out).nonzero()[:, 0]
-    classifier = _Classifier(model, tokenizer, placement)
-    _fit(stage, classifier, texts, targets, rows, seed=seed)
+    _fit(stage, model, score, targets, rows, seed=seed)
     rows = held_out.nonzero()[:, 0]
     with torch.no_grad():
         memory = stage.micro_batch(settings.micro_batch)
-        scores = torch.cat(memory.run([texts[i] for i in rows], lambda part: classifier.scores(part).cpu()))
-    stage.log_metrics(settings.steps, agreement(scores, targets[rows], correct[rows]))
+        scored = torch.cat(memory.run(rows, lambda part: score(part).cpu()))
+    stage.log_metrics(settings.steps, agreement(scored, targets[rows], correct[rows]))
     save_policy(stage.out / REWARD_MODEL, model, tokenizer, stage.ranks)
 
 
@@ -112,13 +115,13 @@ def _scored_by_rule(stage: Stage, folder: Path, placement: Placement, seed: int)
 
 
 def _fit(
-    stage: Stage, classifier: "_Classifier", texts: list[str], targets: Tensor, rows: Tensor, *, seed: int
+    stage: Stage, model: PreTrainedModel, score: Callable[[Tensor], Tensor], targets: Tensor, rows: Tensor, *, seed: int
 ) -> None:
-    """Minimise the mean squared error of the scores, responses drawn with replacement."""
+    """Minimise the mean squared error of the model's scores of responses, drawn from `rows` with replacement."""
     settings: RewardTraining = stage.config.reward_training
     generator = torch.Generator().manual_seed(bucket(f"judge order {seed}", 2**62))
     memory = stage.micro_batch(settings.micro_batch)
-    learner = Learner.adamw(classifier.model, lr=settings.lr, memory=memory)
+    learner = Learner.adamw(model, lr=settings.lr, memory=memory)
 
     def draw(_: int) -> list[int]:
         return rows[torch.randint(len(rows), (settings.batch_size,), generator=generator)].tolist()
@@ -126,8 +129,8 @@ def _fit(
     schedule = Schedule(draw, settings.steps, settings.lr, warmup_cosine)
 
     def backward(part: Tensor) -> Tensor:
-        scores = classifier.scores([texts[i] for i in part])
-        loss = (scores - targets[part].to(scores)).square().sum() / settings.batch_size
+        scored = score(part)
+        loss = (scored - targets[part].to(scored)).square().sum() / settings.batch_size
         learner.memory.backward(loss)
         return loss.detach()
 
@@ -139,18 +142,3 @@ def _fit(
 
     with learner.training():
         run_steps(stage, step, steps=settings.steps)
-
-
-@dataclass(frozen=True)
-class _Classifier:
-    """A reward model in training, and how it reads."""
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    placement: Placement
-
-    def scores(self, texts: list[str]) -> Tensor:
-        """Return the scores (N,), float32, with their graph."""
-        inputs = encode(self.tokenizer, texts).to(self.placement.device)
-        with self.placement.autocast():
-            return self.model(**inputs).logits[:, 0].float()
