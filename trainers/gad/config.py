@@ -117,10 +117,6 @@ class Rollout(Sampled):
 
     prompts: int = Field(default=256, ge=1, description="Prompts per step.")
     group_size: int = Field(default=8, ge=2, description="Responses per prompt.")
-    engine: Annotated[Literal["own", "own_without_end", "vllm"], Absent("own")] = Field(
-        default="own",
-        description="Sampler in training; evaluation uses own. own_without_end: takes the end token off the responses.",
-    )
 
 
 class Update(UpdateOf):

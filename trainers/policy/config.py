@@ -39,7 +39,8 @@ class Sampled(Strict):
     batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all.")
     recompute_logps: bool = Field(default=False, description="Old log-probabilities from a training forward pass.")
     engine: Annotated[Literal["own", "own_without_end", "vllm"], Absent("own")] = Field(
-        default="own", description="Sampler in training; evaluation uses own."
+        default="own",
+        description="Sampler in training; evaluation uses own. own_without_end: takes the end token off the responses.",
     )
     vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Settings of vLLM.")
 
