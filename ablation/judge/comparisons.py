@@ -105,7 +105,7 @@ class Comparison(Judged):
     @property
     def prior_df(self) -> float:
         """Degrees of freedom that the study's other variants added to the variance of seeds."""
-        return max(self.latest.noise.seed_df - self.latest.estimate.noise.seed_df, 0.0) if self.latest else 0.0
+        return max(self.latest.estimate.prior_df, 0.0) if self.latest else 0.0
 
     @property
     def variance(self) -> str:
@@ -198,7 +198,7 @@ class Comparison(Judged):
             if numbers.clusters < least:
                 return few.format(least)
             return f"{self._shown}; more items would be needed for an effect this large"
-        if self.latest and not self.latest.noise.seeds_known:
+        if self.latest and not self.latest.estimate.noise.seeds_known:
             groups = zip((self.parent, self.child), comparable(self.of, (self.parent, self.child)).groups, strict=True)
             same = [name for name, group in groups if group.one_run]
             what = f"the same value of {' and of '.join(same)}" if same else "the same difference"
@@ -297,9 +297,7 @@ class Comparison(Judged):
         """The minimum detectable effect, with 80% power, at the level that the family leaves; NaN if not known."""
         if self.latest is None or _no_difference(self.latest.estimate):
             return _NAN
-        return minimal_detectable_effect(
-            self.latest.estimate.verdict_noise(self.latest.noise), self.correction.level * self.latest.weight
-        )
+        return minimal_detectable_effect(self.latest.estimate.verdict_noise, self.correction.level * self.latest.weight)
 
     @cached_property
     def seeds_needed(self) -> int | None:
@@ -312,7 +310,7 @@ class Comparison(Judged):
         weights = interim_weights(self.of.analysis.interim_analyses)
         return seeds_needed(
             self.estimate.centre,
-            latest.estimate.verdict_noise(latest.noise),
+            latest.estimate.verdict_noise,
             latest.seeds,
             self.correction.level,
             interims=weights,

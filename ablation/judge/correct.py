@@ -55,7 +55,7 @@ class Correction:
         """The tested comparisons, where their correlation is known."""
         if self.covariances is None:
             return None
-        noises = [comparison.interims[-1].noise for comparison in self.tested]
+        noises = [comparison.interims[-1].estimate.noise for comparison in self.tested]
         return Family.of(*self.covariances, noises, interim_shares(self.study.analysis), self.sides)
 
     @cached_property

@@ -16,7 +16,7 @@ from ablation.judge.factorial import FULL, Run, joint_effects, shapley_weights
 from ablation.judge.measure import moderated
 from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.power import seeds_needed
-from ablation.judge.significance import Array, Noise, holm
+from ablation.judge.significance import Array, holm
 from ablation.judge.statistics import Estimate, contrast_groups
 
 _WIDEST = 8.0  # a share further than so many times the effect from the estimate has no bound
@@ -122,19 +122,17 @@ class _Contrasts:
 
     def part(self, sets: Sequence[Run], weights: Array, level: float = 0.0) -> Part:
         """Return the weighted sum of the runs, with the seeds needed to reach `level` if it is given."""
-        estimate, noise = self._estimate(weights)
-        p = estimate.p_value(noise)
-        needed = seeds_needed(estimate.effect, noise, self.seeds, level) if 0 < level < p else None
-        return Part(
-            tuple(sets), estimate.effect, *estimate.interval(noise, self.alpha), p, p <= self.alpha, seeds_needed=needed
-        )
+        estimate = self._estimate(weights)
+        p, interval = estimate.p, estimate.interval(self.alpha)
+        needed = seeds_needed(estimate.effect, estimate.noise, self.seeds, level) if 0 < level < p else None
+        return Part(tuple(sets), estimate.effect, *interval, p, p <= self.alpha, seeds_needed=needed)
 
-    def _estimate(self, weights: Array) -> tuple[Estimate, Noise]:
+    def _estimate(self, weights: Array) -> Estimate:
         variant_weights = np.array([weights[[run == name for run in self.runs]].sum() for name in self.names])
         estimate = contrast_groups(self.groups, variant_weights.tolist(), 1 - self.alpha, self.study.design)
         used = [name for name, weight in zip(self.names, variant_weights, strict=True) if weight]
         squares = float(np.square(variant_weights).sum())
-        return estimate, moderated(estimate, used if estimate.noise.groups else self.names, self.study.prior, squares)
+        return moderated(estimate, used if estimate.noise.groups else self.names, self.study.prior, squares)
 
     def with_share(self, part: Part, weights: Array, whole: Part, whole_weights: Array) -> Part:
         """Return the part with its share of the whole and the interval of that share (Fieller 1954)."""
@@ -148,9 +146,9 @@ class _Contrasts:
 
     def _bound(self, share: float, sign: float, weights: Array, total_weights: Array) -> float:
         def holds(away: float) -> bool:
-            estimate, noise = self._estimate(weights - (share + sign * away) * total_weights)
+            estimate = self._estimate(weights - (share + sign * away) * total_weights)
             # An interval allows for what went unseen: a factor that changes none of these items may change others.
-            return replace(estimate, counts=False).p_value(noise) > self.alpha
+            return replace(estimate, counts=False).p > self.alpha
 
         inside, outside = 0.0, 1 / _WIDEST
         while holds(outside):

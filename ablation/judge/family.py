@@ -31,13 +31,14 @@ def covariances(tested: Sequence[Measured], prior: SeedPrior | None) -> tuple[Ar
     moderated spread of each variant. Items are many, so their draws give them.
     """
     latest = [comparison.interims[-1] for comparison in tested]
-    if prior is None or any(not interim.noise.seeds_known for interim in latest):
+    noises = [interim.estimate.noise for interim in latest]
+    if prior is None or any(not noise.seeds_known for noise in noises):
         return None
     pairs = [comparison.pair for comparison in tested]
     names = sorted({name for pair in pairs for name in pair})
     variances = np.array([prior.variances.get(name, prior.variance) for name in names])
     signs = np.array([[(name == child) - (name == parent) for name in names] for child, parent in pairs], dtype=float)
-    if latest[0].noise.groups:  # of a variant's runs, those in one comparison are the first of those in another
+    if noises[0].groups:  # of a variant's runs, those in one comparison are the first of those in another
         runs = np.zeros(signs.shape)
         for row, (pair, interim) in enumerate(zip(pairs, latest, strict=True)):
             runs[row, [names.index(name) for name in pair]] = [len(of) for of in interim.runs]
@@ -53,8 +54,8 @@ def covariances(tested: Sequence[Measured], prior: SeedPrior | None) -> tuple[Ar
         by_seed = (signs * variances) @ signs.T * shared
     draws = np.stack([interim.estimate.item_draws for interim in latest])
     by_item = np.cov(draws, ddof=0).reshape(len(tested), len(tested))
-    seed_variances = np.array([interim.noise.seed_variance for interim in latest])
-    item_variances = np.array([interim.noise.item_variance for interim in latest])
+    seed_variances = np.array([noise.seed_variance for noise in noises])
+    item_variances = np.array([noise.item_variance for noise in noises])
     return _with_variances(by_seed, seed_variances), _with_variances(by_item, item_variances)
 
 

@@ -103,9 +103,7 @@ def not_worse(study: Measurements, comparisons: Sequence[Comparison]) -> tuple[d
         known = [interim for interim in comparison.interims if not np.isnan(interim.p)]
         usable = [interim for interim in known if enough_seeds_for_equivalence(interim.seeds, analysis)]
         interims = usable or known[-1:]
-        by_interim = {
-            interim.seeds: interim.estimate.p_not_worse(analysis.margin, interim.noise) for interim in interims
-        }
+        by_interim = {interim.seeds: interim.estimate.p_not_worse(analysis.margin) for interim in interims}
         weights = {interim.seeds: interim.weight for interim in interims}
         p.append(sequential_p(by_interim, weights))
         seeds.append(min(by_interim, key=lambda count: by_interim[count] / weights[count]))

@@ -90,7 +90,7 @@ class Judged(Measured):
         within = [
             interim
             for interim in self.interims
-            if interim.estimate.within(analysis.margin, interim.noise, analysis.alpha * interim.weight)
+            if interim.estimate.within(analysis.margin, analysis.alpha * interim.weight)
         ]
         if usable := [interim for interim in within if enough_seeds_for_equivalence(interim.seeds, analysis)]:
             return usable[0]

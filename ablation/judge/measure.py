@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -26,12 +25,11 @@ class Interim:
     weight: float
     runs: tuple[tuple[int, ...], ...]  # seeds of the child's runs and of the parent's, in the order they were added
     estimate: Estimate
-    noise: Noise  # moderated where the study's other variants say something of it
 
-    @cached_property
+    @property
     def p(self) -> float:
         """Two-sided, at this interim analysis alone."""
-        return self.estimate.p_value(self.noise)
+        return self.estimate.p
 
 
 @dataclass(frozen=True)
@@ -74,8 +72,8 @@ class Measured:
 
     @property
     def noise(self) -> Noise:
-        """Of all its seeds; moderated as that of an interim analysis."""
-        return self.all_seeds.noise if self.all_seeds else Noise(_NAN, 0, _NAN)
+        """Of all its seeds."""
+        return self.estimate.noise if self.estimate else Noise(_NAN, 0, _NAN)
 
     @property
     def runs(self) -> tuple[tuple[int, ...], ...]:
@@ -91,7 +89,7 @@ class Measured:
         """The interval at the last interim analysis's share of a level; it always holds the effect that is shown."""
         if self.latest is None:
             return _NAN, _NAN
-        low, high = self.latest.estimate.interval(self.latest.noise, level * self.latest.weight)
+        low, high = self.latest.estimate.interval(level * self.latest.weight)
         return min(low, self.effect), max(high, self.effect)
 
     @property
@@ -129,8 +127,7 @@ def measure(study: Measurements, child: str, parent: str, *, moderate: bool = Tr
         estimate = contrast_groups(first, (1, -1), 1 - analysis.alpha, study.design)
         if estimate.noise.total == 0 and same:  # other items differ no more than these
             estimate = replace(estimate, noise=replace(estimate.noise, unseen=0.0))
-        noise = moderated(estimate, variants, prior)
-        return Interim(count, weight, tuple(tuple(seeds) for seeds in runs), estimate, noise)
+        return Interim(count, weight, tuple(map(tuple, runs)), moderated(estimate, variants, prior))
 
     most = min(map(len, runs))
     weights = interim_weights(analysis.interim_analyses) or {most: 1.0}
@@ -144,17 +141,18 @@ def measure(study: Measurements, child: str, parent: str, *, moderate: bool = Tr
     return replace(measured, all_seeds=everything, interims=tuple(interims), p=_NAN if problem else p)
 
 
-def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None, squares: float = 2.0) -> Noise:
-    """The noise of a difference, or of a contrast with this sum of squared weights: see `SeedPrior.moderated`.
+def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None, squares: float = 2.0) -> Estimate:
+    """A difference, or a contrast with this sum of squared weights, with moderated noise: see `SeedPrior.moderated`.
 
-    The noise as it is without a prior, or with one seed.
+    It is as it was without a prior, or with one seed.
     """
     noise = numbers.noise
     if prior is None or not noise.seeds_known or numbers.copied or numbers.design.claim == "checkpoints":
-        return noise
+        return numbers
     plain = float(np.var(numbers.per_seed, ddof=1)) if numbers.per_seed else inf
     hidden = max(noise.seed_variance * numbers.seeds - plain, 0.0)
-    return prior.moderated(noise, variants, numbers.seeds, hidden, squares)
+    after = prior.moderated(noise, variants, numbers.seeds, hidden, squares)
+    return replace(numbers, noise=after, prior_df=float(after.seed_df - noise.seed_df))
 
 
 def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:

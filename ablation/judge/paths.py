@@ -39,7 +39,7 @@ def _path_level(correction: Correction) -> float:
     each = np.eye(len(correction.tested))
     steps = np.concatenate([each[way].cumsum(axis=0) for way in ways])
     by_seed, by_item = (steps @ part @ steps.T for part in correction.covariances)
-    noises = [comparison.interims[-1].noise for comparison in correction.tested]
+    noises = [comparison.interims[-1].estimate.noise for comparison in correction.tested]
     weakest = [
         Noise(
             float(by_seed[at, at]),

@@ -92,9 +92,9 @@ class Pilot:
 def split(comparison: Measured) -> Pilot:
     """The noise of a judged comparison of at least two seeds."""
     assert comparison.estimate is not None
-    noise, seeds = comparison.estimate.verdict_noise(comparison.noise), comparison.seeds
+    noise, seeds = comparison.estimate.verdict_noise, comparison.seeds
     variance = sum(group.variance * group.runs for group in noise.groups) or noise.seed_variance * seeds
-    prior = noise.seed_df - (comparison.estimate.noise.seed_df if noise.groups else seeds - 1)
+    prior = comparison.estimate.prior_df if noise.groups else noise.seed_df - (seeds - 1)
     return Pilot(
         name=f"{comparison.parent} -> {comparison.child}",
         seeds=seeds,

@@ -79,7 +79,7 @@ class Estimate:
     effect: float  # mean over seeds of the contrast of the runs' statistics: the difference of two table cells
     centre: float  # the same freed of the folding of seed-by-item noise at a target; equals effect for max and min
     confidence: float
-    noise: Noise  # of the centre
+    noise: Noise  # of the centre; moderated where the study's other variants say something of it
     seeds: int
     items: int
     clusters: int  # of items
@@ -95,6 +95,7 @@ class Estimate:
     counts: bool = False  # whether items are right or wrong, or shares of an item's samples that are
     units: tuple[float, ...] = ()  # each cluster's part, where its sign may be flipped
     design: Design = _PAIRED
+    prior_df: float = 0.0  # degrees of freedom that the study's other variants added to the seeds' variance
 
     @cached_property
     def exact_p(self) -> float:
@@ -115,17 +116,25 @@ class Estimate:
     @property
     def low(self) -> float:
         """The lower end of the interval at `confidence`."""
-        return self.interval(self.noise, 1 - self.confidence)[0]
+        return self.interval(1 - self.confidence)[0]
 
     @property
     def high(self) -> float:
         """The upper end."""
-        return self.interval(self.noise, 1 - self.confidence)[1]
+        return self.interval(1 - self.confidence)[1]
 
-    @property
+    @cached_property
     def p(self) -> float:
-        """Two-sided, unadjusted; NaN with one seed."""
-        return self.p_value(self.noise)
+        """Two-sided, unadjusted; NaN with one seed.
+
+        1 where effect and centre have opposite signs: freed of its noise the effect would be the opposite of what is
+        shown, so neither direction may be called.
+        """
+        if not self.noise.seeds_known:
+            return float("nan")
+        if self.effect * self.centre < 0:
+            return 1.0
+        return self._p(self.noise)
 
     @property
     def item_p(self) -> float:
@@ -139,16 +148,16 @@ class Estimate:
         """The draws, made when a family asks for them: one comparison alone, of thousands of items, needs none."""
         return self.draw_items()
 
-    def interval(self, noise: Noise, alpha: float) -> tuple[float, float]:
-        """The interval at 1 - alpha with this noise (of moderated variances, say).
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """The interval at 1 - alpha.
 
-        It holds the effect, and 0 unless `p_value` is at most alpha: then it ends there at the latest. NaN if neither
-        seeds nor items show noise.
+        It holds the effect, and 0 unless `p` is at most alpha: then it ends there at the latest. NaN if neither seeds
+        nor items show noise.
         """
-        low, high = self._ends(noise, alpha)
-        if not noise.seeds_known:
+        low, high = self._ends(self.noise, alpha)
+        if not self.noise.seeds_known:
             return low, high
-        if self.p_value(noise) > alpha:
+        if self.p > alpha:
             return min(low, 0.0), max(high, 0.0)
         return (max(low, 0.0), high) if self.effect > 0 else (low, min(high, 0.0))
 
@@ -160,40 +169,29 @@ class Estimate:
         low, high = self.crossing.percentiles(alpha)
         return min(self.centre - half, low, self.effect), max(self.centre + half, high, self.effect)
 
-    def within(self, margin: float, noise: Noise, alpha: float) -> bool:
+    def within(self, margin: float, alpha: float) -> bool:
         """Whether the effect lies inside ±margin: two one-sided tests, each at alpha (Schuirmann, 1987).
 
         The allowance for unseen changes stays two-sided at alpha: few changes are counts, and skewed. With one seed
         nothing is shown.
         """
-        if not noise.seeds_known:
+        if not self.noise.seeds_known:
             return False
-        hidden = noise.unseen * float(np.log(alpha / 2) / np.log(alpha))
-        low, high = self._ends(replace(noise, unseen=hidden), 2 * alpha)
+        hidden = self.noise.unseen * float(np.log(alpha / 2) / np.log(alpha))
+        low, high = self._ends(replace(self.noise, unseen=hidden), 2 * alpha)
         return -margin <= low and high <= margin
-
-    def p_value(self, noise: Noise) -> float:
-        """Two-sided, unadjusted p with this noise; NaN with one seed.
-
-        1 where effect and centre have opposite signs: freed of its noise the effect would be the opposite of what is
-        shown, so neither direction may be called.
-        """
-        if not noise.seeds_known:
-            return float("nan")
-        if self.effect * self.centre < 0:
-            return 1.0
-        return self._p(noise)
 
     def _p(self, noise: Noise) -> float:
         """What went unseen is asked only of graded values: exact flips keep the level of counts without it."""
         if self.items_only:
             return self.crossing.p(p_value(self.centre, noise))
-        p = 0.0 if self.mcnemar else p_value(self.centre, self.verdict_noise(noise))
+        p = 0.0 if self.mcnemar else p_value(self.centre, replace(noise, unseen=0.0) if self.counts else noise)
         return max(self.crossing.p(p), self.exact_p, self.studentized_p)
 
-    def verdict_noise(self, noise: Noise) -> Noise:
+    @property
+    def verdict_noise(self) -> Noise:
         """The noise by which better and worse are judged."""
-        return replace(noise, unseen=0.0) if self.counts and noise.unseen else noise
+        return replace(self.noise, unseen=0.0) if self.counts else self.noise
 
     @property
     def mcnemar(self) -> bool:
@@ -201,13 +199,13 @@ class Estimate:
         about_runs = self.design.claim == "checkpoints" and self.seeds == 1
         return about_runs and self.counts and len(self.units) == self.items
 
-    def p_not_worse(self, margin: float, noise: Noise) -> float:
-        """One-sided p of an effect of -margin or less, with this noise; NaN with one seed."""
-        if not noise.seeds_known:
+    def p_not_worse(self, margin: float) -> float:
+        """One-sided p of an effect of -margin or less; NaN with one seed."""
+        if not self.noise.seeds_known:
             return float("nan")
         if self.effect <= -margin:
             return 1.0
-        return self.crossing.p_above(-margin, p_value(self.centre + margin, noise, sides=1))
+        return self.crossing.p_above(-margin, p_value(self.centre + margin, self.noise, sides=1))
 
 
 def gain(means: Array, direction: Direction) -> Array:

@@ -21,7 +21,7 @@ def false_equivalence(draw, margin, replicates, numbers=None, number=0):
     for _ in range(replicates):
         child, parent = draw(rng)
         found = contrast([np.stack([child, parent])], (1, -1), "max", clusters=clusters, replicates=20)
-        wrong += found.within(margin, found.noise, MARGIN_SIDE)
+        wrong += found.within(margin, MARGIN_SIDE)
     return wrong / replicates
 
 
@@ -208,7 +208,7 @@ def equivalent(share, seeds, replicates):
     rng, found = np.random.default_rng(21), 0
     for _ in range(replicates):
         numbers = comparison(rng, np.where(rng.random(seeds) < share, -0.3, 0.0))
-        found += numbers.within(MARGIN, numbers.noise, ALPHA)
+        found += numbers.within(MARGIN, ALPHA)
     return found / replicates
 
 

@@ -44,7 +44,7 @@ def test_the_verdict_is_that_of_the_interim_analysis_that_decided():
     assert said in comparison.reason
     assert comparison.in_seeds == pytest.approx(0.2 ** (1 / 3))
     last = comparison.interims[-1]
-    assert (comparison.low, comparison.high) == last.estimate.interval(last.noise, 0.2 * last.weight)
+    assert (comparison.low, comparison.high) == last.estimate.interval(0.2 * last.weight)
 
 
 @pytest.mark.parametrize(("changed", "said"), [(8, True), (60, False)])
@@ -79,7 +79,7 @@ def test_an_interim_analysis_of_too_few_seeds_does_not_withhold_what_a_later_one
     study = of_seeds({"v0": (None, [0.5] * 10), "v1": ("v0", shares)}, interim_analyses=[3, 10], margin=0.08)
     [comparison] = judge_comparisons(study)
     first = comparison.interims[0]
-    assert first.estimate.within(0.08, first.noise, 0.05 * first.weight)
+    assert first.estimate.within(0.08, 0.05 * first.weight)
     assert comparison.verdict == "better"
     assert "at the interim analysis of 10 seeds" in comparison.reason
 
@@ -102,7 +102,7 @@ def test_an_interim_analysis_where_how_runs_vary_is_not_known_does_not_say_equiv
     )
     [comparison] = judge_comparisons(study)
     first, last = comparison.interims
-    assert (first.noise.seeds_known, last.noise.seeds_known) == (False, True)
+    assert (first.estimate.noise.seeds_known, last.estimate.noise.seeds_known) == (False, True)
     assert (comparison.verdict, comparison.decision[1]) == (verdict, last if verdict == "equivalent" else None)
     [answer] = answers(study, [comparison], "not-worse", [comparison])
     assert "with 10 seeds, up to" in answer.why
@@ -175,7 +175,7 @@ def test_a_comparison_says_whose_variance_it_used():
     assert {(comparison.variance, comparison.prior_df) for comparison in own} == {("own", 0.0)}
     assert {comparison.variance for comparison in moderated} == {"moderated"}
     assert 0 < moderated[0].prior_df <= 4 / 4  # a quarter of the comparisons
-    assert moderated[0].interims[-1].noise.seed_df == pytest.approx(2 + moderated[0].prior_df)
+    assert moderated[0].interims[-1].estimate.noise.seed_df == pytest.approx(2 + moderated[0].prior_df)
     two = of_seeds({name: (parent, shares[:2]) for name, (parent, shares) in TREE.items()})
     assert {comparison.variance for comparison in judge_comparisons(two)} == {"own"}
 
@@ -263,7 +263,7 @@ def test_fdr_has_intervals_for_the_verdicts_found():
     for comparison in comparisons:
         assert (comparison.joint_low <= 0 <= comparison.joint_high) == (comparison not in found)
     for comparison in found:
-        alone = comparison.estimate.interval(comparison.noise, 0.05 * len(found) / len(comparisons))
+        alone = comparison.estimate.interval(0.05 * len(found) / len(comparisons))
         assert (comparison.joint_low, comparison.joint_high) == pytest.approx(alone)
         assert "after Benjamini and Hochberg's correction" in comparison.reason
 

@@ -21,8 +21,8 @@ ERROR = 4 * np.sqrt(0.05 * 0.95 / DRAWS)
 
 def member(child, parent, runs, noise, draws):
     """A comparison, of which the family asks no more than this."""
-    interim = SimpleNamespace(runs=runs, noise=noise, estimate=SimpleNamespace(item_draws=draws))
-    return SimpleNamespace(pair=(child, parent), interims=(interim,))
+    estimate = SimpleNamespace(noise=noise, item_draws=draws)
+    return SimpleNamespace(pair=(child, parent), interims=(SimpleNamespace(runs=runs, estimate=estimate),))
 
 
 def members(*pairs, seeds=THREE, noise=NOISE, draws=None):

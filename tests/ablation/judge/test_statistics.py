@@ -151,19 +151,20 @@ def test_no_verdict_contradicts_the_effect_that_is_shown():
     assert found.low <= min(0.0, found.effect)
     assert found.high >= max(0.0, found.centre)
     sure = replace(found, noise=Noise(1e-12, 11, 1e-12), crossing=Crossing(1.0, 0.0, np.full(1, found.centre)))
-    assert sure.p_value(sure.noise) == 1.0
-    assert replace(sure, effect=sure.centre).p_value(sure.noise) < 1e-6
+    assert sure.p == 1.0
+    assert replace(sure, effect=sure.centre).p < 1e-6
 
 
 @pytest.mark.parametrize("effect", [0.1, -0.1])
 def test_the_interval_of_a_found_effect_ends_at_0_where_what_went_unseen_would_carry_it_beyond(effect):
     """Of counts the p does not ask for what went unseen, and the interval's width does."""
     found = contrast([crossed()], (1, -1), "max", replicates=50)
-    counted = replace(found, effect=effect, centre=effect, counts=True, units=(effect,) * 40)
     noise = Noise(1e-4, 3, 1e-4, unseen=0.1)
-    assert counted.p_value(noise) < 0.05
-    assert 0.0 in counted.interval(noise, 0.05)
-    assert counted.interval(replace(noise, unseen=0.0), 0.05)[effect < 0] == pytest.approx(effect, abs=0.05)
+    counted = replace(found, effect=effect, centre=effect, noise=noise, counts=True, units=(effect,) * 40)
+    assert counted.p < 0.05
+    assert 0.0 in counted.interval(0.05)
+    seen = replace(counted, noise=replace(noise, unseen=0.0))
+    assert seen.interval(0.05)[effect < 0] == pytest.approx(effect, abs=0.05)
 
 
 @pytest.mark.parametrize(
