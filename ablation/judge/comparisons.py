@@ -105,7 +105,7 @@ class Comparison(Judged):
     @property
     def prior_df(self) -> float:
         """Degrees of freedom that the study's other variants added to the variance of seeds."""
-        return max(self.latest.estimate.prior_df, 0.0) if self.latest else 0.0
+        return max(self.latest.estimate.noise.seed_df - self.latest.estimate.own_df, 0.0) if self.latest else 0.0
 
     @property
     def variance(self) -> str:

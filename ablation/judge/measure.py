@@ -151,8 +151,7 @@ def moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | Non
         return numbers
     plain = float(np.var(numbers.per_seed, ddof=1)) if numbers.per_seed else inf
     hidden = max(noise.seed_variance * numbers.seeds - plain, 0.0)
-    after = prior.moderated(noise, variants, numbers.seeds, hidden, squares)
-    return replace(numbers, noise=after, prior_df=float(after.seed_df - noise.seed_df))
+    return replace(numbers, noise=prior.moderated(noise, variants, numbers.seeds, hidden, squares))
 
 
 def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:

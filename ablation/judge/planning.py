@@ -94,7 +94,7 @@ def split(comparison: Measured) -> Pilot:
     assert comparison.estimate is not None
     noise, seeds = comparison.estimate.verdict_noise, comparison.seeds
     variance = sum(group.variance * group.runs for group in noise.groups) or noise.seed_variance * seeds
-    prior = comparison.estimate.prior_df if noise.groups else noise.seed_df - (seeds - 1)
+    prior = noise.seed_df - (comparison.estimate.own_df if noise.groups else seeds - 1)
     return Pilot(
         name=f"{comparison.parent} -> {comparison.child}",
         seeds=seeds,

@@ -84,6 +84,7 @@ class Estimate:
     items: int
     clusters: int  # of items
     items_only: bool  # too few clusters to generalise: the effect is about these items only
+    own_df: float  # of the seeds' variance, before it was moderated
     item_noise: Noise  # the items' alone, as if these very seeds were the population
     per_seed: tuple[float, ...]
     # The effect on other items, minus the effect itself: [replicates]. All contrasts of one study use the
@@ -95,7 +96,6 @@ class Estimate:
     counts: bool = False  # whether items are right or wrong, or shares of an item's samples that are
     units: tuple[float, ...] = ()  # each cluster's part, where its sign may be flipped
     design: Design = _PAIRED
-    prior_df: float = 0.0  # degrees of freedom that the study's other variants added to the seeds' variance
 
     @cached_property
     def exact_p(self) -> float:
@@ -450,6 +450,7 @@ def contrast_groups(
         items=sum(subset.shape[2] for subset in first.values),
         clusters=drawn.count,
         items_only=items_only,
+        own_df=noise.seed_df,
         item_noise=item_noise,
         per_seed=tuple(gains[0].tolist()) if design.paired else (),
         draw_items=draw_items,
