@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the variants between A and B and what they cost or, once they have run, what each change did."""
     only, wanted = named_pair("explain", arguments)
     if not CONFIGS.exists():
-        problem = "is no variant of a project here, and `explain` writes the variants between both into one"
-        remedy = "start it in the project; of imported runs `ablation diff` tells the joint effect"
+        problem = "is not a variant of a project in this folder, and `explain` adds the variants between A and B to one"
+        remedy = "run it in the project's folder; for imported runs, `ablation diff` shows the joint effect"
         raise ConfigError("explain", "A", arguments.a, problem, remedy)
     settings = settings_of(arguments)
     settings = settings.model_copy(update={"results": arguments.results or settings.results})

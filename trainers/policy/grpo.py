@@ -297,13 +297,13 @@ class Objective:
                 ratio = ratio * weights.detach()
         if self.response_mean is not None:
             ratio, _ = self.response_mean(ratio, mask)
-        token, used = (Variance.of(each, mask) for each in ((logps - old_logps).exp(), ratio))
+        token_variance, used_variance = (Variance.of(each, mask) for each in ((logps - old_logps).exp(), ratio))
         diagnostics |= {
             "ratio/mean": Mean.of(ratio, mask),
             "ratio/max": Maximum.of(ratio, mask),
-            "ratio/token_variance": token,
-            "ratio/used_variance": used,
-            "ratio/variance_reduction": Reduction(token, used),
+            "ratio/token_variance": token_variance,
+            "ratio/used_variance": used_variance,
+            "ratio/variance_reduction": Reduction(token_variance, used_variance),
             "policy/approx_kl": Mean.of(old_logps - logps, mask),
         }
         losses, figures = self.surrogate(ratio, advantages, mask)
