@@ -11,6 +11,7 @@ or it cannot serve for any reason, the stage runs as if there were none.
 Only what starts in 0.01 s is imported: `socket`, `signal`, `json` and `ctypes` would take 0.02 s more for every stage.
 """
 
+import _signal
 import _socket
 import os
 import sys
@@ -20,6 +21,7 @@ KILLED = 128  # an exit status above it names a signal
 
 def main(arguments: list[str]) -> None:
     """Run a stage; end as it ends."""
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # which a job in the background of a shell ignores
     parent = int(arguments[arguments.index("--parent") + 1])
     if arguments[arguments.index("--threads") + 1] == "1":  # libraries count their threads when they are loaded
         code, refused = ask(address_of(parent), arguments, listener=parent)
@@ -58,8 +60,6 @@ def ask(address: str, arguments: list[str], *, listener: int | None = None) -> t
         return int(code) if code else None, refused
     except (OSError, ValueError):
         return None, ""
-    except KeyboardInterrupt:  # the stage gets it as well
-        return KILLED + 2, ""
 
 
 def peer_of(connection: _socket.socket) -> tuple[int, int]:

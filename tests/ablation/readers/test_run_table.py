@@ -146,7 +146,7 @@ def test_the_first_try_answers(tmp_path, capsys, monkeypatch):
     assert "<dt>seeds</dt>" in page
     assert "<dt>items</dt>" not in page  # it is about final metrics
     assert "\nb against a, 5 seeds: " in output(capsys, "diff", "a", "b", status=0)
-    assert "of imported runs `ablation diff` tells the joint effect" in refused(capsys, "explain", "a", "b")
+    assert "for imported runs, `ablation diff` shows the joint effect" in refused(capsys, "explain", "a", "b")
     assert "is not a column of" in refused(
         capsys, "import", "table", "runs.csv", "--study", "s", *plan, "--map", "columns.seed=x"
     )
