@@ -1,7 +1,8 @@
-"""Stages `warmup` and `gad`: sample, score, update the student with GSPO, update the critic (GAD, arXiv 2511.10643).
+"""Stages `warmup` and `gad`: sample, score, update student and critic (GAD, arXiv 2511.10643).
 
-Read `Trainer.step`. In both stages the critic is alone for the first `critic_warmup` steps: in `gad` none, unless a
-scale sets them. Metrics are defined in docs/studies/metrics/gad.md.
+Read `Trainer.step`. The student learns by GSPO, or by cross-entropy on the teacher's responses. In the first
+`critic_warmup` steps of a stage (0 by default in `gad`) only the critic learns. Metrics are defined in
+docs/studies/metrics/gad.md.
 """
 
 from collections.abc import Sequence
@@ -187,7 +188,7 @@ class Trainer:
         metrics = {"rollout/policy_lag": float(steps_taken(self.student) - sampled_by)}
         teacher = self.compared.batch(rows).to(self.placement.device)
 
-        # 2. The critic scores both: (N,) and (P,), then pairs (N,) of a response and the teacher's to the same prompt.
+        # 2. The critic scores both: (N,) and (P,). For each response, (N,), the score of the teacher's to its prompt.
         scores = score(self.critic, sequences, self.memory["score"], config.pooling)
         teacher_scores = score(self.critic, teacher, self.memory["score"], config.pooling)
         prompts = torch.arange(len(rows), device=sequences.completion_mask.device).repeat_interleave(group)
@@ -196,7 +197,7 @@ class Trainer:
         teacher_texts = decode(self.tokenizer, teacher.completion_ids, teacher.completion_mask)
         metrics |= same_text([text for text in teacher_texts for _ in range(group)], texts, paired_scores, scores)
 
-        # 3. Its score is the reward (N,), and what a response has more of it than its group is the advantage (N,).
+        # 3. The score is the reward (N,); advantages (N,) are relative to the group.
         rewards = scores.raw.cpu()
         advantages = self.formulas.advantages(rewards, group)
         metrics |= self._rollout_metrics(rows, sequences, texts, rewards, advantages)

@@ -25,9 +25,9 @@ class Scores(NamedTuple):
 def pool(values: Tensor, mask: Tensor, pooling: Pooling) -> Scores:
     """Return the scores of responses whose tokens have `values` (P, T); `mask` (P, T) is 1 at tokens, padding last.
 
-    mean, sum: raw is the sum over the tokens; pooled is that sum, or divided by the length L.
+    mean, sum: raw is the sum over the tokens; pooled is raw divided by the length L, or raw.
     last, last_per_token: raw is the last token's value, as the code of GAD has it (arXiv 2511.10643: `last_token_mask`
-    in `dp_critic.py`); pooled is that value, or divided by L. The latter is what the formulas of the notes from section
+    in `dp_critic.py`); pooled is raw, or raw divided by L. The latter is what the formulas of the notes from section
     11.3 on compute where they meet values that were masked before.
     A response without tokens has scores 0.
     """

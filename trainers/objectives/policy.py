@@ -1,7 +1,7 @@
 """What the losses of all policies share: means over tokens, the KL, and what is measured of batches.
 
-Shapes everywhere in the objectives: B responses, T response positions; `mask` (B, T) is 1 (or True) where a response
-has a token, its end-of-sequence token included.
+Shapes in the objectives, unless a docstring says otherwise: B responses, T response positions; `mask` (B, T) is 1 (or
+True) where a response has a token, its end-of-sequence token included.
 """
 
 from collections import defaultdict
@@ -99,9 +99,9 @@ def adapt_coefficient(coefficient: float, mean_kl: float, *, target: float) -> f
 # What is measured of a batch, in a form in which parts join: micro-batches give the figures of their minibatch.
 #
 # The mean of the variances of parts is not the variance of the whole, nor is the mean of their maxima its maximum. So
-# objectives return these, `join` puts the parts together, and `value` is read once, at the end. All are in float64 and
-# without gradient; a variance keeps the squared distances from its own mean (Chan, Golub and LeVeque 1983), since sums
-# of squares would lose the variance of ratios that are nearly 1.
+# objectives return these, `join` puts the parts together, and `value` is read once, at the end. Figures of tokens are
+# in float64 and without gradient; a variance keeps the squared distances from its own mean (Chan, Golub and LeVeque
+# 1983), since sums of squares would lose the variance of ratios that are nearly 1.
 class Statistic(Protocol):
     """A figure of some values, which joins with that of others."""
 

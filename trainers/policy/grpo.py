@@ -1,4 +1,4 @@
-"""A step of GRPO (arXiv 2402.03300) and of its variants, from prompts to the optimiser: what `reinforce` repeats.
+"""A step of GRPO (arXiv 2402.03300) and of its variants, which the stage `reinforce` repeats: prompts to optimiser.
 
     rollout = sample_rollout(run)                     responses with rewards
     advantages = run.advantages(...)                  of each group
@@ -55,7 +55,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Generators:
-    """One for each purpose: a variant that draws more of one kind gets the same numbers of the others."""
+    """One for each purpose: a variant that draws more from one leaves the streams of the others unchanged."""
 
     prompts: torch.Generator
     sampling: torch.Generator
@@ -186,7 +186,7 @@ class Rewards:
     overlong_penalty: Callable[[Tensor], Tensor] | None = None
 
     def score(self, problems: Sequence[Problem], sequences: Sequences, texts: Sequence[str]) -> Rollout:
-        """Return the rewards of N responses, of which number i answers problem i; of several ranks the first's."""
+        """Return N responses with their rewards; response i answers problem i. All ranks use those of rank 0."""
         prompts = [problem.prompt for problem in problems]
         rewards, correct, metrics = torch.zeros(len(problems)), torch.zeros(len(problems)), {}
         if all(problem.answer for problem in problems):
@@ -256,7 +256,7 @@ class Objective:
     ratio: Callable[[Tensor, Tensor, Tensor], Tensor]  # of logps, old logps, mask: the importance ratio
     surrogate: Callable[..., tuple[Tensor, Diagnostics]]  # * of ratio, advantages, mask: the loss of a token
     ema_smoothing: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of ratio, mask (2.1)
-    sequence_ratio: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of ratio, mask: their mean (2.3)
+    sequence_ratio: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of ratio, mask: one per response (2.3)
     gradient_adaptive: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of logps, mask: weights (2.2)
     temporal_decay: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of logps, mask: weights (2.5)
     response_mean: Callable[..., tuple[Tensor, Diagnostics]] | None = None  # * of weighted ratio, mask: their mean
@@ -274,7 +274,7 @@ class Objective:
     ) -> tuple[Tensor, Diagnostics]:
         """Return the loss to minimise (a scalar with gradient) and diagnostics that join with those of other parts.
 
-        logps, old_logps: (N, T), under the policy and, without gradient, under the one that sampled.
+        logps, old_logps: (N, T), under the policy now and, without gradient, before the update.
         advantages: (N,) or (N, T). units: divisor of a minibatch of which this batch is a part; see `aggregate`.
 
         Diagnostics of every variant: `ratio/mean`, `ratio/max`; `ratio/token_variance` (of w_t), `ratio/used_variance`
@@ -344,7 +344,7 @@ class Actor:
 
     temperature: of sampling, and so of all log-probabilities. recompute_logps: take the old log-probabilities from a
     forward pass before the update, not from the sampler. reference: None: there is no KL. kl: its estimate (N, T), of
-    log-probabilities and the reference's. kl_per_response: the loss has the sum over a response's tokens, not the mean.
+    log-probabilities and the reference's. kl_per_response: each token's KL is the sum over its response's tokens.
     """
 
     learner: Learner
@@ -465,13 +465,13 @@ def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "tf32
 
 
 def draw(problems: int, count: int, generator: torch.Generator) -> list[int]:
-    """Return `count` numbers below `problems`, each as often as the others up to one."""
+    """Return `count` numbers below `problems`; how often each is drawn differs by at most one."""
     rounds = [torch.randperm(problems, generator=generator) for _ in range(-(-count // problems))]
     return torch.cat(rounds)[:count].tolist()
 
 
 def in_passes(problems: int, start: int, count: int, seed: int | None) -> list[int]:
-    """Return the numbers `start` to `start + count` of passes through `problems`, each pass in an order of its own."""
+    """Return the numbers `start` to `start + count` of epochs over `problems`, each in an order of its own."""
     first, last = start // problems, (start + count - 1) // problems
     orders = [
         torch.randperm(problems, generator=torch.Generator().manual_seed(bucket(f"pass {number} {seed}", 2**62)))

@@ -79,7 +79,7 @@ class Learner:
     optimizer: torch.optim.Optimizer
     max_grad_norm: float = 1.0
     memory: MicroBatch = field(default_factory=MicroBatch)
-    reduces: str = "micro_batch"  # after which several ranks add up their gradients; or minibatch
+    reduces: str = "micro_batch"  # when several ranks add up their gradients: after each one, or once per "minibatch"
 
     @classmethod
     def adamw(
@@ -119,7 +119,7 @@ class Learner:
     def step(self, rows: Tensor, backward: Callable[[Tensor], T]) -> tuple[list[T], Tensor]:
         """Take one step on `rows`; return what `backward` returned for each micro-batch, and the norm before clipping.
 
-        `backward(part)` adds the gradient of some rows, divided by what all rows count, by `memory.backward`
+        `backward(part)` adds the gradient of some rows, divided by the size of the minibatch, by `memory.backward`
         (trainers/running/micro_batch.py).
         Without rows all gradients are 0, not None: AdamW goes on with its momentum.
         """
@@ -139,7 +139,7 @@ class Learner:
         return results, norm
 
     def allocate(self) -> None:
-        """Take the memory of gradients and optimiser states before the first step, as that leaves them."""
+        """Take the memory of gradients and optimiser states before the first step, laid out as that step would."""
         for parameter in self._parameters():
             parameter.grad, mean, square = (torch.zeros_like(parameter) for _ in range(3))
             step = torch.zeros((), device=parameter.device)

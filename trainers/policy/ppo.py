@@ -64,7 +64,7 @@ def new_critic(stage: Stage, settings: Settings, update: UpdateOf, policy: Path,
 
 
 class Estimate(NamedTuple):
-    """Advantages, returns, and the values that they are based on, each (N, T)."""
+    """Whitened advantages, returns, and the values that they are based on, each (N, T), on the critic's device."""
 
     advantages: Tensor
     returns: Tensor
@@ -80,7 +80,7 @@ class Critic:
 
     @torch.no_grad()
     def estimate(self, sequences: Sequences, rewards: Tensor) -> Estimate:
-        """Return GAE's advantages for the rewards of responses (N,), or of tokens (N, T), on the CPU."""
+        """Return GAE's estimate for the rewards of responses (N,), or of tokens (N, T); the rewards are on the CPU."""
         settings, mask = self.settings, sequences.completion_mask
 
         def evaluate(rows: Tensor) -> Tensor:

@@ -138,7 +138,7 @@ class Responder:
 class Sampler:
     """Samples responses to problems with a policy; `memory`: how many are drawn at once.
 
-    engine: samples what is learnt from, instead of the policy itself.
+    engine: what samples the responses of training in place of the policy itself, as vLLM.
     """
 
     model: PreTrainedModel

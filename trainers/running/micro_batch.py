@@ -4,9 +4,11 @@
     losses = memory.run(rows, work, restart=optimizer.zero_grad)
 
 `work(part)` runs the model on a part of the rows, calls `backward` and returns what is to be logged. Where it raises
-torch.OutOfMemoryError the size is halved and all rows are done again, so the gradient is that of the same rows.
-Two things are the caller's: the loss of a part is divided by what *all* rows count (tokens, responses), not the part,
-and `work` changes nothing but gradients; what it measures is added up from the results, which come from whole passes.
+torch.OutOfMemoryError the size is halved and all rows are done again, so the gradient is that of the same rows. With
+several ranks the stage starts again instead (OneRankOutOfMemory).
+Two things are the caller's: the loss of a part is divided by the tokens or responses of the whole minibatch, not the
+part, and `work` changes nothing but gradients; what it measures is added up from the results, which come from whole
+passes.
 """
 
 import gc
