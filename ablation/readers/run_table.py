@@ -43,11 +43,12 @@ ROLES = {
 """What a column can hold, and the names by which it is recognised, the likeliest first."""
 
 STATES: dict[str, State] = {
-    **dict.fromkeys(("finished", "completed", "success"), "finished"),
+    **dict.fromkeys(("finished", "completed", "succeeded", "success", "done", "ok"), "finished"),
     **dict.fromkeys(("running", "pending", "scheduled", "preempting"), "running"),
     **dict.fromkeys(("crashed", "failed", "killed", "preempted", "error", "timeout", "cancelled"), "failed"),
+    **dict.fromkeys(("out_of_memory", "node_fail", "diverged"), "failed"),
 }
-"""How runs ended, in the words of W&B, MLflow and schedulers, in small letters."""
+"""How runs ended, in the words of W&B, MLflow and schedulers, in small letters; the worse the later."""
 
 
 @dataclass
@@ -114,8 +115,8 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
             for line, row in rows
         ]
     roles = _roles(path, head, named)
-    if "state" not in named and not all(_is_state(row.get(roles.get("state", ""))) for _, row in rows):
-        roles.pop("state", None)
+    if "state" not in named and not any(_is_state(row.get(roles.get("state", ""))) for _, row in rows):
+        roles.pop("state", None)  # it is about something else
     long = {"metric", "value"} <= {*roles}
     if not long:  # of a wide table, `score` is a metric
         roles = {role: column for role, column in roles.items() if role not in ("metric", "value")}
@@ -216,7 +217,7 @@ def _runs(
         name = str(told if told is not None else 0)
         config = {column: row[column] for column in settings}
         run = runs.setdefault((variant, name), _Run(variant, name, seed, config))
-        run.state = _state(path, line, row, roles.get("state"))
+        run.state = max(run.state, _state(path, line, row, roles.get("state")), key=[*STATES.values()].index)
         step = _integer(path, line, row, roles.get("step")) or 0
         pairs = (
             [(m, row.get(m)) for m in metrics] if metrics is not None else [(row[roles["metric"]], row[roles["value"]])]
@@ -278,12 +279,13 @@ def _state(path: Path, line: int, row: Mapping[str, Any], column: str | None) ->
     if column is None or _empty(row.get(column)):
         return "finished"
     if not _is_state(row[column]):
-        raise ConfigError(path, f"line {line}: {column}", row[column], "is not a known state", ", ".join(STATES))
+        remedy = f"write one of {', '.join(STATES)}; or rename the column if it does not say how runs ended"
+        raise ConfigError(path, f"line {line}: {column}", row[column], "is not a known state", remedy)
     return STATES[row[column].strip().lower()]
 
 
 def _is_state(cell: Any) -> bool:
-    return _empty(cell) or (isinstance(cell, str) and cell.strip().lower() in STATES)
+    return isinstance(cell, str) and cell.strip().lower() in STATES
 
 
 def _empty(cell: Any) -> bool:

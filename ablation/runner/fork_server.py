@@ -144,7 +144,7 @@ def serve(listener: socket.socket, check: Callable[[Request], object]) -> Reques
     Returns only in a fork, which has its client's files, environment and umask then: what the client asked for.
     check: raises Refused or OSError for a request that a fork cannot serve.
     """
-    # Each fork loads them anew. Found here: a fork that looks at the names of all modules copies their pages.
+    # Each fork imports them again. Found here: a fork that looks at the names of all modules copies their pages.
     own = [name for name in sys.modules if name.partition(".")[0] == "ablation"]
     watched, server = selectors.PollSelector(), os.getpid()
     watched.register(listener, selectors.EVENT_READ)

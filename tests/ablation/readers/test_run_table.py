@@ -85,8 +85,10 @@ def test_a_run_that_did_not_end_well_is_none_that_did(tmp_path):
     ]
     text = "variant,status,run,acc\na,FINISHED,0,1\na,KILLED,1,2\nb,RUNNING,0,3\n"
     assert [run.state for run in table(tmp_path, text).imported()] == ["finished", "failed", "running"]
-    other = table(tmp_path, "variant,status,acc\na,keep,1\nb,crashed,2\n")
+    other = table(tmp_path, "variant,status,acc\na,keep,1\nb,discard,2\n")
     assert ("state" in other.roles, {run.state for run in other.imported()}) == (False, {"finished"})
+    long = "variant,step,state,acc\na,1,,1\na,2,failed,2\na,3,,3\nb,1,done,1\n"  # one row says it
+    assert [run.state for run in table(tmp_path, long).imported()] == ["failed", "finished"]
 
 
 def test_several_columns_give_the_variant(tmp_path):
@@ -119,7 +121,9 @@ def test_several_columns_give_the_variant(tmp_path):
             "line 4: beta of grpo, seed 1 is given again (first in line 2); name the column that tells variants",
         ),
         (SWEEP, {"variant": "algo,betta"}, "columns.variant = 'betta': is not a column of"),
-        (SWEEP, {"state": "algo"}, "line 2: algo = 'grpo': is not a known state; finished, completed, "),
+        (SWEEP, {"state": "algo"}, "line 2: algo = 'grpo': is not a known state; write one of finished, completed, "),
+        # Were it left out, a run that did not end well would count.
+        ("variant,status,acc\na,finished,1\nb,OOM,2\n", {}, "line 3: status = 'OOM': is not a known state"),
     ],
 )
 def test_bad_tables_are_one_line(tmp_path, text, named, said):

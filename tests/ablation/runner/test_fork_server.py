@@ -248,8 +248,11 @@ def test_what_is_killed_leaves_nothing_and_the_next_goes_on(toys, stage, victim,
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_stage_and_client_at_once(toys, stage, number):
+    """Even if they were started in the background of a shell, which lets them ignore interrupts."""
     out = stage(pause=3000.0)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     client = start(out, toys)
+    signal.signal(signal.SIGINT, before)
     wait_for((out / "checkpoint/state.json").exists)
     process = process_of(out)
     assert os.getpgid(process) == os.getpgid(client.pid)  # what a terminal sends reaches both

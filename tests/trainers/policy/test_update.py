@@ -4,6 +4,8 @@ import math
 from dataclasses import replace
 from functools import partialmethod
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -37,6 +39,23 @@ def updated(tokenizer, prompts, advantages, *, update, kl_coef, drop=True):
         batch = batch if drop else replace(batch, needed=None)
         metrics.append(learning.learn(batch, kl_coef=kl_coef, generator=generator))
     return torch.cat([p.detach().flatten() for p in model.parameters()]), metrics
+
+
+def test_advantages_of_padding_are_no_part_of_their_mean(tokenizer, prompts):
+    model = build_policy(TINY, tokenizer, seed=0)
+    learning = actor(model.requires_grad_(True), Update(), lr=1e-3, recompute_logps=True)
+    sequences = sampled_batch(model.eval(), prompts, torch.zeros(16)).sequences
+    mask = sequences.completion_mask
+    assert 0 < mask.sum() < mask.numel()
+    run: Any = SimpleNamespace(
+        config=PolicyConfig(),
+        progress=grpo.Progress(0.0),
+        actor=learning,
+        generators=SimpleNamespace(minibatches=torch.Generator()),
+    )
+    scored = grpo.Rollout(sequences, torch.zeros(16), torch.zeros(16), {})
+    figures = grpo.update_policy(run, scored, -2.0 * mask)
+    assert (figures["advantage/mean"], figures["advantage/mean_abs"]) == (-2, 2)
 
 
 SOME = [0.0] * 4 + [1.0, -1.0, 2.0, 0.0] + [0.0] * 8
