@@ -152,11 +152,11 @@ def group_advantages(run: Run, rollout: Rollout) -> Tensor:
 def update_policy(run: Run, rollout: Rollout, advantages: Tensor) -> dict[str, float]:
     """Update the policy on all responses, with advantages (N,) or (N, T); adapt the coefficient of the KL."""
     config, progress, actor = run.config, run.progress, run.actor
-    mask = rollout.sequences.completion_mask.bool().to(advantages.device)
-    each = (advantages if advantages.dim() == 1 else advantages[mask]).float()  # of tokens, without padding
+    per_token = advantages.dim() == 2
+    mask = rollout.sequences.completion_mask.to(advantages.device) if per_token else torch.ones_like(advantages)
     metrics = {
-        "advantage/mean": each.mean().item(),
-        "advantage/mean_abs": each.abs().mean().item(),
+        "advantage/mean": masked_mean(advantages, mask).item(),
+        "advantage/mean_abs": masked_mean(advantages.abs(), mask).item(),
         "update/used_responses": with_advantage(advantages).float().mean().item(),
         "kl/coef": progress.kl_coef,
     }
