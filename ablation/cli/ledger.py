@@ -3,10 +3,11 @@
 import argparse
 import math
 
+from ablation.config.names import smaller_is_better
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import aligned, counted
 from ablation.judge.ledger import Attempt, Settled, pooled_sd, settle
-from ablation.readers.ledger import read_ledger, smaller_is_better
+from ablation.readers.ledger import read_ledger
 
 
 def run_ledger(arguments: argparse.Namespace) -> int:
@@ -18,7 +19,7 @@ def run_ledger(arguments: argparse.Namespace) -> int:
     if len(metrics) > 1:
         raise ConfigError("import", "--metric", metrics[1], "is a second metric", "name one")
     attempts, metric = read_ledger(path, metrics[0])
-    smaller = {"min": True, "max": False}.get(arguments.direction, smaller_is_better(metric))
+    smaller = {"min": True, "max": False}.get(arguments.direction, smaller_is_better(metric) or None)
     if smaller is None or arguments.direction not in (None, "min", "max"):
         problem = "is not known" if arguments.direction is None else "is not a direction of a ledger"
         raise ConfigError("import", "--direction", arguments.direction, problem, "pass min or max")

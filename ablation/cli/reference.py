@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
+from ablation.config.names import smaller_is_better
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import aligned, counted, listed
 from ablation.judge.gate import STATUS
@@ -63,11 +64,14 @@ def run_reference(arguments: argparse.Namespace) -> int:
 
 
 def _metric(text: str) -> tuple[str, Direction]:
-    """Return name and direction of `NAME` or `NAME:min`."""
+    """Return name and direction of `NAME` or `NAME:min`. Raises ConfigError for a loss without a direction."""
     head, _, direction = text.rpartition(":")
     for known in _DIRECTIONS:
         if head and direction == known:
             return head, known
+    if smaller_is_better(text):
+        remedy = f"write {text}:min, or {text}:max if larger is better"
+        raise ConfigError("gate", "--metric", text, "seems to be better if it is smaller", remedy)
     return text, "max"
 
 

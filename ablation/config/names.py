@@ -1,4 +1,4 @@
-"""Shared by the configuration's schemas: valid names, and models that refuse unknown keys."""
+"""Shared by the configuration's schemas: valid names, what they tell, and models that refuse unknown keys."""
 
 import difflib
 import re
@@ -15,6 +15,10 @@ _Each = TypeVar("_Each", bound=Hashable)
 RESERVED_KEYS = ("extends", "why", "gpu", "between")  # of a variant file; no config model may have them
 NO_VARIANT = "there is no such variant"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_SMALLER = re.compile(
+    r"loss(es)?(?![a-z])|perplexity|error|regret|(?<![a-z])(bpb|ppl|nll|err|wer|cer|mae|mse|rmse)(?![a-z])",
+    re.IGNORECASE,
+)
 
 
 def is_safe_name(name: str) -> bool:
@@ -27,6 +31,11 @@ def suggest(name: str, known: Iterable[object], what: str = "known") -> str:
     names = [one_line(other, 200) for other in known]
     close = difflib.get_close_matches(str(name)[:200], names, n=1)  # of a very long one it would take minutes
     return (f"did you mean {close[0]!r}? " if close else "") + f"{what}: {listed(names, 25) or 'none'}"
+
+
+def smaller_is_better(metric: str) -> bool:
+    """Return whether a metric's name says that smaller values are better: a loss, a perplexity, an error."""
+    return _SMALLER.search(metric) is not None
 
 
 def check_name(name: str, known: Iterable[str], file: Path | str, key: str, problem: str) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ablation.config import dotted
+from ablation.config.names import smaller_is_better
 
 # Settings that keep the best model: transformers; transformers and mmengine; Keras.
 _KEEP = ("load_best_model_at_end", "save_best", "save_best_only", "restore_best_weights")
@@ -17,7 +18,6 @@ _DIRECTION = ("greater_is_better", "mode", "rule")
 _MAY_KEEP = re.compile(r"early_?stopping|best_metric$|best_model_checkpoint$")
 _OFF = (None, False, "", 0, "no", "none", "None", "False", "false")
 MAY_KEEP = "settings ({}) may keep another model than the last, and do not say which: the last step counts"
-_SMALLER = re.compile(r"loss|perplexity|ppl|nll|err|wer|cer|mae|mse|rmse", re.IGNORECASE)
 
 
 def kept_step(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | None, str]:
@@ -52,7 +52,7 @@ def _larger(said: Mapping[str, Any], metric: str) -> bool:
     direction = next((said[name] for name in _DIRECTION if said.get(name) not in (None, "", "auto")), None)
     if direction is not None:
         return direction in (True, "True", "true", "max", "greater")
-    return _SMALLER.search(metric) is None
+    return not smaller_is_better(metric)
 
 
 def _best(steps: Any, values: Any, said: Mapping[str, Any], *, larger: bool) -> int:

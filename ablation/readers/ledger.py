@@ -21,7 +21,6 @@ _KEPT = ("keep", "kept", "accept", "accepted", "baseline", "champion")
 _DISCARDED = ("discard", "discarded", "reject", "rejected", "revert", "reverted")
 _DECISIONS = ("status", "decision", "outcome", "verdict")
 _CRASHES = ("crash", "crashed", "fail", "failed", "error", "timeout", "oom")
-_SMALLER = re.compile(r"loss|bpb|ppl|perplexity|error|wer|nll|regret", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -66,11 +65,6 @@ def read_ledger(path: Path, metric: str | None) -> tuple[list[Attempt], str]:
     if sum(attempt.value is not None for attempt in attempts) < 3:
         raise ConfigError(path, "", None, "has fewer than three attempts with a value", "wait for more")
     return attempts, value
-
-
-def smaller_is_better(metric: str) -> bool | None:
-    """Return True where the metric's name says so (a loss, an error), else None."""
-    return True if _SMALLER.search(metric) else None
 
 
 def _column(path: Path, head: Sequence[str], names: Sequence[str], what: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ablation.config.names import smaller_is_better
 from ablation.config.study import Change
 from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import compared
@@ -247,7 +248,7 @@ def compare(name: str, groups: Sequence[Group], variant_tree: Mapping[str, TreeN
     sheets = [sheet for group in groups for sheet in group.sheets]
     notes += [remark for sheet in sheets for remark in sheet.facts.remarks]
     analysis, more = plan_analysis(sheets, rules.direction, rules.margin, **analysis_rules)
-    doubts += _scales(sheets, analysis.margin)
+    doubts += [*_scales(sheets, analysis.margin), *_direction(sheets, rules.direction)]
     notes += [*doubts, *more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
     if rules.weight == "items":
         groups = [pooled(group) for group in groups]
@@ -323,6 +324,13 @@ def _scales(sheets: Sequence[Sheet], margin: float) -> Iterator[str]:
     low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)
     if low < high <= low + margin:
         yield f"margin {margin:g} is as large as the range of the values, {low:g} to {high:g}: nothing could be worse"
+
+
+def _direction(sheets: Sequence[Sheet], given: Direction | None) -> Iterator[str]:
+    """A doubt about a loss or an error of which neither the caller nor a file says that smaller is better."""
+    unsaid = given is None and all(sheet.facts.larger_is_better is None for sheet in sheets)
+    if unsaid and smaller_is_better(sheets[0].metric):
+        yield f"is a larger {sheets[0].metric} better? --direction max or min says it"
 
 
 def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:

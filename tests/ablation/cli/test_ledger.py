@@ -30,10 +30,10 @@ def test_repeats_stand_for_the_deviation(file, capsys):
 
 def test_comma_separated_with_other_names(tmp_path, capsys):
     file = tmp_path / "log.csv"
-    file.write_text("id,accuracy,decision\n1,0.5,keep\n2,0.6,keep\n3,0.4,reject\n")
+    file.write_text("id,answer_accuracy,decision\n1,0.5,keep\n2,0.6,keep\n3,0.4,reject\n")  # `wer` in a word
     words = "import", "ledger", file, "--sd", "0.1"
     assert "--direction: is not known; pass min or max" in refused(capsys, *words)
-    assert "accuracy, larger is better" in output(capsys, *words, "--direction", "max")
+    assert "answer_accuracy, larger is better" in output(capsys, *words, "--direction", "max")
 
 
 @pytest.mark.parametrize(

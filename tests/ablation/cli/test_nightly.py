@@ -112,6 +112,7 @@ NIGHT = ["--new", "nights/night0"]
         (["--new", "nowhere", "--metric", "reward"], "nowhere: does not exist"),
         (["--new", "nights", "--metric", "reward"], "hold 6 runs, and 1 were named; name each run's own folder"),
         ([*NIGHT, "--metric", "rewad"], "did you mean 'reward'"),
+        ([*NIGHT, "--metric", "eval_loss"], "write eval_loss:min, or eval_loss:max if larger is better"),
         ([*NIGHT, "--metric", "kl:both", "--at", "best"], "asks which value of kl is better"),
         ([*NIGHT, "--metric", "reward", "--window", "20"], "write last or last:20"),
         ([*NIGHT, "--metric", "reward", "--window", "last:200"], "has been logged 100 times only"),

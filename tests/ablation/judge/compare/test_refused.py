@@ -242,6 +242,11 @@ def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
     [
         (((1, 0), (100, -0.2)), ["--margin", "1"], "shares in one and percent in the other?"),
         (((1, 0), (1, -0.2)), ["--margin", "1"], "margin 1 is as large as the range of the values, 0 to 1"),
+        (
+            ((1, 0), (1, -0.2)),
+            ["--metric", "loss", "--margin", "0.1"],
+            "is a larger loss better? --direction max or min",
+        ),
         (((1, 0), (1, 0.3), 9), ["--common-items"], "of 200 items only 9 are common to all runs"),
     ],
 )
@@ -249,6 +254,8 @@ def test_what_is_doubtful_passes_no_requirement(tmp_path, capsys, groups, words,
     first, second, *left = groups
     a = table(tmp_path / "a.csv", first)
     b = table(tmp_path / "b.csv", second, items=left[0] if left else 200)
+    for path in (a, b) if "loss" in words else ():
+        path.write_text(path.read_text().replace("value", "loss"))
     asked = [a, "--with", b, *words]
     assert said in refused(capsys, *asked, "--require", "not-worse")
     assert said in " ".join(typed(capsys, "compare", *asked)[1].split())
