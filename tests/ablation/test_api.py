@@ -136,6 +136,18 @@ def test_runs_that_share_nothing_are_judged_whole_and_in_any_order(parent, child
     assert found[0].p == pytest.approx(known, rel=0.35)  # Satterthwaite's degrees of freedom, bounded
 
 
+def test_the_order_of_rows_and_tasks_decides_nothing():
+    """Losses of two checkpoints, whose p draws items."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"subset": np.repeat(["x", "y"], 30), "item": np.tile(range(30), 2), "value": rng.gamma(1, size=60)}
+    )
+    new = frame.assign(value=frame["value"] * rng.gamma(9, 0.13, 60))
+    found = [ablation.compare(base, new, margin=1, direction="min") for base in (frame, frame[::-1])]
+    assert found[0].p == found[1].p
+    assert [task["subset"] for task in found[1].tasks] == ["x", "y"]
+
+
 def test_two_checkpoints_are_judged_by_the_exact_test_of_mcnemar():
     values = {
         name: pd.read_csv(ROOT / f"benchmarks/evidence/gsm8k/gsm8k_{name}.csv")["value"].to_numpy()

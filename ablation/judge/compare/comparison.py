@@ -409,7 +409,7 @@ def plan_analysis(
     analysis = Analysis(
         value=metrics[0],
         protocol=PROTOCOL,
-        subsets=list(dict.fromkeys(sheet.subset for sheet in sheets)),
+        subsets=sorted({sheet.subset for sheet in sheets}),  # draws of items must not depend on the order of files
         direction=direction,
         margin=margin,
         **rules,
