@@ -39,24 +39,24 @@ def decayed_sum(values: Tensor, decay: float) -> Tensor:
     return total
 
 
-def loss_units(mask: Tensor, aggregation: Aggregation) -> int:
-    """Return by how much `aggregate` divides: the tokens of `mask`, or its responses that have any."""
+def loss_denominator(mask: Tensor, aggregation: Aggregation) -> int:
+    """Return what `aggregate` divides by: the number of tokens of `mask`, or of its responses that have any."""
     return int(mask.sum() if aggregation == "token_mean" else (mask.sum(-1) > 0).sum())
 
 
-def aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, *, units: float | None = None) -> Tensor:
+def aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, *, denominator: float | None = None) -> Tensor:
     """Return one number from per-token `values` (B, T).
 
     token_mean: every token counts the same (DAPO, arXiv 2503.14476, equation 8; verl `token-mean`; TRL `dapo`, `bnpo`).
     sequence_mean: every response counts the same (GRPO, arXiv 2402.03300, equation 3; verl `seq-mean-token-mean`;
-    TRL `grpo`). `units` replaces the number to divide by: with that of a whole minibatch, the losses of its
-    micro-batches add up to the loss of the minibatch.
+    TRL `grpo`). `denominator`: what to divide by instead of `loss_denominator(mask)`: with that of a whole minibatch, the
+    losses of its micro-batches add up to the loss of the minibatch (transformers' `num_items_in_batch`).
     """
-    units = max(loss_units(mask, aggregation), 1) if units is None else units
+    denominator = max(loss_denominator(mask, aggregation), 1) if denominator is None else denominator
     if aggregation == "token_mean":
-        return torch.where(mask > 0, values, 0.0).sum() / units
+        return torch.where(mask > 0, values, 0.0).sum() / denominator
     if aggregation == "sequence_mean":
-        return sequence_mean(values, mask).sum() / units
+        return sequence_mean(values, mask).sum() / denominator
     raise ValueError(f"aggregation = {aggregation!r}: expected token_mean or sequence_mean")
 
 

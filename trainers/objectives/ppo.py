@@ -35,7 +35,7 @@ def value_loss(
     mask: Tensor,
     *,
     clip: float,
-    units: float | None = None,
+    denominator: float | None = None,
 ) -> tuple[Tensor, Diagnostics]:
     """Return 0.5 mean max((v - R)^2, (clip(v, v_old - clip, v_old + clip) - R)^2); all tensors (B, T).
 
@@ -44,7 +44,7 @@ def value_loss(
     """
     bounded = torch.minimum(torch.maximum(values, old_values - clip), old_values + clip)
     plain, clipped = (values - returns) ** 2, (bounded - returns) ** 2
-    loss = 0.5 * aggregate(torch.maximum(plain, clipped), mask, "token_mean", units=units)
+    loss = 0.5 * aggregate(torch.maximum(plain, clipped), mask, "token_mean", denominator=denominator)
     diagnostics: Diagnostics = {
         "value/clip_fraction": Mean.of(clipped > plain, mask),
         "value/explained_variance": Reduction(Variance.of(returns, mask), Variance.of(returns - values, mask)),

@@ -31,7 +31,7 @@ from trainers.objectives.policy import (
     aggregate,
     group_metrics,
     k3,
-    loss_units,
+    loss_denominator,
     masked_mean,
 )
 from trainers.policy.batch import Sequences
@@ -272,12 +272,12 @@ class Objective:
         advantages: Tensor,
         completion_mask: Tensor,
         *,
-        units: float | None = None,
+        denominator: float | None = None,
     ) -> tuple[Tensor, Diagnostics]:
         """Return the loss to minimise (a scalar with gradient) and diagnostics that join with those of other parts.
 
         logps, old_logps: (N, T), under the policy now and, without gradient, before the update.
-        advantages: (N,) or (N, T). units: divisor of a minibatch of which this batch is a part; see `aggregate`.
+        advantages: (N,) or (N, T). denominator: of the minibatch of which this batch is a part; see `aggregate`.
 
         Diagnostics of every variant: `ratio/mean`, `ratio/max`; `ratio/token_variance` (of w_t), `ratio/used_variance`
         (of what the surrogate gets) and `ratio/variance_reduction` = 1 - used / token (undefined while w is 1
@@ -309,7 +309,7 @@ class Objective:
             "policy/approx_kl": Mean.of(old_logps - logps, mask),
         }
         losses, figures = self.surrogate(ratio, advantages, mask)
-        return aggregate(losses, mask, self.aggregation, units=units), diagnostics | figures
+        return aggregate(losses, mask, self.aggregation, denominator=denominator), diagnostics | figures
 
 
 @dataclass(frozen=True)
@@ -389,20 +389,20 @@ class Actor:
         averages = Averages()
         with self.learner.training():
             for minibatch in minibatches(len(batch.sequences), self.update, generator):
-                units = loss_units(batch.sequences.completion_mask[minibatch], self.update.aggregation)
+                denominator = loss_denominator(batch.sequences.completion_mask[minibatch], self.update.aggregation)
                 learnt, measured = minibatch, minibatch[:0]
                 if batch.needed is not None:
                     needed = batch.needed.cpu()[minibatch]
                     learnt, measured = minibatch[needed], minibatch[~needed]
 
-                def backward(rows: Tensor, units: float = units) -> Diagnostics:
-                    losses, diagnostics = self.losses(batch.select(rows), units, kl_coef)
+                def backward(rows: Tensor, denominator: float = denominator) -> Diagnostics:
+                    losses, diagnostics = self.losses(batch.select(rows), denominator, kl_coef)
                     self.learner.memory.backward(reduce(torch.add, losses.values()))
                     return diagnostics | {name: Sum(loss.detach()) for name, loss in losses.items()}
 
                 @torch.no_grad()
-                def measure(rows: Tensor, units: float = units) -> Diagnostics:
-                    return self.losses(batch.select(rows), units, kl_coef)[1]
+                def measure(rows: Tensor, denominator: float = denominator) -> Diagnostics:
+                    return self.losses(batch.select(rows), denominator, kl_coef)[1]
 
                 # Entropy and ratios are of all responses, so that they do not depend on what is left out.
                 figures = self.learner.memory.run(measured, measure) if len(measured) else []
@@ -413,15 +413,17 @@ class Actor:
                 averages.close_minibatch(*figures, *learnt_figures, totals)
         return averages.means()
 
-    def losses(self, batch: Batch, units: float, kl_coef: float) -> tuple[dict[str, Tensor], Diagnostics]:
-        """Return the parts of the loss of some responses, as shares of `units`, and diagnostics."""
+    def losses(self, batch: Batch, denominator: float, kl_coef: float) -> tuple[dict[str, Tensor], Diagnostics]:
+        """Return the parts of the loss of some responses, divided by their minibatch's `denominator`, and diagnostics."""
         mask, update = batch.sequences.completion_mask, self.update
         with self.placement.autocast():
             logps, entropy = per_token_logps(  # (N, T) each
                 self.learner.model, batch.sequences, self.temperature, entropy_gradient=update.entropy_coef > 0
             )
-        policy_loss, diagnostics = self.objective(logps, batch.old_per_token_logps, batch.advantages, mask, units=units)
-        entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, units=units)
+        policy_loss, diagnostics = self.objective(
+            logps, batch.old_per_token_logps, batch.advantages, mask, denominator=denominator
+        )
+        entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, denominator=denominator)
         losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
         diagnostics["policy/entropy"] = Mean.of(entropy, mask)
         if batch.ref_per_token_logps is not None:
@@ -431,7 +433,9 @@ class Actor:
                 response_kl = (divergence * mask).sum(1)  # (N,)
                 diagnostics["kl/response"] = Mean.of(response_kl)
                 divergence = response_kl[:, None].expand_as(divergence)
-            losses["policy/kl_loss"] = kl_coef * aggregate(divergence, mask, update.aggregation, units=units)
+            losses["policy/kl_loss"] = kl_coef * aggregate(
+                divergence, mask, update.aggregation, denominator=denominator
+            )
         return losses, diagnostics
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trainers.objectives.policy import Averages, Diagnostics, Sum, loss_units
+from trainers.objectives.policy import Averages, Diagnostics, Sum, loss_denominator
 from trainers.objectives.ppo import gae, value_loss, whiten
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
@@ -100,9 +100,9 @@ class Critic:
         averages, (_, returns, old_values) = Averages(), estimate
         with self.learner.training():
             for rows in minibatches(len(sequences), passes, generator):
-                units = loss_units(sequences.completion_mask[rows], "token_mean")
+                denominator = loss_denominator(sequences.completion_mask[rows], "token_mean")
 
-                def backward(part: Tensor, units: float = units) -> Diagnostics:
+                def backward(part: Tensor, denominator: float = denominator) -> Diagnostics:
                     chosen = sequences.select(part)
                     width = chosen.completion_mask.shape[1]
                     loss, diagnostics = value_loss(
@@ -111,7 +111,7 @@ class Critic:
                         returns[part, :width],
                         chosen.completion_mask,
                         clip=self.settings.clip,
-                        units=units,
+                        denominator=denominator,
                     )
                     self.learner.memory.backward(loss)
                     return diagnostics | {"value/loss": Sum(loss.detach())}

@@ -85,7 +85,7 @@ def peak_of_second_step(learner, backward, rows):
 def logits_loss(model, rows, compute, entropy):
     with autocast(compute):
         logps, entropies = per_token_logps(model, rows, entropy_gradient=entropy == "learnt")
-    loss = aggregate(logps, rows.completion_mask, "token_mean", units=1.0)
+    loss = aggregate(logps, rows.completion_mask, "token_mean", denominator=1.0)
     (loss + (entropies.sum() if entropy == "learnt" else 0)).backward()
 
 

@@ -69,9 +69,9 @@ def batch():
     return logps, old_logps, advantages, mask
 
 
-def loss_and_gradient(batch, logps=None, *, units=None, **settings):
+def loss_and_gradient(batch, logps=None, *, denominator=None, **settings):
     logps = (batch[0] if logps is None else logps).clone().requires_grad_()
-    loss, diagnostics = Objective(**settings)(logps, *batch[1:], units=units)
+    loss, diagnostics = Objective(**settings)(logps, *batch[1:], denominator=denominator)
     loss.backward()
     return loss.detach(), logps.grad, {name: statistic.value() for name, statistic in diagnostics.items()}
 
