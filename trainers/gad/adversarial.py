@@ -29,7 +29,7 @@ from trainers.gad.data import generator, number_of_steps, response_limit, rows_o
 from trainers.gad.measure import measure, qualities, quality_metrics, rule_of
 from trainers.gad.parts import Formulas
 from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_student, save_models
-from trainers.objectives.policy import Averages, Sum, group_metrics
+from trainers.objectives.policy import StepMetrics, Sum, group_metrics
 from trainers.parallel import join
 from trainers.policy.batch import Sequences
 from trainers.policy.grpo import Actor, Objective, sampler_gap
@@ -282,14 +282,14 @@ class Trainer:
 
     def _imitate(self, rows: Sequence[int], step: int) -> dict[str, float]:
         """Update the student on the teacher's responses, as often as it is updated on its own."""
-        teacher, learner, averages = self.imitated.batch(rows), self.actor.learner, Averages()
+        teacher, learner, step_metrics = self.imitated.batch(rows), self.actor.learner, StepMetrics()
         teacher = teacher.to(self.placement.device)
         with learner.training():
             for chosen in minibatches(len(rows), self.config.update, self._generator("minibatches", step)):
                 losses, norm = fit(learner, teacher.select(chosen), self.placement)
                 loss = Sum(torch.stack(losses).sum())
-                averages.close_minibatch({"actor/sft_loss": loss, "actor/grad_norm": Sum(norm)})
-        return averages.means()
+                step_metrics.close_minibatch({"actor/sft_loss": loss, "actor/grad_norm": Sum(norm)})
+        return step_metrics.compute()
 
     def _rollout_metrics(
         self, rows: Sequence[int], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from trainers.gad.config import Critic as Settings
 from trainers.gad.config import GadConfig, Hinge
-from trainers.objectives.discriminators import Diagnostics, Pooling, Scores, pair_diagnostics, pool
-from trainers.objectives.policy import Averages, Sum
+from trainers.objectives.discriminators import PairDiagnostics, Pooling, Scores, pair_diagnostics, pool
+from trainers.objectives.policy import StepMetrics, Sum
 from trainers.policy.batch import Sequences
 from trainers.policy.config import UpdateOf
 from trainers.policy.learner import Learner, minibatches
@@ -18,7 +18,7 @@ from trainers.policy.models import Placement, refuse_other_tokenizer
 from trainers.policy.value_model import ValueModel, is_language_model
 from trainers.running.micro_batch import MicroBatch
 
-Loss = Callable[[Scores, Scores], tuple[Tensor, Diagnostics]]
+Loss = Callable[[Scores, Scores], tuple[Tensor, PairDiagnostics]]
 
 
 def build_loss(config: GadConfig, discriminator: Loss) -> Loss:
@@ -115,7 +115,7 @@ def update_critic(
     The losses of micro-batches are divided by the pairs of their minibatch, so that accumulation does not change the
     gradient. Returns the mean gradient norm before clipping.
     """
-    averages, group = Averages(), len(student) // len(teacher)
+    step_metrics, group = StepMetrics(), len(student) // len(teacher)
     with learner.training():
         for prompts in minibatches(len(teacher), update, generator):
             pairs = len(prompts) * group
@@ -125,8 +125,8 @@ def update_critic(
                 learner.memory.backward(part_losses.sum() / pairs)
 
             _, norm = learner.step(prompts, backward)
-            averages.close_minibatch({"critic/grad_norm": Sum(norm)})
-    return averages.means()
+            step_metrics.close_minibatch({"critic/grad_norm": Sum(norm)})
+    return step_metrics.compute()
 
 
 def pair_scores(

@@ -10,7 +10,7 @@ from torch.nn import functional
 #
 # A critic gives every response token a score. A pair is a teacher's and a student's response to one prompt. Losses are
 # of shape (P,), one per pair, so that the losses of micro-batches add up; their mean is minimised.
-Diagnostics = dict[str, Tensor]
+PairDiagnostics = dict[str, Tensor]
 Pooling = Literal["mean", "sum", "last", "last_per_token"]
 CLAMP = 10.0  # of the scaled difference, before the logsigmoid (the notes)
 
@@ -45,7 +45,7 @@ def ranking_loss(diff: Tensor, temperature: float) -> Tensor:
     return -functional.logsigmoid((diff / temperature).clamp(-CLAMP, CLAMP))
 
 
-def pair_diagnostics(teacher: Scores, student: Scores) -> Diagnostics:
+def pair_diagnostics(teacher: Scores, student: Scores) -> PairDiagnostics:
     """Return what every discriminator is measured by, (P,) each: of the pooled scores, and of the raw ones.
 
     In an accuracy a tie counts half: to a perfect copy the critic has 0.5, as one that guesses.

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from trainers.objectives.policy import Diagnostics, Reduction, Variance, decayed_sum
+from trainers.objectives.policy import Diagnostics, Variance, VarianceReduction, decayed_sum
 
 
 def ema_smoothing(ratio: Tensor, mask: Tensor, *, beta: float) -> tuple[Tensor, Diagnostics]:
@@ -16,7 +16,7 @@ def ema_smoothing(ratio: Tensor, mask: Tensor, *, beta: float) -> tuple[Tensor, 
     smoothed = first + decayed_sum(beta * (ratio - first), 1 - beta)
     raw, after = Variance.of(ratio, mask), Variance.of(smoothed, mask)
     diagnostics: Diagnostics = {
-        "ema/variance_reduction_ratio": Reduction(raw, after),
+        "ema/variance_reduction_ratio": VarianceReduction(raw, after),
         "ema/raw_weights_variance": raw,
         "ema/smoothed_weights_variance": after,
     }

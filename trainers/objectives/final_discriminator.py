@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn import functional
 
-from trainers.objectives.discriminators import Diagnostics, Scores, ranking_loss
+from trainers.objectives.discriminators import PairDiagnostics, Scores, ranking_loss
 
 
 def final_discriminator(
@@ -15,7 +15,7 @@ def final_discriminator(
     score_reg: float = 0.005,
     penalty_threshold: float = 1.5,
     penalty_weight: float = 0.5,
-) -> tuple[Tensor, Diagnostics]:
+) -> tuple[Tensor, PairDiagnostics]:
     """Return the loss, (P,):
 
     ranking_weight * -log sigmoid(clamp(diff / temperature)) + score_reg * (raw_T^2 + raw_S^2)

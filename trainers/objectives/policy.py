@@ -49,8 +49,8 @@ def aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, *, denomin
 
     token_mean: every token counts the same (DAPO, arXiv 2503.14476, equation 8; verl `token-mean`; TRL `dapo`, `bnpo`).
     sequence_mean: every response counts the same (GRPO, arXiv 2402.03300, equation 3; verl `seq-mean-token-mean`;
-    TRL `grpo`). `denominator`: what to divide by instead of `loss_denominator(mask)`: with that of a whole minibatch, the
-    losses of its micro-batches add up to the loss of the minibatch (transformers' `num_items_in_batch`).
+    TRL `grpo`). `denominator` replaces the number to divide by: with that of a whole minibatch, the losses of its
+    micro-batches add up to the loss of the minibatch (transformers' `num_items_in_batch`).
     """
     denominator = max(loss_denominator(mask, aggregation), 1) if denominator is None else denominator
     if aggregation == "token_mean":
@@ -204,7 +204,7 @@ class Variance:
 
 
 @dataclass(frozen=True)
-class Reduction:
+class VarianceReduction:
     """1 - Var(after) / Var(raw); undefined where raw is rounding noise (ratios that are all 1 up to about 1e-5)."""
 
     raw: Variance
@@ -228,7 +228,7 @@ def group_metrics(rewards: Tensor, group_size: int) -> dict[str, Tensor]:
     return metrics
 
 
-class Averages:
+class StepMetrics:
     """Figures of a step: the mean of those of its minibatches, and the largest of maxima.
 
     Within a minibatch the statistics of micro-batches join, so that no figure depends on their size. What is not
@@ -261,7 +261,7 @@ class Averages:
             self._figures[name].append(value)
         self._open.clear()
 
-    def means(self) -> dict[str, float]:
+    def compute(self) -> dict[str, float]:
         """Return the figures of the step."""
         return {
             name: max(values) if name in self._largest else sum(values) / len(values)

@@ -3,7 +3,15 @@
 import torch
 from torch import Tensor
 
-from trainers.objectives.policy import Diagnostics, Mean, Reduction, Variance, aggregate, decayed_sum, masked_mean
+from trainers.objectives.policy import (
+    Diagnostics,
+    Mean,
+    Variance,
+    VarianceReduction,
+    aggregate,
+    decayed_sum,
+    masked_mean,
+)
 
 
 def gae(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
@@ -47,6 +55,6 @@ def value_loss(
     loss = 0.5 * aggregate(torch.maximum(plain, clipped), mask, "token_mean", denominator=denominator)
     diagnostics: Diagnostics = {
         "value/clip_fraction": Mean.of(clipped > plain, mask),
-        "value/explained_variance": Reduction(Variance.of(returns, mask), Variance.of(returns - values, mask)),
+        "value/explained_variance": VarianceReduction(Variance.of(returns, mask), Variance.of(returns - values, mask)),
     }
     return loss, diagnostics

@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional
 
-from trainers.objectives.discriminators import Diagnostics, Scores
+from trainers.objectives.discriminators import PairDiagnostics, Scores
 from trainers.objectives.v1_discriminator import v1_discriminator
 
 
@@ -18,7 +18,7 @@ def v2_discriminator(
     upper_on: Literal["pooled", "raw"] = "pooled",
     temperature: float = 2.0,
     ranking_weight: float = 0.5,
-) -> tuple[Tensor, Diagnostics]:
+) -> tuple[Tensor, PairDiagnostics]:
     """Return d-v1 + relu(diff - max_margin), (P,).
 
     upper_on: which difference the upper hinge holds; section 12 of the notes has the pooled one, section 21.2 the raw

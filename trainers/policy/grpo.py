@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from trainers.objectives.policy import (
     Aggregation,
-    Averages,
     Diagnostics,
     Maximum,
     Mean,
-    Reduction,
+    StepMetrics,
     Sum,
     Variance,
+    VarianceReduction,
     adapt_coefficient,
     aggregate,
     group_metrics,
@@ -305,7 +305,7 @@ class Objective:
             "ratio/max": Maximum.of(ratio, mask),
             "ratio/token_variance": token_variance,
             "ratio/used_variance": used_variance,
-            "ratio/variance_reduction": Reduction(token_variance, used_variance),
+            "ratio/variance_reduction": VarianceReduction(token_variance, used_variance),
             "policy/approx_kl": Mean.of(old_logps - logps, mask),
         }
         losses, figures = self.surrogate(ratio, advantages, mask)
@@ -386,7 +386,7 @@ class Actor:
         Losses of micro-batches are divided by the tokens or responses of their minibatch, so that accumulation does not
         change the gradient; those that are not needed count too, so that leaving them out does not change it either.
         """
-        averages = Averages()
+        step_metrics = StepMetrics()
         with self.learner.training():
             for minibatch in minibatches(len(batch.sequences), self.update, generator):
                 denominator = loss_denominator(batch.sequences.completion_mask[minibatch], self.update.aggregation)
@@ -410,11 +410,11 @@ class Actor:
                 # Losses of 0 are added for the minibatch in which no response is needed.
                 nothing = Sum(norm.new_zeros(()))
                 totals = {"policy/grad_norm": Sum(norm), "policy/loss": nothing, "policy/entropy_loss": nothing}
-                averages.close_minibatch(*figures, *learnt_figures, totals)
-        return averages.means()
+                step_metrics.close_minibatch(*figures, *learnt_figures, totals)
+        return step_metrics.compute()
 
     def losses(self, batch: Batch, denominator: float, kl_coef: float) -> tuple[dict[str, Tensor], Diagnostics]:
-        """Return the parts of the loss of some responses, divided by their minibatch's `denominator`, and diagnostics."""
+        """Return the parts of the loss of some responses, over their minibatch's `denominator`, and diagnostics."""
         mask, update = batch.sequences.completion_mask, self.update
         with self.placement.autocast():
             logps, entropy = per_token_logps(  # (N, T) each

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trainers.objectives.policy import Averages, Diagnostics, Sum, loss_denominator
+from trainers.objectives.policy import Diagnostics, StepMetrics, Sum, loss_denominator
 from trainers.objectives.ppo import gae, value_loss, whiten
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
@@ -97,7 +97,7 @@ class Critic:
         self, sequences: Sequences, estimate: Estimate, *, passes: UpdateOf, generator: torch.Generator
     ) -> dict[str, float]:
         """Fit the values to the returns over as many minibatches as the policy's; return the means of diagnostics."""
-        averages, (_, returns, old_values) = Averages(), estimate
+        step_metrics, (_, returns, old_values) = StepMetrics(), estimate
         with self.learner.training():
             for rows in minibatches(len(sequences), passes, generator):
                 denominator = loss_denominator(sequences.completion_mask[rows], "token_mean")
@@ -117,5 +117,5 @@ class Critic:
                     return diagnostics | {"value/loss": Sum(loss.detach())}
 
                 figures, norm = self.learner.step(rows, backward)
-                averages.close_minibatch(*figures, {"value/grad_norm": Sum(norm)})
-        return averages.means()
+                step_metrics.close_minibatch(*figures, {"value/grad_norm": Sum(norm)})
+        return step_metrics.compute()

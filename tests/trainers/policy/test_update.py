@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import CPU, SMALL, TINY, actor, sampled_batch, stage
-from trainers.objectives.policy import Averages, Maximum, Mean, Reduction, Sum, Variance
+from trainers.objectives.policy import Maximum, Mean, StepMetrics, Sum, Variance, VarianceReduction
 from trainers.policy import grpo, ppo, reinforce, rollout, supervised, warm_start
 from trainers.policy import learner as learner_module
 from trainers.policy.config import Gae, Memory, PolicyConfig, Precision, Update
@@ -161,30 +161,32 @@ def test_parts_join_to_the_whole(kind):
     assert joined.value().item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_averages_are_means_of_minibatches_and_the_largest_of_maxima():
-    averages = Averages()
+def test_step_metrics_are_means_of_minibatches_and_the_largest_of_maxima():
+    step_metrics = StepMetrics()
     for minibatch in ([1.0, 2.0], [6.0]):  # two micro-batches, then one
         for value in minibatch:
             tensor = torch.tensor([value])
-            averages.add({"mean": Mean.of(tensor), "sum": Sum(tensor[0]), "largest": Maximum.of(tensor)})
-        averages.close_minibatch()
-    assert averages.means() == {"mean": (1.5 + 6) / 2, "sum": (3.0 + 6) / 2, "largest": 6.0}
+            step_metrics.add({"mean": Mean.of(tensor), "sum": Sum(tensor[0]), "largest": Maximum.of(tensor)})
+        step_metrics.close_minibatch()
+    assert step_metrics.compute() == {"mean": (1.5 + 6) / 2, "sum": (3.0 + 6) / 2, "largest": 6.0}
 
 
 def test_an_undefined_reduction_is_left_out_of_the_mean_but_a_bad_loss_or_a_diverged_reduction_is_not():
-    averages = Averages()
+    step_metrics = StepMetrics()
     for spread in (0.0, 1.0):
         raw, after = torch.tensor([1.0, 1.0 + spread]), torch.tensor([1.0, 1.0 + spread / 2])
-        averages.add(
-            {"reduction": Reduction(Variance.of(raw), Variance.of(after)), "loss": Sum(torch.tensor(math.nan))}
+        step_metrics.add(
+            {"reduction": VarianceReduction(Variance.of(raw), Variance.of(after)), "loss": Sum(torch.tensor(math.nan))}
         )
-        averages.close_minibatch()
-    means = averages.means()
+        step_metrics.close_minibatch()
+    means = step_metrics.compute()
     assert means["reduction"] == 0.75
     assert math.isnan(means["loss"])
-    averages.add({"reduction": Reduction(Variance.of(torch.tensor([math.nan, 1.0])), Variance.of(torch.ones(2)))})
-    averages.close_minibatch()
-    assert math.isnan(averages.means()["reduction"])
+    step_metrics.add(
+        {"reduction": VarianceReduction(Variance.of(torch.tensor([math.nan, 1.0])), Variance.of(torch.ones(2)))}
+    )
+    step_metrics.close_minibatch()
+    assert math.isnan(step_metrics.compute()["reduction"])
 
 
 def test_no_number_of_the_critic_depends_on_the_micro_batch(tokenizer, prompts, tmp_path):
