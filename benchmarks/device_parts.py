@@ -272,7 +272,7 @@ def step(options: Namespace) -> Iterator[Figures]:
     task: Any = create(config.task)
     problems = task.splits({"warm": 1, "train": prompts * (steps + 1), "dev": 1, "test": 1}, 0)["train"]
     place = models.Placement.of([_first(options)], config.precision)
-    memory = MicroBatch(update.micro_batch)
+    micro_batch = MicroBatch(update.micro_batch)
     model = models.load_policy(folder, place.device, config.precision, trainable=True)
     tokenizer = models.load_tokenizer(folder)
     generator = torch.Generator().manual_seed(0)
@@ -284,7 +284,7 @@ def step(options: Namespace) -> Iterator[Figures]:
         sampler=Sampler(model, tokenizer, task, config.sampling, place, MicroBatch(rollout.batch_size)),
         rewards=grpo.Rewards(task, config.reward, place, tokenizer.eos_token_id),
         actor=grpo.Actor(
-            learner.Learner.adamw(model, lr=update.lr, memory=memory),
+            learner.Learner.adamw(model, lr=update.lr, micro_batch=micro_batch),
             build.build_objective(parts.formulas(config), config),
             update,
             place,
@@ -418,7 +418,7 @@ def critic(options: Namespace) -> Iterator[Figures]:
     prompts, group, length = (2, 2, 16) if options.tiny else (32, 8, 256)
     place = Placement.of([_first(options)], Precision(compute=compute, activation_checkpointing=not options.tiny))
     model = ValueModel.from_causal(_policy(options), place, sees_token=True)
-    learner = Learner.adamw(model, lr=1e-6, memory=MicroBatch(1 if not options.tiny else None))
+    learner = Learner.adamw(model, lr=1e-6, micro_batch=MicroBatch(1 if not options.tiny else None))
     vocabulary = model.body.config.vocab_size
     teacher, student = (_sequences(rows, length, vocabulary).to(_first(options)) for rows in (prompts, prompts * group))
     loss, update = formula("final_discriminator"), Update()
@@ -497,8 +497,8 @@ def take_steps(options: Namespace) -> None:
     batch = _sequences(rows, length, config.vocab_size).to(name)
     placement = Placement.of([name], Precision(compute=options.compute), ranks)
     model = placement.shard(model.to(name))
-    memory = MicroBatch(at_once, ranks=ranks)
-    learner = Learner.adamw(model, lr=1e-5, memory=memory)
+    micro_batch = MicroBatch(at_once, ranks=ranks)
+    learner = Learner.adamw(model, lr=1e-5, micro_batch=micro_batch)
     gradients: dict[str, torch.Tensor] = {}
 
     def keep(*_: object) -> None:
@@ -520,7 +520,7 @@ def take_steps(options: Namespace) -> None:
             if options.device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
     peaks = ranks.gather(_memory(options).get("memory, GiB"))
-    halved = ranks.gather(memory.size)
+    halved = ranks.gather(micro_batch.size)
     if ranks.rank == 0:
         save_file(gradients, options.out / "gradients.safetensors")
         steady = median(seconds[2:])

@@ -20,14 +20,16 @@ class Ranks:
     rank, size = 0, 1
     halvings = 0  # how often an earlier start of these processes ran out of memory
 
-    def in_parts(self, rows: Any, size: int, work: Callable[[Any], T], begin: Callable[[bool], object]) -> list[T]:
+    def in_parts(
+        self, rows: Any, size: int, work: Callable[[Any], T], before_each: Callable[[bool], object]
+    ) -> list[T]:
         """Return `work` of the rows (a tensor or a list), at most `size` at once here, in order. All must call it.
 
-        begin: called before each part with whether it is the last one.
+        before_each: called before each part with whether it is the last one.
         """
         results = []
         for start in range(0, len(rows), size):
-            begin(start + size >= len(rows))
+            before_each(start + size >= len(rows))
             results.append(work(rows[start : start + size]))
         return results
 

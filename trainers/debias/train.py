@@ -147,7 +147,7 @@ class Trainer:
         self.hypernetwork = self._fresh().to(prepared.device)
         self.best = copy.deepcopy(self.hypernetwork)
         self.optimiser = torch.optim.Adam(self.hypernetwork.parameters(), lr=config.meta_lr)
-        self.memory = stage.micro_batch(config.edit.batch_size)
+        self.micro_batch = stage.micro_batch(config.edit.batch_size)
         self.progress = Progress()
         self.steps = 0  # of Adam in all
         self.unsaved = 0  # edit batches since the last checkpoint
@@ -228,7 +228,7 @@ class Trainer:
                     weight.grad = None
                 return [self._backward(batch, size) for batch in batches]
 
-            metrics = self.memory.retry(-(-max(map(len, batches)) // self.ranks.size), backward)
+            metrics = self.micro_batch.retry(-(-max(map(len, batches)) // self.ranks.size), backward)
             gradients = shift_gradients(self.model, edited)
         self.ranks.add_up(list(gradients.values()))
         accumulate(self.hypernetwork, edits, gradients, chunk=chunk, share=share)

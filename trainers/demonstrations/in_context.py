@@ -122,7 +122,7 @@ class Resumable:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.batch_size = stage, stage.config.score_batch
-        self.memory = stage.micro_batch(self.batch_size)
+        self.micro_batch = stage.micro_batch(self.batch_size)
         saved = stage.load_checkpoint()
         self.done: dict[str, Tensor] = dict(saved.tensors) if saved is not None else {}
         self.texts: list[str] = saved.state["texts"] if saved is not None else []
@@ -159,7 +159,7 @@ class Resumable:
         """Return what `work` returns for some rows, all at once or in parts that memory suffices for."""
         if not len(numbers):
             return []
-        return self.memory.retry(len(numbers), lambda size: [work(part) for part in numbers.split(size)])
+        return self.micro_batch.retry(len(numbers), lambda size: [work(part) for part in numbers.split(size)])
 
     def _table(self, values: Tensor, texts: Sequence[str]) -> Tensor:
         """Return values (B, C) with the texts' numbers, if there are texts, as a last column."""

@@ -118,8 +118,9 @@ class Trainer:
         # As `Adversarial._has_reference`, here again since no key covers the code of a config module.
         needed = settings.kl_coef > 0 and settings.student == "gspo"
         self.student, reference = load_learner(folder, placement, config.memory, stage.seed, reference=needed)
-        # By name, so that a size that memory forced is kept from step to step.
-        self.memory = {name: stage.micro_batch(config.rollout.batch_size) for name in ("sample", "score")}
+        # Here, so that a size that memory forced is kept from step to step.
+        self.sampling_micro_batch = stage.micro_batch(config.rollout.batch_size)
+        self.scoring_micro_batch = stage.micro_batch(config.rollout.batch_size)
         self.actor = self._actor(reference)
         self.critic = placement.shard(stage.ranks.build(lambda: self._critic(folder)))
         self.critic_learner = Learner.adamw(
@@ -127,7 +128,7 @@ class Trainer:
             lr=settings.critic_lr,
             betas=config.critic.betas,
             max_grad_norm=config.critic.max_grad_norm,
-            memory=stage.micro_batch(config.critic.micro_batch),
+            micro_batch=stage.micro_batch(config.critic.micro_batch),
         )
         self.loss = build_loss(config, formulas.discriminator)
         self.task = rule_of(stage)
@@ -189,8 +190,8 @@ class Trainer:
         teacher = self.compared.batch(rows).to(self.placement.device)
 
         # 2. The critic scores both: (N,) and (P,). For each response, (N,), the score of the teacher's to its prompt.
-        scores = score(self.critic, sequences, self.memory["score"], config.pooling)
-        teacher_scores = score(self.critic, teacher, self.memory["score"], config.pooling)
+        scores = score(self.critic, sequences, self.scoring_micro_batch, config.pooling)
+        teacher_scores = score(self.critic, teacher, self.scoring_micro_batch, config.pooling)
         prompts = torch.arange(len(rows), device=sequences.completion_mask.device).repeat_interleave(group)
         paired_scores = teachers_of(teacher, teacher_scores, sequences, scores, prompts)
         metrics |= compare(self.loss, paired_scores, scores)
@@ -230,7 +231,7 @@ class Trainer:
             placement=self.placement,
             lengths=self.lengths,
             critic=self.critic,
-            memory=self.stage.micro_batch(self.config.evaluate.batch_size),
+            micro_batch=self.stage.micro_batch(self.config.evaluate.batch_size),
         )
         means = frame.groupby(["protocol", "name"])["value"].mean()
         return {f"dev/{protocol}_{name}": value for (protocol, name), value in means.items()}
@@ -251,15 +252,15 @@ class Trainer:
 
     def _critic(self, student: Path) -> ValueModel:
         folder = latest_critic(self.stage, EARLIER[self.name])
-        memory, seed = self.config.memory, self.stage.seed
+        memory_settings, seed = self.config.memory, self.stage.seed
         if folder is not None:
-            return ValueModel.load(folder, self.placement, sees_token=True).with_adapters(memory, seed)
+            return ValueModel.load(folder, self.placement, sees_token=True).with_adapters(memory_settings, seed)
         if self.name == "gad":
             self.stage.log.warning("warmup is skipped: the student meets a critic that has learnt nothing yet")
         new_head = self._generator("critic head", 0)
         reward_model = asset_files(self.stage, "reward_model")
         made = new_critic(self.config.critic, student, reward_model, self.placement, new_head)
-        return made.with_adapters(memory, seed)
+        return made.with_adapters(memory_settings, seed)
 
     def _respond(self, rows: Sequence[int], step: int) -> tuple[Sequences, list[str]]:
         """Return the responses to the rows of these numbers, and their texts."""
@@ -270,7 +271,7 @@ class Trainer:
             limit=self.limit,
             temperature=temperature or 1.0,
             generator=None if temperature is None else self._generator("sampling", step),
-            memory=self.memory["sample"],
+            micro_batch=self.sampling_micro_batch,
         )
 
     def _update_student(self, sequences: Sequences, advantages: Tensor, step: int) -> dict[str, float]:

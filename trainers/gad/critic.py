@@ -53,7 +53,7 @@ def new_critic(
 
 
 @torch.no_grad()
-def score(critic: ValueModel, sequences: Sequences, memory: MicroBatch, pooling: Pooling) -> Scores:
+def score(critic: ValueModel, sequences: Sequences, micro_batch: MicroBatch, pooling: Pooling) -> Scores:
     """Return the scores of N responses. Equal responses to one prompt are scored once, so that they are equal.
 
     In a batch, equal rows may differ by rounding, which normalised advantages would blow up to a signal.
@@ -62,7 +62,7 @@ def score(critic: ValueModel, sequences: Sequences, memory: MicroBatch, pooling:
     _, inverse = everything.unique(dim=0, return_inverse=True)
     first = torch.full((int(inverse.max()) + 1,), len(inverse), device=inverse.device)
     first.scatter_reduce_(0, inverse, torch.arange(len(inverse), device=inverse.device), "amin")
-    batches = memory.run(first, lambda rows: _pooled(critic, sequences.select(rows), pooling))
+    batches = micro_batch.run(first, lambda rows: _pooled(critic, sequences.select(rows), pooling))
     return Scores(*(torch.cat(values)[inverse] for values in zip(*batches, strict=True)))
 
 
@@ -122,7 +122,7 @@ def update_critic(
 
             def backward(part: Tensor, pairs: int = pairs) -> None:
                 part_losses, _ = loss(*pair_scores(learner.model, teacher, student, part, group, pooling=pooling))
-                learner.memory.backward(part_losses.sum() / pairs)
+                learner.micro_batch.backward(part_losses.sum() / pairs)
 
             _, norm = learner.step(prompts, backward)
             step_metrics.close_minibatch({"critic/grad_norm": Sum(norm)})

@@ -32,7 +32,7 @@ def run(stage: Stage) -> None:
     earlier = [name for name in LATEST_FIRST if name in stage.inputs]
     folder, critic = latest_student(stage, earlier), latest_critic(stage, earlier)
     rows = read_problems(stage.inputs["data"] / f"{SUBSET}.jsonl")
-    tokenizer, memory = load_tokenizer(folder), stage.micro_batch(config.evaluate.batch_size)
+    tokenizer, micro_batch = load_tokenizer(folder), stage.micro_batch(config.evaluate.batch_size)
     models = [(folder, critic), *((each / STUDENT, each / CRITIC) for each in measured_models(stage))]
     asked = [{"item": row.id, "prompt": row.chat, "reference": row.answer} for row in rows]
     quotes = Quotes(asked, outcome="rule")
@@ -58,7 +58,7 @@ def run(stage: Stage) -> None:
             placement=placement,
             lengths=teacher_lengths(stage.inputs["data"]),
             critic=scorer,
-            memory=memory,
+            micro_batch=micro_batch,
             greedily=number == 0,
             keep=quotes.keep if number == 0 else None,
         )

@@ -93,7 +93,7 @@ def measure(
     placement: Placement,
     lengths: Mapping[str, float],
     critic: ValueModel | None,
-    memory: MicroBatch,
+    micro_batch: MicroBatch,
     greedily: bool = True,
     keep: Keep | None = None,
 ) -> pd.DataFrame:
@@ -102,7 +102,7 @@ def measure(
     Values: chrf, rule (where the task has one) or rouge_l, win (with a critic), length. Samples are spread evenly over
     a prompt's responses (`policy/systematic_sampling.py`). Their seed is the same for all variants and seeds, so that
     differences between them are paired also in their noise. lengths: the teacher's, over the training prompts; its 99th
-    percentile sets the limit, so one very long response costs nothing. memory: of `evaluate.batch_size` rows, less
+    percentile sets the limit, so one very long response costs nothing. micro_batch: of `evaluate.batch_size` rows, less
     where there is too little memory. greedily: False leaves the protocol `greedy` out. keep: is handed the responses of
     each protocol.
     """
@@ -112,7 +112,7 @@ def measure(
     teacher = examples.batch(range(len(rows))).to(placement.device)
     respond, responses = Responder(student, tokenizer, placement), {}
     if greedily:
-        sequences, texts = respond(examples.prompts, group_size=1, limit=limit, memory=memory)
+        sequences, texts = respond(examples.prompts, group_size=1, limit=limit, micro_batch=micro_batch)
         responses["greedy"] = (Distinct.single(sequences), texts)
     responses["sampled"] = respond.evenly(
         examples.prompts,
@@ -120,9 +120,9 @@ def measure(
         limit=limit,
         temperature=settings.temperature,
         generator=torch.Generator().manual_seed(settings.seed),
-        memory=memory,
+        micro_batch=micro_batch,
     )
-    teacher_scores = None if critic is None else score(critic, teacher, memory, config.pooling)
+    teacher_scores = None if critic is None else score(critic, teacher, micro_batch, config.pooling)
     frames = []
     for protocol, (distinct, texts) in responses.items():
         asked = [rows[i] for i in distinct.prompts.tolist()]
@@ -132,7 +132,7 @@ def measure(
             values["rouge_l"] = rouge_l(texts, [row.answer for row in asked])
         values["length"] = distinct.sequences.lengths.tolist()
         if critic is not None and teacher_scores is not None:
-            scores = score(critic, distinct.sequences, memory, config.pooling)
+            scores = score(critic, distinct.sequences, micro_batch, config.pooling)
             pairs = teachers_of(teacher, teacher_scores, distinct.sequences, scores, distinct.prompts)
             values["win"] = (0.5 + 0.5 * (scores.pooled - pairs.pooled).sign()).tolist()
         if keep is not None:

@@ -60,7 +60,9 @@ class Group(Ranks):
         distributed.barrier(self._objects)
         distributed.destroy_process_group()
 
-    def in_parts(self, rows: Any, size: int, work: Callable[[Any], T], begin: Callable[[bool], object]) -> list[T]:
+    def in_parts(
+        self, rows: Any, size: int, work: Callable[[Any], T], before_each: Callable[[bool], object]
+    ) -> list[T]:
         """Do `work` on this rank's rows, as often as every rank; return the results of all.
 
         A rank without rows takes one that does not count: what the ranks compute together needs it.
@@ -68,7 +70,7 @@ class Group(Ranks):
         every = self._every_part(len(rows), size)
         parts, results = every[self.share(len(every))], []
         for number, part in enumerate(parts, 1):
-            begin(number == len(parts))
+            before_each(number == len(parts))
             self._counts = part.start < part.stop
             results.append(work(rows[part] if self._counts else rows[:1]))
         return self._results([part.start < part.stop for part in every], results)

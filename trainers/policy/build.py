@@ -78,7 +78,7 @@ def build(stage: Stage) -> Run:
         task=task,
         sampling=config.sampling,
         placement=placement,
-        memory=stage.micro_batch(config.rollout.batch_size),
+        micro_batch=stage.micro_batch(config.rollout.batch_size),
         engine=start_engine(stage, config.rollout, responder, folder, learners=learners.values()),
     )
     generators = Generators(*(_generator(name, stage.seed) for name in Generators.__dataclass_fields__))

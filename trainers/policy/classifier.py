@@ -34,7 +34,7 @@ class RewardModel:
             return model.to(placement.before_sharding).eval().requires_grad_(False)
 
         self.model = placement.shard(ranks.build(load))
-        self.memory = MicroBatch(batch_size, ranks=ranks)
+        self.micro_batch = MicroBatch(batch_size, ranks=ranks)
 
     @torch.no_grad()
     def __call__(self, prompts: Sequence[str], responses: Sequence[str]) -> Tensor:
@@ -47,7 +47,7 @@ class RewardModel:
         def judge(texts: Sequence[str]) -> Tensor:
             return scores(self.model, self.tokenizer, self.placement, texts).cpu()
 
-        return torch.cat(self.memory.run(pair_texts(self.tokenizer, prompts, responses), judge))
+        return torch.cat(self.micro_batch.run(pair_texts(self.tokenizer, prompts, responses), judge))
 
 
 def prepare_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:

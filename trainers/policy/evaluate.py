@@ -31,7 +31,7 @@ def run(stage: Stage) -> None:
     placement = Placement.of(stage.devices, config.precision, stage.ranks)
     folder = policy_folder(stage, "policy")
     problems = read_problems(stage.inputs["task_data"] / "test.jsonl")
-    memory = stage.micro_batch(config.evaluate.batch_size)
+    micro_batch = stage.micro_batch(config.evaluate.batch_size)
     others = {name: path for name, path in stage.inputs.items() if name not in ("policy", "warm", "model")}
     earlier = (
         earlier_models(stage.inputs["policy"] / KEPT, config.evaluate.checkpoints) if "warm" in stage.inputs else []
@@ -54,7 +54,9 @@ def run(stage: Stage) -> None:
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         last = number == 0
         keep = quotes.keep if last else None
-        results_by_policy.append(measure(sampler, problems, settings, memory, reward_model, greedy=last, keep=keep))
+        results_by_policy.append(
+            measure(sampler, problems, settings, micro_batch, reward_model, greedy=last, keep=keep)
+        )
     results = results_by_policy[0] | {"sampled": average([each["sampled"] for each in results_by_policy])}
     items = [problem.id for problem in problems]
     rows = pd.concat([frame_of(protocol, items, values) for protocol, values in results.items()])

@@ -378,7 +378,7 @@ class Actor:
         """Return the log-probabilities (N, T) of the responses under the policy, or under another model."""
         model = self.learner.model if model is None else model
         with self.placement.autocast():
-            return batched_logps(model, sequences, self.temperature, self.learner.memory)
+            return batched_logps(model, sequences, self.temperature, self.learner.micro_batch)
 
     def learn(self, batch: Batch, *, kl_coef: float, generator: torch.Generator) -> dict[str, float]:
         """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the step's losses and diagnostics.
@@ -397,7 +397,7 @@ class Actor:
 
                 def backward(rows: Tensor, denominator: float = denominator) -> Diagnostics:
                     losses, diagnostics = self.losses(batch.select(rows), denominator, kl_coef)
-                    self.learner.memory.backward(reduce(torch.add, losses.values()))
+                    self.learner.micro_batch.backward(reduce(torch.add, losses.values()))
                     return diagnostics | {name: Sum(loss.detach()) for name, loss in losses.items()}
 
                 @torch.no_grad()
@@ -405,7 +405,7 @@ class Actor:
                     return self.losses(batch.select(rows), denominator, kl_coef)[1]
 
                 # Entropy and ratios are of all responses, so that they do not depend on what is left out.
-                figures = self.learner.memory.run(measured, measure) if len(measured) else []
+                figures = self.learner.micro_batch.run(measured, measure) if len(measured) else []
                 learnt_figures, norm = self.learner.step(learnt, backward)
                 # Losses of 0 are added for the minibatch in which no response is needed.
                 nothing = Sum(norm.new_zeros(()))

@@ -58,27 +58,27 @@ def _chosen(logits: Tensor, tokens: Tensor) -> Tensor:
 
 @torch.no_grad()
 def batched_logps(
-    model: nn.Module, sequences: Sequences, temperature: float, batch_size: MicroBatch | int | None
+    model: nn.Module, sequences: Sequences, temperature: float, micro_batch: MicroBatch | int | None
 ) -> Tensor:
-    """Return `per_token_logps` (N, T) without gradient, `batch_size` responses at a time (None: all)."""
-    memory = batch_size if isinstance(batch_size, MicroBatch) else MicroBatch(batch_size)
+    """Return `per_token_logps` (N, T) without gradient, a micro-batch of responses at a time; None: all at once."""
+    micro_batch = micro_batch if isinstance(micro_batch, MicroBatch) else MicroBatch(micro_batch)
     width = sequences.completion_mask.shape[1]
 
     def logps(rows: Tensor) -> Tensor:
         chosen, _ = per_token_logps(model, sequences.select(rows), temperature)
         return nn.functional.pad(chosen, (0, width - chosen.shape[1]))
 
-    return torch.cat(memory.run(torch.arange(len(sequences)), logps))
+    return torch.cat(micro_batch.run(torch.arange(len(sequences)), logps))
 
 
 @dataclass(frozen=True)
 class Learner:
-    """A model, its AdamW, the norm to which its gradients are clipped, and how many rows fit into memory."""
+    """A model, its AdamW, the norm to which its gradients are clipped, and how many rows go through it at once."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
     max_grad_norm: float = 1.0
-    memory: MicroBatch = field(default_factory=MicroBatch)
+    micro_batch: MicroBatch = field(default_factory=MicroBatch)
     reduces: str = "micro_batch"  # when several ranks add up their gradients: after each one, or once per "minibatch"
 
     @classmethod
@@ -90,13 +90,13 @@ class Learner:
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
         max_grad_norm: float = 1.0,
-        memory: MicroBatch | None = None,
+        micro_batch: MicroBatch | None = None,
         reduces: str = "micro_batch",
     ) -> "Learner":
         """Return a learner with a new AdamW over all parameters that learn."""
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         made = torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
-        return cls(model, made, max_grad_norm, memory or MicroBatch(), reduces)
+        return cls(model, made, max_grad_norm, micro_batch or MicroBatch(), reduces)
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -119,16 +119,16 @@ class Learner:
     def step(self, rows: Tensor, backward: Callable[[Tensor], T]) -> tuple[list[T], Tensor]:
         """Take one step on `rows`; return what `backward` returned for each micro-batch, and the norm before clipping.
 
-        `backward(part)` adds the gradient of some rows, divided by the size of the minibatch, by `memory.backward`
+        `backward(part)` adds the gradient of some rows, divided by the size of the minibatch, by `micro_batch.backward`
         (trainers/running/micro_batch.py).
         Without rows all gradients are 0, not None: AdamW goes on with its momentum.
         """
-        ranks, each = self.memory.ranks, self.reduces == "micro_batch"
-        results = self.memory.run(
+        ranks, after_each = self.micro_batch.ranks, self.reduces == "micro_batch"
+        results = self.micro_batch.run(
             rows,
             backward,
-            lambda: self.optimizer.zero_grad(set_to_none=True),
-            lambda last: ranks.reduce_gradients(self.model, each or last),
+            restart=lambda: self.optimizer.zero_grad(set_to_none=True),
+            before_each=lambda is_last: ranks.reduce_gradients(self.model, after_each or is_last),
         )
         if len(rows) == 0:
             for parameter in self._parameters():  # a sharded model's own may be whole at the moment
@@ -152,7 +152,7 @@ class Learner:
 def learner_of(stage: Stage, model: nn.Module, lr: float, update: UpdateOf) -> Learner:
     """Return a learner with the settings of a study's updates."""
     settings = update.model_dump(include={"betas", "weight_decay", "max_grad_norm", "reduces"})
-    return Learner.adamw(model, lr=lr, memory=stage.micro_batch(update.micro_batch), **settings)
+    return Learner.adamw(model, lr=lr, micro_batch=stage.micro_batch(update.micro_batch), **settings)
 
 
 def state_of(

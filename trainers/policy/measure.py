@@ -39,7 +39,7 @@ def measure(
     sampler: Sampler,
     problems: Sequence[Problem],
     settings: Evaluate,
-    memory: MicroBatch,
+    micro_batch: MicroBatch,
     reward_model: ModelRewards | None = None,
     *,
     greedy: bool = True,
@@ -52,14 +52,14 @@ def measure(
 
     Samples are spread evenly over a problem's responses (`trainers.policy.systematic_sampling`). Their seed is the same
     for all variants and seeds: differences between them are paired also in their noise.
-    memory: of `settings.batch_size` responses, less where the device's memory does not suffice. greedy: False leaves
-    that protocol out. keep: is handed the responses of each protocol.
+    micro_batch: of `settings.batch_size` responses, less where the device's memory does not suffice. greedy: False
+    leaves that protocol out. keep: is handed the responses of each protocol.
     """
     respond = Responder(sampler.model, sampler.tokenizer, sampler.placement)
     prompts, limit = sampler.prompts(problems), sampler.sampling.max_new_tokens
     results = {}
     if greedy:
-        sequences, texts = respond(prompts, group_size=1, limit=limit, memory=memory)
+        sequences, texts = respond(prompts, group_size=1, limit=limit, micro_batch=micro_batch)
         results["greedy"] = _measured(
             sampler, problems, Distinct.single(sequences), texts, reward_model, protocol="greedy", keep=keep
         )
@@ -69,7 +69,7 @@ def measure(
         limit=limit,
         temperature=settings.temperature,
         generator=torch.Generator().manual_seed(settings.seed),
-        memory=memory,
+        micro_batch=micro_batch,
     )
     return results | {
         "sampled": _measured(sampler, problems, distinct, different, reward_model, protocol="sampled", keep=keep)

@@ -156,22 +156,22 @@ def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedMode
 
 
 def load_learner(
-    folder: Path, placement: Placement, memory: Memory, seed: int | None, *, reference: bool = False
+    folder: Path, placement: Placement, memory_settings: Memory, seed: int | None, *, reference: bool = False
 ) -> tuple[PreTrainedModel, nn.Module | None]:
     """Return the causal model that learns, sharded, and a frozen one as it is now if there is to be a `reference`.
 
     With adapters, drawn by `seed`, the reference is the same model without them.
     """
-    settings, precision = memory.lora, placement.precision
+    lora, precision = memory_settings.lora, placement.precision
 
     def load() -> PreTrainedModel:
-        model = load_policy(folder, placement.before_sharding, precision, trainable=settings is None)
-        return model if settings is None else placement.adapters.adapt(model, settings, precision, seed=seed or 0)
+        model = load_policy(folder, placement.before_sharding, precision, trainable=lora is None)
+        return model if lora is None else placement.adapters.adapt(model, lora, precision, seed=seed or 0)
 
     model = placement.ranks.build(load)  # of several ranks only the first has the weights before they are sharded
-    copied = frozen_copy(model, placement) if reference and settings is None else None
+    copied = frozen_copy(model, placement) if reference and lora is None else None
     model = placement.shard(model)
-    return model, placement.adapters.reference(model) if reference and settings is not None else copied
+    return model, placement.adapters.reference(model) if reference and lora is not None else copied
 
 
 def load_policy(

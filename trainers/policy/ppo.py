@@ -48,11 +48,11 @@ def step(run: PpoRun, number: int) -> dict[str, float]:
     return rollout.metrics | metrics | update_policy(run, rollout, estimate.advantages)
 
 
-def build_critic(folder: Path, placement: Placement, memory: Memory, seed: int | None) -> ValueModel:
+def build_critic(folder: Path, placement: Placement, memory_settings: Memory, seed: int | None) -> ValueModel:
     """Return the value model that starts from the body of the policy in `folder`."""
 
     def make() -> ValueModel:
-        return ValueModel.from_causal(folder, placement, sees_token=False).with_adapters(memory, seed)
+        return ValueModel.from_causal(folder, placement, sees_token=False).with_adapters(memory_settings, seed)
 
     return placement.shard(placement.ranks.build(make))
 
@@ -87,7 +87,7 @@ class Critic:
             values = self.learner.model(sequences.select(rows))
             return nn.functional.pad(values, (0, mask.shape[1] - values.shape[1]))
 
-        values = torch.cat(self.learner.memory.run(torch.arange(len(sequences)), evaluate))
+        values = torch.cat(self.learner.micro_batch.run(torch.arange(len(sequences)), evaluate))
         if rewards.dim() == 1:
             rewards = add_at_the_end(rewards.new_zeros(mask.shape), rewards, mask)
         advantages, returns = gae(rewards.to(values), values, mask, gamma=settings.gamma, lam=settings.lam)
@@ -113,7 +113,7 @@ class Critic:
                         clip=self.settings.clip,
                         denominator=denominator,
                     )
-                    self.learner.memory.backward(loss)
+                    self.learner.micro_batch.backward(loss)
                     return diagnostics | {"value/loss": Sum(loss.detach())}
 
                 figures, norm = self.learner.step(rows, backward)

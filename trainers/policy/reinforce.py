@@ -26,7 +26,7 @@ def run(stage: Stage) -> None:
     training = build(stage)
     policy, tokenizer = training.sampler.model, training.sampler.tokenizer
     dev = read_problems(stage.inputs["task_data"] / "dev.jsonl")
-    at_once = stage.micro_batch(config.evaluate.batch_size)
+    micro_batch = stage.micro_batch(config.evaluate.batch_size)
 
     def step(number: int) -> None:
         stage.log_metrics(number + 1, timed_step(training, number))
@@ -37,9 +37,9 @@ def run(stage: Stage) -> None:
     kept = measured_steps(config.steps, config.evaluate.checkpoints)[:-1]
     first, state = training.state.restore(stage), training.state
     if first == 0:
-        stage.log_metrics(0, development(training, dev, at_once))
+        stage.log_metrics(0, development(training, dev, micro_batch))
     run_steps(stage, step, steps=config.steps, first=first, state=state, checkpoint_every=config.checkpoint_every)
-    stage.log_metrics(config.steps, development(training, dev, at_once))
+    stage.log_metrics(config.steps, development(training, dev, micro_batch))
     save_policy(stage.out / POLICY, policy, tokenizer, stage.ranks)
 
 
@@ -53,9 +53,9 @@ def timed_step(training: Run, number: int) -> dict[str, float]:
     return metrics | {"time/update_s": update, "time/elapsed_s": training.progress.elapsed}
 
 
-def development(training: Run, problems: list[Problem], at_once: MicroBatch) -> dict[str, float]:
+def development(training: Run, problems: list[Problem], micro_batch: MicroBatch) -> dict[str, float]:
     """Return accuracy and model reward, where there are such, on the development split, for choices."""
-    results = measure(training.sampler, problems, training.config.evaluate, at_once, training.rewards.model)
+    results = measure(training.sampler, problems, training.config.evaluate, micro_batch, training.rewards.model)
     return {
         f"dev/{protocol}_{name}": sum(values[name]) / len(values[name])
         for protocol, values in results.items()

@@ -40,12 +40,12 @@ class Responder:
         limit: int,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
-        memory: MicroBatch | None = None,
+        micro_batch: MicroBatch | None = None,
     ) -> tuple[Sequences, list[str]]:
         """Return group_size responses per prompt, those of a prompt side by side, and their texts.
 
         prompts: token ids. limit: longest response in tokens. generator: None takes the most likely tokens.
-        memory: how many responses are drawn at once; fewer where the device's memory does not suffice.
+        micro_batch: how many responses are drawn at once; fewer where the device's memory does not suffice.
         """
         self._check_positions(prompts, limit)
         ranks, uniforms = self.placement.ranks, None
@@ -70,7 +70,7 @@ class Responder:
                         temperature=temperature,
                     )
 
-            sampled = (memory or MicroBatch()).retry(len(asked) * group_size, draw) if asked else None
+            sampled = (micro_batch or MicroBatch()).retry(len(asked) * group_size, draw) if asked else None
         sequences = concatenate([part for part in ranks.gather(sampled) if part is not None], pad_token(self.tokenizer))
         return sequences, decode(self.tokenizer, sequences.completion_ids, sequences.completion_mask)
 
@@ -82,7 +82,7 @@ class Responder:
         limit: int,
         temperature: float,
         generator: torch.Generator,
-        memory: MicroBatch,
+        micro_batch: MicroBatch,
     ) -> tuple[Distinct, list[str]]:
         """Return the different ones among `samples` responses per prompt, spread evenly, and their texts.
 
@@ -108,7 +108,7 @@ class Responder:
                         batch_size=batch_size,
                     )
 
-            here = memory.retry(len(asked) * samples, draw) if asked else None
+            here = micro_batch.retry(len(asked) * samples, draw) if asked else None
         parts = [(start, part) for start, part in ranks.gather((mine.start, here)) if part is not None]
         distinct = Distinct.join(parts, pad_token(self.tokenizer))
         return distinct, decode(self.tokenizer, distinct.sequences.completion_ids, distinct.sequences.completion_mask)
@@ -136,7 +136,7 @@ class Responder:
 
 @dataclass(frozen=True)
 class Sampler:
-    """Samples responses to problems with a policy; `memory`: how many are drawn at once.
+    """Samples responses to problems with a policy; `micro_batch`: how many are drawn at once.
 
     engine: what samples the responses of training in place of the policy itself, as vLLM.
     """
@@ -146,7 +146,7 @@ class Sampler:
     task: Task
     sampling: Sampling
     placement: Placement
-    memory: MicroBatch = field(default_factory=MicroBatch)
+    micro_batch: MicroBatch = field(default_factory=MicroBatch)
     engine: Responds | None = None
     _prompts: dict[str, list[int]] = field(default_factory=dict)
 
@@ -172,7 +172,7 @@ class Sampler:
             limit=self.sampling.max_new_tokens,
             temperature=self.sampling.temperature,
             generator=generator,
-            memory=self.memory,
+            micro_batch=self.micro_batch,
         )
 
 

@@ -57,8 +57,8 @@ def train(stage: Stage) -> None:
     _fit(stage, model, score, targets, rows, seed=seed)
     rows = held_out.nonzero()[:, 0]
     with torch.no_grad():
-        memory = stage.micro_batch(settings.micro_batch)
-        scored = torch.cat(memory.run(rows, lambda part: score(part).cpu()))
+        micro_batch = stage.micro_batch(settings.micro_batch)
+        scored = torch.cat(micro_batch.run(rows, lambda part: score(part).cpu()))
     stage.log_metrics(settings.steps, agreement(scored, targets[rows], correct[rows]))
     save_policy(stage.out / REWARD_MODEL, model, tokenizer, stage.ranks)
 
@@ -101,7 +101,7 @@ def _scored_by_rule(stage: Stage, folder: Path, placement: Placement, seed: int)
         task=task,
         sampling=config.sampling,
         placement=placement,
-        memory=stage.micro_batch(settings.sampled_at_once),
+        micro_batch=stage.micro_batch(settings.sampled_at_once),
     )
     problems = read_problems(stage.inputs["task_data"] / "train.jsonl")[: settings.problems]
     # The streams keep the name of the stage before it was renamed, and so their numbers.
@@ -120,8 +120,8 @@ def _fit(
     """Minimise the mean squared error of the model's scores of responses, drawn from `rows` with replacement."""
     settings: RewardTraining = stage.config.reward_training
     generator = torch.Generator().manual_seed(bucket(f"judge order {seed}", 2**62))
-    memory = stage.micro_batch(settings.micro_batch)
-    learner = Learner.adamw(model, lr=settings.lr, memory=memory)
+    micro_batch = stage.micro_batch(settings.micro_batch)
+    learner = Learner.adamw(model, lr=settings.lr, micro_batch=micro_batch)
 
     def draw(_: int) -> list[int]:
         return rows[torch.randint(len(rows), (settings.batch_size,), generator=generator)].tolist()
@@ -131,7 +131,7 @@ def _fit(
     def backward(part: Tensor) -> Tensor:
         scored = score(part)
         loss = (scored - targets[part].to(scored)).square().sum() / settings.batch_size
-        learner.memory.backward(loss)
+        learner.micro_batch.backward(loss)
         return loss.detach()
 
     def step(number: int) -> None:

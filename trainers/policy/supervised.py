@@ -100,8 +100,8 @@ def train_on_responses(
     enough: likewise; True ends the training there. It must depend on the weights alone, as a resumed stage asks again.
     """
     prefix = metric.rpartition("/")[0]
-    memory = stage.micro_batch(schedule.micro_batch)
-    learner = Learner.adamw(model, lr=schedule.lr, memory=memory)
+    micro_batch = stage.micro_batch(schedule.micro_batch)
+    learner = Learner.adamw(model, lr=schedule.lr, micro_batch=micro_batch)
     state = State({"model": learning(model)}, {"optimizer": learner.optimizer})
 
     def step(number: int) -> None:
@@ -134,7 +134,7 @@ def fit(learner: Learner, batch: Sequences, placement: Placement) -> tuple[list[
         with placement.autocast():
             logps, _ = per_token_logps(learner.model, batch.select(part))
         loss = -logps.sum() / tokens
-        learner.memory.backward(loss)
+        learner.micro_batch.backward(loss)
         return loss.detach()
 
     return learner.step(torch.arange(len(batch)), backward)

@@ -80,10 +80,10 @@ class ValueModel(nn.Module):
                 made.head.bias.copy_(score.bias)
         return made
 
-    def with_adapters(self, memory: Memory, seed: int | None) -> Self:
-        """Return the model, changed, with adapters in its body where `memory` asks for them; the head learns whole."""
-        if memory.lora is not None:
-            self.placement.adapters.adapt(self.body, memory.lora, self.placement.precision, seed=seed or 0)
+    def with_adapters(self, memory_settings: Memory, seed: int | None) -> Self:
+        """Return the model, changed: adapters in its body if `memory_settings` ask for them; the head learns whole."""
+        if memory_settings.lora is not None:
+            self.placement.adapters.adapt(self.body, memory_settings.lora, self.placement.precision, seed=seed or 0)
         return self
 
     def save(self, folder: Path) -> None:
@@ -130,7 +130,7 @@ class TokenRewardModel:
 
         self.model = placement.shard(ranks.build(load))
         self.tokenizer = load_tokenizer(folder, generates=False)
-        self.device, self.memory = placement.device, MicroBatch(batch_size, ranks=ranks)
+        self.device, self.micro_batch = placement.device, MicroBatch(batch_size, ranks=ranks)
 
     @torch.no_grad()
     def __call__(self, sequences: Sequences, prompts: Sequence[str], end: int) -> Tensor:
@@ -150,7 +150,7 @@ class TokenRewardModel:
                 rewards = self._in_chats([prompts[i] for i in rows.tolist()], chosen.completion_ids, inside.bool())
             return nn.functional.pad(rewards, (0, width - rewards.shape[1])).cpu()
 
-        return torch.cat(self.memory.run(torch.arange(len(sequences)), judge))
+        return torch.cat(self.micro_batch.run(torch.arange(len(sequences)), judge))
 
     def _in_chats(self, prompts: Sequence[str], ids: Tensor, inside: Tensor) -> Tensor:
         """Return the rewards (N, T) of the tokens `inside` responses (N, T), of which special ones are not read.

@@ -68,12 +68,12 @@ class VllmEngine:
         limit: int,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
-        memory: MicroBatch | None = None,
+        micro_batch: MicroBatch | None = None,
     ) -> tuple[Sequences, list[str]]:
         """Return group_size responses per prompt, those of a prompt side by side, and their texts.
 
         prompts: token ids. limit: longest response in tokens. generator: None takes the most likely tokens.
-        memory: not used; vLLM goes by the size of its cache.
+        micro_batch: not used; vLLM goes by the size of its cache.
         """
         self._refuse(prompts, limit, temperature, generator)
         seeds: list[int | None] = [None] * len(prompts)

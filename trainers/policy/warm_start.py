@@ -80,7 +80,7 @@ def train(
         asked,
         prompts=[prompt_tokens(tokenizer, problem, task.instruction) for problem in asked],
         limit=max(len(response) for response in examples.responses),
-        memory=stage.micro_batch(len(asked)),
+        micro_batch=stage.micro_batch(len(asked)),
     )
     train_on_responses(
         stage, model, examples, schedule, metric="warm_start/loss", placement=placement, enough=goal.reached
@@ -103,7 +103,7 @@ class Goal:
     problems: Sequence[Problem]
     prompts: Sequence[Sequence[int]]
     limit: int
-    memory: MicroBatch
+    micro_batch: MicroBatch
 
     def reached(self, done: int) -> bool:
         """Measure after every `settings.every` steps and after the last, and tell whether it suffices."""
@@ -126,7 +126,7 @@ class Goal:
         """Return the share of the problems that the most likely responses answer rightly."""
         model = self.respond.model
         model.eval()  # activation checkpointing, of the training mode, would switch the cache off
-        sequences, texts = self.respond(self.prompts, group_size=1, limit=self.limit, memory=self.memory)
+        sequences, texts = self.respond(self.prompts, group_size=1, limit=self.limit, micro_batch=self.micro_batch)
         model.train()
         ended = sequences.ended(self.respond.tokenizer.eos_token_id).tolist()
         _, right = by_rule(self.task, self.problems, texts, ended)

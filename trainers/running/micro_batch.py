@@ -1,7 +1,7 @@
 """Rows go through a model in micro-batches; where a device's memory does not suffice, in smaller ones.
 
-    memory = stage.micro_batch(config.micro_batch)           # once, so that a smaller size is kept
-    losses = memory.run(rows, work, restart=optimizer.zero_grad)
+    micro_batch = stage.micro_batch(config.micro_batch)  # once, so that a smaller size is kept
+    losses = micro_batch.run(rows, work, restart=optimizer.zero_grad)
 
 `work(part)` runs the model on a part of the rows, calls `backward` and returns what is to be logged. Where it raises
 torch.OutOfMemoryError the size is halved and all rows are done again, so the gradient is that of the same rows. With
@@ -58,18 +58,18 @@ class MicroBatch:
         rows: Tensor | Sequence[Any],
         work: Callable[[Any], T],
         restart: Callable[[], object] = _nothing,
-        last: Callable[[bool], object] = _nothing,
+        before_each: Callable[[bool], object] = _nothing,
     ) -> list[T]:
         """Return what `work` returns for each micro-batch of `rows` (a tensor's first dimension, or a list), in order.
 
         restart: called before the first micro-batch, and again before all rows are done again; zeroes the gradients.
-        last: called before each micro-batch with whether it is the last one.
+        before_each: called before each micro-batch with whether it is the last one.
         Raises OutOfMemory where one row alone does not fit.
         """
 
         def attempt(size: int) -> list[T]:
             restart()
-            return self.ranks.in_parts(rows, size, work, last)
+            return self.ranks.in_parts(rows, size, work, before_each)
 
         return self.retry(-(-len(rows) // self.ranks.size), attempt)
 

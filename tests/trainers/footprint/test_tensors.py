@@ -77,7 +77,7 @@ def peak_of_second_step(learner, backward, rows):
         learner.step(rows, backward)
         held = memory.live
         memory.restart()
-        learner.memory.run(rows, backward)
+        learner.micro_batch.run(rows, backward)
         assert held == pytest.approx(12 * sum(each.numel() for each in learner.model.parameters()), rel=1e-3)
         return memory.peak - held
 

@@ -109,7 +109,7 @@ def test_after_the_responses_nothing_of_it_is_left(model):
     generator = torch.Generator().manual_seed(0)
     with LiveMemory() as memory:
         respond(PROMPTS, group_size=2, limit=6, generator=generator)
-        respond.evenly(PROMPTS, samples=2, limit=6, temperature=1.0, generator=generator, memory=MicroBatch())
+        respond.evenly(PROMPTS, samples=2, limit=6, temperature=1.0, generator=generator, micro_batch=MicroBatch())
         assert memory.peak > 2 * sum(each.numel() for each in model.parameters())
         assert memory.live < 0.05 * memory.peak
 

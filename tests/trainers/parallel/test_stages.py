@@ -40,7 +40,7 @@ def run(stage):
         time.sleep(55)
     model = ranks.shard(model)
     rows = torch.randn(7, 3).to(stage.devices[0])
-    learner = Learner.adamw(model, lr=0.1, memory=stage.micro_batch(4))
+    learner = Learner.adamw(model, lr=0.1, micro_batch=stage.micro_batch(4))
     state = State({"model": model}, {"optimizer": learner.optimizer}, {}, {"seen": 0})
     first = state.restore(stage)
 
@@ -50,7 +50,7 @@ def run(stage):
                 torch.empty(1 << 50, device=model.weight.device)
             raise torch.OutOfMemoryError("full")
         loss = model(part).square().sum() / len(rows)
-        learner.memory.backward(loss)
+        learner.micro_batch.backward(loss)
         return loss.detach()
 
     for step in range(first, config.steps):

@@ -102,8 +102,8 @@ def policy(ranks, make, *, checkpointing=False, adapters=None, compute="float32"
     model = placement.shard(model)
     if adapters:
         reference = lora.Reference(model)
-    memory = MicroBatch(settings.micro_batch, ranks=ranks)
-    learner = Learner.adamw(model, lr=settings.lr, memory=memory, reduces=settings.reduces)
+    micro_batch = MicroBatch(settings.micro_batch, ranks=ranks)
+    learner = Learner.adamw(model, lr=settings.lr, micro_batch=micro_batch, reduces=settings.reduces)
     if allocate:
         learner.allocate()
     objective = objective_of(PolicyConfig(update=settings, ratio="gspo"))
@@ -179,9 +179,11 @@ def sampled(ranks, make=qwen2, compute="float32", adapters=None):
     tokenizer.batch_decode = tokenizer.decode = lambda ids, **_: ""
     prompts, generator = PROMPTS[:3], torch.Generator().manual_seed(3)
     respond = Responder(model, tokenizer, placement)
-    sequences, _ = respond(prompts, group_size=4, limit=12, generator=generator, memory=MicroBatch(4, ranks=ranks))
-    memory = MicroBatch(8, ranks=ranks)
-    distinct, _ = respond.evenly(prompts, samples=8, limit=6, temperature=1.0, generator=generator, memory=memory)
+    sequences, _ = respond(prompts, group_size=4, limit=12, generator=generator, micro_batch=MicroBatch(4, ranks=ranks))
+    micro_batch = MicroBatch(8, ranks=ranks)
+    distinct, _ = respond.evenly(
+        prompts, samples=8, limit=6, temperature=1.0, generator=generator, micro_batch=micro_batch
+    )
     found = {"responses": sequences.completion_ids, "mask": sequences.completion_mask, "logps": sequences.logps}
     return {}, found | {"distinct": distinct.sequences.completion_ids, "shares": distinct.shares}
 
@@ -190,7 +192,7 @@ def sampled_after_update(ranks):
     """A forward leaves some weights whole, and an update changes them: the next copy has the new ones."""
     model = build(qwen2).float()
     placement = Placement.of([DEVICE], Precision(compute="bfloat16"), ranks)
-    learner = Learner.adamw(ranks.shard(model), lr=3e-2, memory=MicroBatch(3, ranks=ranks))
+    learner = Learner.adamw(ranks.shard(model), lr=3e-2, micro_batch=MicroBatch(3, ranks=ranks))
     actor = Actor(learner, objective_of(PolicyConfig()), Update(epochs=2), placement)
     tokenizer = type("Tokenizer", (), {"eos_token_id": EOS, "pad_token_id": PAD})()
     tokenizer.batch_decode = lambda ids, **_: ""
@@ -198,7 +200,7 @@ def sampled_after_update(ranks):
     numbers, found = torch.Generator().manual_seed(8), {}
     advantages = torch.randn(16, generator=numbers, dtype=torch.float64).to(DEVICE)
     for step in range(3):
-        before = respond(PROMPTS, group_size=4, limit=8, generator=numbers, memory=MicroBatch(4, ranks=ranks))[0]
+        before = respond(PROMPTS, group_size=4, limit=8, generator=numbers, micro_batch=MicroBatch(4, ranks=ranks))[0]
         batch = actor.batch(before, advantages)
         found[f"fresh {step}"] = sampler_gap(actor, batch, "bfloat16")["rollout/logp_gap"] < 0.05
         actor.learn(batch, kl_coef=0.0, generator=torch.Generator().manual_seed(step))
@@ -224,11 +226,11 @@ def value_model(ranks, savers=None):
 def ppo_critic(ranks):
     """A critic's updates on given returns."""
     sequences, critic = value_model(ranks)
-    memory = MicroBatch(3, ranks=ranks)
+    micro_batch = MicroBatch(3, ranks=ranks)
     settings = Update(epochs=3, minibatches=2)
     numbers = torch.Generator().manual_seed(5)
     returns = torch.randn(sequences.completion_mask.shape, generator=numbers, dtype=torch.float64).to(DEVICE)
-    learner = Critic(Learner.adamw(critic, lr=1e-2, memory=memory), Gae().critic)
+    learner = Critic(Learner.adamw(critic, lr=1e-2, micro_batch=micro_batch), Gae().critic)
     values = learner.estimate(sequences, returns.sum(1).cpu()).values
     estimate = Estimate(returns, returns, values)
     metrics = learner.learn(sequences, estimate, passes=settings, generator=torch.Generator().manual_seed(6))
@@ -239,7 +241,7 @@ def discriminator(ranks, savers=None):
     """A discriminator's updates on pairs: fewer prompts in a minibatch than there may be ranks."""
     student, critic = value_model(ranks, savers)
     teacher = student.select(torch.arange(0, 16, 4, device=DEVICE))
-    learner = Learner.adamw(critic, lr=1e-2, memory=MicroBatch(1, ranks=ranks))
+    learner = Learner.adamw(critic, lr=1e-2, micro_batch=MicroBatch(1, ranks=ranks))
     norm = update_critic(
         learner,
         build_loss(GadConfig(), parts_of(GadConfig(), "gad")["discriminator"]),
@@ -257,7 +259,7 @@ def supervised(ranks):
     placement, model = Placement.of([DEVICE], Precision(), ranks), build(llama)
     sequences = responses(model)
     model = ranks.shard(model)
-    learner = Learner.adamw(model, lr=1e-2, memory=MicroBatch(5, ranks=ranks))
+    learner = Learner.adamw(model, lr=1e-2, micro_batch=MicroBatch(5, ranks=ranks))
     found = {}
     for step in range(3):
         losses, norm = fit(learner, sequences, placement)

@@ -57,8 +57,8 @@ def objective_of(config):
 
 def actor(model, update, *, lr, weight_decay=0.0, reference=None, recompute_logps=False, **config):
     """The policy that learns, with the parts of its loss that a variant's configuration names."""
-    memory = MicroBatch(update.micro_batch)
-    learner = Learner.adamw(model, lr=lr, betas=(0.9, 0.999), weight_decay=weight_decay, memory=memory)
+    micro_batch = MicroBatch(update.micro_batch)
+    learner = Learner.adamw(model, lr=lr, betas=(0.9, 0.999), weight_decay=weight_decay, micro_batch=micro_batch)
     objective = objective_of(PolicyConfig(update=update, **config))
     return Actor(learner, objective, update, CPU, reference=reference, recompute_logps=recompute_logps)
 

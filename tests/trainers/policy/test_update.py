@@ -199,7 +199,7 @@ def test_no_number_of_the_critic_depends_on_the_micro_batch(tokenizer, prompts, 
     reported = []
     for micro_batch in (None, 5, 1):
         model = ppo.build_critic(tmp_path, CPU, Memory(), 0).double()
-        learner = Learner.adamw(model, lr=0.01, memory=MicroBatch(micro_batch))
+        learner = Learner.adamw(model, lr=0.01, micro_batch=MicroBatch(micro_batch))
         critic = ppo.Critic(learner, Gae(critic={"clip": 0.05}).critic)
         generator = torch.Generator().manual_seed(5)
         reported.append(critic.learn(sequences, estimate, passes=Update(), generator=generator))

@@ -28,8 +28,8 @@ class Device:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore of it.")
 
 
-def gradient_of(memory, device, rows=10, features=3):
-    """The gradient of a mean over `rows` rows, taken through `memory`, and the order in which rows were seen."""
+def gradient_of(micro_batch, device, rows=10, features=3):
+    """The gradient of a mean over `rows` rows, taken through `micro_batch`, and the order in which rows were seen."""
     model = nn.Linear(features, 1, bias=False, dtype=torch.float64)
     nn.init.constant_(model.weight, 0.5)
     data = torch.randn(rows, features, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -41,7 +41,7 @@ def gradient_of(memory, device, rows=10, features=3):
         seen.append(part.tolist())
         return float(len(part))
 
-    weights = memory.run(torch.arange(rows), work, lambda: model.zero_grad(set_to_none=True))
+    weights = micro_batch.run(torch.arange(rows), work, lambda: model.zero_grad(set_to_none=True))
     assert sum(weights) == rows  # results of the failed passes are not among them
     return model.weight.grad, seen
 
@@ -61,7 +61,7 @@ def test_the_size_is_halved_until_it_fits_and_the_gradient_is_that_of_all_rows(r
 def test_gradients_of_a_pass_that_failed_in_its_middle_do_not_count_twice():
     device = Device(10)
     expected, _ = gradient_of(MicroBatch(4), device)
-    memory = MicroBatch(4)
+    micro_batch = MicroBatch(4)
     loads = device.load
     calls = iter([None, torch.OutOfMemoryError("full")])
 
@@ -71,7 +71,7 @@ def test_gradients_of_a_pass_that_failed_in_its_middle_do_not_count_twice():
             raise error
 
     device.load = load
-    found, seen = gradient_of(memory, device)
+    found, seen = gradient_of(micro_batch, device)
     assert [len(part) for part in seen] == [4, 2, 2, 2, 2, 2]  # the first of the failed pass, then all again
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-15)
 
@@ -99,10 +99,10 @@ def test_other_errors_and_impossible_sizes_are_not_swallowed():
 def test_a_stage_tells_its_log_and_its_metrics(tmp_path, caplog):
     stage = debias_stage(tmp_path, "train", None, {})
     stage.log_metrics(7, {"train/loss": 1.0})
-    memory, device = stage.micro_batch(8), Device(2)
+    micro_batch, device = stage.micro_batch(8), Device(2)
     for _ in range(2):  # the smaller size is kept
-        gradient_of(memory, device)
-        assert (memory.size, device.refused) == (2, [8, 4])
+        gradient_of(micro_batch, device)
+        assert (micro_batch.size, device.refused) == (2, [8, 4])
     assert stage.metrics.rows[1:] == [
         (7, "memory/halvings", 1.0),
         (7, "memory/micro_batch", 4.0),
@@ -126,13 +126,13 @@ def test_a_rank_without_rows_goes_along_with_a_gradient_of_zeros():
             assert counts == [False, True]
             return results
 
-    weight, memory = torch.ones(2, requires_grad=True), MicroBatch(2, ranks=First())
+    weight, micro_batch = torch.ones(2, requires_grad=True), MicroBatch(2, ranks=First())
 
     def work(part):
-        memory.backward((part * weight).sum())
+        micro_batch.backward((part * weight).sum())
         return len(part)
 
-    assert memory.run(torch.ones(1, 2), work) == [1]
+    assert micro_batch.run(torch.ones(1, 2), work) == [1]
     assert weight.grad.tolist() == [0, 0]
 
 
