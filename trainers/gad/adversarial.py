@@ -178,7 +178,7 @@ class Trainer:
     def step(self, step: int) -> dict[str, float]:
         """Sample, score, update; return the step's metrics.
 
-        There are P prompts, G responses of the student to each (N = P * G), and P of the teacher.
+        There are B prompts, G responses of the student to each (N = B * G), and B of the teacher.
         """
         config, group = self.config, self.config.rollout.group_size
         rows = self._rows_of(step)  # their numbers
@@ -189,7 +189,7 @@ class Trainer:
         metrics = {"rollout/policy_lag": float(steps_taken(self.student) - sampled_by)}
         teacher = self.compared.batch(rows).to(self.placement.device)
 
-        # 2. The critic scores both: (N,) and (P,). For each response, (N,), the score of the teacher's to its prompt.
+        # 2. The critic scores both: (N,) and (B,). For each response, (N,), the score of the teacher's to its prompt.
         scores = score(self.critic, sequences, self.scoring_micro_batch, config.pooling)
         teacher_scores = score(self.critic, teacher, self.scoring_micro_batch, config.pooling)
         prompts = torch.arange(len(rows), device=sequences.completion_mask.device).repeat_interleave(group)

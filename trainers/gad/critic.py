@@ -69,7 +69,7 @@ def score(critic: ValueModel, sequences: Sequences, micro_batch: MicroBatch, poo
 def teachers_of(
     teacher: Sequences, teacher_scores: Scores, student: Sequences, scores: Scores, prompts: Tensor
 ) -> Scores:
-    """Return the teacher's scores (P,) for P responses of the student, to the teacher's prompts (P,) by number.
+    """Return the teacher's scores (N,) for N responses of the student, to the teacher's prompts (N,) by number.
 
     Where the student wrote what the teacher wrote, they are the student's own scores: scored in another batch they may
     differ by rounding, which would decide who has the higher one.
@@ -84,14 +84,14 @@ def teachers_of(
 
 
 def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:
-    """Return the critic's metrics on the pairs (P,) of a step, all computed once, before its update."""
+    """Return the critic's metrics on the pairs (N,) of a step, all computed once, before its update."""
     losses, diagnostics = loss(teacher, student)
     values = {"critic/d_loss": losses, **pair_diagnostics(teacher, student), **diagnostics}
     return {name: value.mean().item() for name, value in values.items()}
 
 
 def same_text(teacher_texts: Sequence[str], texts: Sequence[str], teacher: Scores, student: Scores) -> dict[str, float]:
-    """Return how far apart the critic scores pairs (P,) whose texts are the same: 0, but for tokens that no text shows.
+    """Return how far apart the critic scores pairs (N,) whose texts are the same: 0, but for tokens that no text shows.
 
     Nothing where no texts are the same.
     """

@@ -29,7 +29,7 @@ class Used:
 class Formulas(Used):
     """What stages `warmup` and `gad` compute with.
 
-    discriminator: the loss (P,) of pairs of a teacher's and a student's scores. advantages: (N,), of rewards (N,) and
+    discriminator: the loss (N,) of pairs of a teacher's and a student's scores. advantages: (N,), of rewards (N,) and
     the size of a group. ratio: importance ratios (N, T), of log-probabilities (N, T). clip: PPO's losses (N, T).
     """
 

@@ -6,7 +6,7 @@ from trainers.objectives.policy import Diagnostics, Mean, Variance, sequence_mea
 
 
 def arithmetic_ratio(ratio: Tensor, mask: Tensor) -> Tensor:
-    """Return sg[s] + w_t - sg[w_t] for token ratios w (B, T): the value s at every token, (B, T).
+    """Return sg[s] + w_t - sg[w_t] for token ratios w (N, T): the value s at every token, (N, T).
 
     Averaged over the response its gradient is that of s itself, 1/L sum_t grad w_t. But a weight c_t at token t (token
     weights 2.2, 2.5) scales the gradient of that token, where a plain s would only see the weights' mean, which is 1.
@@ -23,7 +23,7 @@ def to_arithmetic_ratio(ratio: Tensor, mask: Tensor) -> tuple[Tensor, Diagnostic
 #
 # GSPO takes the geometric mean instead, which is never larger (inequality of the arithmetic and geometric means).
 def amic(ratio: Tensor, mask: Tensor) -> tuple[Tensor, Diagnostics]:
-    """Return the sequence ratios (B, T) of token ratios (B, T), and their variance over the responses."""
+    """Return the sequence ratios (N, T) of token ratios (N, T), and their variance over the responses."""
     diagnostics: Diagnostics = {
         "amic/sequence_weights_variance": Variance.of(sequence_mean(ratio, mask)),
         "amic/avg_sequence_length": Mean.of(mask.sum(-1)),

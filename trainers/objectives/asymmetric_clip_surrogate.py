@@ -9,7 +9,7 @@ from trainers.objectives.policy import Diagnostics, Mean
 def asymmetric_clip_surrogate(
     ratio: Tensor, advantages: Tensor, mask: Tensor, *, pos: float, neg: float, pessimistic: bool = True
 ) -> tuple[Tensor, Diagnostics]:
-    """Return max(-w A, -clip(w, 1 - e, 1 + e) A) with e = pos where A > 0 and e = neg where A <= 0: (B, T).
+    """Return max(-w A, -clip(w, 1 - e, 1 + e) A) with e = pos where A > 0 and e = neg where A <= 0: (N, T).
 
     With the minimum of the two objectives ("pessimistic", PPO) only the upper bound acts where A > 0 and only the lower
     one where A < 0: this is `clipped` with low = neg and high = pos. Without it the loss is -clip(w, 1 - e, 1 + e) A,

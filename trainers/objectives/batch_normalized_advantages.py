@@ -8,7 +8,7 @@ from trainers.objectives.relative_advantages import relative_advantages
 
 
 def batch_normalized_advantages(rewards: Tensor, group_size: int, epsilon: float = EPSILON) -> Tensor:
-    """Return rewards (B * G,) minus the mean of their group, over the sample standard deviation of all these: (B * G,).
+    """Return rewards (N,) minus the mean of their group, over the sample standard deviation of all these: (N,).
 
     Their mean is 0 already. A group whose rewards are all equal gets exactly 0.
     """

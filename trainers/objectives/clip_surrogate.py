@@ -9,7 +9,7 @@ from trainers.objectives.policy import Diagnostics, Mean
 def clip_surrogate(
     ratio: Tensor, advantages: Tensor, mask: Tensor, *, low: float, high: float, dual: float | None = None
 ) -> tuple[Tensor, Diagnostics]:
-    """Return the per-token loss max(-w A, -clip(w, 1 - low, 1 + high) A) for ratio w and advantages A (B, T).
+    """Return the per-token loss max(-w A, -clip(w, 1 - low, 1 + high) A) for ratio w and advantages A (N, T).
 
     low = high is PPO; high > low is DAPO's clip-higher (arXiv 2503.14476, equation 10); `dual` bounds the loss of
     negative advantages by -dual A (arXiv 1912.09729; verl's `clip_ratio_c`, 3 by default; TRL's `delta`, none by

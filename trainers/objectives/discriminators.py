@@ -9,21 +9,21 @@ from torch.nn import functional
 # What the discriminator losses share: scores of responses from scores of tokens, and what is measured on the pairs.
 #
 # A critic gives every response token a score. A pair is a teacher's and a student's response to one prompt. Losses are
-# of shape (P,), one per pair, so that the losses of micro-batches add up; their mean is minimised.
+# of shape (N,), one for each of N pairs, so that the losses of micro-batches add up; their mean is minimised.
 PairDiagnostics = dict[str, Tensor]
 Pooling = Literal["mean", "sum", "last", "last_per_token"]
 CLAMP = 10.0  # of the scaled difference, before the logsigmoid (the notes)
 
 
 class Scores(NamedTuple):
-    """Two scores of each of P responses, both (P,): `raw`, not divided by the length, and `pooled`."""
+    """Two scores of each of N responses, both (N,): `raw`, not divided by the length, and `pooled`."""
 
     raw: Tensor
     pooled: Tensor
 
 
 def pool(values: Tensor, mask: Tensor, pooling: Pooling) -> Scores:
-    """Return the scores of responses whose tokens have `values` (P, T); `mask` (P, T) is 1 at tokens, padding last.
+    """Return the scores of responses whose tokens have `values` (N, T); `mask` (N, T) is 1 at tokens, padding last.
 
     mean, sum: raw is the sum over the tokens; pooled is raw divided by the length L, or raw.
     last, last_per_token: raw is the last token's value, as the code of GAD has it (arXiv 2511.10643: `last_token_mask`
@@ -41,12 +41,12 @@ def pool(values: Tensor, mask: Tensor, pooling: Pooling) -> Scores:
 
 
 def ranking_loss(diff: Tensor, temperature: float) -> Tensor:
-    """Return -log sigmoid(clamp(diff / temperature, -10, 10)), (P,): the Bradley-Terry loss, log 2 at diff 0."""
+    """Return -log sigmoid(clamp(diff / temperature, -10, 10)), (N,): the Bradley-Terry loss, log 2 at diff 0."""
     return -functional.logsigmoid((diff / temperature).clamp(-CLAMP, CLAMP))
 
 
 def pair_diagnostics(teacher: Scores, student: Scores) -> PairDiagnostics:
-    """Return what every discriminator is measured by, (P,) each: of the pooled scores, and of the raw ones.
+    """Return what every discriminator is measured by, (N,) each: of the pooled scores, and of the raw ones.
 
     In an accuracy a tie counts half: to a perfect copy the critic has 0.5, as one that guesses.
     """
@@ -63,7 +63,7 @@ def pair_diagnostics(teacher: Scores, student: Scores) -> PairDiagnostics:
 
 # Whether scores rank the responses to one prompt as their quality does.
 def within_group_correlation(scores: Tensor, quality: Tensor, group_size: int) -> Tensor:
-    """Return the Pearson correlation of scores and quality, both (B * G,), after each group's mean is taken off.
+    """Return the Pearson correlation of scores and quality, both (N,), after each group's mean is taken off.
 
     Differences between prompts do not count: only those within a group reach the advantages. NaN where no group has
     a spread in both.

@@ -6,7 +6,7 @@ from trainers.objectives.policy import Diagnostics, Variance, VarianceReduction,
 
 
 def ema_smoothing(ratio: Tensor, mask: Tensor, *, beta: float) -> tuple[Tensor, Diagnostics]:
-    """Return w'_1 = w_1, w'_t = beta w_t + (1 - beta) w'_{t-1} of token ratios (B, T); beta = 1 changes nothing.
+    """Return w'_1 = w_1, w'_t = beta w_t + (1 - beta) w'_{t-1} of token ratios (N, T); beta = 1 changes nothing.
 
     beta weighs the present token: independent ratios keep beta / (2 - beta) of their variance far from the start, 82%
     at 0.9. Diagnostics: population variances over all tokens, and 1 - var(w') / var(w), undefined where all ratios are

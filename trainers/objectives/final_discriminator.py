@@ -16,7 +16,7 @@ def final_discriminator(
     penalty_threshold: float = 1.5,
     penalty_weight: float = 0.5,
 ) -> tuple[Tensor, PairDiagnostics]:
-    """Return the loss, (P,):
+    """Return the loss, (N,):
 
     ranking_weight * -log sigmoid(clamp(diff / temperature)) + score_reg * (raw_T^2 + raw_S^2)
     + penalty_weight * relu(diff - penalty_threshold)^2, with diff of the pooled scores. The regulariser is on

@@ -7,7 +7,7 @@ from trainers.objectives.policy import Diagnostics, Mean, Variance
 
 
 def gradient_adaptive_weights(logps: Tensor, mask: Tensor, *, temperature: float) -> tuple[Tensor, Diagnostics]:
-    """Return c_t = L softmax_t(|logps_t| / temperature) over each response's L tokens, detached, mean 1: (B, T).
+    """Return c_t = L softmax_t(|logps_t| / temperature) over each response's L tokens, detached, mean 1: (N, T).
 
     A large temperature gives equal weights. Diagnostics: the mean of |log p| (the proxy of the gradient's norm that
     2.2 uses) and the variance of the weights.

@@ -7,7 +7,7 @@ EPSILON = 1e-8  # verl adds 1e-6 and TRL 1e-4: a difference of one part in ten t
 
 
 def normalized_advantages(rewards: Tensor, group_size: int, epsilon: float = EPSILON) -> Tensor:
-    """Return z-scores (B * G,) of rewards (B * G,) within their groups, by the sample (n - 1) standard deviation.
+    """Return z-scores (N,) of rewards (N,) within their groups, by the sample (n - 1) standard deviation.
 
     verl and TRL use the sample standard deviation too. A group whose rewards are all equal gets exactly 0; a group of
     one has no spread and is an error.

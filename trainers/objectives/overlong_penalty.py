@@ -4,7 +4,7 @@ from torch import Tensor
 
 
 def overlong_penalty(lengths: Tensor, *, max_length: int, buffer: int) -> Tensor:
-    """Return a penalty in [-1, 0] per response of `lengths` (B,) tokens.
+    """Return a penalty in [-1, 0] per response of `lengths` (N,) tokens.
 
     0 up to max_length - buffer, then linear down to -1 at max_length and beyond.
     """

@@ -1,7 +1,8 @@
 """What the losses of all policies share: means over tokens, the KL, and what is measured of batches.
 
-Shapes in the objectives, unless a docstring says otherwise: B responses, T response positions; `mask` (B, T) is 1 (or
-True) where a response has a token, its end-of-sequence token included.
+Shapes in the objectives, unless a docstring says otherwise, are those of `trainers/policy/grpo.py`: N responses, G to
+each prompt, side by side; T tokens of the longest. `mask` (N, T) is 1 (or True) at a response's tokens, its
+end-of-sequence token included.
 """
 
 from collections import defaultdict
@@ -16,19 +17,19 @@ Aggregation = Literal["token_mean", "sequence_mean"]  # how per-token losses bec
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean of `values` (B, T) over the tokens of `mask` (B, T); 0 if there is no token."""
+    """Return the mean of `values` (N, T) over the tokens of `mask` (N, T); 0 if there is no token."""
     mask = mask.to(values.dtype)
     return torch.where(mask > 0, values, 0.0).sum() / mask.sum().clamp(min=1.0)
 
 
 def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean over each response's tokens: (B, T), (B, T) -> (B,); 0 for an empty response."""
+    """Return the mean over each response's tokens: (N, T), (N, T) -> (N,); 0 for an empty response."""
     mask = mask.to(values.dtype)
     return torch.where(mask > 0, values, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)
 
 
 def decayed_sum(values: Tensor, decay: float) -> Tensor:
-    """Return y_t = x_t + decay y_{t-1} of `values` x (B, T), 0 <= decay <= 1: (B, T).
+    """Return y_t = x_t + decay y_{t-1} of `values` x (N, T), 0 <= decay <= 1: (N, T).
 
     A parallel prefix sum (Hillis and Steele 1986) takes log2 T steps; a loop over tokens waits for a device T times.
     """
@@ -45,7 +46,7 @@ def loss_denominator(mask: Tensor, aggregation: Aggregation) -> int:
 
 
 def aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, *, denominator: float | None = None) -> Tensor:
-    """Return one number from per-token `values` (B, T).
+    """Return one number from per-token `values` (N, T).
 
     token_mean: every token counts the same (DAPO, arXiv 2503.14476, equation 8; verl `token-mean`; TRL `dapo`, `bnpo`).
     sequence_mean: every response counts the same (GRPO, arXiv 2402.03300, equation 3; verl `seq-mean-token-mean`;
@@ -62,7 +63,7 @@ def aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, *, denomin
 
 # Kullback-Leibler divergence to the reference policy.
 def k3(logps: Tensor, reference_logps: Tensor) -> Tensor:
-    """Return the k3 estimate of KL(policy || reference) per token: r - log r - 1, r = reference / policy; (B, T), nats.
+    """Return the k3 estimate of KL(policy || reference) per token: r - log r - 1, r = reference / policy; (N, T), nats.
 
     Never negative, unbiased under the policy's own samples (Schulman 2020, "Approximating KL divergence"; GRPO, arXiv
     2402.03300, equation 4). verl's `low_var_kl` is this, bounded at 10. TRL multiplies it by the importance ratio, with
@@ -73,7 +74,7 @@ def k3(logps: Tensor, reference_logps: Tensor) -> Tensor:
 
 
 def k1(logps: Tensor, reference_logps: Tensor) -> Tensor:
-    """Return the estimate log(policy / reference), (B, T): unbiased, of either sign.
+    """Return the estimate log(policy / reference), (N, T): unbiased, of either sign.
 
     Its gradient under the policy's own samples is 0 in the mean: in a loss it does not hold the policy.
     """
@@ -139,7 +140,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of values: over tokens (values and mask (B, T)) or over responses (values (B,))."""
+    """The mean of values: over tokens (values and mask (N, T)) or over responses (values (N,))."""
 
     total: Tensor
     count: Tensor
@@ -219,7 +220,7 @@ class VarianceReduction:
 
 
 def group_metrics(rewards: Tensor, group_size: int) -> dict[str, Tensor]:
-    """Return what is logged of the rewards (B * G,) of a step's groups; spreads within groups where G is above 1."""
+    """Return what is logged of the rewards (N,) of a step's groups; spreads within groups where G is above 1."""
     metrics = {"reward/mean": rewards.mean(), "reward/std": rewards.std(correction=0)}
     if group_size > 1:
         groups = rewards.view(-1, group_size)

@@ -15,7 +15,7 @@ from trainers.objectives.policy import (
 
 
 def gae(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """Return advantages (B, T) and returns (B, T) of token rewards (B, T) and values (B, T); 0 outside `mask`.
+    """Return advantages (N, T) and returns (N, T) of token rewards (N, T) and values (N, T); 0 outside `mask`.
 
     delta_t = r_t + gamma V_{t+1} - V_t;  A_t = delta_t + gamma lam A_{t+1};  return_t = A_t + V_t. A response is one
     run of tokens from position 0; after its last token value and advantage are 0.
@@ -29,7 +29,7 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: flo
 
 
 def whiten(values: Tensor, mask: Tensor) -> Tensor:
-    """Return `values` (B, T) with mean 0, sample variance 1 over the tokens of `mask`, 0 elsewhere (as verl does)."""
+    """Return `values` (N, T) with mean 0, sample variance 1 over the tokens of `mask`, 0 elsewhere (as verl does)."""
     count = mask.sum().to(values.dtype)
     centred = values - masked_mean(values, mask)
     variance = masked_mean(centred**2, mask) * count / (count - 1).clamp(min=1.0)
@@ -45,7 +45,7 @@ def value_loss(
     clip: float,
     denominator: float | None = None,
 ) -> tuple[Tensor, Diagnostics]:
-    """Return 0.5 mean max((v - R)^2, (clip(v, v_old - clip, v_old + clip) - R)^2); all tensors (B, T).
+    """Return 0.5 mean max((v - R)^2, (clip(v, v_old - clip, v_old + clip) - R)^2); all tensors (N, T).
 
     As in OpenAI's PPO and verl's `compute_value_loss`. Diagnostics: share of clipped tokens, explained variance
     1 - var(R - v) / var(R), undefined where all returns are equal.

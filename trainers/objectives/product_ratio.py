@@ -11,7 +11,7 @@ from trainers.objectives.token_ratio import TOKEN_LOG_BOUND
 
 
 def product_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
-    """Return s for logps, old_logps, mask (B, T), the same at every token of the response: (B, T).
+    """Return s for logps, old_logps, mask (N, T), the same at every token of the response: (N, T).
 
     The log-ratio is bounded as that of a token is, so that a long response can neither overflow nor vanish.
     """

@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def relative_advantages(rewards: Tensor, group_size: int) -> Tensor:
-    """Return rewards (B * G,), the G responses of a prompt side by side, minus the mean of their group: (B * G,).
+    """Return rewards (N,), the G responses of a prompt side by side, minus the mean of their group: (N,).
 
     A group whose rewards are all equal gets exactly 0, whatever the rounding of its mean.
     """

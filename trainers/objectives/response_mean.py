@@ -6,7 +6,7 @@ from trainers.objectives.policy import Diagnostics, sequence_mean
 
 
 def response_mean(ratio: Tensor, mask: Tensor) -> tuple[Tensor, Diagnostics]:
-    """Return the mean of a response's ratios at each of its tokens, with its gradient: (B, T) of (B, T).
+    """Return the mean of a response's ratios at each of its tokens, with its gradient: (N, T) of (N, T).
 
     Weights of mean 1 on equal ratios cancel in it, unlike in `arithmetic_ratio`.
     """

@@ -17,11 +17,11 @@ def temporal_decay_weights(
     normalize: Literal["mean", "sum", "none"],
     lspd: Mapping[str, float] | None = None,
 ) -> tuple[Tensor, Diagnostics]:
-    """Return d_t = gamma^(t-1) for t = 1 .. L: (B, T), with mean 1 or sum 1 over the response, or as they are.
+    """Return d_t = gamma^(t-1) for t = 1 .. L: (N, T), with mean 1 or sum 1 over the response, or as they are.
 
     With `lspd` (logarithmic-scale position decay; alpha, tau) d_t = exp(-alpha log(1 + (t-1)/tau) / log(1 + (L-1)/tau))
     instead, from 1 at the first to e^-alpha at the last token of any length; of a single token 1. With "sum" a
-    response's weights are 1/L of those of "mean". `logps` (B, T) gives shape, type and device only. Diagnostics, as
+    response's weights are 1/L of those of "mean". `logps` (N, T) gives shape, type and device only. Diagnostics, as
     means over the responses: the sum of the weights before they are normalised, and the first and the last weight that
     are used.
     """

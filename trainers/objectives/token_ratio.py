@@ -6,5 +6,5 @@ TOKEN_LOG_BOUND = 20.0  # verl bounds the log-ratio so that one token can neithe
 
 
 def token_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
-    """Return exp(logps - old_logps) for logps, old_logps, mask (B, T): (B, T)."""
+    """Return exp(logps - old_logps) for logps, old_logps, mask (N, T): (N, T)."""
     return (logps - old_logps).clamp(-TOKEN_LOG_BOUND, TOKEN_LOG_BOUND).exp()

@@ -27,7 +27,7 @@ def returns_to_go(rewards: Tensor, mask: Tensor) -> Tensor:
 def token_advantages(rewards: Tensor, mask: Tensor, group_size: int, *, scale: bool, epsilon: float = 1e-8) -> Tensor:
     """Return advantages (N, T) of token rewards (N, T), the responses of a prompt side by side; 0 outside `mask`.
 
-    A_it = G_it - mean_j G_jt, where G is the return to go and 0 after a response's end. scale: also divided by the
+    A_it = R_it - mean_j R_jt, where R is the return to go and 0 after a response's end. scale: also divided by the
     sample standard deviation of the group's whole rewards, plus epsilon, so that at t = 1 they are the advantages of
     responses; but at least by that of A over the group's tokens, so that they stay bounded where whole rewards tie.
     """

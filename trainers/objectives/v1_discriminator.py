@@ -9,7 +9,7 @@ from trainers.objectives.discriminators import PairDiagnostics, Scores, ranking_
 def v1_discriminator(
     teacher: Scores, student: Scores, *, margin: float = 1.0, temperature: float = 2.0, ranking_weight: float = 0.5
 ) -> tuple[Tensor, PairDiagnostics]:
-    """Return relu(margin - diff) + ranking_weight * -log sigmoid(clamp(diff / temperature)), (P,), on pooled scores.
+    """Return relu(margin - diff) + ranking_weight * -log sigmoid(clamp(diff / temperature)), (N,), on pooled scores.
 
     Nothing bounds diff from above: the ranking term rewards any growth of it, until the clamp at 10 * temperature.
     """

@@ -19,7 +19,7 @@ def v2_discriminator(
     temperature: float = 2.0,
     ranking_weight: float = 0.5,
 ) -> tuple[Tensor, PairDiagnostics]:
-    """Return d-v1 + relu(diff - max_margin), (P,).
+    """Return d-v1 + relu(diff - max_margin), (N,).
 
     upper_on: which difference the upper hinge holds; section 12 of the notes has the pooled one, section 21.2 the raw
     one, since sums drifted to a difference of 335 while their means kept within the bound.

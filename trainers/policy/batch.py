@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Sequences:
-    """N prompts (N, P), padded on the left, and their responses (N, T), padded on the right; masks are 1 at tokens.
+    """N responses (N, T), padded on the right, each after its prompt (N, P), padded on the left; masks are 1 at tokens.
 
     A response ends with the end-of-sequence token unless it was cut. `logps` (N, T), nats, at the sampling temperature:
     what the sampler gave the tokens; None for responses that nobody sampled.

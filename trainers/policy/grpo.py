@@ -4,9 +4,11 @@
     advantages = run.advantages(...)                  of each group
     update_policy(run, rollout, advantages)           old and reference log-probabilities, losses, AdamW
 
-Shapes: B prompts with G responses each, N = B * G, those of a prompt side by side; T tokens of the longest response. A
-`completion_mask` (N, T) is 1 at tokens. Log-probabilities are in nats, at the temperature of sampling. `build.py` makes
-what a step works with; `parts.py` says which formulas a variant uses; PPO's step is in `ppo.py`.
+Shapes, here and in all that a step calls: B prompts with G responses each, N = B * G, those of a prompt side by side; P
+tokens of the longest prompt, T of the longest response; V words of the vocabulary. A `completion_mask` (N, T) is 1 at
+tokens. Log-probabilities are in nats, at the temperature of sampling.
+
+`build.py` makes what a step works with; `parts.py` says which formulas a variant uses; PPO's step is in `ppo.py`.
 """
 
 import time

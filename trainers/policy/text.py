@@ -45,12 +45,12 @@ def response_tokens(tokenizer: PreTrainedTokenizerBase, response: str) -> list[i
 
 
 def token_lists(ids: Tensor, mask: Tensor) -> list[list[int]]:
-    """Return the ids of responses (B, T) without padding."""
+    """Return the ids of responses (N, T) without padding."""
     return [row[keep].tolist() for row, keep in zip(ids.cpu(), mask.cpu().bool(), strict=True)]
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: Tensor, mask: Tensor) -> list[str]:
-    """Return the texts of responses (B, T) without padding and end-of-sequence token; other special tokens are shown.
+    """Return the texts of responses (N, T) without padding and end-of-sequence token; other special tokens are shown.
 
     An answer with a special token in it is another answer, and whoever reads samples should see it.
     """
@@ -70,7 +70,7 @@ def pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def pad(rows: Sequence[Sequence[int]], value: int, *, left: bool) -> tuple[Tensor, Tensor]:
-    """Return (ids, mask), both (B, longest row), int64; `left`: padding comes first."""
+    """Return (ids, mask), both (rows, longest row), int64; `left`: padding comes first."""
     lengths = torch.tensor([len(row) for row in rows])[:, None]
     width = int(lengths.max())
     fills = [[value] * (width - len(row)) for row in rows]
