@@ -34,7 +34,7 @@ from trainers.parallel import join
 from trainers.policy.batch import Sequences
 from trainers.policy.grpo import Actor, Objective, sampler_gap
 from trainers.policy.learner import Learner, learner_of, minibatches, state_of
-from trainers.policy.models import Placement, load_learner, load_tokenizer
+from trainers.policy.models import Placement, load_policy_and_reference, load_tokenizer
 from trainers.policy.responses import Responder, start_engine
 from trainers.policy.sources import asset_files, measured_steps
 from trainers.policy.supervised import Examples, fit
@@ -117,7 +117,9 @@ class Trainer:
         self.tokenizer = load_tokenizer(folder)
         # As `Adversarial._has_reference`, here again since no key covers the code of a config module.
         needed = settings.kl_coef > 0 and settings.student == "gspo"
-        self.student, reference = load_learner(folder, placement, config.memory, stage.seed, reference=needed)
+        self.student, reference = load_policy_and_reference(
+            folder, placement, config.memory, stage.seed, reference=needed
+        )
         # Here, so that a size that memory forced is kept from step to step.
         self.sampling_micro_batch = stage.micro_batch(config.rollout.batch_size)
         self.scoring_micro_batch = stage.micro_batch(config.rollout.batch_size)

@@ -18,7 +18,7 @@ from trainers.policy.config import (
     Precision,
     Sampled,
     Scratch,
-    UpdateOf,
+    UpdateSettings,
 )
 from trainers.tasks.settings import TemplatedLists
 
@@ -119,7 +119,7 @@ class Rollout(Sampled):
     group_size: int = Field(default=8, ge=2, description="Responses per prompt.")
 
 
-class Update(UpdateOf):
+class Update(UpdateSettings):
     """How a batch of responses changes the student; the critic takes as many steps."""
 
     epochs: int = Field(default=1, ge=1, description="Passes over a step's responses.")

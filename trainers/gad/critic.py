@@ -12,7 +12,7 @@ from trainers.gad.config import GadConfig, Hinge
 from trainers.objectives.discriminators import PairDiagnostics, Pooling, Scores, pair_diagnostics, pool
 from trainers.objectives.policy import StepMetrics, Sum
 from trainers.policy.batch import Sequences
-from trainers.policy.config import UpdateOf
+from trainers.policy.config import UpdateSettings
 from trainers.policy.learner import Learner, minibatches
 from trainers.policy.models import Placement, refuse_other_tokenizer
 from trainers.policy.value_model import ValueModel, is_language_model
@@ -106,7 +106,7 @@ def update_critic(
     teacher: Sequences,
     student: Sequences,
     *,
-    update: UpdateOf,
+    update: UpdateSettings,
     pooling: Pooling,
     generator: torch.Generator,
 ) -> dict[str, float]:

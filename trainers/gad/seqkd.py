@@ -10,7 +10,7 @@ from trainers.gad.data import number_of_steps, rows_of_step
 from trainers.gad.parts import Used
 from trainers.gad.students import keep_models, latest_student, save_models
 from trainers.parallel import join
-from trainers.policy.models import Placement, load_learner, load_tokenizer
+from trainers.policy.models import Placement, load_policy_and_reference, load_tokenizer
 from trainers.policy.supervised import Examples, Schedule, constant, train_on_responses
 from trainers.running.stage import Stage, run_seed
 from trainers.tasks.interface import read_problems
@@ -29,7 +29,7 @@ def run(stage: Stage) -> None:
     placement = Placement.of(stage.devices, config.precision, stage.ranks, used.adapters)
     folder = latest_student(stage, ["base"])
     tokenizer = load_tokenizer(folder)
-    model, _ = load_learner(folder, placement, settings.memory, stage.seed)
+    model, _ = load_policy_and_reference(folder, placement, settings.memory, stage.seed)
     rows = read_problems(stage.inputs["data"] / "train.jsonl")
 
     def keep(step: int) -> None:

@@ -11,7 +11,7 @@ from trainers.policy.classifier import load_reward_model
 from trainers.policy.config import Gae, PolicyConfig
 from trainers.policy.grpo import Actor, Generators, Objective, Progress, Rewards, Run
 from trainers.policy.learner import learner_of, state_of
-from trainers.policy.models import Placement, load_learner, load_tokenizer
+from trainers.policy.models import Placement, load_policy_and_reference, load_tokenizer
 from trainers.policy.responses import Responder, Sampler, start_engine
 from trainers.policy.sources import load_task, policy_folder, reward_model_folder
 from trainers.policy.text import pad_token
@@ -31,7 +31,9 @@ def build(stage: Stage) -> Run:
     placement = Placement.of(stage.devices, config.precision, stage.ranks, parts.adapters)
     folder = policy_folder(stage, "warm_start")
     tokenizer, task = load_tokenizer(folder), load_task(stage)
-    policy, reference = load_learner(folder, placement, config.memory, stage.seed, reference=config.kl.coef > 0)
+    policy, reference = load_policy_and_reference(
+        folder, placement, config.memory, stage.seed, reference=config.kl.coef > 0
+    )
     actor = Actor(
         learner=learner_of(stage, policy, config.update.lr, config.update),
         objective=build_objective(parts.formulas, config),

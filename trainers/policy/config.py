@@ -197,7 +197,7 @@ class RewardTraining(Strict):
     sampled_at_once: int = Field(default=512, ge=1, description="Responses sampled at once.")
 
 
-class UpdateOf(Strict):
+class UpdateSettings(Strict):
     """How a batch of responses changes a policy, in every study."""
 
     epochs: int = Field(default=2, ge=1, description="Passes over a step's responses.")
@@ -218,7 +218,7 @@ class UpdateOf(Strict):
     entropy_coef: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
 
 
-class Update(UpdateOf):
+class Update(UpdateSettings):
     """How a batch of responses changes the policy."""
 
     lr: float = Field(default=2e-4, gt=0, le=1, description="Learning rate.")

@@ -37,7 +37,7 @@ from trainers.objectives.policy import (
     masked_mean,
 )
 from trainers.policy.batch import Sequences
-from trainers.policy.config import PolicyConfig, Reward, UpdateOf
+from trainers.policy.config import PolicyConfig, Reward, UpdateSettings
 from trainers.policy.learner import Learner, batched_logps, minibatches, per_token_logps
 from trainers.policy.models import Placement
 from trainers.policy.responses import Sampler
@@ -214,7 +214,7 @@ class Rewards:
             rewards, metrics["reward/overlong_penalty"] = rewards + penalty, penalty.mean().item()
         if token_rewards is not None:  # what is of the whole response is given at its last token
             rest = rewards - token_rewards.sum(1)
-            token_rewards = add_at_the_end(token_rewards, rest, sequences.completion_mask)
+            token_rewards = add_to_last_token(token_rewards, rest, sequences.completion_mask)
         return Rollout(sequences, *self.placement.ranks.same((rewards, correct, metrics, token_rewards)))
 
 
@@ -244,10 +244,10 @@ def by_function(
     return torch.tensor(rewards, dtype=torch.float32)
 
 
-def add_at_the_end(tokens: Tensor, rewards: Tensor, mask: Tensor) -> Tensor:
-    """Return the rewards (N, T) of tokens with `rewards` (N,) added at each response's last token."""
-    last = mask.cpu().sum(1).clamp(min=1) - 1
-    return tokens.scatter_add(1, last[:, None], rewards[:, None].to(tokens))
+def add_to_last_token(token_rewards: Tensor, response_rewards: Tensor, completion_mask: Tensor) -> Tensor:
+    """Return the rewards (N, T) of tokens with those of responses (N,) added at each one's last token."""
+    last = completion_mask.cpu().sum(1).clamp(min=1) - 1
+    return token_rewards.scatter_add(1, last[:, None], response_rewards[:, None].to(token_rewards))
 
 
 @dataclass(frozen=True)
@@ -353,7 +353,7 @@ class Actor:
 
     learner: Learner
     objective: Objective
-    update: UpdateOf
+    update: UpdateSettings
     placement: Placement
     kl: Callable[[Tensor, Tensor], Tensor] = k3
     reference: nn.Module | None = None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.policy.batch import Sequences
-from trainers.policy.config import UpdateOf
+from trainers.policy.config import UpdateSettings
 from trainers.policy.models import learning
 from trainers.policy.plain import packs, states
 from trainers.running.micro_batch import MicroBatch
@@ -149,7 +149,7 @@ class Learner:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
 
-def learner_of(stage: Stage, model: nn.Module, lr: float, update: UpdateOf) -> Learner:
+def learner_of(stage: Stage, model: nn.Module, lr: float, update: UpdateSettings) -> Learner:
     """Return a learner with the settings of a study's updates."""
     settings = update.model_dump(include={"betas", "weight_decay", "max_grad_norm", "reduces"})
     return Learner.adamw(model, lr=lr, micro_batch=stage.micro_batch(update.micro_batch), **settings)
@@ -167,7 +167,7 @@ def state_of(
     )
 
 
-def minibatches(rows: int, update: UpdateOf, generator: torch.Generator) -> Iterator[Tensor]:
+def minibatches(rows: int, update: UpdateSettings, generator: torch.Generator) -> Iterator[Tensor]:
     """Yield the row numbers of each minibatch, in a new order for every epoch; fewer minibatches where rows are few."""
     for _ in range(update.epochs):
         order = torch.randperm(rows, generator=generator)

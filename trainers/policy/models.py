@@ -155,7 +155,7 @@ def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedMode
     return placement.ranks.shard(model) if placement.ranks.size > 1 else model.to(placement.device)
 
 
-def load_learner(
+def load_policy_and_reference(
     folder: Path, placement: Placement, memory_settings: Memory, seed: int | None, *, reference: bool = False
 ) -> tuple[PreTrainedModel, nn.Module | None]:
     """Return the causal model that learns, sharded, and a frozen one as it is now if there is to be a `reference`.

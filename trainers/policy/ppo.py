@@ -14,8 +14,8 @@ from trainers.objectives.policy import Diagnostics, StepMetrics, Sum, loss_denom
 from trainers.objectives.ppo import gae, value_loss, whiten
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
-from trainers.policy.config import Memory, UpdateOf
-from trainers.policy.grpo import Run, add_at_the_end, sample_rollout, update_policy
+from trainers.policy.config import Memory, UpdateSettings
+from trainers.policy.grpo import Run, add_to_last_token, sample_rollout, update_policy
 from trainers.policy.learner import Learner, learner_of, minibatches
 from trainers.policy.models import Placement
 from trainers.policy.value_model import ValueModel
@@ -44,7 +44,7 @@ def step(run: PpoRun, number: int) -> dict[str, float]:
     rewards = rollout.rewards if rollout.token_rewards is None else rollout.token_rewards  # (N,), or (N, T)
     estimate = run.critic.estimate(sequences, rewards)
     orders = run.generators.critic_minibatches
-    metrics = run.critic.learn(sequences, estimate, passes=update, generator=orders)
+    metrics = run.critic.learn(sequences, estimate, update=update, generator=orders)
     return rollout.metrics | metrics | update_policy(run, rollout, estimate.advantages)
 
 
@@ -57,7 +57,9 @@ def build_critic(folder: Path, placement: Placement, memory_settings: Memory, se
     return placement.shard(placement.ranks.build(make))
 
 
-def new_critic(stage: Stage, settings: Settings, update: UpdateOf, policy: Path, placement: Placement) -> "Critic":
+def new_critic(
+    stage: Stage, settings: Settings, update: UpdateSettings, policy: Path, placement: Placement
+) -> "Critic":
     """Return the critic that learns, which starts from the policy's body."""
     model = build_critic(policy, placement, stage.config.memory, stage.seed)
     return Critic(learner_of(stage, model, settings.lr, update), settings)
@@ -89,17 +91,17 @@ class Critic:
 
         values = torch.cat(self.learner.micro_batch.run(torch.arange(len(sequences)), evaluate))
         if rewards.dim() == 1:
-            rewards = add_at_the_end(rewards.new_zeros(mask.shape), rewards, mask)
+            rewards = add_to_last_token(rewards.new_zeros(mask.shape), rewards, mask)
         advantages, returns = gae(rewards.to(values), values, mask, gamma=settings.gamma, lam=settings.lam)
         return Estimate(whiten(advantages, mask), returns, values)
 
     def learn(
-        self, sequences: Sequences, estimate: Estimate, *, passes: UpdateOf, generator: torch.Generator
+        self, sequences: Sequences, estimate: Estimate, *, update: UpdateSettings, generator: torch.Generator
     ) -> dict[str, float]:
         """Fit the values to the returns over as many minibatches as the policy's; return the means of diagnostics."""
         step_metrics, (_, returns, old_values) = StepMetrics(), estimate
         with self.learner.training():
-            for rows in minibatches(len(sequences), passes, generator):
+            for rows in minibatches(len(sequences), update, generator):
                 denominator = loss_denominator(sequences.completion_mask[rows], "token_mean")
 
                 def backward(part: Tensor, denominator: float = denominator) -> Diagnostics:

@@ -8,7 +8,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.parallel import join
 from trainers.policy.config import PolicyConfig, Until, WarmStart
-from trainers.policy.models import POLICY, Placement, build_policy, load_learner, load_tokenizer, save_policy
+from trainers.policy.models import (
+    POLICY,
+    Placement,
+    build_policy,
+    load_policy_and_reference,
+    load_tokenizer,
+    save_policy,
+)
 from trainers.policy.responses import Responder
 from trainers.policy.sources import asset_files, load_task, mark_untrained
 from trainers.policy.supervised import Schedule, train_on_responses, warmup_cosine, worked_examples
@@ -32,7 +39,7 @@ def run(stage: Stage) -> None:
         return
     if source is not None:
         tokenizer = load_tokenizer(source)
-        model, _ = load_learner(source, placement, config.warm_start.memory, stage.seed)
+        model, _ = load_policy_and_reference(source, placement, config.warm_start.memory, stage.seed)
     else:
         if task.words is None:
             raise ValueError(f"task = {config.task!r}: its text needs a pretrained `model`")

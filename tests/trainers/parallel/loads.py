@@ -27,7 +27,7 @@ from trainers.gad.config import Critic as CriticSettings
 from trainers.gad.critic import new_critic
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Memory, Precision, Scratch
-from trainers.policy.models import Placement, build_policy, load_learner
+from trainers.policy.models import Placement, build_policy, load_policy_and_reference
 from trainers.policy.ppo import build_critic
 from trainers.policy.text import word_tokenizer
 from trainers.policy.value_model import ValueModel
@@ -75,11 +75,11 @@ def placement(ranks, **precision):
 
 
 def sharded(ranks, folder, **precision):
-    return load_learner(folder, placement(ranks, **precision), Memory(), None)[0]
+    return load_policy_and_reference(folder, placement(ranks, **precision), Memory(), None)[0]
 
 
 def reference(ranks, folder, **precision):
-    return load_learner(folder, placement(ranks, **precision), Memory(), None, reference=True)[1]
+    return load_policy_and_reference(folder, placement(ranks, **precision), Memory(), None, reference=True)[1]
 
 
 def scratch(ranks, folder):

@@ -233,7 +233,7 @@ def ppo_critic(ranks):
     learner = Critic(Learner.adamw(critic, lr=1e-2, micro_batch=micro_batch), Gae().critic)
     values = learner.estimate(sequences, returns.sum(1).cpu()).values
     estimate = Estimate(returns, returns, values)
-    metrics = learner.learn(sequences, estimate, passes=settings, generator=torch.Generator().manual_seed(6))
+    metrics = learner.learn(sequences, estimate, update=settings, generator=torch.Generator().manual_seed(6))
     return metrics, {"values": values} | weights(ranks, critic)
 
 

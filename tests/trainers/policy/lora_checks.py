@@ -28,7 +28,14 @@ from trainers.policy import evaluate, lora
 from trainers.policy.config import Evaluate, Lora, Memory, PolicyConfig, Precision, Rollout, Update
 from trainers.policy.decode import ModelDecoder, read_prompts
 from trainers.policy.learner import batched_logps, per_token_logps
-from trainers.policy.models import Placement, build_policy, learning, load_learner, load_policy, save_policy
+from trainers.policy.models import (
+    Placement,
+    build_policy,
+    learning,
+    load_policy,
+    load_policy_and_reference,
+    save_policy,
+)
 from trainers.policy.plain import is_plain, packs
 from trainers.policy.rollout import sample
 from trainers.policy.value_model import ValueModel
@@ -126,7 +133,7 @@ def test_the_reference_is_the_model_without_adapters_and_has_no_weights_of_its_o
     placement = Placement.of(["cpu"], precision, adapters=lora.Adapters)
     save_policy(tmp_path, dense, tokenizer)
     sequences = sampled_batch(dense.eval(), prompts, torch.zeros(16)).sequences
-    model, reference = load_learner(tmp_path, placement, Memory(lora=SETTINGS), 0, reference=True)
+    model, reference = load_policy_and_reference(tmp_path, placement, Memory(lora=SETTINGS), 0, reference=True)
     assert not list(reference.parameters())
     for _, second in changes(model).values():
         second.data.fill_(0.1)

@@ -20,7 +20,7 @@ from trainers.policy.batch import Sequences
 from trainers.policy.build import build
 from trainers.policy.classifier import RewardModel
 from trainers.policy.config import PolicyConfig
-from trainers.policy.grpo import add_at_the_end
+from trainers.policy.grpo import add_to_last_token
 from trainers.policy.reward_model import agreement
 from trainers.policy.text import pad, prompt_tokens, response_tokens
 from trainers.policy.value_model import TokenRewardModel
@@ -62,7 +62,7 @@ def test_advantages_of_tokens_are_bounded_where_whole_rewards_tie(rounding):
 
 def test_a_reward_of_the_whole_is_added_at_the_last_token():
     tokens = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]])
-    found = add_at_the_end(tokens, torch.tensor([3.0, -1.0]), MASK)
+    found = add_to_last_token(tokens, torch.tensor([3.0, -1.0]), MASK)
     assert found.tolist() == [[1, 0, 5], [0, -1, 0]]
 
 

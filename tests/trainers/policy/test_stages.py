@@ -12,7 +12,7 @@ from trainers.policy.batch import Sequences
 from trainers.policy.build import build
 from trainers.policy.config import Gae, Kl, Memory, PolicyConfig, Precision, Update
 from trainers.policy.dynamic_sampling import informative_groups
-from trainers.policy.grpo import Rollout, add_at_the_end, draw, step
+from trainers.policy.grpo import Rollout, add_to_last_token, draw, step
 from trainers.policy.learner import Learner
 from trainers.policy.models import Placement
 from trainers.tasks.interface import read_problems
@@ -78,8 +78,8 @@ def test_activation_checkpointing_covers_the_critic(prepared, model, prompts):
         learner = Learner(critic, torch.optim.SGD(critic.parameters(), lr=0.1))
         returns = torch.ones(sequences.completion_mask.shape) * sequences.completion_mask
         estimate = Estimate(returns, returns, torch.zeros(sequences.completion_mask.shape))
-        passes, generator = Update(minibatches=1, epochs=1), torch.Generator().manual_seed(0)
-        Critic(learner, Gae().critic).learn(sequences, estimate, passes=passes, generator=generator)
+        update, generator = Update(minibatches=1, epochs=1), torch.Generator().manual_seed(0)
+        Critic(learner, Gae().critic).learn(sequences, estimate, update=update, generator=generator)
         found.append((len(calls), torch.cat([p.detach().flatten() for p in critic.parameters()])))
     assert [calls for calls, _ in found] == [1, 2]
     torch.testing.assert_close(found[0][1], found[1][1], rtol=0, atol=1e-6)
@@ -129,7 +129,8 @@ def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompt
         other = critic(Sequences(batch.prompt_ids, batch.prompt_mask, changed, batch.completion_mask))
     torch.testing.assert_close(other[:, :4], values[:, :4], rtol=0, atol=1e-5)
     assert (other[:, 4:] - values[:, 4:]).abs().max() > 1e-3
-    assert add_at_the_end(torch.zeros(batch.completion_mask.shape), torch.ones(16), batch.completion_mask).sum() == 16
+    mask = batch.completion_mask
+    assert add_to_last_token(torch.zeros(mask.shape), torch.ones(16), mask).sum() == 16
 
 
 VARIANTS = {

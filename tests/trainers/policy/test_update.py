@@ -202,7 +202,7 @@ def test_no_number_of_the_critic_depends_on_the_micro_batch(tokenizer, prompts, 
         learner = Learner.adamw(model, lr=0.01, micro_batch=MicroBatch(micro_batch))
         critic = ppo.Critic(learner, Gae(critic={"clip": 0.05}).critic)
         generator = torch.Generator().manual_seed(5)
-        reported.append(critic.learn(sequences, estimate, passes=Update(), generator=generator))
+        reported.append(critic.learn(sequences, estimate, update=Update(), generator=generator))
     whole = reported[0]
     assert whole.keys() == {"value/loss", "value/clip_fraction", "value/explained_variance", "value/grad_norm"}
     assert 0 < whole["value/clip_fraction"] < 1
