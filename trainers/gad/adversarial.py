@@ -22,7 +22,7 @@ from trainers.gad.critic import (
     new_critic,
     same_text,
     score,
-    teachers_of,
+    teacher_scores_of,
     update_critic,
 )
 from trainers.gad.data import generator, number_of_steps, response_limit, rows_of_step, teacher_lengths
@@ -135,7 +135,7 @@ class Trainer:
         self.loss = build_loss(config, formulas.discriminator)
         self.task = rule_of(stage)
         self.lengths = teacher_lengths(stage.inputs["data"])
-        self.rows = read_problems(stage.inputs["data"] / "train.jsonl")
+        self.problems = read_problems(stage.inputs["data"] / "train.jsonl")
         self.steps = self._steps_of(settings)
         self.first_step = self._steps_of(config.warmup) if self.name == "gad" and config.warmup.enabled else 0
         learners = {"student": self.actor.learner, "critic": self.critic_learner}
@@ -143,9 +143,9 @@ class Trainer:
         self.state = state_of(learners, self.progress)
         count_steps(self.student, self.actor.learner.optimizer)
         self.limit = response_limit(config, self.lengths)  # of a response, in tokens
-        teacher = Examples.of(self.tokenizer, self.rows, [row.answer for row in self.rows])
-        self.imitated = teacher.cut(self.limit)
-        self.compared = teacher.cut(self.limit, end_token=config.critic.end_token)  # with the student's, by the critic
+        teacher = Examples.of(self.tokenizer, self.problems, [problem.answer for problem in self.problems])
+        self.student_examples = teacher.cut(self.limit)  # the teacher's responses, as the student learns from them
+        self.critic_examples = teacher.cut(self.limit, end_token=config.critic.end_token)  # as the critic scores them
         self.responder = Responder(self.student, self.tokenizer, placement)
         self.engine: Any = start_engine(
             stage,
@@ -183,32 +183,35 @@ class Trainer:
         There are B prompts, G responses of the student to each (N = B * G), and B of the teacher.
         """
         config, group = self.config, self.config.rollout.group_size
-        rows = self._rows_of(step)  # their numbers
+        indices = self._indices_of(step)  # B, into self.problems
 
         # 1. The student responds, the responses to a prompt side by side; the teacher's are cut at the same limit.
-        sequences, texts = self._respond(rows, step)
+        sequences, texts = self._respond(indices, step)
         sampled_by = steps_taken(self.responder.model) if self.engine is None else self.engine.weights_version
         metrics = {"rollout/policy_lag": float(steps_taken(self.student) - sampled_by)}
-        teacher = self.compared.batch(rows).to(self.placement.device)
+        teacher = self.critic_examples.batch(indices).to(self.placement.device)
 
-        # 2. The critic scores both: (N,) and (B,). For each response, (N,), the score of the teacher's to its prompt.
-        scores = score(self.critic, sequences, self.scoring_micro_batch, config.pooling)
-        teacher_scores = score(self.critic, teacher, self.scoring_micro_batch, config.pooling)
-        prompts = torch.arange(len(rows), device=sequences.completion_mask.device).repeat_interleave(group)
-        paired_scores = teachers_of(teacher, teacher_scores, sequences, scores, prompts)
-        metrics |= compare(self.loss, paired_scores, scores)
+        # 2. The critic scores both: (N,) and (B,). teacher_scores, (N,): of the teacher's response to the same prompt.
+        student_scores = score(self.critic, sequences, self.scoring_micro_batch, config.pooling)
+        scores_by_prompt = score(self.critic, teacher, self.scoring_micro_batch, config.pooling)
+        prompts = torch.arange(len(indices), device=sequences.completion_mask.device).repeat_interleave(group)
+        teacher_scores = teacher_scores_of(teacher, scores_by_prompt, sequences, student_scores, prompts)
+        metrics |= compare(self.loss, teacher_scores, student_scores)
         teacher_texts = decode(self.tokenizer, teacher.completion_ids, teacher.completion_mask)
-        metrics |= same_text([text for text in teacher_texts for _ in range(group)], texts, paired_scores, scores)
+        repeated = [text for text in teacher_texts for _ in range(group)]  # N
+        metrics |= same_text(repeated, texts, teacher_scores, student_scores)
 
         # 3. The score is the reward (N,); advantages (N,) are relative to the group.
-        rewards = scores.raw.cpu()
+        rewards = student_scores.raw.cpu()
         advantages = self.formulas.advantages(rewards, group)
-        metrics |= self._rollout_metrics(rows, sequences, texts, rewards, advantages)
+        metrics |= self._rollout_metrics(indices, sequences, texts, rewards, advantages)
 
         # 4. The student learns from its own responses, or from the teacher's.
         if step >= self.settings.critic_warmup:
-            imitates = self.settings.student == "cross_entropy"
-            metrics |= self._imitate(rows, step) if imitates else self._update_student(sequences, advantages, step)
+            if self.settings.student == "cross_entropy":
+                metrics |= self._imitate_teacher(indices, step)
+            else:
+                metrics |= self._reinforce_student(sequences, advantages, step)
         self.progress.student_steps = steps_taken(self.student)
 
         # 5. The critic learns to tell the pairs apart.
@@ -264,11 +267,11 @@ class Trainer:
         made = new_critic(self.config.critic, student, reward_model, self.placement, new_head)
         return made.with_adapters(memory_settings, seed)
 
-    def _respond(self, rows: Sequence[int], step: int) -> tuple[Sequences, list[str]]:
-        """Return the responses to the rows of these numbers, and their texts."""
+    def _respond(self, indices: Sequence[int], step: int) -> tuple[Sequences, list[str]]:
+        """Return the responses to these prompts, and their texts."""
         respond, temperature = self.engine or self.responder, self.config.sampling.temperature
         return respond(
-            [self.imitated.prompts[row] for row in rows],
+            [self.student_examples.prompts[index] for index in indices],
             group_size=self.config.rollout.group_size,
             limit=self.limit,
             temperature=temperature or 1.0,
@@ -276,26 +279,26 @@ class Trainer:
             micro_batch=self.sampling_micro_batch,
         )
 
-    def _update_student(self, sequences: Sequences, advantages: Tensor, step: int) -> dict[str, float]:
+    def _reinforce_student(self, sequences: Sequences, advantages: Tensor, step: int) -> dict[str, float]:
         batch = self.actor.batch(sequences, advantages)
         gap = sampler_gap(self.actor, batch, self.config.precision.compute)
         kl_coef = self.settings.kl_coef
         figures = self.actor.learn(batch, kl_coef=kl_coef, generator=self._generator("minibatches", step))
         return {ours: figures[name] for name, ours in ACTOR_METRICS.items() if name in figures} | gap
 
-    def _imitate(self, rows: Sequence[int], step: int) -> dict[str, float]:
+    def _imitate_teacher(self, indices: Sequence[int], step: int) -> dict[str, float]:
         """Update the student on the teacher's responses, as often as it is updated on its own."""
-        teacher, learner, step_metrics = self.imitated.batch(rows), self.actor.learner, StepMetrics()
+        teacher, learner, step_metrics = self.student_examples.batch(indices), self.actor.learner, StepMetrics()
         teacher = teacher.to(self.placement.device)
         with learner.training():
-            for chosen in minibatches(len(rows), self.config.update, self._generator("minibatches", step)):
+            for chosen in minibatches(len(indices), self.config.update, self._generator("minibatches", step)):
                 losses, norm = fit(learner, teacher.select(chosen), self.placement)
                 loss = Sum(torch.stack(losses).sum())
                 step_metrics.close_minibatch({"actor/sft_loss": loss, "actor/grad_norm": Sum(norm)})
         return step_metrics.compute()
 
     def _rollout_metrics(
-        self, rows: Sequence[int], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor
+        self, indices: Sequence[int], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor
     ) -> dict[str, float]:
         group = self.config.rollout.group_size
         lengths, ended = sequences.lengths.float(), sequences.ended(self.tokenizer.eos_token_id)
@@ -310,16 +313,16 @@ class Trainer:
             "response_length/teacher": torch.tensor(self.lengths["mean"]),
             "response_length/teacher_p99": torch.tensor(self.lengths["p99"]),
         }
-        asked = [self.rows[row] for row in rows for _ in range(group)]
+        asked = [self.problems[index] for index in indices for _ in range(group)]
         quality = qualities(self.task, asked, texts, ended.tolist())
         return {name: value.item() for name, value in values.items()} | quality_metrics(quality, rewards, group)
 
     def _steps_of(self, settings: Adversarial) -> int:
-        return number_of_steps(len(self.rows), self.config.rollout.prompts, settings.epochs, settings.max_steps)
+        return number_of_steps(len(self.problems), self.config.rollout.prompts, settings.epochs, settings.max_steps)
 
-    def _rows_of(self, step: int) -> list[int]:
+    def _indices_of(self, step: int) -> list[int]:
         prompts, seed = self.config.rollout.prompts, self.stage.seed or 0
-        return rows_of_step(len(self.rows), prompts, step, purpose=self.name, seed=seed)
+        return rows_of_step(len(self.problems), prompts, step, purpose=self.name, seed=seed)
 
     def _generator(self, purpose: str, step: int) -> torch.Generator:
         return generator(f"{self.name} {purpose}", self.stage.seed or 0, step)

@@ -66,21 +66,21 @@ def score(critic: ValueModel, sequences: Sequences, micro_batch: MicroBatch, poo
     return Scores(*(torch.cat(values)[inverse] for values in zip(*batches, strict=True)))
 
 
-def teachers_of(
-    teacher: Sequences, teacher_scores: Scores, student: Sequences, scores: Scores, prompts: Tensor
+def teacher_scores_of(
+    teacher: Sequences, scores_by_prompt: Scores, student: Sequences, student_scores: Scores, prompts: Tensor
 ) -> Scores:
-    """Return the teacher's scores (N,) for N responses of the student, to the teacher's prompts (N,) by number.
+    """Return the score of the teacher's response to the same prompt, for each of N responses of the student: (N,).
 
-    Where the student wrote what the teacher wrote, they are the student's own scores: scored in another batch they may
-    differ by rounding, which would decide who has the higher one.
+    teacher: responses to B prompts, which have the scores `scores_by_prompt` (B,). prompts: which of them each of the
+    student's responses answers, numbers (N,). Where the student wrote what the teacher wrote, the score is the
+    student's own: scored in another batch it may differ by rounding, which would decide who has the higher one.
     """
     width = min(teacher.completion_mask.shape[1], student.completion_mask.shape[1])
-    mine, theirs = student.completion_ids[:, :width], teacher.completion_ids[prompts, :width]
-    same_tokens = ((mine == theirs) | (student.completion_mask[:, :width] == 0)).all(1)
+    student_ids, teacher_ids = student.completion_ids[:, :width], teacher.completion_ids[prompts, :width]
+    same_tokens = ((student_ids == teacher_ids) | (student.completion_mask[:, :width] == 0)).all(1)
     same = same_tokens & (teacher.lengths[prompts] == student.lengths)
-    return Scores(
-        *(torch.where(same, own, others[prompts]) for own, others in zip(scores, teacher_scores, strict=True))
-    )
+    both = zip(student_scores, scores_by_prompt, strict=True)
+    return Scores(*(torch.where(same, of_student, of_teacher[prompts]) for of_student, of_teacher in both))
 
 
 def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:

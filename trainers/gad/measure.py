@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.gad.config import GadConfig
-from trainers.gad.critic import score, teachers_of
+from trainers.gad.critic import score, teacher_scores_of
 from trainers.objectives.discriminators import within_group_correlation
 from trainers.policy.measure import frame_of
 from trainers.policy.models import Placement
@@ -122,7 +122,7 @@ def measure(
         generator=torch.Generator().manual_seed(settings.seed),
         micro_batch=micro_batch,
     )
-    teacher_scores = None if critic is None else score(critic, teacher, micro_batch, config.pooling)
+    scores_by_prompt = None if critic is None else score(critic, teacher, micro_batch, config.pooling)
     frames = []
     for protocol, (distinct, texts) in responses.items():
         asked = [rows[i] for i in distinct.prompts.tolist()]
@@ -131,10 +131,12 @@ def measure(
         if task is None:
             values["rouge_l"] = rouge_l(texts, [row.answer for row in asked])
         values["length"] = distinct.sequences.lengths.tolist()
-        if critic is not None and teacher_scores is not None:
-            scores = score(critic, distinct.sequences, micro_batch, config.pooling)
-            pairs = teachers_of(teacher, teacher_scores, distinct.sequences, scores, distinct.prompts)
-            values["win"] = (0.5 + 0.5 * (scores.pooled - pairs.pooled).sign()).tolist()
+        if critic is not None and scores_by_prompt is not None:
+            student_scores = score(critic, distinct.sequences, micro_batch, config.pooling)
+            teacher_scores = teacher_scores_of(
+                teacher, scores_by_prompt, distinct.sequences, student_scores, distinct.prompts
+            )
+            values["win"] = (0.5 + 0.5 * (student_scores.pooled - teacher_scores.pooled).sign()).tolist()
         if keep is not None:
             keep(protocol, distinct, texts, values)
         means = {name: distinct.mean(torch.tensor(each, dtype=torch.float64)).tolist() for name, each in values.items()}

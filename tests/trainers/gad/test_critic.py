@@ -89,9 +89,9 @@ def test_the_critics_update_is_the_gradient_of_the_mean_over_all_pairs(root):
     for micro_batch in (None, 1):
         run = trainer(root, settings)
         torch.nn.init.normal_(run.critic.head.weight, generator=torch.Generator().manual_seed(0))
-        rows = run._rows_of(0)
+        rows = run._indices_of(0)
         sequences, _ = run._respond(rows, 0)
-        teacher = run.compared.batch(rows)
+        teacher = run.critic_examples.batch(rows)
         losses, _ = loss(*pair_scores(run.critic, teacher, sequences, torch.arange(len(rows)), 4, pooling="mean"))
         expected = torch.autograd.grad(losses.mean(), run.critic.head.weight)[0]
         before = run.critic.head.weight.detach().clone()
@@ -109,8 +109,8 @@ def test_metrics_are_those_of_the_pairs_of_the_step(root):
     torch.nn.init.normal_(run.critic.head.weight, generator=torch.Generator().manual_seed(1))
     frozen = copy.deepcopy(run.critic)
     metrics = run.step(0)
-    rows = run._rows_of(0)
-    sides = run.compared.batch(rows), run._respond(rows, 0)[0]
+    rows = run._indices_of(0)
+    sides = run.critic_examples.batch(rows), run._respond(rows, 0)[0]
     with torch.no_grad():
         teachers, students = (
             [v[m.bool()].mean().item() for v, m in zip(frozen(side), side.completion_mask, strict=True)]
@@ -162,14 +162,15 @@ def test_the_same_text_scores_differently_where_one_side_alone_has_the_end_token
     """A student that says what the teacher says."""
 
     def copying(self, prompts, *, group_size, **_):
-        rows = [row for row, prompt in enumerate(run.imitated.prompts) if prompt in prompts for _ in range(group_size)]
-        copied = run.imitated.batch(rows)
-        return replace(copied, logps=torch.ones(copied.completion_mask.shape)), [run.rows[row].answer for row in rows]
+        examples = run.student_examples
+        rows = [row for row, prompt in enumerate(examples.prompts) if prompt in prompts for _ in range(group_size)]
+        copied, texts = examples.batch(rows), [run.problems[row].answer for row in rows]
+        return replace(copied, logps=torch.ones(copied.completion_mask.shape)), texts
 
     settings = {"critic": {"head_std": 1.0, "end_token": end_token}, "sampling": {"length_factor": 2.0}}
     run = trainer(root, config(**settings, rollout={"engine": engine}))
     monkeypatch.setattr(Responder, "__call__", copying)
-    monkeypatch.setattr(run, "_rows_of", lambda step: range(len(run.rows)))
+    monkeypatch.setattr(run, "_indices_of", lambda step: range(len(run.problems)))
     metrics = run.step(0)
     assert metrics["critic/same_text_diff"] > 0.01 if apart else metrics["critic/same_text_diff"] == 0  # same-text's
     assert metrics["rollout/policy_lag"] == 0
