@@ -92,7 +92,7 @@ def parts(config: "PolicyConfig", stage: str) -> Parts:
 
 
 def formulas(config: "PolicyConfig") -> Formulas:
-    """Return the formulas of the policy loss."""
+    """Return the formulas of the policy loss: those that settings name, as `ratio: token` names `token_ratio.py`."""
     from trainers.objectives.amic import amic, to_arithmetic_ratio
     from trainers.objectives.ema_smoothing import ema_smoothing
     from trainers.objectives.gradient_adaptive import gradient_adaptive_weights
