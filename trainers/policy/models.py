@@ -133,12 +133,12 @@ def without_dropout(model: Model) -> Model:
 
 def refuse_other_tokenizer(folder: Path, policy: Path) -> None:
     """Raise ValueError where the model in `folder` would read the policy's token ids as other tokens."""
-    theirs, ours = (load_tokenizer(each, generates=False).get_vocab() for each in (folder, policy))
-    for token, number in ours.items():
-        if theirs.get(token) != number:
+    vocabulary, policy_vocabulary = (load_tokenizer(each, generates=False).get_vocab() for each in (folder, policy))
+    for token, number in policy_vocabulary.items():
+        if vocabulary.get(token) != number:
             raise ValueError(
                 f"{folder}: its tokenizer is not the policy's ({policy}): {token!r} is {number} there and "
-                f"{theirs.get(token)} here, and it is given the policy's token ids; use a model of the same family"
+                f"{vocabulary.get(token)} here, and it is given the policy's token ids; use a model of the same family"
             )
 
 
