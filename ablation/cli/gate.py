@@ -2,12 +2,14 @@
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablation.cli.common import check_study, open_store, price_per_hour, print_json, results_folder, runs_named
 from ablation.cli.options import add_json, add_requirement, add_results
 from ablation.contract.errors import ConfigError
+from ablation.contract.reading import listed
 
 if TYPE_CHECKING:
     from ablation.show.gated import Gated
@@ -65,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_study(store, "gate", arguments.study)
         without = runs_named("gate", arguments.without)
         identical = "identical" in arguments.allow
+        _refuse_other_plans(store.path.parent, arguments.study)
         judged = judge_study(store, arguments.study, without, may_be_identical=identical, since=arguments.since)
     comparisons = chosen(judged.comparisons, arguments.comparisons)
     if not comparisons or all(state == "missing" for state, _ in judged.measurements.states.values()):
@@ -78,6 +81,36 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(report(gated, markdown=arguments.markdown), end="")
     return gated.status
+
+
+def _refuse_other_plans(results: Path, study: str) -> None:
+    """Refuse results of which the project in the working directory has another plan now: another key, another analysis.
+
+    Variants that the plan leaves out are named in a note, since a grid may run a part of a study. Raises ConfigError.
+    """
+    from ablation.config.settings import load_settings
+    from ablation.plan.build import build_plan
+    from ablation.plan.collected import PLAN_FILE
+    from ablation.plan.plan_file import read_plan
+
+    path, configs = results / PLAN_FILE, Path("configs")
+    if not (configs / "studies" / study / "_study.yaml").is_file() or not path.is_file():
+        return
+    plan = read_plan(path)
+    then = next((each for each in plan.studies if each.name == study), None)
+    if then is None or not (configs / "scales" / f"{plan.scale}.yaml").is_file():
+        return  # imported, or another project's
+    seeds = sorted({run.seed for run in then.runs})
+    [now] = build_plan(load_settings({"scale": plan.scale, "studies": [study], "seeds": seeds})).content.studies
+    planned = {(run.variant, run.seed): run.stages for run in now.runs}
+    changed = dict.fromkeys(run.variant for run in then.runs if planned.get((run.variant, run.seed)) != run.stages)
+    changed |= dict.fromkeys(name for name, parent in then.parents.items() if now.parents.get(name, "") != parent)
+    if changed or now.analysis_digest != then.analysis_digest:
+        what = listed([*changed], 5) if changed else "the analysis plan"
+        problem = f"its results are of another state of the project: {what} changed"
+        raise ConfigError("gate", "STUDY", study, problem, "run `snakemake`, which runs what the change affects")
+    if unplanned := [name for name in now.parents if name not in then.parents]:
+        print(f"note: {listed(unplanned, 5)}: not in the plan of these results, and not judged", file=sys.stderr)
 
 
 def _refuse_what_is_not_asked(arguments: argparse.Namespace) -> None:

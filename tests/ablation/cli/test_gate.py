@@ -10,7 +10,10 @@ from dataclasses import replace
 import pytest
 
 import ablation
+from ablation.config.settings import load_settings
 from ablation.contract.errors import TrackerError
+from ablation.plan.build import build_plan
+from ablation.plan.collected import PLAN_FILE
 from ablation.store.collect import collect
 from tests.ablation.typed import output, refused, typed
 from tests.simulate import Study, simulate, stage_dir
@@ -157,6 +160,39 @@ def test_nothing_passes_by_an_old_database(tmp_path, capsys, monkeypatch, damage
     refused(capsys, *asked, "--results", results)
     with pytest.raises(TrackerError):
         ablation.open(results)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        (
+            "train.py",
+            "0.25, 1",
+            "0.3, 1",
+            "another state of the project: base, average, slow-average, slow changed; run",
+        ),
+        ("train.py", "Return the probability", "The probability", "has not run"),
+        ("configs/studies/example/slow.yaml", "0.03", "0.05", "another state of the project: slow changed; run"),
+        (
+            "configs/studies/example/slow-average.yaml",
+            "average\n",
+            "slow\naverage: true\n",
+            "slow-average changed; run",
+        ),
+        ("configs/studies/example/_study.yaml", "max, margin: 0.02", "min, margin: 0.02", "the analysis plan changed"),
+        ("configs/scales/full.yaml", "seeds: 5", "seeds: 8", "has not run"),  # the seeds that ran are judged
+    ],
+)
+def test_nothing_passes_that_was_edited_since_it_ran(file, old, new, said, *, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output(capsys, "init", ".")
+    settings = load_settings()
+    settings.results.mkdir()
+    (settings.results / PLAN_FILE).write_text(build_plan(settings).content.text())
+    assert "has not run; run the grid first" in refused(capsys, "gate", "example")
+    edited = tmp_path / file
+    edited.write_text(edited.read_text().replace(old, new).replace("lr: 0.03\n" * ("slow-av" in file), ""))
+    assert said in refused(capsys, "gate", "example")
 
 
 @pytest.mark.parametrize("asked", [["gate", "known"], ["status", "--failed"]])
