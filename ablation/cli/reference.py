@@ -1,6 +1,7 @@
 """The command `gate --reference`: one new run against the runs that we have."""
 
 import argparse
+import hashlib
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
@@ -40,8 +41,8 @@ def run_reference(arguments: argparse.Namespace) -> int:
         problem = f"hold {len(runs)} runs, and {len(arguments.new)} were named"
         raise ConfigError("gate", "--new", listed([name for name, _ in runs]), problem, "name each run's own folder")
     new = {name: values_of(run, name, names, window, notes.append) for name, run in runs}
-    if len(new) < len(runs):
-        raise ConfigError("gate", "--new", listed([*new]), "names one run twice", "name the run and then its reruns")
+    if len({name.rpartition("#")[2] for name in new}) < len(runs):
+        raise ConfigError("gate", "--new", listed([*new]), "names one run twice", "name reruns with other seeds")
     sources = {run.source.resolve() for _, run in runs}
     if path.exists() or not arguments.update:
         past = _past(path, names, window, new=new, sources=sources, note=notes.append)
@@ -52,8 +53,8 @@ def run_reference(arguments: argparse.Namespace) -> int:
         [] if broken else [_answer(name, direction, past, new, len(watched)) for name, direction in watched.items()]
     )
     outcome = "invalid" if broken else next(o for o in STATUS if any(a.outcome == o for a in answers))
-    too_few = any(answer.runs < MIN_RUNS for answer in answers)
-    if arguments.update and (outcome == "passed" or too_few):
+    may_join = not broken and all(answer.outcome == "passed" or answer.runs < MIN_RUNS for answer in answers)
+    if arguments.update and may_join:
         added = append(path, [value for values in new.values() for value in values])
         notes.append(f"{path}: {counted(added, 'run')} appended")
     if arguments.json:
@@ -76,8 +77,12 @@ def _metric(text: str) -> tuple[str, Direction]:
 
 
 def _name(run: ImportedRun, place: Path) -> str:
-    """Return the name by which a run is known in the file of past runs: of the path that was named."""
-    return "/".join(place.resolve().parts[-2:]) if place.is_dir() else run.name
+    """Return the name by which a run is known in the file of past runs: of the path that was named, and what it logged.
+
+    A folder may hold another run each night, with the same value of a coarse metric.
+    """
+    digest = hashlib.sha256(b"".join(run.metrics[name].to_numpy().tobytes() for name in ("step", "value")))
+    return f"{'/'.join(place.resolve().parts[-2:]) if place.is_dir() else run.name}#{digest.hexdigest()[:8]}"
 
 
 def _past(
@@ -98,10 +103,13 @@ def _past(
             elif run.state != "finished":
                 note(f"{run.name}: left out of the past runs, it is {run.state}")
             else:
-                values += values_of(run, run.name, names, window, note)
+                try:
+                    values += values_of(run, run.name, names, window, note)
+                except ConfigError as error:
+                    note(f"{run.name}: left out of the past runs, {error.key} {error.problem}")
     else:
         known = [value for value in read_file(path) if value.window == str(window) and value.metric in names]
-        values = [value for value in known if value not in new.get(value.run, ())]
+        values = [value for value in known if value.run not in new]
         for name in sorted({value.run for value in known} - {value.run for value in values}):
             note(f"{name}: left out of the past runs, being the new run")
     finite = [value for value in values if math.isfinite(value.value)]

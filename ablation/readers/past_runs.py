@@ -162,7 +162,8 @@ def _value(path: Path, line: int, row: dict[str, str]) -> Value:
 def append(path: Path, new: Iterable[Value]) -> int:
     """Add the values that the file does not have, and return the number of their runs; the file is made if need be."""
     past = read_file(path) if path.exists() else []
-    added = [value for value in new if value not in past]
+    known = {(value.run, value.metric, value.window) for value in past}
+    added = [value for value in new if (value.run, value.metric, value.window) not in known]
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)

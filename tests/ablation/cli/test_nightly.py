@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -27,8 +28,8 @@ def nights(tmp_path):
     return tmp_path / "nights"
 
 
-def gate(capsys, *words, status):
-    return output(capsys, "gate", *words, "--metric", "reward", "--window", "last:20", status=status)
+def gate(capsys, *words, status, metrics=("reward",)):
+    return output(capsys, "gate", *words, "--metric", *metrics, "--window", "last:20", status=status)
 
 
 def test_an_alarm_asks_for_reruns_that_decide(nights, tmp_path, capsys):
@@ -51,8 +52,40 @@ def test_the_file_grows_by_runs_that_pass(nights, tmp_path, capsys):
     alarm = write(tmp_path / "low", 0.62)
     assert "appended" not in gate(capsys, "--reference", past, "--new", alarm, "--update", status=11)
     again = gate(capsys, "--reference", past, "--new", nights / "night0", "--update", status=0)
-    assert "nights/night0: left out of the past runs, being the new run" in again
+    assert re.search(r"nights/night0#[0-9a-f]{8}: left out of the past runs, being the new run", again)
     assert past.read_text().splitlines() == rows
+
+
+def test_an_alarm_is_not_appended_when_another_metric_is_new(nights, tmp_path, capsys):
+    past = tmp_path / "past.csv"
+    for number, night in enumerate(sorted(nights.iterdir())):
+        gate(capsys, "--reference", past, "--new", night, "--update", status=0 if number == 5 else 11)
+    rows = past.read_text()
+    low = [write(tmp_path / name, level) for name, level in (("low", 0.62), ("a", 0.61), ("b", 0.615))]
+    for runs, status in ((low[:1], 11), (low, 10)):
+        gate(capsys, "--reference", past, "--new", *runs, "--update", metrics=("reward", "kl:min"), status=status)
+        assert past.read_text() == rows
+
+
+def test_each_night_counts_in_a_folder_that_is_used_again(tmp_path, capsys):
+    """The metric has few values, and the next night often has one of an earlier night."""
+    past, state = tmp_path / "past.csv", write(tmp_path / "runs/tonight", 0.7) / "trainer_state.json"
+    content = json.loads(state.read_text())
+    words = ("gate", "--reference", past, "--new", state.parent, "--metric", "acc", "--update")
+    for night, accuracy in enumerate((0.71, 0.70, 0.71, 0.70, 0.72, 0.71)):
+        content["log_history"][-1] |= {"acc": accuracy, "train_runtime": 100 + night}
+        state.write_text(json.dumps(content))
+        for appended in ("1 run", "0 runs"):
+            assert f"{appended} appended" in output(capsys, *words, status=0 if night >= 5 else 11)
+    assert len(past.read_text().splitlines()) == 7
+
+
+def test_past_runs_without_the_metric_are_left_out(nights, tmp_path, capsys):
+    state = nights / "night5/trainer_state.json"
+    state.write_text(state.read_text().replace("reward", "other"))
+    said = gate(capsys, "--reference", nights, "--new", write(tmp_path / "new", 0.7), status=0)
+    assert "night5: left out of the past runs, reward has not been logged" in said
+    assert "what 5 past runs predict" in said
 
 
 def test_metrics_have_directions_and_share_the_level(nights, tmp_path, capsys):
