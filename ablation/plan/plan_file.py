@@ -31,6 +31,7 @@ Address = tuple[str, str]  # a stage's id and key
 _MAX_BYTES = 1 << 30
 _MAX_SEEDS = 10_000
 _CONTENT = TypeAdapter(dict[str, dict[str, Annotated[int, Field(ge=1, le=_MAX_SEEDS)]]])
+_CONFIG = TypeAdapter(dict[str, Any])
 
 
 class PlannedVariant(Strict):
@@ -121,15 +122,8 @@ class PlanFile(Strict):
     stages: tuple[PlannedStage, ...]
 
     def text(self) -> str:
-        """Return JSON with a study or stage on each line, so that it diffs well."""
-        parts = []
-        for name, value in self:
-            if isinstance(value, tuple):
-                rows = ",\n".join(row.model_dump_json(by_alias=True) for row in value)
-                parts.append(f"{json.dumps(name)}: [\n{rows}\n]")
-            else:
-                parts.append(f"{json.dumps(name)}: {json.dumps(str(value), ensure_ascii=False)}")
-        return "{" + ",\n".join(parts) + "}\n"
+        """Return JSON with a value on each line, so that it diffs well."""
+        return f"{self.model_dump_json(by_alias=True, indent=1)}\n"
 
     def folders(self, results: Path) -> dict[str, Path]:
         """Return {stage key: folder}. Folders follow `results`, also where it was moved after the plan was made."""
@@ -204,9 +198,7 @@ class Plan:
         """Write plan.json if its content changed, and the config.json of every selected stage likewise."""
         update_text(self.file, self.text)
         for stage in self.selected():
-            entries = self.configs[stage.address].items()  # a line for each: an indent takes ten times as long
-            lines = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in entries]
-            text = "{\n" + ",\n".join(lines) + "\n}\n"
+            text = f"{_CONFIG.dump_json(self.configs[stage.address], indent=1).decode()}\n"
             # Not synced: a power cut may leave a part, then it is written again; ten thousand syncs take a minute.
             update_text(stage.dir / "config.json", text, sync=False)
 
