@@ -120,7 +120,7 @@ class _Builder:
             "seed": own_seed,
             "inputs": {name: key for name, (_, key) in inputs.items()},
             "abort": made_of.numbers,
-            "code": made_of.code_digest,
+            "code": made_of.code.digest,
         }
         if made_of.command:
             hashed["command"] = {"words": made_of.command["words"]}  # its files are read again without it: `reading`
@@ -137,7 +137,7 @@ class _Builder:
                 "reads": definition.reads,
                 "config": made_of.config,
                 "abort_rules": made_of.rules,
-                "code": made_of.code_as_written,
+                "code": made_of.code._asdict(),
             }
             if made_of.command:
                 config["command"] = made_of.command

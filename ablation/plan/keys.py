@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -120,16 +120,6 @@ class Ingredients:
     assets: dict[str, Asset]
     inputs: dict[str, str]
     command: dict[str, Any] | None = None
-
-    @cached_property
-    def code_as_written(self) -> dict[str, Any]:
-        """Return config.json's entry for the code; one object, which the seeds share."""
-        return self.code._asdict()
-
-    @cached_property
-    def code_digest(self) -> str:
-        """Return the key's part for the code."""
-        return self.code.digest
 
 
 class Finder:
