@@ -71,6 +71,7 @@ class RunTable:
         settings: columns that are the same in all runs of a variant.
         parents: {variant: parent}; empty without a column of parents.
         groups: a column that would gather the runs of a variant, where each run is one of its own; else empty.
+        words: line and cell of the first that is no number, in columns that are neither metrics nor settings.
     """
 
     path: Path
@@ -80,6 +81,7 @@ class RunTable:
     parents: Mapping[str, str | None]
     runs: Sequence[_Run]
     groups: str = ""
+    words: Mapping[str, tuple[int, Any]] = field(default_factory=dict)
 
     def imported(self) -> Iterator[ImportedRun]:
         """Yield the runs, named `variant/run`."""
@@ -129,13 +131,27 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     metrics = [column for column in numeric if column not in settings]
     if long:
         metrics = list(dict.fromkeys(str(row[roles["metric"]]) for _, row in rows))
+    words = {column: _word(rows, column) for column in others if filled[column] and column not in (*settings, *numeric)}
+    refuse_words(path, words, named.get("value"))
     if not metrics:
         problem = "has no column of numbers that differ within a variant"
         remedy = "write numbers as 0.5, without signs, or name the column: --map columns.value=COLUMN"
         raise ConfigError(path, "", None, problem, remedy)
     runs = _runs(path, rows, roles, metrics if not long else None, settings)
     groups = "" if {"run", "parent"} & roles.keys() else _groups(rows, roles, others, runs)
-    return RunTable(path, roles, metrics, settings, _parents(path, rows, roles), runs, groups)
+    return RunTable(path, roles, metrics, settings, _parents(path, rows, roles), runs, groups, words)
+
+
+def refuse_words(path: Path, words: Mapping[str, tuple[int, Any]], metric: str | None) -> None:
+    """Raise ConfigError where a metric is one of the columns with `words` of a RunTable."""
+    if metric in words:
+        line, cell = words[metric]
+        remedy = "write numbers as 0.5, or leave the cell empty"
+        raise ConfigError(path, f"line {line}: {metric}", cell, "is not a number", remedy)
+
+
+def _word(rows: Sequence[Row], column: str) -> tuple[int, Any]:
+    return next((line, row[column]) for line, row in rows if not (_empty(row.get(column)) or _is_number(row[column])))
 
 
 def _together(path: Path, head: Sequence[str], variant: str) -> list[str]:

@@ -10,7 +10,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -146,8 +146,10 @@ def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[
     """Yield the rows of a CSV. A row that lacks cells is an error or, with `torn`, reported to it and left out."""
     csv.field_size_limit(_LONGEST)
     with regular(file).open(encoding="utf-8-sig", errors="replace" if torn else "strict", newline="") as text:
-        lines = iter(partial(text.readline, _LONGEST), "")
-        reader = csv.reader(lines, delimiter="\t" if file.suffix == ".tsv" else ",", strict=torn is None)
+        first = text.readline(_LONGEST)
+        comma = ";" if ";" in first and "," not in first else ","  # spreadsheets of many languages write semicolons
+        lines = chain([first], iter(partial(text.readline, _LONGEST), ""))
+        reader = csv.reader(lines, delimiter="\t" if file.suffix == ".tsv" else comma, strict=torn is None)
         head = next(reader, [])
         if twice := {name for name in head if name and head.count(name) > 1}:
             raise ConfigError(file, "line 1", min(twice), "names two columns", "give each a name of its own")

@@ -122,6 +122,8 @@ def test_several_columns_give_the_variant(tmp_path):
         ),
         (SWEEP, {"variant": "algo,betta"}, "columns.variant = 'betta': is not a column of"),
         (SWEEP, {"state": "algo"}, "line 2: algo = 'grpo': is not a known state; write one of finished, completed, "),
+        ("variant,seed,acc\na,0,.5\nb,0,NA\n", {"value": "acc"}, "line 3: acc = 'NA': is not a number; write numbers"),
+        ("variant;seed;acc\na;0;0,5\nb;0;0,6\n", {"value": "acc"}, "line 2: acc = '0,5': is not a number"),
         # Were it left out, a run that did not end well would count.
         ("variant,status,acc\na,finished,1\nb,OOM,2\n", {}, "line 3: status = 'OOM': is not a known state"),
     ],
@@ -151,6 +153,8 @@ def test_the_first_try_answers(tmp_path, capsys, monkeypatch):
     assert "<dt>items</dt>" not in page  # it is about final metrics
     assert "\nb against a, 5 seeds: " in output(capsys, "diff", "a", "b", status=0)
     assert "for imported runs, `ablation diff` shows the joint effect" in refused(capsys, "explain", "a", "b")
-    assert "is not a column of" in refused(
-        capsys, "import", "table", "runs.csv", "--study", "s", *plan, "--map", "columns.seed=x"
-    )
+    words = ("import", "table", "runs.csv", "--study", "s", *plan)
+    assert "is not a column of" in refused(capsys, *words, "--map", "columns.seed=x")
+    timed = ["variant,parent,run,loss,time", *(f"{line},{number}" for number, line in enumerate(lines))]
+    (tmp_path / "runs.csv").write_text("\n".join(timed).replace("0.95", "OOM"))
+    assert "line 11: loss = 'OOM': is not a number" in refused(capsys, *words)
