@@ -144,7 +144,7 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
 
 def refuse_words(path: Path, words: Mapping[str, tuple[int, Any]], metric: str | None) -> None:
     """Raise ConfigError where a metric is one of the columns with `words` of a RunTable."""
-    if metric in words:
+    if metric is not None and metric in words:
         line, cell = words[metric]
         remedy = "write numbers as 0.5, or leave the cell empty"
         raise ConfigError(path, f"line {line}: {metric}", cell, "is not a number", remedy)
