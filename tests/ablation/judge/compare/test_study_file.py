@@ -38,6 +38,21 @@ def test_a_study_of_three_variants(comparisons, pairs, groups, tmp_path, capsys)
     assert told(capsys, *words).count(" against ") >= 2
 
 
+def test_the_order_of_variants_decides_nothing(groups, tmp_path, capsys):
+    """Corrected p draw from the family of comparisons."""
+    for name, gain in (("v2", 0.05), ("v3", 0.1), ("v10", 0.02)):
+        write_group(tmp_path / name, gain=gain)
+    lines = [f"  {name}: {{extends: base, why: x, files: [{name}]}}" for name in ("v2", "new", "v10", "v3")]
+    lines.append("  base: {files: [base]}")
+    found = []
+    for order in (lines, lines[::-1]):
+        (tmp_path / "my.yaml").write_text("\n".join(["metric: acc", "analysis: {margin: 0.02}", "variants:", *order]))
+        found.append(json.loads(told(capsys, "--study", tmp_path / "my.yaml", "--json"))["rows"])
+    assert "max-t" in found[0][0]["reason"]
+    assert found[0] == found[1]
+    assert [row["child"] for row in found[0]] == ["new", "v2", "v3", "v10"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
