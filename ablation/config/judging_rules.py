@@ -33,6 +33,8 @@ RULES = (
     "2026-11-27: An interim analysis at which it is not known how runs vary says nothing, not equivalent either: fewer "
     "verdicts. Comparisons of independent runs that stand at different interim analyses are correlated by the runs "
     "that they share, in any order of the variants.",
+    "2026-11-28: The random draws of the max-t correction depend neither on the order of variants nor on rounding: "
+    "p and corrected intervals move in their third digit.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

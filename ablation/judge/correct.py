@@ -32,8 +32,8 @@ class Correction:
 
     @classmethod
     def of(cls, study: Measurements, comparisons: Sequence[Measured]) -> "Correction":
-        """For the comparisons that could be tested."""
-        tested = [comparison for comparison in comparisons if not np.isnan(comparison.p)]
+        """For the comparisons that could be tested, by name: random draws must not hang on the order of variants."""
+        tested = sorted((each for each in comparisons if not np.isnan(each.p)), key=lambda each: each.pair)
         return cls(study, tested, [comparison.p for comparison in tested])
 
     @property

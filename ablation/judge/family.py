@@ -105,7 +105,9 @@ class Family:
         """|t|, or t of one-sided tests, [draws, members] under no effect."""
         generator = np.random.default_rng([DRAW_SEED, len(self.df)])
         values, vectors = np.linalg.eigh(self.correlation)
-        normal = generator.standard_normal((DRAWS, len(self.df))) @ (vectors * np.sqrt(np.maximum(values, 0))).T
+        # The symmetric root: unlike eigenvectors, it does not turn with the rounding of equal eigenvalues.
+        root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+        normal = generator.standard_normal((DRAWS, len(self.df))) @ root
         denominators = generator.chisquare(self.df, (DRAWS, len(self.df)))
         denominators /= self.df  # in place: a thousand members are 80 MB
         normal /= np.sqrt(denominators, out=denominators)

@@ -96,8 +96,8 @@ class NotWorse:
 
 def not_worse(study: Measurements, comparisons: Sequence[Comparison]) -> tuple[dict[tuple[str, str], NotWorse], str]:
     """The test of every comparison that could be tested, and the name of the correction."""
-    analysis, tested = study.analysis, [comparison for comparison in comparisons if not np.isnan(comparison.p)]
-    p, seeds = [], []
+    analysis, p, seeds = study.analysis, [], []
+    tested = sorted((each for each in comparisons if not np.isnan(each.p)), key=lambda each: each.pair)
     for comparison in tested:
         # An interim analysis at too few seeds decides nothing, as with `equivalent`; if all are, the last one says so.
         known = [interim for interim in comparison.interims if not np.isnan(interim.p)]

@@ -31,7 +31,7 @@ def _path_level(correction: Correction) -> float:
     """
     analysis = correction.study.analysis
     pairs = [comparison.pair for comparison in correction.tested]
-    ways = [way for way in ways_up(correction.study.parents, pairs).values() if way]
+    ways = [way for _, way in sorted(ways_up(correction.study.parents, pairs).items()) if way]
     paths = sum(map(len, ways))
     if correction.covariances is None or not paths or paths > _MOST_PATHS:
         return analysis.alpha / max(paths, 1)

@@ -12,7 +12,7 @@ from ablation.judge import measurements as pairing
 from ablation.judge import statistics
 from ablation.judge.budget import predict
 from ablation.judge.comparisons import judge_all_pairs, judge_comparisons
-from ablation.judge.gate import answers
+from ablation.judge.gate import answers, not_worse
 from ablation.judge.joint_steps import joint_steps
 from ablation.judge.measurements import paired_values
 from ablation.judge.paths import path_level
@@ -233,6 +233,18 @@ def test_the_correction_of_the_family_is_at_most_holms():
     assert any(ours.p_adjusted < theirs.p_adjusted for ours, theirs in zip(known, by_holm, strict=True))
     assert "after the max-t correction" in known[0].reason
     assert "after Holm's correction" in by_holm[0].reason
+
+
+def test_the_order_of_variants_changes_no_number():
+    """The correction draws at random, and the same draws must fall to the same comparisons."""
+
+    def numbers(tree):
+        comparisons = judge_comparisons(of_seeds(tree))
+        shown = [(of.p_adjusted, of.low, of.joint_low, of.joint_high, of.root_low, of.mde) for of in comparisons]
+        tests, _ = not_worse(comparisons[0].of, comparisons)
+        return {of.pair: (tests[of.pair], *row) for of, row in zip(comparisons, shown, strict=True)}
+
+    assert numbers(TREE) == numbers(dict(reversed(TREE.items())))
 
 
 def test_a_verdict_beside_an_interval_that_holds_0_says_why():
