@@ -6,8 +6,8 @@ The file has a row for each run and metric: `run,metric,window,last_step,value`.
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -18,7 +18,9 @@ from ablation.contract.atomic import write_text
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_text
 from ablation.readers.kept import MAY_KEEP, kept_step
-from ablation.readers.run import ImportedRun, Problem, load_reader
+from ablation.readers.run import ImportedRun, Problem, load_reader, name_below
+from ablation.readers.tabular import SUFFIXES
+from ablation.readers.walk import files_below
 
 COLUMNS = ("run", "metric", "window", "last_step", "value")
 _FORMATS = [name for name in formats_of("collect") if name not in ("items", "lm_eval")]  # of single runs of a training
@@ -50,7 +52,7 @@ def _runs_at(path: Path, metrics: Sequence[str], problem: Problem) -> list[Impor
     for name in _FORMATS:
         problems: list[str] = []
         try:
-            runs = list(load_reader(name, "collect")(path, problems.append))
+            runs = list(_runs_of(name, path, problems.append))
         except ConfigError:  # not of this format
             continue
         names = {name for run in runs for name in pc.unique(run.metrics["name"]).to_pylist()}
@@ -63,6 +65,19 @@ def _runs_at(path: Path, metrics: Sequence[str], problem: Problem) -> list[Impor
         remedy = f"formats: {', '.join(_FORMATS)}"
         raise ConfigError("gate", str(path), None, "holds no run that can be read", remedy)
     raise ConfigError("gate", "--metric", metrics[0], f"no run of {path} has logged it", suggest(metrics[0], logged))
+
+
+def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:
+    """Yield the runs of a format at a path; of `metrics`, which is one run's, those of all folders below."""
+    reader = load_reader(name, "collect")
+    if name != "metrics" or not path.is_dir():
+        yield from reader(path, problem)
+        return
+    for file in files_below(path, [f"metrics{suffix}" for suffix in SUFFIXES], problem):
+        try:
+            yield from (replace(run, name=name_below(path, file.parent)) for run in reader(file, problem))
+        except ConfigError as error:
+            problem(str(error))
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,22 @@ def test_the_model_that_was_kept_is_judged(options, value, tmp_path, capsys):
     assert any("kept, at step 300; --at last" in note for note in found["notes"]) == (not options)
 
 
+@pytest.mark.parametrize("head", ["step,reward", "step,name,value"])
+def test_tables_of_metrics_are_runs(head, tmp_path, capsys):
+    """Of any program that writes one."""
+    for night in range(7):
+        folder = tmp_path / f"nights/n{night}"
+        folder.mkdir(parents=True)
+        name = "reward," if "name" in head else ""
+        (folder / "metrics.csv").write_text(f"{head}\n1,{name}0.{night}\n2,{name}0.7{night}\n")
+    (tmp_path / "nights/n0/metrics.csv").write_text("step,reward\n1,0.7\n2,high\n")
+    words = ("gate", "--reference", tmp_path / "nights", "--new", tmp_path / "nights/n6", "--metric", "reward")
+    said = output(capsys, *words, status=0)
+    assert "what 5 past runs predict" in said
+    assert "note: n6: left out of the past runs, being the new run" in said
+    assert "reward = 'high': is not a number" in said
+
+
 @pytest.mark.parametrize(
     ("run", "said"),
     [
