@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     result = _from_study(arguments) if arguments.study else _from_files(arguments)
     gated = _gated(result, arguments.require) if arguments.require or arguments.markdown else None
     if arguments.require and result.doubts:
-        remedy = "correct the files or the margin; without --require it is a warning"
+        remedy = "correct the files, margin or direction; without --require it is a warning"
         raise ConfigError("compare", "--require", arguments.require, result.doubts[0], remedy)
     if arguments.output:
         write_comparison(result, arguments.output)
