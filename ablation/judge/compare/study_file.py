@@ -10,7 +10,7 @@ from pydantic import Field
 from ablation.config.names import Strict, Text, suggest
 from ablation.config.study_schema import Analysis
 from ablation.config.validation import validate
-from ablation.config.variant_tree import in_natural_order, walk
+from ablation.config.variant_tree import walk
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.comparison import ComparisonResult, Rules, TreeNode, Weight, compare
@@ -114,8 +114,7 @@ def read_study_file(path: Path) -> EvaluationStudy:
         raise ConfigError(
             path, "variants", None, "no variant extends another: nothing is compared", "give `extends`, or comparisons"
         )
-    places = walk(parents, in_natural_order)  # draws of the family must not depend on the order of the file
-    variant_tree = {place.name: TreeNode(place.parent, file.variants[place.name].why) for place in places}
+    variant_tree = {place.name: TreeNode(place.parent, file.variants[place.name].why) for place in walk(parents)}
     if circle := [name for name in parents if name not in variant_tree]:
         problem = f"extends each other in a circle: {', '.join(circle)}"
         raise ConfigError(path, "variants", None, problem, "one of them must extend nothing")
