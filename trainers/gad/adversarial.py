@@ -284,7 +284,7 @@ class Trainer:
         gap = sampler_gap(self.actor, batch, self.config.precision.compute)
         kl_coef = self.settings.kl_coef
         figures = self.actor.learn(batch, kl_coef=kl_coef, generator=self._generator("minibatches", step))
-        return {ours: figures[name] for name, ours in ACTOR_METRICS.items() if name in figures} | gap
+        return {logged: figures[name] for name, logged in ACTOR_METRICS.items() if name in figures} | gap
 
     def _imitate_teacher(self, indices: Sequence[int], step: int) -> dict[str, float]:
         """Update the student on the teacher's responses, as often as it is updated on its own."""

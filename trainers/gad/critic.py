@@ -71,9 +71,9 @@ def teacher_scores_of(
 ) -> Scores:
     """Return the score of the teacher's response to the same prompt, for each of N responses of the student: (N,).
 
-    teacher: responses to B prompts, which have the scores `scores_by_prompt` (B,). prompts: which of them each of the
-    student's responses answers, numbers (N,). Where the student wrote what the teacher wrote, the score is the
-    student's own: scored in another batch it may differ by rounding, which would decide who has the higher one.
+    teacher: responses to B prompts, whose scores are `scores_by_prompt` (B,). prompts: (N,), the index among the B of
+    the prompt that each of the student's responses answers. Where the student wrote what the teacher wrote, the score
+    is the student's own: scored in another batch it may differ by rounding, which would decide who has the higher one.
     """
     width = min(teacher.completion_mask.shape[1], student.completion_mask.shape[1])
     student_ids, teacher_ids = student.completion_ids[:, :width], teacher.completion_ids[prompts, :width]

@@ -85,7 +85,7 @@ class ModelDecoder:
 
 
 class ModuleDecoder:
-    """Computes the token from the weights of a Qwen2 or Llama; keys and values (R, H, P + room, D) per layer."""
+    """Computes the next token of a Qwen2 or Llama; each layer keeps keys and values (R, key heads, P + room, D)."""
 
     def __init__(self, model: Any, cache: DynamicCache, mask: Tensor, last: Tensor, *, room: int) -> None:
         body, self.head = model.model, model.lm_head
@@ -143,5 +143,5 @@ def _is_each(rows: Tensor, of: Tensor) -> bool:
 
 
 def _with_room(tensor: Tensor, room: int, fill: float = 0) -> Tensor:
-    """Return a tensor (B, H, P, D) with `room` further columns of `fill`."""
+    """Return a tensor (B, key heads, P, D) with `room` further columns of `fill`."""
     return functional.pad(tensor, (0, 0, 0, room), value=fill)

@@ -5,7 +5,7 @@
     update_policy(run, rollout, advantages)           old and reference log-probabilities, losses, AdamW
 
 Shapes, here and in all that a step calls: B prompts with G responses each, N = B * G, those of a prompt side by side; P
-tokens of the longest prompt, T of the longest response; V words of the vocabulary. A `completion_mask` (N, T) is 1 at
+tokens of the longest prompt, T of the longest response; V tokens in the vocabulary. A `completion_mask` (N, T) is 1 at
 tokens. Log-probabilities are in nats, at the temperature of sampling.
 
 `build.py` makes what a step works with; `parts.py` says which formulas a variant uses; PPO's step is in `ppo.py`.

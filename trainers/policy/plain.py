@@ -181,7 +181,7 @@ def packs(model: Any) -> bool:
 
 
 def states(body: Any, sequences: Sequences, *, last: bool) -> Tensor:
-    """Return the last hidden states (M, H) at the M tokens of all N responses, row by row.
+    """Return the last hidden states (tokens, H) at the tokens of all N responses, row by row.
 
     body: a Qwen2Model or LlamaModel for which `packs` is true. last: the state of a token is that after it (a
     critic's), else that before it, from which it is predicted.
