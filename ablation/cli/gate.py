@@ -13,6 +13,7 @@ from ablation.contract.reading import listed
 
 if TYPE_CHECKING:
     from ablation.show.gated import Gated
+    from ablation.store.database import Store
 
 
 _NIGHTLY = ("new", "metric", "window", "at", "update")
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = nightly.add_argument
     add("--reference", metavar="PAST", help="a folder of runs, or the CSV file that --update keeps")
     add("--new", nargs="+", type=Path, metavar="RUN", help="the new run, then its reruns")
-    watched = "what is watched: NAME (larger is better), NAME:min, NAME:both"
+    watched = "what is watched: NAME (larger is better; of a loss or error, NAME:max), NAME:min, NAME:both"
     add("--metric", nargs="+", metavar="NAME[:min]", help=watched)
     add("--window", metavar="last:N", help="mean of the last N values (default: last)")
     kept = "step of the values: last, best (of the first metric) or a number; default: of the model that was kept"
@@ -63,11 +64,12 @@ def run(arguments: argparse.Namespace) -> int:
     from ablation.judge.verdicts import judge_study
     from ablation.show.gated import Gated, as_rows
 
-    with open_store(results_folder(arguments), strict=True) as store:
+    results = results_folder(arguments)
+    with open_store(results, strict=True) as store:
         check_study(store, "gate", arguments.study)
         without = runs_named("gate", arguments.without)
         identical = "identical" in arguments.allow
-        _refuse_other_plans(store.path.parent, arguments.study)
+        _refuse_other_plans(store, results, arguments.study)
         judged = judge_study(store, arguments.study, without, may_be_identical=identical, since=arguments.since)
     comparisons = chosen(judged.comparisons, arguments.comparisons)
     if not comparisons or all(state == "missing" for state, _ in judged.measurements.states.values()):
@@ -83,33 +85,38 @@ def run(arguments: argparse.Namespace) -> int:
     return gated.status
 
 
-def _refuse_other_plans(results: Path, study: str) -> None:
-    """Refuse results of which the project in the working directory has another plan now: another key, another analysis.
+def _refuse_other_plans(store: "Store", results: Path, study: str) -> None:
+    """Refuse results that the project in the working directory would now plan otherwise: other keys, another analysis.
 
-    Variants that the plan leaves out are named in a note, since a grid may run a part of a study. Raises ConfigError.
+    Variants that were not planned are named in a note, since a grid may run a part of a study. Raises ConfigError.
     """
     from ablation.config.settings import load_settings
     from ablation.plan.build import build_plan
-    from ablation.plan.collected import PLAN_FILE
-    from ablation.plan.plan_file import read_plan
 
-    path, configs = results / PLAN_FILE, Path("configs")
-    if not (configs / "studies" / study / "_study.yaml").is_file() or not path.is_file():
+    configs, then, scale = Path("configs"), store.study(study), store.meta().get("scale", "")
+    known = (configs / "studies" / study / "_study.yaml").is_file() and (configs / "scales" / f"{scale}.yaml").is_file()
+    if then.imported or not known:
         return
-    plan = read_plan(path)
-    then = next((each for each in plan.studies if each.name == study), None)
-    if then is None or not (configs / "scales" / f"{plan.scale}.yaml").is_file():
-        return  # imported, or another project's
-    seeds = sorted({run.seed for run in then.runs})
-    [now] = build_plan(load_settings({"scale": plan.scale, "studies": [study], "seeds": seeds})).content.studies
+    runs: dict[tuple[str, int], dict[str, str]] = {}
+    query = "SELECT variant, seed, stage, key FROM run_stages WHERE study = ? ORDER BY rowid"
+    for variant, seed, stage, key in store.rows(query, [study])[1]:
+        runs.setdefault((variant, seed), {})[stage] = key
+    seeds = sorted({seed for _, seed in runs})
+    asked = {"scale": scale, "studies": [study], "study": study, "variant": [], "seeds": seeds}
+    settings = load_settings(asked)
+    if results != settings.results and not results.resolve().is_relative_to(Path.cwd()):
+        return  # another project's
+    [now] = build_plan(settings.model_copy(update={"results": results})).content.studies
     planned = {(run.variant, run.seed): run.stages for run in now.runs}
-    changed = dict.fromkeys(run.variant for run in then.runs if planned.get((run.variant, run.seed)) != run.stages)
-    changed |= dict.fromkeys(name for name, parent in then.parents.items() if now.parents.get(name, "") != parent)
+    parents = {variant.name: variant.parent for variant in store.variants(study)}
+    changed = dict.fromkeys(variant for (variant, seed), keys in runs.items() if planned.get((variant, seed)) != keys)
+    changed |= dict.fromkeys(name for name, parent in parents.items() if now.parents.get(name, "") != parent)
     if changed or now.analysis_digest != then.analysis_digest:
         what = listed([*changed], 5) if changed else "the analysis plan"
         problem = f"its results are of another state of the project: {what} changed"
-        raise ConfigError("gate", "STUDY", study, problem, "run `snakemake`, which runs what the change affects")
-    if unplanned := [name for name in now.parents if name not in then.parents]:
+        remedy = f"run `snakemake --config scale={scale}`, which runs what the change affects"
+        raise ConfigError("gate", "STUDY", study, problem, remedy)
+    if unplanned := [name for name in now.parents if name not in parents]:
         print(f"note: {listed(unplanned, 5)}: not in the plan of these results, and not judged", file=sys.stderr)
 
 

@@ -193,6 +193,10 @@ def test_nothing_passes_that_was_edited_since_it_ran(file, old, new, said, *, tm
     edited = tmp_path / file
     edited.write_text(edited.read_text().replace(old, new).replace("lr: 0.03\n" * ("slow-av" in file), ""))
     assert said in refused(capsys, "gate", "example")
+    for name in ("tracker.duckdb", ".collect.lock"):
+        (settings.results / name).unlink()
+    (settings.results / ".collect.lock").mkdir()  # nothing can be written there: collected beside, without a plan file
+    assert said in refused(capsys, "gate", "example")
 
 
 @pytest.mark.parametrize("asked", [["gate", "known"], ["status", "--failed"]])
