@@ -15,9 +15,10 @@ _Each = TypeVar("_Each", bound=Hashable)
 RESERVED_KEYS = ("extends", "why", "gpu", "between")  # of a variant file; no config model may have them
 NO_VARIANT = "there is no such variant"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_SMALLER = re.compile(
-    r"loss(es)?(?![a-z])|perplexity|error|regret|(?<![a-z])(bpb|ppl|nll|err|wer|cer|mae|mse|rmse)(?![a-z])",
-    re.IGNORECASE,
+_SMALLER = re.compile(  # loss, train/loss and lossTotal, not lossless; valMSE and val_mse, not answer_acc
+    r"(?i:loss(es)?)(?![a-z])|(?i:perplexity|bits_per_byte|cross_?entropy|error|regret)"
+    r"|(?<![A-Za-z])(?i:bpb|ppl|nll|err|wer|cer|mae|mse|rmse)(?![a-z])"
+    r"|(?<=[a-z])(BPB|PPL|NLL|WER|CER|MAE|MSE|RMSE)(?![a-z])"
 )
 
 

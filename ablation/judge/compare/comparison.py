@@ -330,7 +330,7 @@ def _direction(sheets: Sequence[Sheet], given: Direction | None) -> Iterator[str
     """A doubt about a loss or an error of which neither the caller nor a file says that smaller is better."""
     unsaid = given is None and all(sheet.facts.larger_is_better is None for sheet in sheets)
     if unsaid and smaller_is_better(sheets[0].metric):
-        yield f"is a larger {sheets[0].metric} better? --direction max or min says it"
+        yield f"is a larger {sheets[0].metric} better? --direction max or min (`direction` in a study file) says it"
 
 
 def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:

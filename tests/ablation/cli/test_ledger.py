@@ -2,6 +2,7 @@
 
 import pytest
 
+from ablation.config.names import smaller_is_better
 from tests.ablation.typed import output, refused
 
 HEAD = "commit\tval_bpb\tmemory_gb\tstatus\tdescription\n"
@@ -53,3 +54,14 @@ def test_comma_separated_with_other_names(tmp_path, capsys):
 def test_bad_input_is_one_line(file, capsys, text, words, said):
     file.write_text(text)
     assert said in refused(capsys, "import", "ledger", file, *words)
+
+
+@pytest.mark.parametrize(
+    ("names", "smaller"),
+    [
+        (("loss", "train/loss", "lossTotal", "val_bpb", "valMSE", "eval_WER", "cross_entropy", "error_rate"), True),
+        (("reward", "lossless", "answer_acc", "answerAcc", "power", "mature", "BLEU"), False),
+    ],
+)
+def test_whether_a_name_says_that_smaller_is_better(names, smaller):
+    assert [name for name in names if smaller_is_better(name) is not smaller] == []
