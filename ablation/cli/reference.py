@@ -20,7 +20,7 @@ _DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 def run_reference(arguments: argparse.Namespace) -> int:
-    """Judge the new run; with --update, append it to the file of past runs if it passed or runs were missing."""
+    """Judge the new run; with --update, append it to the past runs if each metric passed or has too few."""
     from ablation.cli.common import print_json
 
     for option in ("new", "metric"):

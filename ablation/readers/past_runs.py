@@ -70,12 +70,14 @@ def _runs_at(path: Path, metrics: Sequence[str], problem: Problem) -> list[Impor
 def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs of a format at a path; of `metrics`, which is one run's, those of all folders below."""
     reader = load_reader(name, "collect")
-    if name != "metrics" or not path.is_dir():
+    tables = [f"metrics{suffix}" for suffix in SUFFIXES]
+    if name != "metrics" or not path.is_dir() or any((path / table).is_file() for table in tables):
         yield from reader(path, problem)
         return
-    for file in files_below(path, [f"metrics{suffix}" for suffix in SUFFIXES], problem):
+    folders = {file.parent for file in files_below(path, tables, problem)}
+    for folder in sorted(each for each in folders if folders.isdisjoint(each.parents)):  # a table below is of one run
         try:
-            yield from (replace(run, name=name_below(path, file.parent)) for run in reader(file, problem))
+            yield from (replace(run, name=name_below(path, folder)) for run in reader(folder, problem))
         except ConfigError as error:
             problem(str(error))
 

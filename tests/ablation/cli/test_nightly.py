@@ -130,6 +130,8 @@ def test_tables_of_metrics_are_runs(head, tmp_path, capsys):
         name = "reward," if "name" in head else ""
         (folder / "metrics.csv").write_text(f"{head}\n1,{name}0.{night}\n2,{name}0.7{night}\n")
     (tmp_path / "nights/n0/metrics.csv").write_text("step,reward\n1,0.7\n2,high\n")
+    (tmp_path / "nights/n6/eval").mkdir()
+    (tmp_path / "nights/n6/eval/metrics.csv").write_text("step,reward\n1,0.1\n")  # another table of the same run
     words = ("gate", "--reference", tmp_path / "nights", "--new", tmp_path / "nights/n6", "--metric", "reward")
     said = output(capsys, *words, status=0)
     assert "what 5 past runs predict" in said
