@@ -20,6 +20,7 @@ from ablation.plan.plan_file import PlannedVariant
 from ablation.readers import table
 from ablation.readers.run import ImportedRun, Problem, Reader, load_reader
 from ablation.readers.run_table import read_table, refuse_words
+from ablation.store.imports.final_step import FinalStep
 from ablation.store.imports.grouping import safe_name
 from ablation.store.imports.importing import Outcome, Request, import_runs
 from ablation.store.imports.stored import FOLDER, MANIFEST, PlacedRun, read_study
@@ -138,8 +139,7 @@ def _with_tables(paths: Sequence[Path], written: ImportFile) -> ImportFile:
     """Return the definition with the variants, parents and seeds that the tables name."""
     rules, columns = written.runs, written.runs.columns
     tables = [read_table(path, columns) for path in paths]
-    metrics = written.analysis.get("metric", [])
-    for each, metric in product(tables, [metrics] if isinstance(metrics, str) else metrics):
+    for each, metric in product(tables, FinalStep.of(written).metrics):
         refuse_words(each.path, each.words, metric)
     parents = {safe_name(name): parent for table in tables for name, parent in table.parents.items()}
     told = {name: safe_name(parent) for name, parent in parents.items() if parent and safe_name(parent) in parents}

@@ -24,10 +24,10 @@ class FinalStep:
     def of(cls, written: ImportFile) -> "FinalStep":
         """Return the rule. Raises ConfigError if it asks for a metric that is not stated."""
         plan, at = written.analysis, written.runs.at
-        metrics = plan.get("metric", [])
+        metrics = plan.get("metric") or []
         if at in ("best", "common") and not metrics:
             raise ConfigError("import", "--at", at, "asks which metric decides", "name it with --metric")
-        return cls(at, [metrics] if isinstance(metrics, str) else list(metrics), plan.get("direction"))
+        return cls(at, [*map(str, metrics)] if isinstance(metrics, list) else [str(metrics)], plan.get("direction"))
 
     def find_common(self, runs: Iterable[tuple[Hashable, pa.Table]]) -> None:
         """Find the last step at which all runs logged the metrics that decide, of (run, metrics).
