@@ -71,7 +71,7 @@ class RunTable:
         settings: columns that are the same in all runs of a variant.
         parents: {variant: parent}; empty without a column of parents.
         groups: a column that would gather the runs of a variant, where each run is one of its own; else empty.
-        words: line and cell of the first that is no number, in columns that are neither metrics nor settings.
+        words: line and cell of the first that is not a number, in columns that are neither metrics nor settings.
     """
 
     path: Path
