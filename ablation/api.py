@@ -23,8 +23,8 @@ from ablation.cli.common import direction as read_direction
 from ablation.cli.compare import outcome_of
 from ablation.cli.effects import studies_with, tell_pair
 from ablation.config.names import suggest
+from ablation.contract.display import plain
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.reading import plain
 from ablation.judge.compare.comparison import Rules, Weight, compare_files
 from ablation.judge.compare.groups import DEFAULT_NAMES, Files, Options, expand
 from ablation.judge.design import Claim, Seeds

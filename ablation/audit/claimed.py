@@ -15,7 +15,7 @@ import numpy as np
 from ablation.audit.reproduction import Measured, MeasuredCell
 from ablation.config.printed import Printed
 from ablation.config.published_schema import PublishedFile, Reading
-from ablation.contract.reading import counted
+from ablation.contract.display import counted
 
 Verdict = Literal["reproduced", "not seen", "contradicted", "not testable here"]
 LARGE = 50  # percent, from which a claim about one part is a claim of its own beside that about the mean

@@ -13,7 +13,7 @@ from math import ceil, floor, sqrt
 from ablation.audit.counts import MOST_RUNS, Evaluation, Lattice, TooLongError
 from ablation.audit.table import Finding, Severity, Table
 from ablation.config.printed import Printed
-from ablation.contract.reading import counted
+from ablation.contract.display import counted
 
 
 def attainability_findings(table: Table) -> Iterator[Finding]:

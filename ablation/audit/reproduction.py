@@ -13,7 +13,7 @@ import numpy as np
 from ablation.audit.table import Finding, Severity, Table
 from ablation.config.printed import Printed
 from ablation.config.published_schema import Delta
-from ablation.contract.reading import counted
+from ablation.contract.display import counted
 
 Curves = Mapping[tuple[str, str, str], Sequence[np.ndarray]]  # variant, stage, metric: [seeds] of [steps]
 

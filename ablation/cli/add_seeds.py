@@ -9,8 +9,8 @@ from ablation.cli.common import overrides_of, print_json, results_folder
 from ablation.cli.options import add_json, add_results
 from ablation.cli.verdicts import SHOWN, as_text, reasons
 from ablation.config.settings import load_settings
+from ablation.contract.display import device_time
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import device_time
 from ablation.judge import verdicts
 from ablation.judge.decide import decide, grid_command, run_snakemake
 from ablation.show.text import clean_records

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ablation.cli.configs import settings_of
 from ablation.cli.options import add_configs, add_results
+from ablation.contract.display import duration, listed
 from ablation.contract.errors import TrackerError
-from ablation.contract.reading import duration, listed
 from ablation.contract.stage_folder import CHECKS
 from ablation.contract.status import StageState, read_state
 from ablation.plan.build import build_plan

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from ablation.contract.display import json_text, printable
 from ablation.contract.errors import ConfigError, check_decoded
-from ablation.contract.reading import json_text, printable
 
 if TYPE_CHECKING:
     from ablation.config.settings import Settings

@@ -9,8 +9,8 @@ from ablation.cli.common import direction, print_json, runs_named, terminal_widt
 from ablation.cli.gate import report
 from ablation.cli.options import add_json, add_requirement
 from ablation.config.formats import formats_of
+from ablation.contract.display import no_formula
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import no_formula
 from ablation.judge.compare.comparison import ComparisonResult, Rules, compare_files
 from ablation.judge.compare.groups import Options, expand
 from ablation.judge.outcomes import Outcome

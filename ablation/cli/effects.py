@@ -8,8 +8,8 @@ from typing import Any
 
 from ablation.cli.common import open_store
 from ablation.config.study import Study, differences
+from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import counted
 from ablation.contract.rows import LOGGED
 from ablation.judge.comparisons import Pair, judge_comparisons, judge_pair
 from ablation.judge.measurements import Measurements, read_measurements

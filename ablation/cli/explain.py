@@ -12,8 +12,8 @@ from ablation.config.between import Between
 from ablation.config.scale import load_scale
 from ablation.config.settings import Settings
 from ablation.config.study import Variant
+from ablation.contract.display import aligned
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import aligned
 from ablation.contract.stage_folder import DATABASE
 from ablation.judge.explain import Explanation, Part, explain, explain_groups, group_name, next_cuts
 from ablation.judge.factorial import FRACTION, FULL, design

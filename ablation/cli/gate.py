@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ablation.cli.common import check_study, open_store, price_per_hour, print_json, results_folder, runs_named
 from ablation.cli.options import add_json, add_requirement, add_results
+from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import listed
 
 if TYPE_CHECKING:
     from ablation.show.gated import Gated

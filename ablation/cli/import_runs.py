@@ -14,8 +14,8 @@ from ablation.cli.configs import tree
 from ablation.cli.options import add_json, add_results
 from ablation.config.formats import formats_of
 from ablation.config.settings import load_settings
+from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import counted
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers import table
 from ablation.readers.run import ImportedRun, Problem, Reader, load_reader

@@ -4,8 +4,8 @@ import argparse
 import math
 
 from ablation.config.names import smaller_is_better
+from ablation.contract.display import aligned, counted
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import aligned, counted
 from ablation.judge.ledger import Attempt, Settled, pooled_sd, settle
 from ablation.readers.ledger import read_ledger
 

@@ -8,7 +8,8 @@ from typing import Any
 from ablation.cli.common import print_json
 from ablation.cli.configs import settings_of
 from ablation.cli.options import add_configs, add_json, add_study
-from ablation.contract.reading import aligned, read_json
+from ablation.contract.display import aligned
+from ablation.contract.reading import read_json
 from ablation.plan.build import build_plan
 from ablation.plan.fit import MB, Need, fullest, gib, needs_of, problem_of
 from ablation.plan.plan_file import Plan

@@ -14,8 +14,8 @@ from typing import Any
 
 from ablation.cli.common import check_study, open_store, price_per_hour, print_json, results_folder
 from ablation.cli.options import add_json, add_results
+from ablation.contract.display import device_time
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.reading import device_time
 from ablation.contract.stage_folder import DATABASE
 from ablation.judge.planning import MOST_SEEDS
 from ablation.judge.power import POWER

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import get_args
 
 from ablation.config.names import smaller_is_better
+from ablation.contract.display import aligned, counted, listed
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import aligned, counted, listed
 from ablation.judge.gate import STATUS
 from ablation.judge.reference import ALARM, CONFIRM, MIN_RUNS, RERUNS, Direction, Watched, watch
 from ablation.readers.past_runs import Value, Window, append, read_file, read_runs, values_of, window_of

@@ -10,7 +10,7 @@ from typing import Any
 
 from ablation.cli.common import open_store, print_json, results_folder
 from ablation.cli.options import add_json, add_results
-from ablation.contract.reading import aligned, no_formula, one_line
+from ablation.contract.display import aligned, no_formula, one_line
 
 WIDEST = 60  # characters of one cell on a terminal
 

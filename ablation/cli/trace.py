@@ -11,8 +11,8 @@ from pathlib import Path
 from ablation.cli.common import check_study, open_store, print_json, results_folder
 from ablation.cli.options import add_json, add_results
 from ablation.config.names import check_name, suggest
+from ablation.contract.display import listed, printable
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import listed, printable
 from ablation.show.table_files import show_cell
 from ablation.show.tables import Cell, ComparisonColumn, build_table
 from ablation.store.database import Store

@@ -8,7 +8,7 @@ from ablation.cli.common import print_json
 from ablation.cli.configs import settings_of
 from ablation.cli.options import add_configs, add_json
 from ablation.config.variants import load_studies
-from ablation.contract.reading import counted
+from ablation.contract.display import counted
 from ablation.contract.stage_folder import CHECKS, DATABASE
 
 if TYPE_CHECKING:

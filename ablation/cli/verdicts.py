@@ -8,7 +8,7 @@ import pandas as pd
 
 from ablation.cli.common import check_study, open_store, paragraph, print_json, results_folder
 from ablation.cli.options import add_json, add_results, add_study
-from ablation.contract.reading import duration, no_formula
+from ablation.contract.display import duration, no_formula
 from ablation.judge import verdicts
 from ablation.judge.comparisons import Comparison
 from ablation.judge.joint_steps import joint_steps

@@ -8,8 +8,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from ablation.contract.display import listed, one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import listed, one_line
 
 _Each = TypeVar("_Each", bound=Hashable)
 RESERVED_KEYS = ("extends", "why", "gpu", "between")  # of a variant file; no config model may have them

@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
+from ablation.contract.display import one_line, printable
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line, printable, read_bytes
+from ablation.contract.reading import read_bytes
 
 try:
     from yaml import CSafeLoader as _Base  # libyaml: ten times faster on a thousand variants

@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ablation.contract.display import printable
 from ablation.contract.errors import TrackerError
-from ablation.contract.reading import printable, read_bytes
+from ablation.contract.reading import read_bytes
 
 LONG_AGO = 1  # second after the epoch; 0 would count as no time at all
 

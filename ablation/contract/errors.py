@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ablation.contract.reading import one_line, printable
+from ablation.contract.display import one_line, printable
 
 _SHOWN = 200  # characters of a value
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablation.contract.reading import one_line, read_json
+from ablation.contract.display import one_line
+from ablation.contract.reading import read_json
 
 DATABASE = "tracker.duckdb"
 SCHEMA_VERSION = "9"  # of its tables (`ablation.store.database.SCHEMA`)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ablation.contract.display import one_line
 from ablation.contract.process import is_locked
-from ablation.contract.reading import kind_of, one_line, read_json, sha256
+from ablation.contract.reading import kind_of, read_json, sha256
 
 STATUS = "status.json"
 KEPT_STATUS = "status.kept.json"  # Snakemake deletes status.json before it runs a job, and after a job that failed

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from ablation.contract.reading import aligned, duration
+from ablation.contract.display import aligned, duration
 from ablation.judge.comparisons import Comparison
 from ablation.judge.correct import Correction
 from ablation.judge.measurements import Measurements

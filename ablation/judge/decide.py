@@ -15,8 +15,8 @@ from typing import TextIO
 
 import pandas as pd
 
+from ablation.contract.display import device_time
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.reading import device_time
 from ablation.judge.budget import Offer, Prices, choose, predict, seeds_wanted, table
 from ablation.judge.comparisons import Comparison
 from ablation.judge.judged import DECIDED

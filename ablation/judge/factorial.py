@@ -18,7 +18,7 @@ from math import factorial
 
 import numpy as np
 
-from ablation.contract.reading import device_time
+from ablation.contract.display import device_time
 from ablation.judge.significance import Array
 
 Run = frozenset[int]

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 
 from ablation.config.study_schema import Analysis, Target
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line
 from ablation.contract.rows import LARGEST, LOGGED
 from ablation.contract.status import TO_COME
 from ablation.judge.design import Design

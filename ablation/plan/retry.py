@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from ablation.config.dotted import leaves
 from ablation.contract.atomic import LONG_AGO, date, write_json
+from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import listed, read_json
+from ablation.contract.reading import read_json
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import FAILED, TO_COME, StageState, misplaced, read_state, replaced
 from ablation.plan.collected import COLLECTED, is_current, read_collected

@@ -14,8 +14,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line
 from ablation.readers.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem, State
 
 _MAGIC = b"DUCK"  # preceded by a checksum of 8 bytes

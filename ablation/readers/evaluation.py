@@ -18,8 +18,8 @@ from types import ModuleType
 import pyarrow as pa
 
 from ablation.config.formats import formats_of
+from ablation.contract.display import counted, one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import counted, one_line
 from ablation.readers import inspect_ai, lm_eval, table
 from ablation.readers.run import EVALUATION, ImportedRun, Problem, name_below, shortened
 from ablation.readers.seeds import seed_in

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line
 from ablation.contract.rows import LONGEST_NAME
 from ablation.readers.run import ITEM_ROWS, ImportedRun, Problem, as_text
 from ablation.readers.tabular import NOTHING, file_at, number, renamed

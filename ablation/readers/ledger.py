@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ablation.config.names import suggest
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line, read_text
+from ablation.contract.reading import read_text
 from ablation.readers.tabular import Row, number
 
 _NAMES = ("commit", "hash", "id", "name", "experiment", "run")

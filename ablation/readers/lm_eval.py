@@ -22,8 +22,8 @@ import pandas as pd
 import pyarrow as pa
 
 from ablation.config.formats import FORMATS
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line
 from ablation.readers import tabular
 from ablation.readers.run import ImportedRun, Problem
 from ablation.readers.sheet import (

@@ -22,8 +22,9 @@ from sqlite3 import Connection
 from typing import Any
 
 from ablation.config.yaml_io import parse_foreign
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line, read_text
+from ablation.contract.reading import read_text
 from ablation.readers.run import ImportedRun, Problem, State, iso_time, metric_table, shortened
 from ablation.readers.sqlite import columns, is_sqlite, open_database, rows
 from ablation.readers.walk import files_of, is_aside

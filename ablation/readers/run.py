@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from ablation.config.formats import formats_of
 from ablation.config.names import suggest
 from ablation.config.yaml_io import parse_foreign
+from ablation.contract.display import listed, one_line, printable
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import listed, one_line, printable, read_text
+from ablation.contract.reading import read_text
 from ablation.contract.rows import CLUSTER, ITEMS, METRICS
 
 Array = NDArray[Any]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ablation.config.names import suggest
+from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import listed
 from ablation.readers.run import ImportedRun, Problem, State, metric_table
 from ablation.readers.seeds import seed_in, without_seed
 from ablation.readers.tabular import SUFFIXES, Row, number, rows_of, whole

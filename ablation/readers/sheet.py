@@ -19,8 +19,9 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import listed, read_json
+from ablation.contract.reading import read_json
 from ablation.contract.rows import LARGEST
 from ablation.readers.run import ITEM_ROWS
 from ablation.readers.tabular import rows_of

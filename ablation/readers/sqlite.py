@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line
 from ablation.readers.run import Problem
 
 _MAGIC = b"SQLite format 3\x00"

@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablation.config.names import suggest
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.reading import one_line, regular
+from ablation.contract.reading import regular
 from ablation.readers.run import as_number
 
 NOTHING: Mapping[str, str] = MappingProxyType({})

@@ -11,8 +11,8 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line
 from ablation.readers.run import ImportedRun, Problem, as_written, metric_table, name_below, shortened
 from ablation.readers.sqlite import columns, is_sqlite, open_database, rows
 from ablation.readers.walk import files_of

@@ -22,8 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablation.config import dotted
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line, read_bytes, read_text, regular
+from ablation.contract.reading import read_bytes, read_text, regular
 from ablation.readers.run import (
     ImportedRun,
     ItemsLost,

@@ -8,7 +8,7 @@ from fnmatch import translate
 from pathlib import Path
 
 from ablation.config.formats import FORMATS
-from ablation.contract.reading import listed, one_line
+from ablation.contract.display import listed, one_line
 
 _NEVER_DATA = (".git", ".DS_Store", ".trash")  # not even counted; the last is MLflow's, whose reader names it
 _NOT_DATA = {"__MACOSX", "__pycache__"}

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line, regular
+from ablation.contract.reading import regular
 from ablation.readers.run import ImportedRun, Problem, State, as_number, as_written, iso_time, metric_table, shortened
 from ablation.readers.walk import files_of
 from ablation.readers.wandb_csv import read_csv, read_csvs

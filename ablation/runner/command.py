@@ -24,7 +24,8 @@ import yaml
 
 from ablation.contract.atomic import write_json, write_text
 from ablation.contract.command import OUTPUT, Filling, fill, value_at
-from ablation.contract.reading import one_line, read_json
+from ablation.contract.display import one_line
+from ablation.contract.reading import read_json
 from ablation.contract.status import ENDED
 from ablation.runner.command_guard import adopt_orphans, end_below
 from ablation.runner.stage import Stage

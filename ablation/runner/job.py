@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ablation.contract.code import Code, bytes_of, changed, sha_of
+from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
 from ablation.contract.parts import PACKAGES
-from ablation.contract.reading import listed, read_json
+from ablation.contract.reading import read_json
 
 _PROJECT = Path(__file__).resolve().parents[2]
 

@@ -34,9 +34,10 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from ablation.contract.atomic import remove_leftovers, write_json, write_text
 from ablation.contract.code import HARNESS
+from ablation.contract.display import duration, one_line
 from ablation.contract.parts import Loaded
 from ablation.contract.process import end_with_parent
-from ablation.contract.reading import duration, one_line, read_text
+from ablation.contract.reading import read_text
 from ablation.contract.stage_folder import read_attempt
 from ablation.contract.status import ENDED, KEPT_STATUS, STATUS, altered, left_files, read_state
 from ablation.runner import lifetime

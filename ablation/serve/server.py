@@ -15,8 +15,8 @@ from typing import Any
 
 from markupsafe import escape
 
+from ablation.contract.display import printable
 from ablation.contract.errors import TrackerError
-from ablation.contract.reading import printable
 from ablation.plan.collected import PLAN_FILE
 from ablation.serve.draw import ASKED, MARKER, PAGE, SCRIPT
 from ablation.show.page.inline import asset, content_policy

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from ablation.config.study_schema import ColumnDefinition, TableDefinition, Target
 from ablation.contract.atomic import write_text
-from ablation.contract.reading import aligned, one_line
+from ablation.contract.display import aligned, one_line
 from ablation.judge.compare.comparison import ChangedItem, Compared, ComparisonResult
 from ablation.judge.verdicts import COMPARISON_COLUMNS
 from ablation.readers.sheet import short

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from ablation.contract.reading import device_time
+from ablation.contract.display import device_time
 from ablation.judge.comparisons import Comparison
 from ablation.judge.gate import STATUS, Answer, Guarded, Pair, most_severe, rails_in_words
 from ablation.judge.measurements import Measurements

@@ -9,7 +9,7 @@ from typing import Any
 from ablation.config.judging_rules import FOLLOWED_RESULTS, RECORDED, RULES
 from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import compared
-from ablation.contract.reading import listed
+from ablation.contract.display import listed
 from ablation.contract.rows import LOGGED
 from ablation.judge.significance import seeds_for
 from ablation.show.tables import means_over

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ablation.contract.reading import aligned, device_time, duration
+from ablation.contract.display import aligned, device_time, duration
 from ablation.judge.planning import MOST_SEEDS, Evaluated
 from ablation.judge.sizes import EVALUATED, Search
 from ablation.show.text import leveled

@@ -18,8 +18,9 @@ from typing import Any
 import pandas as pd
 
 from ablation.contract.atomic import write_text
+from ablation.contract.display import counted, no_formula
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import counted, no_formula, read_text
+from ablation.contract.reading import read_text
 from ablation.show.methods import methods
 from ablation.show.other_tables import check_key, group_table, subset_table
 from ablation.show.page.inline import environment

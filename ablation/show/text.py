@@ -12,7 +12,7 @@ import pandas as pd
 
 from ablation.config.study import Change
 from ablation.config.variant_tree import walk
-from ablation.contract.reading import counted
+from ablation.contract.display import counted
 from ablation.plan.plan_file import PlannedVariant
 
 MINUS, NOTHING = "−", "–"

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.health import Rule, parse_rules
-from ablation.contract.reading import one_line
 from ablation.contract.status import StageState
 from ablation.store.imports import stored
 from ablation.store.imports.stored import OUTCOME, ImportedStudy, PlacedRun

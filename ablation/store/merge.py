@@ -14,9 +14,10 @@ from pathlib import Path
 import pandas as pd
 
 from ablation.contract.atomic import date, write_json
+from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.process import alone, is_locked
-from ablation.contract.reading import one_line, read_json, regular, sha256
+from ablation.contract.reading import read_json, regular, sha256
 from ablation.contract.rows import OF_THE_MACHINE
 from ablation.contract.status import KEPT_STATUS, STATUS, altered, left_files, read_state
 from ablation.plan.keys import KEY_LENGTH

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ablation.contract.reading import duration
+from ablation.contract.display import duration
 from ablation.contract.stage_folder import Progress, read_attempt, read_progress
 from ablation.contract.status import FAILED, TO_COME, StageState, read_state
 from ablation.plan.collected import PLAN_FILE

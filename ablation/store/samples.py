@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ablation.contract.command import OUTPUT
-from ablation.contract.reading import kind_of, one_line
+from ablation.contract.display import one_line
+from ablation.contract.reading import kind_of
 from ablation.contract.samples import FILE, PLACE, TEXTS, cut
 from ablation.store.database import Store
 

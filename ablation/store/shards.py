@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ablation.contract.reading import MAX_BYTES, one_line, read_bytes, read_json
+from ablation.contract.display import one_line
+from ablation.contract.reading import MAX_BYTES, read_bytes, read_json
 from ablation.contract.rows import LONGEST_NAME, OPTIONAL, SHARDS
 from ablation.contract.status import TO_COME, StageState, misplaced
 
@@ -20,7 +21,7 @@ DOCUMENTS["weights"] = pa.schema([("digest", pa.string()), ("moved", pa.list_(pa
 TABLES = (*SHARDS, *DOCUMENTS)
 _REASON = 500  # characters
 _ROWS = 300_000  # in memory before they are inserted
-_HIDDEN = r"[\x00-\x1f\x7f-\x{9f}\x{200e}\x{200f}\x{2028}-\x{202e}\x{2066}-\x{2069}]"  # see contract.reading.printable
+_HIDDEN = r"[\x00-\x1f\x7f-\x{9f}\x{200e}\x{200f}\x{2028}-\x{202e}\x{2066}-\x{2069}]"  # see contract.display.printable
 # A column of this type in the contract may have these in a file.
 _FITS = {
     "int64": ("a whole number", pa.types.is_integer),

@@ -31,8 +31,9 @@ import pytest
 from ablation.cli.collected import collect as collect_output
 from ablation.config.settings import load_settings
 from ablation.config.yaml_io import parse_foreign
+from ablation.contract.display import printable
 from ablation.contract.errors import TrackerError
-from ablation.contract.reading import printable, read_json, read_text
+from ablation.contract.reading import read_json, read_text
 from ablation.contract.status import left_files
 from ablation.judge.compare.groups import Options, expand, read_group
 from ablation.plan.build import build_plan

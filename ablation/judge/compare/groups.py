@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from ablation.config.variant_tree import natural
+from ablation.contract.display import counted, one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import counted, one_line
 from ablation.judge.outcomes import Outcome, outcome_values
 from ablation.readers import table
 from ablation.readers.evaluation import evaluations_below, reader_of, without_retried, without_unfinished

@@ -11,7 +11,7 @@ import pandas as pd
 from ablation.config.study import Change, differences
 from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import walk
-from ablation.contract.reading import duration
+from ablation.contract.display import duration
 from ablation.contract.rows import LOGGED
 from ablation.judge.judged import VERDICTS
 from ablation.plan.plan_file import PlannedVariant

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ablation.contract.reading import printable
+from ablation.contract.display import printable
 
 MOST_ROWS = 200  # in sight of a browser without JavaScript
 ASSETS = Path(__file__).parent / "assets"

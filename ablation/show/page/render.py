@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jinja2 import Environment
 
-from ablation.contract.reading import duration
+from ablation.contract.display import duration
 from ablation.judge.judged import VERDICTS
 from ablation.show import methods, text
 from ablation.show.page.comparisons import evidence

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from ablation.config.names import suggest
 from ablation.config.study_schema import Analysis
 from ablation.contract.atomic import update_text
+from ablation.contract.display import listed, one_line
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.process import alone
-from ablation.contract.reading import listed, one_line
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers import database
 from ablation.readers.database import Declared

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 from ablation.cli.main import main
 from ablation.config.study_schema import Target
-from ablation.contract.reading import printable
+from ablation.contract.display import printable
 from ablation.judge.compare.comparison import most_changed
 from ablation.judge.statistics import contrast
 from ablation.readers.sheet import ItemText

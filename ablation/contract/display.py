@@ -1,0 +1,86 @@
+"""Values and texts as people and programs read them: safe to print, and in few words."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from datetime import date, time
+from decimal import Decimal
+from typing import Any
+
+# Control characters except tab and newline, separators, marks that change a line's direction, lone surrogates.
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""Return the text with what a terminal would obey, or cannot show, as escapes: ESC as `\x1b`."""
+    return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON for people and programs: `plain`, with what is not `printable` as JSON's own escapes."""
+    text = json.dumps(plain(value), indent=1, ensure_ascii=False)
+    return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: no NaN, times in ISO 8601, numbers of NumPy as Python's."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return value if value is None or isinstance(value, int | str) else str(value)
+
+
+def no_formula(value: Any) -> Any:
+    """A cell of a CSV: a text that a spreadsheet would run as a formula gets a leading apostrophe."""
+    runs = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if runs else value
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return the first of the names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 run` or `2 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Return rows of cells as lines of aligned columns; those that are `right` end where their heading does."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(f"{c:>{w}}" if r else f"{c:<{w}}" for c, w, r in zip(row, widths, right, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def one_line(text: object, width: int) -> str:
+    """Return the text on one line that shows what it is: `printable`, and at most `width` characters."""
+    line = printable(" ".join(str(text)[: 100 * width].split()))
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def duration(seconds: float) -> str:
+    """Return `0.3 s`, `18 s`, `4 min` or `2.5 h`."""
+    if not math.isfinite(seconds):
+        return "?"
+    if seconds < 99.5:
+        return f"{seconds:.1f} s" if 0.05 <= seconds < 0.95 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
+
+
+def device_time(hours: float, price: float | None = None) -> str:
+    """Return device-hours as `25 s of device time (3.47)`, with money where the price of an hour is known."""
+    return f"{duration(3600 * hours)} of device time" + (f" ({hours * price:.2f})" if price else "")
