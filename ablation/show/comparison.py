@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from ablation.config.study_schema import ColumnDefinition, TableDefinition, Target
 from ablation.contract.atomic import write_text
 from ablation.contract.display import aligned, one_line
-from ablation.judge.compare.comparison import ChangedItem, Compared, ComparisonResult
+from ablation.judge.compare.comparison import Compared, ComparisonResult, QuotedItem
 from ablation.judge.verdicts import COMPARISON_COLUMNS
 from ablation.readers.sheet import short
 from ablation.show.answer import interval_of
@@ -134,15 +134,16 @@ def _changed_items(compared: Compared, width: int) -> Iterator[str]:
     same = total - compared.changed_items.better - compared.changed_items.worse
     counts = f"{compared.changed_items.better:,} better, {compared.changed_items.worse:,} worse, {same:,} the same"
     yield f"  items: {counts}{', on average over the seeds' if compared.comparison.seeds > 1 else ''}"
-    for end, changed_items in (("best", compared.changed_items.best), ("worst", compared.changed_items.worst)):
-        for changed in changed_items:
+    for end, quoted_items in (("best", compared.best), ("worst", compared.worst)):
+        for quoted in quoted_items:
+            changed = quoted.changed
             yield f"  {end:<5} {short(changed.item)} of {changed.subset}: {changed.before:.3g} -> {changed.after:.3g}"
-            yield from _texts(changed, compared, width)
+            yield from _texts(quoted, compared, width)
 
 
-def _texts(changed: ChangedItem, compared: Compared, width: int) -> Iterator[str]:
+def _texts(quoted: QuotedItem, compared: Compared, width: int) -> Iterator[str]:
     text, parent, child, several = (
-        changed.text,
+        quoted.text,
         compared.comparison.parent,
         compared.comparison.child,
         compared.comparison.seeds > 1,
@@ -151,10 +152,10 @@ def _texts(changed: ChangedItem, compared: Compared, width: int) -> Iterator[str
         asked = " ".join(text.asked.split())
         room = max(width - 8, 20)
         yield f"        {one_line(asked if len(asked) <= room else '…' + asked[1 - room :], room)}"
-    answers = [("wanted", text.wanted), (parent, changed.answer_before), (child, text.answered)]
+    answers = [("wanted", text.wanted), (parent, quoted.answer_before), (child, text.answered)]
     shown = "; ".join(f"{who}: {one_line(' '.join(what.split()), 80)}" for who, what in answers if what)
     if shown:
-        yield f"        {f'seed {changed.seed}: ' if several else ''}{shown}"
+        yield f"        {f'seed {quoted.seed}: ' if several else ''}{shown}"
 
 
 def _number(value: float) -> str:
@@ -196,11 +197,16 @@ def as_rows(result: ComparisonResult) -> list[dict[str, Any]]:
             "tasks": [asdict(subset) for subset in compared.subsets],
             "items_better": compared.changed_items.better,
             "items_worse": compared.changed_items.worse,
-            "best": [asdict(changed) for changed in compared.changed_items.best],
-            "worst": [asdict(changed) for changed in compared.changed_items.worst],
+            "best": [_as_row(quoted) for quoted in compared.best],
+            "worst": [_as_row(quoted) for quoted in compared.worst],
         }
         for compared in result.compared
     ]
+
+
+def _as_row(quoted: QuotedItem) -> dict[str, Any]:
+    row = {name: getattr(quoted.changed, name) for name in ("subset", "item", "before", "after", "change")}
+    return row | {"seed": quoted.seed, "text": asdict(quoted.text), "answer_before": quoted.answer_before}
 
 
 def write_comparison(result: ComparisonResult, out: Path) -> Path:
@@ -249,14 +255,16 @@ def _write_texts(result: ComparisonResult, folder: Path) -> dict[Run, tuple[Path
     """Write the texts of the items that changed most, a file for each run; return the files."""
     rows: dict[Run, list[dict[str, str]]] = {}
     for compared in result.compared:
-        for changed in (*compared.changed_items.best, *compared.changed_items.worst):
+        for quoted in (*compared.best, *compared.worst):
+            changed, text = quoted.changed, quoted.text
             place = {"item": changed.item, "subset": changed.subset, "protocol": result.measured.analysis.protocol}
-            for variant, answer in (
-                (compared.comparison.parent, changed.answer_before),
-                (compared.comparison.child, changed.text.answered),
+            beside = changed.telling()[0]
+            for run, answer in (
+                ((compared.comparison.parent, beside.parent_seed), quoted.answer_before),
+                ((compared.comparison.child, beside.child_seed), text.answered),
             ):
-                texts = {"prompt": changed.text.asked, "reference": changed.text.wanted, "response": answer}
-                rows.setdefault((variant, changed.seed), []).append(place | texts)
+                texts = {"prompt": text.asked, "reference": text.wanted, "response": answer}
+                rows.setdefault(run, []).append(place | texts)
     files: dict[Run, tuple[Path, ...]] = {}
     for number, (run, run_rows) in enumerate(rows.items()):
         path = folder / f"{number}.parquet"

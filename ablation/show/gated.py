@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from ablation.contract.display import device_time
+from ablation.judge.changed_items import find_changed_items
 from ablation.judge.comparisons import Comparison
 from ablation.judge.gate import STATUS, Answer, Guarded, Pair, most_severe, rails_in_words
 from ablation.judge.measurements import Measurements
@@ -14,7 +15,6 @@ from ablation.judge.remarks import steps_apart
 from ablation.judge.verdicts import comparison_rows
 from ablation.readers.sheet import short
 from ablation.show.answer import interval_of
-from ablation.show.page.samples import find_changed_items
 from ablation.show.table_files import pipe
 from ablation.show.text import clean_records, leveled, markdown
 
@@ -106,14 +106,13 @@ def as_rows(gated: Gated) -> list[dict[str, Any]]:
 
 
 def _most_changed(study: Measurements, comparison: Comparison) -> list[str]:
-    changed_items = find_changed_items(study, comparison.parent, comparison.child)
-    most = sorted([*changed_items.gained, *changed_items.lost], key=lambda changed: changed.order)[:MOST_CHANGED]
     lines = []
-    for changed in most:
-        before, after = (sum(values) / changed_items.seeds for values in list(zip(*changed.values, strict=True))[1:])
+    for changed in find_changed_items(study, comparison.parent, comparison.child, MOST_CHANGED).most(MOST_CHANGED):
         direction = "better" if changed.change > 0 else "worse"
         of = f" of {changed.subset}" if len(study.analysis.subsets) > 1 else ""
-        lines.append(f"{markdown(f'{short(changed.item)}{of}: {before:.3g} -> {after:.3g}')} ({direction})")
+        lines.append(
+            f"{markdown(f'{short(changed.item)}{of}: {changed.before:.3g} -> {changed.after:.3g}')} ({direction})"
+        )
     return lines
 
 

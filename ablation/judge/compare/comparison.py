@@ -5,7 +5,7 @@ The judge reads Measurements, as for a grid, and judges by the same rules.
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from ablation.config.study import Change
 from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import compared
 from ablation.contract.errors import ConfigError
+from ablation.judge.changed_items import ChangedItem, ChangedItems, find_changed_items
 from ablation.judge.compare.groups import (
     Files,
     Group,
@@ -23,7 +24,6 @@ from ablation.judge.compare.groups import (
     check,
     common_items,
     name_groups,
-    pairs_of,
     read_group,
     unscored,
 )
@@ -37,69 +37,32 @@ from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.sheet import ANY, ItemText, Sheet, Wanted
 
 
-class _Change(NamedTuple):
-    """The change of one item, positive if an improvement, and its means over the seeds in both groups."""
-
-    change: float
-    subset: str
-    place: int
-    before: float
-    after: float
-
-
 @dataclass(frozen=True)
-class ChangedItem:
-    """One item: its means over the seeds in both groups, and its texts in the seed in which it changed most."""
+class QuotedItem:
+    """An item that changed, with its texts in the pair of runs in which it changed most."""
 
-    subset: str
-    item: str
-    before: float
-    after: float
-    change: float  # positive is an improvement
-    seed: int  # of the texts
+    changed: ChangedItem
+    seed: int  # of the candidate's run
     text: ItemText
     answer_before: str
 
 
-@dataclass(frozen=True)
-class ChangedItems:
-    """The changes between two groups, item by item."""
-
-    better: int  # items that improved, on average over the seeds
-    worse: int
-    best: tuple[ChangedItem, ...]  # the largest improvement first
-    worst: tuple[ChangedItem, ...]
-
-
-def most_changed(parent: Group, child: Group, analysis: Analysis, count: int) -> ChangedItems:
-    """Return the `count` items that improved most, and those that lost most.
-
-    The change of an item is the mean over the paired seeds of child minus parent, in the direction's sense. One item
-    that changed is not a finding: it is an example to read.
-    """
-    paired = analysis.seeds != "independent"
-    pairs = pairs_of(parent, child, paired=paired)
-    if not pairs:
-        return ChangedItems(0, 0, (), ())
-    groups = _paired_runs(parent, child, paired=paired)
-    better = worse = 0
-    changes: list[_Change] = []
-    for subset in analysis.subsets:
-        before, after = (np.mean([run[subset].values for run in group], axis=0) for group in groups)
-        change = improving(before, after, analysis) * (after - before)
-        tiny = 1e-9 * max(float(np.abs(change).max()), 1e-300)
-        better += int((change > tiny).sum())
-        worse += int((change < -tiny).sum())
-        order = np.argsort(change, kind="stable")
-        for at in dict.fromkeys([*order[:count].tolist(), *order[::-1][:count].tolist()]):
-            if abs(change[at]) > tiny:
-                changes.append(_Change(float(change[at]), subset, at, float(before[at]), float(after[at])))
-    changes.sort(key=lambda item: (-item.change, item.subset, item.place))
-    best = [item for item in changes if item.change > 0][:count]
-    worst = [item for item in reversed(changes) if item.change < 0][:count]
-    return ChangedItems(
-        better, worse, _changed_items(parent, child, pairs, best), _changed_items(parent, child, pairs, worst)
-    )
+def _quoted(parent: Group, child: Group, changes: Sequence[ChangedItem]) -> tuple[QuotedItem, ...]:
+    """The items with their texts; each file is read once."""
+    told = [changed.telling()[0] for changed in changes]
+    places: dict[tuple[int, int, str], list[str]] = {}
+    for changed, beside in zip(changes, told, strict=True):
+        places.setdefault((*beside[:2], changed.subset), []).append(changed.item)
+    texts = {
+        (one, other, subset): (parent.runs[one][subset].texts(items), child.runs[other][subset].texts(items))
+        for (one, other, subset), items in places.items()
+    }
+    quoted = []
+    for changed, beside in zip(changes, told, strict=True):
+        of = texts[*beside[:2], changed.subset]
+        ours, theirs = (group.get(changed.item, ItemText()) for group in of)
+        quoted.append(QuotedItem(changed, beside.child_seed, theirs, ours.answered))
+    return tuple(quoted)
 
 
 def _paired_runs(parent: Group, child: Group, *, paired: bool) -> list[list[dict[str, Sheet]]]:
@@ -108,40 +71,6 @@ def _paired_runs(parent: Group, child: Group, *, paired: bool) -> list[list[dict
     return [
         [group.runs[seed] for seed in sorted(group.runs) if not paired or seed in common] for group in (parent, child)
     ]
-
-
-def improving(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> int:
-    """Whether a larger value of an item improves (1) or not (-1); before, after: values of a subset's items.
-
-    Towards a target, the side on which the subset's mean lies says it.
-    """
-    if isinstance(analysis.direction, Target):
-        return 1 if (before.mean() + after.mean()) / 2 < analysis.direction.target else -1
-    return 1 if analysis.direction == "max" else -1
-
-
-def _changed_items(
-    parent: Group, child: Group, pairs: Sequence[tuple[int, int]], changes: Sequence[_Change]
-) -> tuple[ChangedItem, ...]:
-    """The items with their texts in the pair of runs in which each changed most; each file is read once."""
-    chosen = []
-    for change, subset, at, before, after in changes:
-        by_pair = [
-            (float(child.runs[b][subset].values[at] - parent.runs[a][subset].values[at]) * np.sign(after - before), -n)
-            for n, (a, b) in enumerate(pairs)
-        ]
-        chosen.append((change, subset, at, before, after, pairs[-max(by_pair)[1]]))
-    texts: dict[tuple[tuple[int, int], str], tuple[dict[str, ItemText], dict[str, ItemText]]] = {}
-    for pair, subset in dict.fromkeys((pair, subset) for _, subset, _, _, _, pair in chosen):
-        sheets = parent.runs[pair[0]][subset], child.runs[pair[1]][subset]
-        items = [str(sheets[0].items[at]) for _, s, at, _, _, of in chosen if (of, s) == (pair, subset)]
-        texts[pair, subset] = (sheets[0].texts(items), sheets[1].texts(items))
-    nothing, changed_items = ItemText(), []
-    for change, subset, at, before, after, pair in chosen:
-        item = str(child.runs[pair[1]][subset].items[at])
-        ours, theirs = (group.get(item, nothing) for group in texts[pair, subset])
-        changed_items.append(ChangedItem(subset, item, before, after, change, pair[1], theirs, ours.answered))
-    return tuple(changed_items)
 
 
 PROTOCOL = "evaluated"
@@ -197,6 +126,8 @@ class Compared:
     comparison: Comparison
     subsets: tuple[SubsetRow, ...]
     changed_items: ChangedItems
+    best: tuple[QuotedItem, ...]  # the largest improvement first
+    worst: tuple[QuotedItem, ...]
     stderr: float  # of the effect, from seeds and items (items alone with one seed)
     stderr_unpaired: float | None  # that the writers' own standard errors lead to
 
@@ -353,7 +284,9 @@ def _beside(comparison: Comparison, groups: Mapping[str, Group], measured: Measu
     noise, estimate = comparison.noise, comparison.estimate
     any_noise = estimate is not None and (noise.seeds_known or not estimate.items_only)
     own = float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance]))) if any_noise else float("nan")
-    return Compared(comparison, rows, most_changed(parent, child, analysis, count), own, unpaired)
+    changes = find_changed_items(measured, parent.name, child.name, count)
+    best, worst = (_quoted(parent, child, end[:count]) for end in (changes.gained, changes.lost))
+    return Compared(comparison, rows, changes, best, worst, own, unpaired)
 
 
 def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: Measurements) -> SubsetRow:

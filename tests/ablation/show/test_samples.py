@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from ablation.contract.samples import FILE
+from ablation.judge.changed_items import find_changed_items
 from ablation.judge.measurements import read_measurements
 from ablation.runner.runlog import write_table
 from ablation.show.page import samples as page_samples_module
 from ablation.show.page.render import SCRIPTS
-from ablation.show.page.samples import differing, find_changed_items, page_samples
+from ablation.show.page.samples import differing, page_samples
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from ablation.store.samples import study_samples
@@ -85,7 +86,7 @@ def page_of(plan):
     return unfolded(write_report(collect(plan.parent).database, plan.parent / "index.html").read_text())
 
 
-def test_items_that_changed_in_most_seeds_come_first(plan):
+def test_items_that_changed_most_come_first(plan):
     with Store(collect(plan.parent).database) as store:
         found = find_changed_items(read_measurements(store, "toy"), "v0", "v1")
     assert (found.seeds, found.better, found.worse) == (3, 6, 2)
@@ -96,10 +97,10 @@ def test_items_that_changed_in_most_seeds_come_first(plan):
         ("gender-0002", 2, 1),
     ]
     assert [changed.item for changed in found.lost] == ["gender-0003", "gender-0004"]
-    assert gender[2].values == ((0, 0.0, 1.0), (1, 1.0, 0.0), (2, 0.0, 1.0))
+    assert gender[2].values == ((0, 0, 0.0, 1.0), (1, 1, 1.0, 0.0), (2, 2, 0.0, 1.0))
     assert gender[2].change == pytest.approx(1 / 3)
-    assert gender[2].telling_seeds() == [0, 2, 1]
-    assert found.lost[1].telling_seeds()[0] == 2
+    assert [pair.child_seed for pair in gender[2].telling()] == [0, 2, 1]
+    assert found.lost[1].telling()[0].child_seed == 2
 
 
 def test_a_comparison_quotes_both_variants_in_a_seed_in_which_the_item_changed(plan):

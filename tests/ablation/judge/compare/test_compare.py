@@ -4,18 +4,15 @@ import csv
 import io
 import itertools
 import json
-from types import SimpleNamespace
+import re
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
 from ablation.cli.main import main
-from ablation.config.study_schema import Target
 from ablation.contract.display import printable
-from ablation.judge.compare.comparison import most_changed
 from ablation.judge.statistics import contrast
-from ablation.readers.sheet import ItemText
 from tests.ablation.readers.command import read, refused, told
 from tests.ablation.readers.samples import ITEMS, hits, row, write_group, write_groups, write_samples
 from tests.ablation.show.elements import unfolded
@@ -340,21 +337,27 @@ def test_outcomes_of_several_samples(tmp_path, capsys):
     assert "item q1 stands twice (repeat 0)" in refused(capsys, odd, *groups[1:])
 
 
-def group_of(*seeds):
-    sheets = [
-        SimpleNamespace(values=np.array(values), items=["a", "b"], texts=lambda items: dict.fromkeys(items, ItemText()))
-        for values in seeds
-    ]
-    return SimpleNamespace(runs={seed: {"all": sheet} for seed, sheet in enumerate(sheets)})
-
-
-def test_an_item_is_quoted_in_the_seed_that_moved_it_as_the_mean_did():
+def test_an_item_is_quoted_in_the_seed_that_moved_it_as_the_mean_did(tmp_path, capsys):
     """Towards a target, the mean of a single seed may lie on the other side of it than that of all."""
-    analysis = SimpleNamespace(subsets=["all"], direction=Target(target=0.5), seeds=None)
-    parent = group_of([0.0, 0.0], [0.9, 0.9])
-    child = group_of([0.4, 0.0], [0.8, 0.9])  # a: +0.4 below the target, -0.1 above it
-    (a,) = most_changed(parent, child, analysis, 3).best
-    assert (a.item, a.seed) == ("a", 0)
-    parent, child = group_of([0.0, 0.0], [0.9, 0.9]), group_of([0.1, 0.0], [0.4, 0.9])  # +0.1 and -0.5: got worse
-    (a,) = most_changed(parent, child, analysis, 3).worst
-    assert (a.item, a.seed) == ("a", 1)
+    head = "item,seed,value,answer\n"
+    (tmp_path / "a.csv").write_text(f"{head}a,0,0,-\nb,0,0,-\na,1,0.9,-\nb,1,0.9,-\n")
+    words = tmp_path / "a.csv", "--with", tmp_path / "b.csv", "--direction", "target:0.5", "--margin", 0.1
+    for a, end, seed in (((0.4, 0.8), "best", 0), ((0.1, 0.4), "worst", 1)):  # +0.4 and -0.1, then +0.1 and -0.5
+        (tmp_path / "b.csv").write_text(f"{head}a,0,{a[0]},-\nb,0,0,-\na,1,{a[1]},-\nb,1,0.9,-\n")
+        [item] = read(capsys, *words)[end]
+        assert (item["item"], item["seed"]) == ("a", seed)
+
+
+def test_text_json_and_markdown_name_the_same_items(tmp_path, capsys):
+    """q3 lost most on average, though it gained in one of the seeds, and others lost in both."""
+    rows = [f"q{i},{seed},0.5" for seed in (0, 1) for i in range(6)]
+    (tmp_path / "a.csv").write_text("\n".join(["item,seed,value", *rows]))
+    losses = {0: (0, 0), 1: (0.01, 0.01), 2: (0.02, 0.03), 3: (-0.01, 0.4), 4: (0.03, 0.02), 5: (-0.1, 0)}
+    rows = [f"q{i},{seed},{0.5 - losses[i][seed]}" for seed in (0, 1) for i in range(6)]
+    (tmp_path / "b.csv").write_text("\n".join(["item,seed,value", *rows]))
+    words = tmp_path / "a.csv", "--with", tmp_path / "b.csv", "--margin", 0.05, "--direction", "max"
+    row = read(capsys, *words)
+    assert [item["item"] for item in row["worst"]] == ["q3", "q2", "q4"]  # q2 and q4 are equal: by name
+    assert [item["item"] for item in row["best"]] == ["q5"]
+    assert re.findall(r"worst (q\d)", told(capsys, *words)) == ["q3", "q2", "q4"]
+    assert re.findall(r"  - (q\d)", told(capsys, *words, "--markdown")) == ["q3", "q5", "q2"]
