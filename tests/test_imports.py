@@ -101,7 +101,7 @@ def test_a_study_is_imported_by_its_own_modules_only():
 
 ROOMS = [
     f"ablation.{room}"
-    for room in "contract config runner plan readers store judge audit show serve cli".split()  # noqa: SIM905
+    for room in "contract config runner plan readers store judge audit show campaign serve cli".split()  # noqa: SIM905
 ]
 
 

@@ -1,0 +1,381 @@
+"""What to run next in a campaign, and what may be claimed: a state machine over values, without files or processes.
+
+Values are larger-is-better here. A trial is a generator: it yields batches of runs, receives their values (None for a
+crash), and returns a decision. So a ledger is replayed, and a campaign simulated, by the code that runs it.
+"""
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist, fmean
+
+from ablation.campaign.tail import t_quantile, t_tail
+
+Values = Sequence[float | None]
+_NORMAL = NormalDist()
+MOST_RUNS = 64  # of the verification of one simplification
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The constants of the policy. docs/how-to/campaigns.md has the simulations that chose them.
+
+    Attributes:
+        baseline: runs of the baseline before the first trial.
+        screen: a trial goes on if its first run is this many sd above the champion's fresh runs.
+        again: fresh runs of a trial that goes on.
+        keep: these must be this many sd above the champion's fresh runs.
+        least, most: pairs of a verification.
+        power: with which a verification should show the gain that fresh runs suggest.
+        patience: provisional steps after which a verification is made even if it needs more than `most` pairs.
+        alpha: allowed share of false claims.
+        start: the part of it for the first claim: the chance of any false claim where nothing helps.
+        decay: of the levels of later tests.
+        prior: degrees of freedom with which the pooled variance enters the variance of one variant.
+        pooled: degrees of freedom of paired differences from which on their own variance is used.
+        confirm: verify each step before the next one.
+    """
+
+    baseline: int = 3
+    screen: float = 0.7
+    again: int = 2
+    keep: float = 0.4
+    least: int = 4
+    most: int = 5
+    power: float = 0.97
+    patience: int = 8
+    alpha: float = 0.1
+    start: float = 0.05
+    decay: float = 1.6
+    prior: int = 4
+    pooled: int = 8
+    confirm: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Runs that may be made side by side, in this order: (variant, seed). The purpose is screen, again or verify."""
+
+    purpose: str
+    runs: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A test of the provisional champion against the verified one, from fresh runs of both.
+
+    gain, error and freedom: mean difference, its standard error and degrees of freedom; level: the one-sided level that
+    was spent; p: the one-sided p-value; margin: of a simplification, which is shown not to be worse by this much.
+    """
+
+    old: str
+    new: str
+    pairs: int
+    gain: float
+    error: float
+    freedom: int
+    level: float
+    p: float
+    margin: float | None = None
+
+    @property
+    def shown(self) -> bool:
+        """Whether the claim holds."""
+        return self.p <= self.level
+
+    @property
+    def stated(self) -> float:
+        """Return the gain without the luck of having been shown: the d whose mean, if shown, is what was measured.
+
+        Solves d + e h((c - d) / e) = gain for the least gain c that is shown, with h the hazard of the normal.
+        """
+        least = t_quantile(self.level, self.freedom) * self.error - (self.margin or 0.0)
+        low, high = min(0.0, -(self.margin or 0.0)), self.gain
+        for _ in range(50):
+            middle = (low + high) / 2
+            z = (least - middle) / self.error
+            luck = self.error * _NORMAL.pdf(z) / max(1 - _NORMAL.cdf(z), 1e-300)
+            low, high = (middle, high) if middle + luck < self.gain else (low, middle)
+        return high
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the two-sided interval of the gain."""
+        half = t_quantile((1 - level) / 2, self.freedom) * self.error
+        return self.gain - half, self.gain + half
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What became of a trial.
+
+    word: step, verified; reset; back (to the verified champion); crash; constant (seeds make no difference any more);
+    costly (a simplification that would need `cost` runs). value: the trial's first run; against, error: the champion's
+    fresh mean that it was compared with, and the sd of their difference; again: the mean of the fresh runs.
+    """
+
+    word: str
+    value: float | None = None
+    against: float = math.nan
+    error: float = math.nan
+    again: float | None = None
+    verification: Verification | None = None
+    cost: int = 0
+
+    @property
+    def kept(self) -> bool:
+        """Whether the loop goes on from this trial."""
+        return self.word in ("step", "verified")
+
+
+@dataclass
+class _Runs:
+    """Fresh runs of one variant: how many, their mean and sum of squares about it."""
+
+    n: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.n += 1
+        step = value - self.mean
+        self.mean += step / self.n
+        self.squares += step * (value - self.mean)
+
+
+@dataclass
+class Levels:
+    """LORD++ (Ramdas, Yang, Wainwright and Jordan 2017): the level of each test, given which earlier ones rejected."""
+
+    rules: Rules
+    tests: int = 0
+    rejected: list[int] = field(default_factory=list)
+
+    def next(self) -> float:
+        """Return the level of the next test."""
+        now, rules = self.tests + 1, self.rules
+        level = rules.start * self._weight(now)
+        for place, at in enumerate(self.rejected):
+            level += (rules.alpha - rules.start if place == 0 else rules.alpha) * self._weight(now - at)
+        return level
+
+    def spend(self, rejected: bool) -> None:
+        """Count a test."""
+        self.tests += 1
+        if rejected:
+            self.rejected.append(self.tests)
+
+    def _weight(self, place: int) -> float:
+        """Return the weight of a place; they sum to 1 over all places."""
+        return place**-self.rules.decay / _zeta(self.rules.decay)
+
+
+def _zeta(power: float, upto: int = 30) -> float:
+    """Return the sum of k^-power over all k (Euler and Maclaurin)."""
+    head = sum(k**-power for k in range(1, upto))
+    return head + upto ** (1 - power) / (power - 1) + upto**-power / 2 + power * upto ** (-power - 1) / 12
+
+
+class Referee:
+    """The state of a campaign: two champions, the noise, and the levels that are left.
+
+    Attributes:
+        verified: the champion that may be claimed.
+        provisional: the champion that trials start from.
+        anchor: the last champion that is no simplification: what later simplifications must not be worse than, so that
+            many small losses do not add up.
+        steps: provisional steps since the last verification.
+        verifications: all that were made.
+    """
+
+    def __init__(self, rules: Rules, baseline: str, values: Sequence[float], paired: bool = False) -> None:
+        self.rules, self.paired = rules, paired
+        self.verified = self.provisional = self.anchor = baseline
+        self.steps = 0
+        self.verifications: list[Verification] = []
+        self.levels = Levels(rules)
+        self._fresh: dict[str, _Runs] = {}
+        self._differences = _Runs()  # squares only: of pairs, about the mean of their verification
+        self._seed = len(values)
+        self._squares, self._freedom = 0.0, 0
+        self._seen: set[tuple[str, float]] = set()
+        self._tied = False  # two fresh runs of a variant gave one value: the metric has few values
+        for value in values:
+            self._add(baseline, value)
+
+    def noise(self) -> tuple[float, int]:
+        """Return the variance of one run, pooled over variants, and its degrees of freedom."""
+        return self._squares / self._freedom, self._freedom
+
+    @property
+    def exact(self) -> bool:
+        """Whether runs of one variant have always given the same value."""
+        return self.noise()[0] == 0
+
+    def fresh(self, variant: str) -> _Runs:
+        """Return the fresh runs of a champion."""
+        return self._fresh[variant]
+
+    def trial(self, variant: str, left: float = math.inf) -> Generator[Batch, Values, Decision]:
+        """Try a variant that was made from the provisional champion; `left` is the runs that the campaign still has."""
+        [value] = yield self._batch("screen", [variant])
+        decision = self._undecided(value)
+        if value is None or self._falls_short(value, self.rules.screen):
+            return decision
+        values = yield self._batch("again", [variant] * self.rules.again)
+        known = [each for each in values if each is not None]
+        if len(known) < len(values):
+            return replace(decision, word="crash")
+        decision = replace(decision, again=fmean(known))
+        if not self.exact and not self._tied and len({value, *known}) == 1:
+            return replace(decision, word="constant")
+        if self._falls_short(fmean(known), self.rules.keep):
+            return decision
+        self._step(variant, known)
+        verification = yield from self.verify(self._due(left - 1 - self.rules.again))
+        word = "back" if self.provisional != variant else "verified" if self.verified == variant else "step"
+        return replace(decision, word=word, verification=verification)
+
+    def simplification(self, variant: str, margin: float, left: float = math.inf) -> Generator[Batch, Values, Decision]:
+        """Try a variant that need not be better, only not worse than the champion by the margin."""
+        pairs = 0 if self.exact else self.pairs_for(margin)
+        if 1 + 2 * pairs > min(left, MOST_RUNS):
+            return replace(self._undecided(None), word="costly", cost=1 + 2 * pairs)
+        [value] = yield self._batch("screen", [variant])
+        decision = self._undecided(value)
+        if value is None or value < decision.against - max(margin, decision.error):
+            return decision
+        if self.exact:
+            self._step(variant, [value], simplified=True)
+            return replace(decision, word="step")
+        self._fresh[variant] = _Runs()
+        tested = yield from self._verify(self.anchor, variant, pairs, margin)
+        if tested.shown:
+            self._step(variant, [], simplified=True)
+        return replace(decision, word="verified" if tested.shown else "reset", verification=tested)
+
+    def _undecided(self, value: float | None) -> Decision:
+        champion = self._fresh[self.provisional]
+        error = math.sqrt(self.noise()[0] * (1 + 1 / champion.n))
+        return Decision("crash" if value is None else "reset", value, champion.mean, error)
+
+    def _falls_short(self, value: float, threshold: float) -> bool:
+        """Whether a value is not this many sd above the champion; where there is no noise, not above it at all."""
+        above = value - self._fresh[self.provisional].mean
+        return above <= 0 if self.exact else above < threshold * math.sqrt(self.noise()[0])
+
+    def _step(self, variant: str, values: Sequence[float], *, simplified: bool = False) -> None:
+        for value in values:
+            self._add(variant, value)
+        if simplified:  # what was claimed of the champion is claimed of its simplification, up to the margin
+            self.verified = variant if self.verified == self.provisional else self.verified
+        else:
+            self.anchor, self.steps = variant, self.steps + 1
+        self.provisional = variant
+
+    def pairs_for(self, gain: float) -> int:
+        """Return the pairs that show a gain with the policy's power at the level of the next test."""
+        variance, freedom = self.noise()
+        z = t_quantile(self.levels.next(), max(freedom, 2)) + _NORMAL.inv_cdf(self.rules.power)
+        return max(self.rules.least, math.ceil(2 * variance * (z / gain) ** 2))
+
+    def _due(self, left: float) -> int:
+        """Return the pairs of the verification that is due; 0 if none is."""
+        rules, gain = self.rules, self.ahead()
+        if self.exact or left < 2 * rules.least:
+            return 0
+        pairs = self.pairs_for(gain) if gain > 0 else rules.least
+        if pairs > rules.most and self.steps < rules.patience and not rules.confirm:
+            return 0
+        return int(min(pairs, rules.most, left / 2))
+
+    def ahead(self) -> float:
+        """Return by how much fresh runs of the provisional champion exceed those of the verified one."""
+        return self._fresh[self.provisional].mean - self._fresh[self.verified].mean
+
+    def closing(self, left: float) -> int:
+        """Return the pairs of the last verification if no more than its runs are left, else 0."""
+        rules = self.rules
+        if self.exact or self.provisional == self.verified or left > 2 * rules.most + rules.again + 1:
+            return 0
+        pairs = int(min(rules.most, left / 2))
+        return pairs if pairs >= 2 else 0
+
+    def verify(self, pairs: int) -> Generator[Batch, Values, Verification | None]:
+        """Test the provisional champion against the verified one; without noise, or with 0 pairs, do nothing.
+
+        If it is not shown to be better, go on from it where its fresh mean is higher, else go back.
+        """
+        if not pairs or self.exact or self.provisional == self.verified:
+            return None
+        done = yield from self._verify(self.verified, self.provisional, pairs, None)
+        self.steps = 0
+        if done.shown:
+            self.verified = self.provisional
+        elif done.gain <= 0 or self.rules.confirm:
+            self.provisional = self.anchor = self.verified
+        return done
+
+    def _verify(self, old: str, new: str, pairs: int, margin: float | None) -> Generator[Batch, Values, Verification]:
+        order = [(old, new) if pair % 2 == 0 else (new, old) for pair in range(pairs)]  # what drifts meets both alike
+        values = yield self._batch("verify", [variant for pair in order for variant in pair], pairs=True)
+        differences = _Runs()
+        crashed = False
+        for (first, _), one, two in zip(order, values[::2], values[1::2], strict=True):
+            before, after = (one, two) if first == old else (two, one)
+            crashed |= after is None
+            if before is not None:
+                self._add(old, before)
+            if after is not None:
+                self._add(new, after)
+            if before is not None and after is not None:
+                differences.add(after - before)
+        if differences.n > 1:
+            self._differences.squares += differences.squares
+            self._differences.n += differences.n - 1
+        level = self.levels.next()
+        error, freedom, p = math.inf, 1, 1.0
+        if differences.n > 1 and not crashed:  # what crashes once in a few runs is not shown to be better
+            error, freedom = self._error(old, new, differences)
+            over = differences.mean + (margin or 0.0)
+            p = t_tail(over / error, freedom) if error else float(over <= 0)
+        done = Verification(old, new, differences.n, differences.mean, error, freedom, level, p, margin)
+        self.verifications.append(done)
+        self.levels.spend(done.shown)
+        return done
+
+    def _error(self, old: str, new: str, differences: _Runs) -> tuple[float, int]:
+        """Return the standard error of the mean of differences, and its degrees of freedom.
+
+        Where seeds are paired and enough pairs were run, it is that of pairs; else that of independent runs, which is
+        larger. Variances of these variants, which may be noisier than others, are shrunk towards the pooled ones.
+        """
+        n, pooled, rules = differences.n, self._differences, self.rules
+        if self.paired and pooled.n >= rules.pooled:
+            prior = min(rules.prior, pooled.n)
+            variance = prior * pooled.squares / pooled.n + differences.squares
+            return math.sqrt(variance / (prior + n - 1) / n), prior + n - 1
+        sides = [self._variance(old), self._variance(new)]
+        variance = sum(each for each, _ in sides)
+        freedom = variance**2 / sum(each**2 / nu for each, nu in sides) if variance else 1  # Satterthwaite
+        return math.sqrt(variance / n), max(1, int(freedom))
+
+    def _variance(self, variant: str) -> tuple[float, float]:
+        pooled, freedom = self.noise()
+        runs, prior = self._fresh[variant], min(self.rules.prior, freedom)
+        return (prior * pooled + runs.squares) / (prior + runs.n - 1), prior + runs.n - 1
+
+    def _add(self, variant: str, value: float) -> None:
+        runs = self._fresh.setdefault(variant, _Runs())
+        squares = runs.squares
+        self._tied |= (variant, value) in self._seen
+        self._seen.add((variant, value))
+        runs.add(value)
+        self._squares += runs.squares - squares
+        self._freedom += runs.n > 1
+
+    def _batch(self, purpose: str, variants: Sequence[str], *, pairs: bool = False) -> Batch:
+        """Return runs with seeds that nothing has used; the two runs of a pair share one."""
+        width = 2 if pairs else 1
+        runs = tuple((variant, self._seed + place // width) for place, variant in enumerate(variants))
+        self._seed += len(variants) // width
+        return Batch(purpose, runs)
