@@ -40,7 +40,6 @@ WORDS = {  # what a reader puts in place of a page's own words
 }  # fmt: skip
 ELSEWHERE = {  # what runs in other tests, or cannot run in one
     "serve": "runs until it is stopped: tests/ablation/serve",
-    "tensorboard": "runs until it is stopped",
     "status --watch": "runs until it is stopped",
     "init": "tests/ablation/test_init.py",
     "export gad": "needs a trained model: tests/trainers/test_export.py",
@@ -67,7 +66,7 @@ ELSEWHERE = {  # what runs in other tests, or cannot run in one
 }
 BARE = (
     *("add-seeds", "check", "check-paper", "collect", "compare", "diff", "export", "gate", "import", "init", "memory"),
-    *("power", "publish", "sql", "tables", "trace"),
+    *("power", "sql", "tables", "trace"),
 )
 """Named as commands, not to be typed alone."""
 

@@ -38,7 +38,6 @@ GROUPS = {  # {group: {command: what it does}}
     "Output": {
         "report": "Write the report page",
         "serve": "Show the report page in a browser while the grid runs",
-        "publish": "Write the report page as a Hugging Face Space",
         "tables": "Write tables as Markdown, CSV, LaTeX and HTML",
         "figures": "Draw learning curves, metrics and variant trees",
         "trace": "Trace a number of a table to its runs and code",
@@ -46,7 +45,6 @@ GROUPS = {  # {group: {command: what it does}}
         "check-paper": "Check that a paper's numbers match the results",
         "export": "Copy a trained model as a Hugging Face folder",
         "export-tables": "Write the database as Parquet files",
-        "tensorboard": "Show the metrics in TensorBoard",
     },
 }
 SUMMARIES = {name: text for commands in GROUPS.values() for name, text in commands.items()}

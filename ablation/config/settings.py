@@ -19,7 +19,7 @@ from ablation.contract.reading import kind_of
 _OVERRIDES = "--config"
 # The project's own folders: what a grid writes there would be mixed up with them.
 _PROJECT = (".git", ".snakemake", "ablation", "configs", "docs", "tests", "trainers", "workflow")
-_RESULTS = ("stages", "imported", "tensorboard", "logs")  # of the results
+_RESULTS = ("stages", "imported", "logs")  # of the results
 
 
 def _number(value: Any) -> Any:

@@ -5,12 +5,10 @@ import io
 import json
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import duckdb
 import pandas as pd
 import pytest
-import yaml
 
 import ablation
 from ablation.cli.main import main
@@ -21,9 +19,7 @@ from tests.repository import ROOT
 from tests.simulate import Study, simulate, stage_dir
 
 
-@pytest.mark.parametrize(
-    "words", ["collect", "status", "tables", "status --failed", "sql runs", "tensorboard", "report"]
-)
+@pytest.mark.parametrize("words", ["collect", "status", "tables", "status --failed", "sql runs", "report"])
 def test_without_a_plan_every_command_says_so_in_one_line(results, capsys, words):
     assert refused(capsys, *words.split(), "--results", results)
 
@@ -151,19 +147,6 @@ def test_sql_reads_stdin_and_refuses_to_write(results, capsys, monkeypatch):
     assert "read-only" in refused(capsys, "sql", "delete from metrics", "--results", results)
 
 
-def test_tensorboard_is_started_on_event_files(results, capsys, tmp_path, monkeypatch):
-    simulate(results, [Study(seeds=1, variants=1)])
-    started = []
-    board = SimpleNamespace(wait=lambda seconds=None: 0, terminate=lambda: started.append("ended"))
-    monkeypatch.setattr("subprocess.Popen", lambda command: started.append(command) or board)
-    out = output(capsys, "tensorboard", "toy", "--results", results, "--output", tmp_path / "board")
-    assert out.strip() == "2 stages; stop with Ctrl-C"
-    assert started[0][1:3] == ["--logdir", f"{tmp_path}/board/toy"]
-    assert started[1:] == ["ended"]
-    assert len(list((tmp_path / "board").glob("toy/v0/seed 0/*/events.out.tfevents.*"))) == 2
-    assert "it is not in the plan" in refused(capsys, "tensorboard", "tyo", "--results", results)
-
-
 @pytest.mark.parametrize(
     ("words", "more"),
     [
@@ -214,22 +197,3 @@ def test_export_tables_is_read_by_other_programs(tmp_path):
         assert database.sql("SELECT definition->>'name' FROM studies").fetchall() == [("toy",)]
     for frame in read:
         pd.testing.assert_frame_equal(frame.sort_values(columns, ignore_index=True), expected, check_dtype=False)
-
-
-def test_publish_writes_a_static_space_and_keeps_its_readme(tmp_path, capsys):
-    results, folder = tmp_path / "results", tmp_path / "space"
-    simulate(results)
-    said = output(capsys, "publish", "--results", results, "--output", folder)
-    front = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
-    assert (front["sdk"], front["app_file"], front["title"]) == ("static", "index.html", "toy")
-    assert (folder / "index.html").read_text().startswith("<!doctype html>")
-    assert f"hf upload USER/SPACE {folder} . --repo-type space" in said
-    (folder / "README.md").write_text("mine")
-    output(capsys, "publish", "--results", results, "--output", folder)
-    assert (folder / "README.md").read_text() == "mine"
-    (folder / "index.html").write_text("mine")
-    assert "is not a page of ours" in refused(capsys, "publish", "--results", results, "--output", folder)
-    assert (folder / "index.html").read_text() == "mine"
-    with pytest.raises(SystemExit):
-        typed(capsys, "publish", "--results", results, "--output", "")
-    assert "the name is empty" in capsys.readouterr().err

@@ -48,7 +48,6 @@ def test_a_stage_that_ends_well(tmp_path):
     assert (out / "threads").read_text() == "2 '0'"  # exactly the declared threads, and the leased device only
     assert not (out / "checkpoint").exists()
     assert not (out / "progress.json").exists()
-    assert not (out / "tensorboard").exists()  # `python -m ablation tensorboard` makes event files of the metrics
     assert not list(out.glob(".*.tmp.*"))
     provenance = json.loads((out / "provenance.json").read_text())
     assert provenance["packages"]["torch"]
