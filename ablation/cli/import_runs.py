@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, leave_out=, "
-        "allow=prompt, metrics.NEW=, columns.ROLE=, study=: docs/how-to/import.md",
+        "allow=prompt, metrics.NEW=, columns.ROLE=: docs/how-to/import.md",
     )
     add("--metric", nargs="+", metavar="NAME", help="the primary final metric")
     add("--items", nargs="+", metavar="P/S/N", help="the primary items: protocol/subset/name")

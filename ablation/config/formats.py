@@ -160,12 +160,6 @@ FORMATS = {
         "`commit` (or `name`, `id`), a metric, `status` (`keep`, `discard`, `crash`), `description`; the answer is "
         "printed, and nothing is imported: [A ledger](../how-to/ledger.md)",
     ),
-    "database": Format(
-        ("import",),
-        "this project's, of another machine",
-        "a `tracker.duckdb` of another machine",
-        "one study (`--map study=NAME`) with its variant tree, plan and items",
-    ),
     "evaluation": Format(
         ("import",),
         "what compare reads",

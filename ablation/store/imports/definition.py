@@ -102,23 +102,18 @@ def _rank(name: str) -> int:
     return next((place for place, word in enumerate(_FIRST) if word in name.lower()), len(_FIRST))
 
 
-def describe_study(
-    name: str, written: ImportFile, definition: Mapping[str, Any], analysis: Analysis, runs: Sequence[KnownRun]
-) -> StudyRecord:
-    """Return the definition: what study.yaml says, else what the source says, else what the runs logged."""
+def describe_study(name: str, written: ImportFile, analysis: Analysis, runs: Sequence[KnownRun]) -> StudyRecord:
+    """Return the definition: what study.yaml says, else what the runs logged."""
     formats = sorted({run.record.format for run in runs})
     items = [f"{analysis.protocol}/{subset}/{analysis.value}" for subset in analysis.subsets]
     primary = list(analysis.subsets) if analysis.protocol == LOGGED else items
     columns = [{"metric": metric, "label": metric.removesuffix("/value")} for metric in primary]
-    table = written.table or TableDefinition.model_validate(definition.get("table") or {"columns": columns})
-    curves = written.curves
-    if curves is None:
-        told = [CurveDefinition.model_validate(curve) for curve in definition.get("curves", [])]
-        curves = told or _curves(primary, runs)
+    table = written.table or TableDefinition.model_validate({"columns": columns})
+    curves = _curves(primary, runs) if written.curves is None else written.curves
     return StudyRecord(
-        title=written.title or definition.get("title") or name,
-        question=written.question or definition.get("question") or "What did each change do?",
-        source=written.source or definition.get("source") or f"Imported runs ({', '.join(formats)}).",
+        title=written.title or name,
+        question=written.question or "What did each change do?",
+        source=written.source or f"Imported runs ({', '.join(formats)}).",
         table=table,
         curves=curves,
         figures=[],

@@ -40,16 +40,13 @@ class Group:
     seeds: list[int] = field(default_factory=list)
 
 
-def group_runs(
-    runs: Sequence[Record], study: ImportFile, where: str, variant_tree: Mapping[str, tuple[str | None, str]]
-) -> list[Group]:
+def group_runs(runs: Sequence[Record], study: ImportFile, where: str) -> list[Group]:
     """Return the groups with their seeds; groups that only their configuration distinguishes have no name yet.
 
-    `variant_tree`: {variant: (parent, why)} if the source has one. Its runs are then named `variant/seed_n`.
     Raises ConfigError, which names the run that cannot be placed.
     """
     seeds = [_seed(run, study.runs.seed, where) for run in runs]
-    groups = _named(runs, seeds, study, where, variant_tree)
+    groups = _named(runs, seeds, study, where)
     for group in groups:
         group.seeds = _seeds_of(group, runs, seeds, study, where)
         group.started = min((runs[i].started or "" for i in group.runs), default="")
@@ -123,13 +120,7 @@ def changed_settings(before: Record, now: Record, study: ImportFile) -> list[str
     return sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
 
 
-def _named(
-    runs: Sequence[Record],
-    seeds: Sequence[int | None],
-    study: ImportFile,
-    where: str,
-    variant_tree: Mapping[str, Any],
-) -> list[Group]:
+def _named(runs: Sequence[Record], seeds: Sequence[int | None], study: ImportFile, where: str) -> list[Group]:
     """Return the groups with their names, each with the settings common to all its runs."""
     rule, leaves = study.runs.variant, [_leaves(run, study) for run in runs]
     stems = [_stem(run, seed) for run, seed in zip(runs, seeds, strict=True)]
@@ -137,8 +128,6 @@ def _named(
         names = [_declared(run, study.variants, where) for run in runs]
     elif rule:
         names = [_by_rule(run, rule, where) for run in runs]
-    elif variant_tree:
-        names = [run.name.rpartition("/")[0] for run in runs]
     else:
         return _by_configuration(runs, leaves, stems)
     members: dict[str, list[int]] = {}
@@ -281,9 +270,7 @@ def _check_seeds(groups: Iterable[Group], runs: Sequence[Record], where: str) ->
                 raise ConfigError(where, f"{group.name or 'variant'} seed {seed}", None, problem, remedy)
 
 
-def continued(
-    runs: Sequence[Record], study: ImportFile, where: str, variant_tree: Mapping[str, tuple[str | None, str]]
-) -> list[tuple[int, int]]:
+def continued(runs: Sequence[Record], study: ImportFile, where: str) -> list[tuple[int, int]]:
     """Return pairs (earlier, later) of runs that are one: the same seed, if known, and settings, and the steps go on.
 
     As after a preemption, where the program that starts again gets another id. The pairs stand in the order in which
@@ -291,7 +278,7 @@ def continued(
     """
     seeds = [_seed(run, study.runs.seed, where) for run in runs]
     alike: dict[tuple[str, int | None, str], list[int]] = {}
-    for number, group in enumerate(_named(runs, seeds, study, where, variant_tree)):
+    for number, group in enumerate(_named(runs, seeds, study, where)):
         for place in group.runs:
             settings, seed = _leaves(runs[place], study), seeds[place]
             if settings and runs[place].first_step is not None:

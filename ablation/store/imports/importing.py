@@ -17,15 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ablation.config.names import suggest
 from ablation.config.study_schema import Analysis
 from ablation.contract.atomic import update_text
 from ablation.contract.display import listed, one_line
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.process import alone
 from ablation.plan.plan_file import PlannedVariant
-from ablation.readers import database
-from ablation.readers.database import Declared
 from ablation.readers.kept import MAY_KEEP, kept_step
 from ablation.readers.run import EVALUATION, ImportedRun, Reader, metric_table, shortened
 from ablation.store.imports import stored
@@ -113,20 +110,19 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     written = request.written or (before.written if before else ImportFile())
     outcome = Outcome()
     known_runs = _stored_runs(folder, before, outcome)
-    declared = _declared(request, written, before)
     final = FinalStep.of(written)
     if final.at == "common":  # read twice, since tables of all runs at once may need much memory
         earlier = ((identity, stored.read_rows(folder / run.key)[0]) for identity, run in known_runs.items())
-        now = _read(request, written, declared.study, [])
+        now = _read(request, written, [])
         final.find_common(chain(earlier, ((record.identity, metrics) for record, metrics, _ in now)))
-    read = _read(request, written, declared.study, outcome.problems)
+    read = _read(request, written, outcome.problems)
     keys = {identity: run.key for identity, run in known_runs.items()}
     _take_in(folder, request, read, known_runs, outcome, written=written, final=final)
     order = sorted(known_runs)
     if ranks := other_ranks([known_runs[identity].record for identity in order], written):
         names = shortened([known_runs.pop(order[place]).record.name for place in ranks])
         outcome.problems.append(f"of runs alike but for their rank, rank 0 counts: left out {names}")
-    _join(folder, request, known_runs, outcome, variant_tree=declared.variant_tree, written=written, final=final)
+    _join(folder, request, known_runs, outcome, written=written, final=final)
     outcome.new = len(known_runs.keys() - keys.keys())
     outcome.changed = sum(known_runs[identity].key != key for identity, key in keys.items() if identity in known_runs)
     runs = [known_runs[identity] for identity in sorted(known_runs)]
@@ -134,7 +130,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
     records = [run.record for run in runs]
     numbered = _numbered(records, written, request.where, outcome.problems)
-    outcome.variants, placed = derive(records, numbered, request.where, declared.variant_tree)
+    outcome.variants, placed = derive(records, numbered, request.where)
     outcome.runs = tuple(
         PlacedRun(key=run.key, variant=variant, seed=seed, **{name: getattr(run.record, name) for name in _FACTS})
         for run, (variant, seed) in zip(runs, placed, strict=True)
@@ -142,11 +138,9 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     _refuse_copies(runs, outcome.runs, request.where)
     outcome.problems += stored.steps_judged(outcome.runs)
     other_prompts = _other_prompts(runs, [seed for _, seed in placed])
-    theirs = {} if "metric" in written.analysis else declared.definition.get("analysis", {})
-    if numbered.runs.seed == "number":  # numbers pair nothing
-        theirs = {"seeds": "independent"} | dict(theirs)
+    pairing = {"seeds": "independent"} if numbered.runs.seed == "number" else {}  # numbers pair nothing
     try:
-        outcome.analysis = plan_analysis({**theirs, **written.analysis}, runs, request.where)
+        outcome.analysis = plan_analysis(pairing | written.analysis, runs, request.where)
         decides = outcome.analysis.subsets if outcome.analysis.protocol == EVALUATION else []
         for subset in decides if "prompt" not in written.runs.allow else []:
             if subset in other_prompts:
@@ -160,8 +154,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         return outcome, None
     study = ImportedStudy(
         written=written,
-        known=declared.variant_tree,
-        study=describe_study(request.study, written, declared.definition, outcome.analysis, runs),
+        study=describe_study(request.study, written, outcome.analysis, runs),
         variants=outcome.variants,
         runs=outcome.runs,
     )
@@ -216,7 +209,6 @@ def _join(
     known_runs: dict[tuple[str, str, str], KnownRun],
     outcome: Outcome,
     *,
-    variant_tree: Mapping[str, tuple[str | None, str]],
     written: ImportFile,
     final: FinalStep,
 ) -> None:
@@ -227,7 +219,7 @@ def _join(
     order = sorted(known_runs)
     joined = dict(enumerate(order))  # by place: what the run is a part of
     records = [known_runs[identity].record for identity in order]
-    for earlier_place, later_place in continued(records, written, request.where, variant_tree):
+    for earlier_place, later_place in continued(records, written, request.where):
         earlier, later = known_runs[joined[earlier_place]], known_runs.pop(order[later_place])
         joined[later_place] = joined[earlier_place]
         what = f"goes on where {earlier.record.name} ended, with the same settings: they are one run"
@@ -299,31 +291,13 @@ def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -
     return known_runs
 
 
-def _declared(request: Request, written: ImportFile, before: ImportedStudy | None) -> Declared:
-    """Return the variant tree and definition of a source that has them: a database of this project, now or before.
-
-    Its `study` is the study of the database to import; empty for other formats.
-    """
-    if request.format != "database":
-        told = before if before and before.known else None
-        return Declared("", told.study.model_dump(mode="json"), told.known) if told else Declared("", {}, {})
-    declared = {each.study: each for path in request.paths for each in database.declared(path)}
-    name = written.runs.study or (next(iter(declared)) if len(declared) == 1 else request.study)
-    if name not in declared:
-        remedy = f"--map study=NAME; {suggest(name, declared)}"
-        raise ConfigError(request.paths[0], "study", name, "is not in the database", remedy)
-    return declared[name]
-
-
-def _read(request: Request, written: ImportFile, own: str, problems: list[str]) -> Iterator[_Run]:
-    """Yield the runs of all paths, each once, without those to be left out and, of a database, of other studies."""
+def _read(request: Request, written: ImportFile, problems: list[str]) -> Iterator[_Run]:
+    """Yield the runs of all paths, each once, without those to be left out."""
     seen = set()
     for path in request.paths:
         if not path.exists():
             raise ConfigError(path, "", None, "there is no such file or folder", "correct the name")
         for run in request.reader(path, lambda line: problems.append(one_line(line, 500))):
-            if own and not run.id.startswith(f"{own}/"):
-                continue
             place = run.source.resolve(), run.id
             names = run.name, run.id
             if place not in seen and not any(fnmatchcase(n, p) for n in names for p in written.runs.leave_out):

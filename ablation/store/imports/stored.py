@@ -96,10 +96,9 @@ class PlacedRun(Strict):
 
 
 class ImportedStudy(Strict):
-    """`study.json`. `known`: the variant tree of a source that has one, {variant: (parent, why)}."""
+    """`study.json`."""
 
     written: ImportFile
-    known: dict[str, tuple[str | None, str]]
     study: StudyRecord
     variants: tuple[PlannedVariant, ...]
     runs: tuple[PlacedRun, ...]

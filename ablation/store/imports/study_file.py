@@ -42,7 +42,6 @@ class RunRules(Strict):
         description="The step of final metrics: the last that a run logged, that of its best model, the last that all "
         "runs logged, or a number. Absent: that of the model that was kept, if that is known, else the last.",
     )
-    study: Text | None = Field(default=None, description="Of a database with several studies, the one to import.")
 
 
 class NamedVariant(Strict):

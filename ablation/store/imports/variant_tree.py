@@ -34,28 +34,24 @@ _ROOTS = ("base", "baseline", "control", "reference", "root")
 
 
 def derive(
-    runs: Sequence[Record], study: ImportFile, where: str, variant_tree: Mapping[str, tuple[str | None, str]]
+    runs: Sequence[Record], study: ImportFile, where: str
 ) -> tuple[tuple[PlannedVariant, ...], list[tuple[str, int]]]:
     """Return the variants, parents before children, and each run's variant and seed.
 
-    `variant_tree`: {variant: (parent, why)} if the source has one. Its runs are then named `variant/seed_n`.
     Raises ConfigError, which names the run that cannot be placed.
     """
-    groups = group_runs(runs, study, where, variant_tree)
-    _hang(groups, study, where, variant_tree)
+    groups = group_runs(runs, study, where)
+    _hang(groups, study, where)
     placed = [("", 0)] * len(runs)
     for group in groups:
         for place, seed in zip(group.runs, group.seeds, strict=True):
             placed[place] = (group.name, seed)
-    return tuple(_planned(groups, study, variant_tree)), placed
+    return tuple(_planned(groups, study)), placed
 
 
-def _hang(
-    groups: list[Group], study: ImportFile, where: str, variant_tree: Mapping[str, tuple[str | None, str]]
-) -> None:
+def _hang(groups: list[Group], study: ImportFile, where: str) -> None:
     """Give every group its parent and its name."""
     told = {name: each.parent for name, each in study.variants.items() if "parent" in each.model_fields_set}
-    told |= {name: parent for name, (parent, _) in variant_tree.items()}
     told |= study.runs.parents
     nearest = _nearest(groups)
     taken = {group.name for group in groups if group.name}
@@ -72,9 +68,6 @@ def _hang(
                 raise ConfigError(where, f"parents.{name}", parent, f"no run is of {needed}", remedy)
     for group in groups:
         if group.parent is not None and group.parent not in taken:
-            if group.name in variant_tree and group.name not in study.runs.parents:
-                group.parent = None
-                continue
             remedy = suggest(group.parent, sorted(taken))
             raise ConfigError(where, group.name, group.parent, "its parent has no run", remedy)
     parents = {group.name: group.parent for group in groups}
@@ -159,18 +152,16 @@ def _fresh(name: str, taken: Iterable[str]) -> str:
     return fresh
 
 
-def _planned(
-    groups: Sequence[Group], study: ImportFile, variant_tree: Mapping[str, tuple[str | None, str]]
-) -> Iterator[PlannedVariant]:
+def _planned(groups: Sequence[Group], study: ImportFile) -> Iterator[PlannedVariant]:
     named = {group.name: group for group in groups}
     order = walk({group.name: group.parent for group in groups}, lambda names: sorted(names, key=natural))
     for place in order:
         group = named[place.name]
         above = named.get(group.parent or "")
-        compared = above is not None and bool(variant_tree or (group.leaves and above.leaves))
-        changes = _changes(group, above, study.factors) if above is not None and compared else ()
+        known = above is not None and group.leaves and above.leaves
+        changes = _changes(group, above, study.factors) if above is not None and known else ()
         written = study.variants.get(group.name)
-        why = (written and written.why) or variant_tree.get(group.name, (None, ""))[1]
+        why = written.why if written else None
         yield PlannedVariant(
             name=group.name,
             parent=group.parent,

@@ -420,38 +420,6 @@ def test_an_import_that_is_killed_has_imported_nothing(monkeypatch):
     assert not Path("results/imported/new").exists()
 
 
-def test_another_machines_database(tmp_path, capsys):
-    away = tmp_path / "away"
-    variant_tree = {"base": (None, {}), "v1": ("base", {"lr": (1, 2)}), "v2": ("v1", {"gamma": (0.9, 1.0)})}
-    study = Study("toy", variant_tree=variant_tree, seeds=3, distances={"v1": 0.02}, states={("v2", 1): "failed"})
-    simulate(away, [study, Study("other", variants=2)])
-    collect(away)
-    with Store(away / "tracker.duckdb") as store:
-        theirs = {comparison.child: comparison for comparison in judge_study(store, "toy").comparisons}
-    line = refused(capsys, "database", away / "tracker.duckdb", "--study", "far")
-    assert "far" in line
-    assert "--map study=NAME" in line
-    assert run("database", away / "tracker.duckdb", "--study", "far", "--map", "study=toy") == 0
-    with Store(Path("results/tracker.duckdb")) as store:
-        ours = {comparison.child: comparison for comparison in judge_study(store, "far").comparisons}
-        states = dict(store.rows("SELECT (variant || seed), state FROM runs")[1])
-        changes = {variant.name: [c.key for c in variant.changes] for variant in store.variants("far")}
-    assert set(ours) == set(theirs) == {"v1", "v2"}
-    for child, comparison in ours.items():
-        assert (comparison.parent, comparison.effect, comparison.low, comparison.high, comparison.p) == pytest.approx(
-            (theirs[child].parent, theirs[child].effect, theirs[child].low, theirs[child].high, theirs[child].p),
-            nan_ok=True,
-        )
-        assert comparison.verdict == theirs[child].verdict
-    assert states == {
-        f"{v}{s}": "failed" if (v, s) == ("v2", 1) else "imported" for v in variant_tree for s in range(3)
-    }
-    assert changes == {"base": [], "v1": ["lr"], "v2": ["gamma"]}
-    before = content()
-    assert run("database", away / "tracker.duckdb", "--study", "far") == 0
-    assert content() == before
-
-
 STUDY_YAML = """
 name: rates
 title: Learning rates
@@ -491,8 +459,6 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
         (["verl", WRITTEN / "trainer", "--study", "s"], 'holds no line {"step"'),
         (["tensorboard", WRITTEN / "verl", "--study", "s"], "holds no event file"),
         (["trainer_state", WRITTEN / "verl", "--study", "s"], "holds no trainer_state.json"),
-        (["database", WRITTEN / "verl/grpo/seed_0.jsonl", "--study", "s"], "seed_0.jsonl: is not a DuckDB database"),
-        (["database", WRITTEN, "--study", "s"], "is not a file"),
         ([*HF], "not stated: metric"),
         ([*HF, *EVAL[:4]], "pass --margin M"),
         ([*HF, "--metric", "eval_los", *EVAL[2:]], "no run has logged it; did you mean 'eval_loss'?"),

@@ -18,9 +18,9 @@ def record(name, config=None, *, seed=None, started=None, kind="wandb"):
     return Record(**head, seed=seed, state="finished", started=started, last_step=1)
 
 
-def place(records, *mapped, known=None, written=None):
+def place(records, *mapped, written=None):
     study = with_options(written or ImportFile(), list(mapped), {})
-    variants, placed = derive(records, study, "study s", known or {})
+    variants, placed = derive(records, study, "study s")
     return {v.name: v for v in variants}, placed
 
 
