@@ -80,14 +80,14 @@ chaos: venv ## faults, the long form: 50 kills over the smoke grid, ten minutes 
 	OMP_NUM_THREADS=1 ABLATION_CHAOS=long $(BIN)/python -m pytest -q -m chaos
 
 test-cluster: $(CLUSTER)/.installed ## the profiles of schedulers, and Slurm on this machine (Debian, root)
-	CLUSTER_TESTS=1 CONDOR_CONFIG=/dev/null $(CLUSTER)/bin/python -m pytest -q tests/cluster
+	CLUSTER_TESTS=1 $(CLUSTER)/bin/python -m pytest -q tests/cluster
 
 # The schedulers' plugins stay out of the environment of every day: each is imported at every start of snakemake.
 $(CLUSTER)/.installed: $(STAMP)
 	$(BIN)/python -m venv --without-pip $(CLUSTER)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 	  $$($(CLUSTER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/everyday.pth
-	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[slurm,lsf,sge,htcondor,kubernetes,cluster-generic]'
+	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[slurm,kubernetes,cluster-generic]'
 	touch $@
 
 peers: $(patsubst tests/peers/%.txt,$(PEERS)/%/.installed,$(wildcard tests/peers/*.txt)) ## libraries of others, as tests meet them: an environment each

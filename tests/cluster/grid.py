@@ -81,9 +81,6 @@ class Grid(Project):
         with (self.folder / "submit.log").open("a") as log:
             return subprocess.Popen(command, cwd=self.folder, env=self.environment(), stdout=log, stderr=log, text=True)
 
-    def environment(self) -> dict[str, str]:
-        return {**super().environment(), "CONDOR_CONFIG": "/dev/null"}
-
     def log(self) -> str:
         return self.read("submit.log")
 

@@ -26,7 +26,7 @@ def profile(name):
 
 
 def test_all_are_there():
-    assert set(SCHEDULERS) == {"slurm", "lsf", "sge", "htcondor", "kubernetes", "cluster-generic"}
+    assert set(SCHEDULERS) == {"slurm", "kubernetes", "cluster-generic"}
     assert profile("local") == profile("default")
 
 
@@ -77,13 +77,6 @@ def requests(project, name):
 
 WORDS = {
     "slurm": {"gpu": ("0", "2"), "nodes": ("1", "1")},
-    "lsf": {"lsf_extra": ("", "-gpu num=2")},
-    "sge": {"sge_resources": ("", "gpu=2"), "threads": ("1", "1")},
-    "htcondor": {
-        "request_gpus": ("0", "2"),
-        "request_memory": ("500", "500"),
-        "allowed_execute_duration": ("300", "300"),
-    },
     "kubernetes": {"gpu": ("0", "2")},
     "cluster-generic": {"gpu": ("0", "2")},
     "local": {"gpu": ("0", "2")},
