@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cluster", metavar="doc.FIELD", help="lm-eval's field that correlated items share, such as a passage")
     add("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
     add("--weight", choices=("tasks", "items"), help="what counts equally in the effect (default: tasks)")
-    add("--direction", metavar="D", help="max, min or target:0.5 (default: as in the files, else max)")
-    add("--margin", type=float, metavar="M", help="a smaller difference does not matter (default: 1%% of the scale)")
+    add("--direction", metavar="D", help="max, min or target:0.5 (default: as the files or a known name say)")
+    add("--margin", type=float, metavar="M", help="a smaller difference does not matter; --require needs it")
     add("--at", metavar="NAME", help="only files in folders of this name: --at checkpoint-2000")
     share = (
         "paired: runs of one seed share something; independent: no runs do (default: paired if all files name seeds)"
@@ -82,6 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("compare", "--markdown", None, "cannot be combined with --csv or --json", "leave one out")
     result = _from_study(arguments) if arguments.study else _from_files(arguments)
     gated = _gated(result, arguments.require) if arguments.require or arguments.markdown else None
+    if arguments.require and result.unstated:
+        raise result.unstated[0]
     if arguments.require and result.doubts:
         remedy = "correct the files, margin or direction; without --require it is a warning"
         raise ConfigError("compare", "--require", arguments.require, result.doubts[0], remedy)

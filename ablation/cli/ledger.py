@@ -3,7 +3,7 @@
 import argparse
 import math
 
-from ablation.config.names import smaller_is_better
+from ablation.config.names import known_direction
 from ablation.contract.display import aligned, counted
 from ablation.contract.errors import ConfigError
 from ablation.judge.ledger import Attempt, Settled, pooled_sd, settle
@@ -19,8 +19,8 @@ def run_ledger(arguments: argparse.Namespace) -> int:
     if len(metrics) > 1:
         raise ConfigError("import", "--metric", metrics[1], "is a second metric", "name one")
     attempts, metric = read_ledger(path, metrics[0])
-    smaller = {"min": True, "max": False}.get(arguments.direction, smaller_is_better(metric) or None)
-    if smaller is None or arguments.direction not in (None, "min", "max"):
+    better = arguments.direction or known_direction(metric)
+    if better not in ("min", "max"):
         problem = "is not known" if arguments.direction is None else "is not a direction of a ledger"
         raise ConfigError("import", "--direction", arguments.direction, problem, "pass min or max")
     repeats = pooled_sd(attempts)
@@ -33,12 +33,12 @@ def run_ledger(arguments: argparse.Namespace) -> int:
     source = "stated" if arguments.sd is not None else "of the rows with one name"
     kept = sum(attempt.kept for attempt in attempts)
     crashed = sum(attempt.value is None for attempt in attempts)
-    better = "smaller" if smaller else "larger"
+    side = "smaller" if better == "min" else "larger"
     print(
-        f"{path}: {counted(len(attempts), 'attempt')}, {kept} kept, {crashed} crashed; {metric}, {better} is better; "
+        f"{path}: {counted(len(attempts), 'attempt')}, {kept} kept, {crashed} crashed; {metric}, {side} is better; "
         f"standard deviation of one run {sd:.3g} ({source})"
     )
-    print(_in_words(settle(attempts, sd, -1 if smaller else 1), attempts))
+    print(_in_words(settle(attempts, sd, -1 if better == "min" else 1), attempts))
     return 0
 
 

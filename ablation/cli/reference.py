@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
-from ablation.config.names import smaller_is_better
+from ablation.config.names import known_direction
 from ablation.contract.display import aligned, counted, listed
 from ablation.contract.errors import ConfigError
 from ablation.judge.gate import STATUS
@@ -65,15 +65,15 @@ def run_reference(arguments: argparse.Namespace) -> int:
 
 
 def _metric(text: str) -> tuple[str, Direction]:
-    """Return name and direction of `NAME` or `NAME:min`. Raises ConfigError for a loss without a direction."""
+    """Return name and direction of `NAME:min`, or of a NAME that is known. Raises ConfigError for any other."""
     head, _, direction = text.rpartition(":")
     for known in _DIRECTIONS:
         if head and direction == known:
             return head, known
-    if smaller_is_better(text):
-        remedy = f"write {text}:min, or {text}:max if larger is better"
-        raise ConfigError("gate", "--metric", text, "seems to be better if it is smaller", remedy)
-    return text, "max"
+    if direction_of_name := known_direction(text):
+        return text, direction_of_name
+    remedy = f"write {text}:max if larger is better, {text}:min if smaller is, {text}:both if neither"
+    raise ConfigError("gate", "--metric", text, "does not say which values are better", remedy)
 
 
 def _name(run: ImportedRun, place: Path) -> str:

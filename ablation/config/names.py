@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Hashable, Iterable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -15,11 +15,30 @@ _Each = TypeVar("_Each", bound=Hashable)
 RESERVED_KEYS = ("extends", "why", "gpu", "between")  # of a variant file; no config model may have them
 NO_VARIANT = "there is no such variant"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_SMALLER = re.compile(  # loss, train/loss and lossTotal, not lossless; valMSE and val_mse, not answer_acc
-    r"(?i:loss(es)?)(?![a-z])|(?i:perplexity|bits_per_byte|cross_?entropy|error|regret)"
-    r"|(?<![A-Za-z])(?i:bpb|ppl|nll|err|wer|cer|mae|mse|rmse)(?![a-z])"
-    r"|(?<=[a-z])(BPB|PPL|NLL|WER|CER|MAE|MSE|RMSE)(?![a-z])"
+
+
+def _listed(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+# Metrics whose better side nobody disputes, alone or as the last words of a name: val_acc, eval/mmlu/acc, valMSE.
+_LARGER = _listed(
+    "acc accuracy acc_norm balanced_accuracy exact_match em f1 macro_f1 micro_f1 f1_macro f1_micro precision recall "
+    "auc auroc roc_auc average_precision mcc iou miou dice bleu sacrebleu chrf rouge rouge1 rouge2 rouge_l rouge_lsum "
+    "meteor bertscore ndcg mrr psnr ssim"
 )
+_SMALLER = _listed(
+    "loss losses perplexity ppl nll bpb bpc bits_per_byte bits_per_character cross_entropy error error_rate err wer "
+    "cer ter mae mse rmse regret ece brier brier_score fid"
+)
+# Alone or after the name of a split only: the success of an attack is not good.
+_LARGER_ALONE = _listed(
+    "reward rewards mean_reward episode_reward ep_rew_mean episode_return win_rate success success_rate pass_rate "
+    "solve_rate passed resolved correct is_correct"
+)
+_PASSES = re.compile(r"(pass|maj|cons)(@|_?at_?)?\d+")
+_SPLITS = _listed("train training val valid validation dev eval evaluation test mean avg final")
+_WORDS = re.compile(r"[^A-Za-z0-9@]+|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def is_safe_name(name: str) -> bool:
@@ -34,9 +53,17 @@ def suggest(name: str, known: Iterable[object], what: str = "known") -> str:
     return (f"did you mean {close[0]!r}? " if close else "") + f"{what}: {listed(names, 25) or 'none'}"
 
 
-def smaller_is_better(metric: str) -> bool:
-    """Return whether a metric's name says that smaller values are better: a loss, a perplexity, an error."""
-    return _SMALLER.search(metric) is not None
+def known_direction(metric: str) -> Literal["max", "min"] | None:
+    """Return which values of a metric are better where its name is on a list of known ones; None: ask.
+
+    Guessing from any other name would turn answers: a rise of `kl`, `toxicity` or `latency_ms` is no improvement.
+    """
+    words = [word.lower() for word in _WORDS.split(metric.rpartition("/")[2]) if word]
+    ends = {"_".join(words[start:]) for start in range(len(words))}
+    if ends & _SMALLER:
+        return "min"
+    alone = "_".join(words[next((n for n, word in enumerate(words) if word not in _SPLITS), 0) :])
+    return "max" if ends & _LARGER or alone in _LARGER_ALONE or _PASSES.fullmatch(alone) else None
 
 
 def check_name(name: str, known: Iterable[str], file: Path | str, key: str, problem: str) -> None:

@@ -190,7 +190,10 @@ class Analysis(Strict):
         default=["all"], min_length=1, description="items.subset; the statistic is the mean over them."
     )
     direction: Literal["max", "min"] | Target
-    margin: float = Field(gt=0, allow_inf_nan=False, description="Equivalence: a smaller difference does not matter.")
+    margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        description="Equivalence: a smaller difference does not matter. null: none is stated, so nothing is "
+        "equivalent, and the gate refuses."
+    )
     alpha: float = Field(
         default=0.05, gt=0, lt=0.5, description="Error rate over the comparisons, of the kind that `error` names."
     )

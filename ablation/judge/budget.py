@@ -63,7 +63,8 @@ def predict(study: Measurements, comparisons: Sequence[Comparison]) -> Chances:
                     Rule(
                         interim,
                         left * weight if comparison.estimate and comparison.estimate.least_p <= left * weight else 0.0,
-                        analysis.margin if max_undetected_share(interim, analysis.alpha) <= analysis.rare else nan,
+                        (analysis.margin if max_undetected_share(interim, analysis.alpha) <= analysis.rare else None)
+                        or nan,
                         2 * analysis.alpha * weight,
                     ),
                     between_effects,

@@ -80,7 +80,8 @@ def answers(
     study: Measurements, comparisons: Sequence[Comparison], required: str, asked: Sequence[Comparison]
 ) -> list[Answer]:
     """Answer for the comparisons `asked`, which are among the study's judged `comparisons`."""
-    tests, correction = not_worse(study, comparisons) if required == "not-worse" else ({}, "")
+    testable = required == "not-worse" and study.analysis.margin is not None
+    tests, correction = not_worse(study, comparisons) if testable else ({}, "")
     return [
         _answer(study.analysis, comparison, required, tests.get(comparison.pair), correction) for comparison in asked
     ]
@@ -163,7 +164,7 @@ class Guarded:
     metric: str
     verdict: str  # holds, worse, undecided, invalid or not run
     comparison: Comparison
-    margin: float
+    margin: float | None
     p_not_worse: float = _NAN  # one-sided, corrected for the study's comparisons
 
     @property

@@ -169,13 +169,15 @@ class Estimate:
         low, high = self.crossing.percentiles(alpha)
         return min(self.centre - half, low, self.effect), max(self.centre + half, high, self.effect)
 
-    def within(self, margin: float, alpha: float) -> bool:
+    def within(self, margin: float | None, alpha: float) -> bool:
         """Whether the effect lies inside ±margin: two one-sided tests, each at alpha (Schuirmann, 1987).
+
+        Without a margin, nothing does.
 
         The allowance for unseen changes stays two-sided at alpha: few changes are counts, and skewed. With one seed
         nothing is shown.
         """
-        if not self.noise.seeds_known:
+        if margin is None or not self.noise.seeds_known:
             return False
         hidden = self.noise.unseen * float(np.log(alpha / 2) / np.log(alpha))
         low, high = self._ends(replace(self.noise, unseen=hidden), 2 * alpha)
@@ -199,9 +201,9 @@ class Estimate:
         about_runs = self.design.claim == "checkpoints" and self.seeds == 1
         return about_runs and self.counts and len(self.units) == self.items
 
-    def p_not_worse(self, margin: float) -> float:
-        """One-sided p of an effect of -margin or less; NaN with one seed."""
-        if not self.noise.seeds_known:
+    def p_not_worse(self, margin: float | None) -> float:
+        """One-sided p of an effect of -margin or less; NaN with one seed, or without a margin."""
+        if margin is None or not self.noise.seeds_known:
             return float("nan")
         if self.effect <= -margin:
             return 1.0

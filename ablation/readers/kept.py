@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ablation.config import dotted
-from ablation.config.names import smaller_is_better
+from ablation.config.names import known_direction
 
 # Settings that keep the best model: transformers; transformers and mmengine; Keras.
 _KEEP = ("load_best_model_at_end", "save_best", "save_best_only", "restore_best_weights")
@@ -39,20 +39,25 @@ def kept_step(config: Mapping[str, Any], metrics: pa.Table) -> tuple[int | None,
         )
     metric = next((said[name] for name in _METRIC if isinstance(said.get(name), str) and said[name] not in _OFF), None)
     metric = "loss" if metric is None and "load_best_model_at_end" in keeps else metric
+    larger = _larger(said, metric) if metric else None
     bare = (metric or "").removeprefix("eval_")
     names = [f"eval_{bare}", f"eval/{bare}", metric]
-    for name in names if metric else ():
+    for name in names if larger is not None else ():
         rows = metrics.filter(pc.and_(pc.equal(metrics["name"], name), pc.is_finite(metrics["value"])))
         if rows.num_rows:
-            return _best(rows["step"].to_numpy(), rows["value"].to_numpy(), said, larger=_larger(said, bare)), ""
+            return _best(rows["step"].to_numpy(), rows["value"].to_numpy(), said, larger=bool(larger)), ""
     return None, ", ".join(keeps)
 
 
-def _larger(said: Mapping[str, Any], metric: str) -> bool:
+def _larger(said: Mapping[str, Any], metric: str) -> bool | None:
+    """Return whether the best value is the largest; None where nothing says so."""
     direction = next((said[name] for name in _DIRECTION if said.get(name) not in (None, "", "auto")), None)
     if direction is not None:
         return direction in (True, "True", "true", "max", "greater")
-    return not smaller_is_better(metric)
+    if "load_best_model_at_end" in said:  # the rule of transformers.TrainingArguments
+        return not metric.endswith("loss")
+    known = known_direction(metric)
+    return None if known is None else known == "max"
 
 
 def _best(steps: Any, values: Any, said: Mapping[str, Any], *, larger: bool) -> int:

@@ -44,7 +44,7 @@ def findings(verdicts: pd.DataFrame, analysis: Analysis) -> list[str]:
     by_verdict = {name: [row for row in rows if row["verdict"] == name] for name in {row["verdict"] for row in rows}}
     ends = map(shown_interval, rows)
     halves = [(high - low) / 2 for low, high in ends if is_number(low) and is_number(high)]
-    decimals = decimals_for(halves or [analysis.margin])
+    decimals = decimals_for(halves or [analysis.margin or 0.0])
     sentences = [_moved(name, by_verdict[name], decimals) for name in ("better", "worse") if name in by_verdict]
     for name, (one, many) in _COUNTED.items():
         if counted := by_verdict.get(name):

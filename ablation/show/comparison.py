@@ -67,7 +67,8 @@ def _facts(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, 
     else:
         side = {"max": "larger is better", "min": "smaller is better"}[analysis.direction]
     filters = f", filter {','.join(result.filters)}" if result.filters else ""
-    yield "metric", f"{analysis.value}{filters}; {side}, margin {analysis.margin:g}"
+    margin = "no margin" if analysis.margin is None else f"margin {analysis.margin:g}"
+    yield "metric", f"{analysis.value}{filters}; {side}, {margin}"
 
 
 def _noise(result: ComparisonResult, compared: Compared) -> Iterator[tuple[str, str]]:

@@ -56,7 +56,7 @@ def in_words(gated: Gated) -> str:
     lines = []
     for answer in gated.answers:
         comparison = answer.comparison
-        told = f"{comparison.verdict}, {' '.join(_effect(comparison))}, margin {gated.study.analysis.margin:g}"
+        told = f"{comparison.verdict}, {' '.join(_effect(comparison))}, margin {_margin(gated)}"
         cost = f", {shown}" if (shown := _cost(comparison, gated.price)) else ""
         lines += [
             f"{answer.outcome}: {comparison.child} after {comparison.parent} is {told}{cost}",
@@ -73,9 +73,7 @@ def as_markdown(gated: Gated) -> str:
     rows = []
     for answer in gated.answers:
         comparison, cost = answer.comparison, _cost(answer.comparison, gated.price)
-        rows.append(
-            [_name(comparison), answer.outcome, comparison.verdict, *_effect(comparison), f"{analysis.margin:g}", cost]
-        )
+        rows.append([_name(comparison), answer.outcome, comparison.verdict, *_effect(comparison), _margin(gated), cost])
     left_out = {"answer"} if gated.required is None else set()
     left_out |= set() if any(row[-1] for row in rows) else {"cost"}
     shown = [place for place, head in enumerate(heads) if head not in left_out]
@@ -119,6 +117,10 @@ def _most_changed(study: Measurements, comparison: Comparison) -> list[str]:
 def _required(gated: Gated) -> str:
     of = "1 comparison" if len(gated.answers) == 1 else f"each of {len(gated.answers)} comparisons"
     return f"required: {gated.required}, of {of}"
+
+
+def _margin(gated: Gated) -> str:
+    return "-" if gated.study.analysis.margin is None else f"{gated.study.analysis.margin:g}"
 
 
 def _name(comparison: Comparison) -> str:

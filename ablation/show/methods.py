@@ -153,10 +153,15 @@ def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
     if pairs > 1:
         sentences, p = [_correction(analysis, cite)], "adjusted p"
     enough = max(seeds_for(analysis.rare, analysis.alpha), 2)
+    equivalent = "; no margin was stated, so nothing is called equivalent"
+    if analysis.margin is not None:
+        equivalent = (
+            f", and equivalent where its {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g} and"
+            f" rests on at least {enough} seeds: with fewer, more than {analysis.rare:.0%} of seeds might behave"
+            f" otherwise unseen {cite('clopper')}"
+        )
     sentences += [
-        f"A change is called better or worse where its {p} is at most {analysis.alpha:g}, and equivalent where"
-        f" its {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g} and rests on at least {enough}"
-        f" seeds: with fewer, more than {analysis.rare:.0%} of seeds might behave otherwise unseen {cite('clopper')}.",
+        f"A change is called better or worse where its {p} is at most {analysis.alpha:g}{equivalent}.",
         "Else it is undecided. Where more than one factor changed it is confounded, whatever its p; where a run failed,"
         " diverged or broke a rule of severity abort, or seeds or items do not match, it is invalid, and where a"
         " planned run has not ended it is not run. Nothing was imputed.",
@@ -267,7 +272,10 @@ def plan_in_words(analysis: Analysis) -> str:
         if analysis.variance == "moderated"
         else ""
     )
-    enough = f" “Equivalent” needs {max(seeds_for(analysis.rare, analysis.alpha), 2)} seeds."
+    enough = "No margin was stated, so nothing is “equivalent”."
+    if analysis.margin is not None:
+        seeds = max(seeds_for(analysis.rare, analysis.alpha), 2)
+        enough = f"A difference inside ±{analysis.margin} counts as none. “Equivalent” needs {seeds} seeds."
     held = (
         "Of the changes called “better” or “worse”, the expected share that is called so wrongly is held at"
         f" {analysis.alpha} (false discovery rate, Benjamini-Hochberg correction), and so is that of their corrected"
@@ -278,6 +286,6 @@ def plan_in_words(analysis: Analysis) -> str:
     )
     return (
         f"The figure that decides is {primary_in_words(analysis)}. {against} on the"
-        f" same seeds and items. A difference inside ±{analysis.margin} counts as none.{enough}"
+        f" same seeds and items. {enough}"
         f" {held}{borrowed}{interims}"
     )

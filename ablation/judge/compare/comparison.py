@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ablation.config.names import smaller_is_better
+from ablation.config.names import known_direction
 from ablation.config.study import Change
 from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import compared
@@ -142,6 +142,7 @@ class ComparisonResult:
     compared: tuple[Compared, ...]
     notes: tuple[str, ...]  # the doubts among them
     doubts: tuple[str, ...] = ()  # why no answer may rest on it
+    unstated: tuple[ConfigError, ...] = ()  # what a requirement needs to be told, and was not
 
     @property
     def sheets(self) -> list[Sheet]:
@@ -178,8 +179,8 @@ def compare(name: str, groups: Sequence[Group], variant_tree: Mapping[str, TreeN
         notes += task_groups_that_disagree(named[parent], named[child]) if rules.weight == "tasks" else ()
     sheets = [sheet for group in groups for sheet in group.sheets]
     notes += [remark for sheet in sheets for remark in sheet.facts.remarks]
-    analysis, more = plan_analysis(sheets, rules.direction, rules.margin, **analysis_rules)
-    doubts += [*_scales(sheets, analysis.margin), *_direction(sheets, rules.direction)]
+    analysis, more, unstated = plan_analysis(sheets, rules.direction, rules.margin, **analysis_rules)
+    doubts += _scales(sheets, analysis.margin)
     notes += [*doubts, *more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
     if rules.weight == "items":
         groups = [pooled(group) for group in groups]
@@ -189,7 +190,7 @@ def compare(name: str, groups: Sequence[Group], variant_tree: Mapping[str, TreeN
     measured = replace(measured, may_be_identical="identical" in rules.allow)
     comparisons = judge_comparisons(measured)
     results = tuple(_beside(comparison, named, measured, rules.changed_items) for comparison in comparisons)
-    return ComparisonResult(name, named, measured, results, tuple(dict.fromkeys(notes)), tuple(doubts))
+    return ComparisonResult(name, named, measured, results, tuple(dict.fromkeys(notes)), tuple(doubts), tuple(unstated))
 
 
 def _declared(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, str]:
@@ -243,7 +244,7 @@ def _shared(sheets: Sequence[Sheet]) -> Iterator[str]:
         yield f"{together}; --cluster {shared.split(',')[0]} counts the texts"
 
 
-def _scales(sheets: Sequence[Sheet], margin: float) -> Iterator[str]:
+def _scales(sheets: Sequence[Sheet], margin: float | None) -> Iterator[str]:
     """Doubts about the units: shares beside percent, or a margin that no difference of the values can exceed."""
     for subset in dict.fromkeys(sheet.subset for sheet in sheets):
         of = sorted((sheet for sheet in sheets if sheet.subset == subset), key=lambda sheet: float(sheet.values.max()))
@@ -253,15 +254,8 @@ def _scales(sheets: Sequence[Sheet], margin: float) -> Iterator[str]:
             told = f"{of[0].source} has values up to {least.max():g}, {of[-1].source} up to {most.max():g}"
             yield f"{subset}: {told}: shares in one and percent in the other?"
     low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)
-    if low < high <= low + margin:
+    if margin is not None and low < high <= low + margin:
         yield f"margin {margin:g} is as large as the range of the values, {low:g} to {high:g}: nothing could be worse"
-
-
-def _direction(sheets: Sequence[Sheet], given: Direction | None) -> Iterator[str]:
-    """A doubt about a loss or an error of which neither the caller nor a file says that smaller is better."""
-    unsaid = given is None and all(sheet.facts.larger_is_better is None for sheet in sheets)
-    if unsaid and smaller_is_better(sheets[0].metric):
-        yield f"is a larger {sheets[0].metric} better? --direction max or min (`direction` in a study file) says it"
 
 
 def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:
@@ -309,29 +303,14 @@ def _subset(subset: str, runs: Sequence[Sequence[dict[str, Sheet]]], measured: M
 
 def plan_analysis(
     sheets: Sequence[Sheet], direction: Direction | None, margin: float | None, **rules: Any
-) -> tuple[Analysis, list[str]]:
-    """Return the rules by which the sheets are judged; the notes name what was assumed.
+) -> tuple[Analysis, list[str], list[ConfigError]]:
+    """Return the rules by which the sheets are judged, notes on what was assumed, and what a gate must be told.
 
     Raises:
-        ConfigError: metrics have different directions, or the scale of the values does not suggest a margin.
+        ConfigError: metrics differ, or have different directions.
     """
-    notes = []
-    if direction is None:
-        said = {sheet.facts.larger_is_better for sheet in sheets} - {None}
-        if len(said) > 1:
-            odd = next(sheet for sheet in sheets if sheet.facts.larger_is_better is False)
-            problem = f"smaller is better for {odd.subset}, larger for others: there is no mean of both"
-            raise ConfigError(odd.source, odd.metric, None, problem, "compare them one at a time")
-        direction = "min" if said == {False} else "max"
-        if not said:
-            notes.append("larger is taken to be better: the files do not say; --direction does")
-    if margin is None:
-        low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)
-        margin = next((scale / 100 for scale in (1.0, 100.0) if low >= 0 and high <= scale), None)
-        if margin is None:
-            problem = f"values lie between {low:g} and {high:g}, which does not tell what difference matters"
-            raise ConfigError("compare", "--margin", None, problem, "give the smallest difference that matters to you")
-        notes.append(f"margin {margin:g}, one hundredth of the scale: give --margin before you look")
+    notes: list[str] = []
+    unstated: list[ConfigError] = []
     metrics = sorted({sheet.metric for sheet in sheets})
     if len(metrics) > 1:
         named = {sheet.metric: sheet.subset for sheet in sheets}
@@ -339,6 +318,29 @@ def plan_analysis(
         raise ConfigError(
             "compare", "--metric", None, problem, "name one that all have, or some of the tasks with --tasks"
         )
+    if direction is None:
+        said = {sheet.facts.larger_is_better for sheet in sheets} - {None}
+        if len(said) > 1:
+            odd = next(sheet for sheet in sheets if sheet.facts.larger_is_better is False)
+            problem = f"smaller is better for {odd.subset}, larger for others: there is no mean of both"
+            raise ConfigError(odd.source, odd.metric, None, problem, "compare them one at a time")
+        known = "min" if said == {False} else "max" if said else known_direction(metrics[0])
+        direction = known or "max"
+        if known is None:
+            notes.append("assuming larger is better (not stated in the files); override with --direction")
+            problem = f"is not stated, and neither the files nor the name {metrics[0]!r} tell it"
+            remedy = "pass --direction max or min (`direction` in the analysis of a study file)"
+            unstated.append(ConfigError("compare", "--direction", None, problem, remedy))
+    if margin is None:
+        every = np.concatenate([sheet.values for sheet in sheets])
+        problem = f"is not stated; the values lie between {every.min():g} and {every.max():g}, sd {every.std():.2g}"
+        remedy = "pass the smallest difference that matters to you (`margin` in the analysis of a study file)"
+        unstated.append(ConfigError("compare", "--margin", None, problem, remedy))
+        if np.isin(every, (0, 1)).all():
+            margin = 0.01
+            notes.append("margin 0.01, since every value is 0 or 1: give --margin before you look")
+        else:
+            notes.append("no margin, so nothing is called equivalent: --margin states the difference that matters")
     analysis = Analysis(
         value=metrics[0],
         protocol=PROTOCOL,
@@ -347,7 +349,7 @@ def plan_analysis(
         margin=margin,
         **rules,
     )
-    return analysis, notes
+    return analysis, notes, unstated
 
 
 def measurements(

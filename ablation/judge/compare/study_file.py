@@ -126,6 +126,6 @@ def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:
     said = {key: value for key, value in given.items() if value is not None}
     if wrong := [key for key in said if key not in _KEYS]:
         raise ConfigError(path, f"analysis.{wrong[0]}", None, "is not known here", suggest(wrong[0], _KEYS))
-    told_by_the_files = {"value": "-", "protocol": "-", "subsets": ["-"], "direction": "max", "margin": 1.0}
+    told_by_the_files = {"value": "-", "protocol": "-", "subsets": ["-"], "direction": "max", "margin": None}
     complete = validate(Analysis, told_by_the_files | said, path, "analysis.")
     return {key: getattr(complete, key) for key in said}

@@ -171,7 +171,7 @@ class Comparisons:
     forest: Forest
 
 
-def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, margin: float) -> Comparisons:
+def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, margin: float | None) -> Comparisons:
     """Join the variants of one study with its verdicts, which have a row per judged comparison."""
     records = clean_records(verdicts)
     named = {variant.name: variant for variant in variants}
@@ -191,7 +191,7 @@ def study_comparisons(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame
     ends = [(low, high) for low, high in intervals if is_number(low) and is_number(high)]
     effects = [comparison.evidence["effect"] for comparison in comparisons if is_number(comparison.evidence["effect"])]
     axis = forest_axis([*effects, *chain(*ends)], margin)
-    decimals = decimals_for([(high - low) / 2 for low, high in ends] or [margin])
+    decimals = decimals_for([(high - low) / 2 for low, high in ends] or [margin or 0.0])
     return Comparisons(rows, axis, decimals, comparisons, counts, draw_forest(comparisons, axis))
 
 

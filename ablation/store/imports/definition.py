@@ -21,7 +21,7 @@ from ablation.plan.plan_file import StudyRecord
 from ablation.store.imports import stored
 from ablation.store.imports.health import rules_for
 from ablation.store.imports.stored import Record
-from ablation.store.imports.study_file import ImportFile, analysis_of
+from ablation.store.imports.study_file import ImportFile, analysis_of, with_known_direction
 
 _MOST_CURVES = 6
 _TELLING = 10  # values of curves: two runs that share so many are one
@@ -65,6 +65,7 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
 
     Raises ConfigError if metric, direction or margin is not stated, or no run has the metric.
     """
+    values = with_known_direction(values)
     metrics = sorted(set().union(*(run.metrics for run in runs)))
     items = sorted(set().union(*(run.items for run in runs)))
     wanted = {

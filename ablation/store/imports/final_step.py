@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from ablation.contract.errors import ConfigError
 from ablation.store.imports.stored import Record
-from ablation.store.imports.study_file import ImportFile
+from ablation.store.imports.study_file import ImportFile, with_known_direction
 
 
 @dataclass
@@ -23,10 +23,12 @@ class FinalStep:
     @classmethod
     def of(cls, written: ImportFile) -> "FinalStep":
         """Return the rule. Raises ConfigError if it asks for a metric that is not stated."""
-        plan, at = written.analysis, written.runs.at
+        plan, at = with_known_direction(written.analysis), written.runs.at
         metrics = plan.get("metric") or []
         if at in ("best", "common") and not metrics:
             raise ConfigError("import", "--at", at, "asks which metric decides", "name it with --metric")
+        if at == "best" and "direction" not in plan:
+            raise ConfigError("import", "--at", at, "asks which values are better", "state it with --direction")
         return cls(at, [*map(str, metrics)] if isinstance(metrics, list) else [str(metrics)], plan.get("direction"))
 
     def find_common(self, runs: Iterable[tuple[Hashable, pa.Table]]) -> None:

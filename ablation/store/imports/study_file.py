@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from ablation.config.names import Strict, Text, is_safe_name, suggest
+from ablation.config.names import Strict, Text, is_safe_name, known_direction, suggest
 from ablation.config.study_schema import Analysis, CurveDefinition, TableDefinition
 from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
@@ -111,6 +111,14 @@ def _joined(before: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
     items = {"value", "protocol", "subsets"}
     gone = items if "metric" in over else {"metric"} if items & set(over) else set()
     return {key: value for key, value in before.items() if key not in gone} | dict(over)
+
+
+def with_known_direction(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the analysis with the direction that its metrics' names tell, where it states none."""
+    metrics = values.get("metric") or values.get("value") or []
+    told = {known_direction(str(name)) for name in (metrics if isinstance(metrics, list) else [metrics])}
+    known = {"direction": told.pop()} if len(told) == 1 and None not in told else {}
+    return known | dict(values)
 
 
 def analysis_of(values: Mapping[str, Any], file: Path | str) -> Analysis:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from ablation.config.names import smaller_is_better
 from tests.ablation.typed import output, refused
 
 HEAD = "commit\tval_bpb\tmemory_gb\tstatus\tdescription\n"
@@ -31,10 +30,10 @@ def test_repeats_stand_for_the_deviation(file, capsys):
 
 def test_comma_separated_with_other_names(tmp_path, capsys):
     file = tmp_path / "log.csv"
-    file.write_text("id,answer_accuracy,decision\n1,0.5,keep\n2,0.6,keep\n3,0.4,reject\n")  # `wer` in a word
+    file.write_text("id,answer_score,decision\n1,0.5,keep\n2,0.6,keep\n3,0.4,reject\n")
     words = "import", "ledger", file, "--sd", "0.1"
     assert "--direction: is not known; pass min or max" in refused(capsys, *words)
-    assert "answer_accuracy, larger is better" in output(capsys, *words, "--direction", "max")
+    assert "answer_score, larger is better" in output(capsys, *words, "--direction", "max")
 
 
 @pytest.mark.parametrize(
@@ -54,14 +53,3 @@ def test_comma_separated_with_other_names(tmp_path, capsys):
 def test_bad_input_is_one_line(file, capsys, text, words, said):
     file.write_text(text)
     assert said in refused(capsys, "import", "ledger", file, *words)
-
-
-@pytest.mark.parametrize(
-    ("names", "smaller"),
-    [
-        (("loss", "train/loss", "lossTotal", "val_bpb", "valMSE", "eval_WER", "cross_entropy", "error_rate"), True),
-        (("reward", "lossless", "answer_acc", "answerAcc", "power", "mature", "BLEU"), False),
-    ],
-)
-def test_whether_a_name_says_that_smaller_is_better(names, smaller):
-    assert [name for name in names if smaller_is_better(name) is not smaller] == []

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.ablation.readers.command import read, refused
+import ablation
+from tests.ablation.readers.command import read, refused, told
 from tests.ablation.readers.samples import ITEMS, hits, row, write_group, write_samples
 from tests.ablation.typed import typed
 
@@ -225,7 +226,7 @@ def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
     """By a link it is refused; a copy has the same values throughout."""
     one, other = table(tmp_path / "a.csv", (1, 0)), tmp_path / "b.csv"
     linked(one, other)
-    words = one, "--with", other, "--margin", "0.1", "--require", "not-worse"
+    words = one, "--with", other, "--margin", "0.1", "--direction", "max", "--require", "not-worse"
     if linked is not shutil.copy:
         assert f"is in baseline and candidate, there as {one}" in refused(capsys, *words)
         return
@@ -242,21 +243,72 @@ def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
     [
         (((1, 0), (100, -0.2)), ["--margin", "1"], "shares in one and percent in the other?"),
         (((1, 0), (1, -0.2)), ["--margin", "1"], "margin 1 is as large as the range of the values, 0 to 1"),
-        (
-            ((1, 0), (1, -0.2)),
-            ["--metric", "loss", "--margin", "0.1"],
-            "is a larger loss better? --direction max or min",
-        ),
-        (((1, 0), (1, 0.3), 9), ["--common-items"], "of 200 items only 9 are common to all runs"),
+        (((1, 0), (1, 0.3), 9), ["--common-items", "--margin", "0.1"], "of 200 items only 9 are common to all runs"),
     ],
 )
 def test_what_is_doubtful_passes_no_requirement(tmp_path, capsys, groups, words, said):
     first, second, *left = groups
     a = table(tmp_path / "a.csv", first)
     b = table(tmp_path / "b.csv", second, items=left[0] if left else 200)
-    for path in (a, b) if "loss" in words else ():
-        path.write_text(path.read_text().replace("value", "loss"))
-    asked = [a, "--with", b, *words]
+    asked = [a, "--with", b, "--direction", "max", *words]
     assert said in refused(capsys, *asked, "--require", "not-worse")
     assert said in " ".join(typed(capsys, "compare", *asked)[1].split())
     assert said in typed(capsys, "compare", *asked, "--markdown")[1].replace("\\", "")
+
+
+def ratings(path, level, seeds=6):
+    """Ratings of 1 to 5, as a judge of answers gives them."""
+    rng = np.random.default_rng(round(10 * level))
+    rows = [f"q{i},{s},{min(5, max(1, round(rng.normal(level, 0.8))))}" for s in range(seeds) for i in range(150)]
+    path.write_text("\n".join(["item,seed,score", *rows]) + "\n")
+    return path
+
+
+def test_a_requirement_without_a_margin_or_a_direction_is_refused(tmp_path, capsys):
+    """Half a point of five lower was "equivalent" by a guessed margin of 1."""
+    words = ratings(tmp_path / "a.csv", 3.6), "--with", ratings(tmp_path / "b.csv", 3.2), "--metric", "score"
+    found = read(capsys, *words)
+    assert (found["verdict"], found["margin"], found["direction"]) == ("worse", None, "max")
+    assert "assuming larger is better (not stated in the files); override with --direction" in found["notes"]
+    assert "larger is better, no margin" in told(capsys, *words)
+    for required in ("not-worse", "better", "equivalent"):
+        said = refused(capsys, *words, "--require", required, "--direction", "max")
+        assert "--margin: is not stated; the values lie between 1 and 5, sd 0." in said
+        said = refused(capsys, *words, "--require", required, "--margin", "0.1")
+        assert "--direction: is not stated, and neither the files nor the name 'score' tell it" in said
+    assert typed(capsys, "compare", *words, "--require", "not-worse", "--margin", "0.1", "--direction", "max")[0] == 10
+    verdict = ablation.compare(*(str(tmp_path / f"{name}.csv") for name in "ab"), metric="score")
+    assert (verdict.verdict, verdict.margin) == ("worse", None)
+    assert "no margin" in str(verdict)
+
+
+def test_without_a_margin_nothing_is_equivalent_unless_items_are_right_or_wrong(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    level = rng.uniform(0.2, 0.8, (1, 400))
+    for step, equivalent in ((1, True), (0.5, False)):
+        values = [(rng.random((8, 400)) < level) * 1.0 for _ in "ab"]
+        values = [np.where(rng.random(each.shape) < 0.5, each, step * each) for each in values]
+        assert (ablation.judge(*values, margin=0.2).verdict, equivalent) == ("equivalent", equivalent)
+        verdict = ablation.judge(*values)
+        assert (verdict.margin, verdict.verdict) == ((0.01, "undecided") if equivalent else (None, "undecided"))
+        assert any(note.startswith("margin 0.01, since every value is 0 or 1") for note in verdict.notes) == equivalent
+    same = ablation.judge(values[0], values[0])
+    assert same.verdict != "equivalent"
+
+
+def test_a_known_name_tells_the_direction_and_any_other_is_asked_for(tmp_path, capsys):
+    a, b = table(tmp_path / "a.csv", (1, 0)), table(tmp_path / "b.csv", (1, 0.3))
+    for name, status in (
+        ("val_acc", 0),
+        ("eval_loss", 10),
+        ("ece", 10),
+        ("kl", 2),
+        ("latency_ms", 2),
+        ("loss_scale", 2),
+    ):
+        for path in (a, b):
+            path.write_text(f"item,seed,{name}\n" + path.read_text().partition("\n")[2])
+        words = [a, "--with", b, "--metric", name, "--margin", "0.05"]
+        assert typed(capsys, "compare", *words, "--require", "not-worse")[0] == status, name
+        note = "assuming larger is better (not stated in the files); override with --direction"
+        assert (note in read(capsys, *words)["notes"]) == (status == 2), name
