@@ -35,6 +35,8 @@ RULES = (
     "that they share, in any order of the variants.",
     "2026-11-28: The random draws of the max-t correction depend neither on the order of variants nor on rounding: "
     "p and corrected intervals move in their third digit.",
+    "2026-11-29: `compare` of evaluations without a stated margin calls nothing equivalent, unless every value is 0 or "
+    "1. A metric whose name is a common one has that name's direction: a loss is better if it is smaller.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

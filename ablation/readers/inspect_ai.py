@@ -231,6 +231,7 @@ def _facts(header: dict[str, Any], metric: str, remarks: Sequence[str]) -> Facts
         version=None if version is None else str(version),
         reported=next((metrics[name] for name in ("accuracy", "mean") if name in metrics), None),
         stderr=metrics.get("stderr"),
+        larger_is_better=True if "accuracy" in metrics else None,
         settings=settings,
         remarks=tuple(remarks),
     )

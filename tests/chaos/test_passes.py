@@ -105,7 +105,8 @@ def printed(results: Path) -> None:
 
 
 GATE = (["gate", "known", "--results", "results"], ["gate", "known", "v1", "--json", "--results", "results"])
-COMPARE = ["compare", "results/a/*/*.csv", "--with", "results/b/*/*.csv", "--margin", "0.05", "--require", "not-worse"]
+COMPARE = ["compare", "results/a/*/*.csv", "--with", "results/b/*/*.csv", "--margin", "0.05", "--direction", "max"]
+COMPARE += ["--require", "not-worse"]
 KINDS: dict[Callable[[Path], None], tuple[list[str], ...]] = {
     worse: GATE,
     failed: (*GATE, ["status", "--failed", "--results", "results"]),

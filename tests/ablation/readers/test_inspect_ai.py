@@ -171,14 +171,15 @@ def test_of_several_tries_of_a_task_the_ones_that_ended_are_read_and_the_others_
     left_out = f"{failed}: left out: the evaluation did not end (status error)"
     found = read(capsys, *groups, "--latest")
     assert (found["effect"], found["notes"][0]) == (pytest.approx(1 / 3), left_out)
-    typed.output(capsys, "compare", *groups, "--latest", "--require", "not-worse", status=11)  # undecided, not refused
+    required = ("--latest", "--require", "not-worse", "--margin", "0.05", "--direction", "max")
+    typed.output(capsys, "compare", *groups, *required, status=11)  # undecided, not refused
     notes = []
     (run,) = evaluation.read(tmp_path / "b", notes.append)
     assert (run.items.num_rows, left_out in notes) == (3, True)
 
     cancelled = write_log(tmp_path / "b/2026-11-12.eval", log(**about("b3", 12, status="cancelled")))
     assert any(note.startswith(f"{cancelled}: left out") for note in read(capsys, *groups, "--latest")["notes"])
-    assert str(cancelled) in refused(capsys, *groups, "--latest", "--require", "not-worse")  # what ended is out of date
+    assert str(cancelled) in refused(capsys, *groups, *required)  # what ended is out of date
     cancelled.unlink()
     for name, model in (("other.eval", "mock/b"), ("seed_2.json", "mock/a")):  # not a try of what ended
         other = write_log(tmp_path / "b" / name, log(**about("b5", 10, model=model, status="error")))

@@ -63,7 +63,7 @@ def test_one_run_of_each_is_judged_for_these_checkpoints_and_of_the_recipe_if_as
     assert found["p"] == pytest.approx(binomtest(better, better + worse).pvalue)
     said = "new's checkpoint is better than base's; whether the recipe is, one run each cannot say"
     assert said in found["reason"]
-    required = ["compare", *map(str, (groups[0], "--with", groups[1])), "--require", "better"]
+    required = ["compare", *map(str, (groups[0], "--with", groups[1])), "--margin", "0.01", "--require", "better"]
     assert [main(required), main([*required, "--claim", "recipe"])] == [0, 11]
     capsys.readouterr()
     found = read(capsys, groups[0], "--with", groups[1], "--claim", "recipe")
@@ -117,7 +117,7 @@ def test_a_seed_without_a_partner_passes_no_requirement_until_it_is_allowed_by_n
     found = read(capsys, *groups)
     assert (found["verdict"], found["paired_seeds"]) == ("better", list(range(6)))
     assert "new has no seed 6: left out of the other variant" in found["reason"]
-    required = [*map(str, groups), "--require", "better"]
+    required = [*map(str, groups), "--margin", "0.01", "--require", "better"]
     assert main(["compare", *required]) == 12
     said = capsys.readouterr().out
     allow = said[said.index("--without") :].split()[:2]
@@ -202,7 +202,7 @@ def test_names_run_as_no_formula_and_notify_no_one(groups, capsys):
 
 def test_markdown_says_passed_only_of_what_was_required(groups, capsys):
     words = [groups[0], "--with", groups[1], "--markdown"]
-    plain, required = told(capsys, *words), told(capsys, *words, "--require", "not-worse")
+    plain, required = told(capsys, *words), told(capsys, *words, "--margin", "0.01", "--require", "not-worse")
     assert "| comparison | verdict | effect |" in plain
     assert "passed" not in plain
     assert "required" not in plain
