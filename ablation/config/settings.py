@@ -14,7 +14,6 @@ from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError, check_decoded
-from ablation.contract.reading import kind_of
 
 _OVERRIDES = "--config"
 # The project's own folders: what a grid writes there would be mixed up with them.
@@ -242,7 +241,7 @@ def _problem(folder: Path, project: Path) -> str:
             return f"{'' if path == folder else f'{path} '}is a link to {path.readlink()}, which leads nowhere"
         if path.exists():
             if not path.is_dir():
-                return f"{'' if path == folder else f'{path} '}is {kind_of(path.stat().st_mode)}"
+                return f"{'' if path == folder else f'{path} '}is not a folder"
             break
     place, root = folder.resolve(), project.resolve()
     if root.is_relative_to(place):

@@ -13,7 +13,7 @@ MAX_BYTES = 64 << 20
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     """Return the content of a file of at most `limit` bytes.
 
-    Raises OSError for what is longer or is not a file: a pipe is not waited for, a device is not read to its end.
+    Raises OSError for what is longer or is not a regular file.
     """
     handle = _open(path)
     try:
@@ -62,14 +62,7 @@ def files_at(path: Path) -> dict[str, Path]:
 
 def _open(path: Path) -> int:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(handle).st_mode
-    if stat.S_ISREG(mode):
+    if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
     os.close(handle)
-    raise OSError(f"{path.name} is {kind_of(mode)}, where a file belongs")
-
-
-def kind_of(mode: int) -> str:
-    """Return in words the kind of file that a `stat` mode says: `a pipe`."""
-    kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket", stat.S_ISLNK: "a link"}
-    return next((word for test, word in kinds.items() if test(mode)), "a file" if stat.S_ISREG(mode) else "a device")
+    raise OSError(f"{path.name} is not a regular file")

@@ -1,7 +1,5 @@
 """How a stage ended: `status.json`, which everything reads here, and reasons not to believe it."""
 
-import os
-import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any
 
 from ablation.contract.display import one_line
 from ablation.contract.process import is_locked
-from ablation.contract.reading import kind_of, read_json, sha256
+from ablation.contract.reading import read_json, sha256
 
 STATUS = "status.json"
 KEPT_STATUS = "status.kept.json"  # Snakemake deletes status.json before it runs a job, and after a job that failed
@@ -59,12 +57,12 @@ class StageState:
 def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> StageState:
     """Return the state of a stage by the status in its folder, or a copy of it called `name`.
 
-    It is corrupt if the status cannot be read or belongs to another stage than `key`, if a link, a pipe or a folder is
-    in place of a collected file, or if such a file is missing or not as long as the stage left it. Raises
-    PermissionError where this user may not read it: another's result is not damaged.
+    It is corrupt if the status cannot be read or belongs to another stage than `key`, or if a file that the stage left
+    is missing or has another length. Raises PermissionError where this user may not read it: another's result is not
+    damaged.
     """
-    if odd := misplaced(folder):
-        return StageState("corrupt", _why_misplaced(odd[0], folder))
+    if replaced(folder):
+        return StageState("corrupt", f"{folder.name}: is not a folder, or is a link to one")
     try:
         status = read_json(folder / name, _MAX_BYTES)
     except FileNotFoundError:
@@ -106,35 +104,9 @@ def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FI
     return ""
 
 
-def misplaced(folder: Path) -> list[Path]:
-    """Return which of a stage's collected files is not a regular file, or the stage's folder if it is not a folder.
-
-    The folders above may be links, to a larger disk say; a link in place of the stage's own folder would let it
-    overwrite other files.
-    """
-    if replaced(folder):
-        return [folder]
-    modes = {name: _mode(f"{folder}/{name}") for name in COLLECTED_FILES}  # text: ten thousand stages are looked at
-    return [folder / name for name, mode in modes.items() if mode is not None and not stat.S_ISREG(mode)]
-
-
 def replaced(folder: Path) -> bool:
-    """Tell whether something else stands where a stage's folder should be."""
-    mode = _mode(folder)
-    return mode is not None and not stat.S_ISDIR(mode)
-
-
-def _mode(path: Path | str) -> int | None:
-    try:
-        return os.lstat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def _why_misplaced(path: Path, folder: Path) -> str:
-    mode = _mode(path) or 0
-    what = f"a link to {os.readlink(path)}" if stat.S_ISLNK(mode) else kind_of(mode)
-    return one_line(f"{path.name}: {what}, where a {'folder' if path == folder else 'file'} belongs", _MAX_WORDS)
+    """Tell whether a link or a file stands where a stage's folder should be: the stage would overwrite other files."""
+    return folder.is_symlink() or (folder.exists() and not folder.is_dir())
 
 
 def _problem(status: Any, key: str | None) -> str:

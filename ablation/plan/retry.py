@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
 from ablation.contract.stage_folder import DATABASE
-from ablation.contract.status import FAILED, TO_COME, StageState, misplaced, read_state, replaced
+from ablation.contract.status import FAILED, TO_COME, StageState, read_state, replaced
 from ablation.plan.collected import COLLECTED, is_current, read_collected
 from ablation.plan.plan_file import Address, Plan, PlannedRun, PlannedStage, read_plan
 
@@ -124,7 +125,7 @@ def decide(plan: Plan, states: States) -> Actions:
 
 
 def apply(plan: Plan, actions: Actions) -> None:
-    """Set aside the statuses of what runs again, and what blocks a file's place; then write the plan.
+    """Set aside the statuses of what runs again; then write the plan.
 
     A status becomes the first free `status.attempt-N.json`. A database that does not hold what is there is dated back,
     so that Snakemake collects again: times alone do not tell.
@@ -132,12 +133,11 @@ def apply(plan: Plan, actions: Actions) -> None:
     results = plan.settings.results
     for address in actions.again:
         stage = plan.stages[address]
-        for path in {stage.status, *misplaced(stage.dir)}:
-            number = 1
-            while os.path.lexists(aside := path.with_name(f"{path.stem}.attempt-{number}{path.suffix}")):
-                number += 1
-            if os.path.lexists(path):
-                os.rename(path, aside)
+        number = 1
+        while (aside := stage.dir / f"status.attempt-{number}.json").exists():
+            number += 1
+        with suppress(FileNotFoundError):
+            stage.status.rename(aside)
     corrupt, mended = actions.collected.get("corrupt", {}), {key for _, key in actions.again}
     if mended.intersection(corrupt):
         left = {key: reason for key, reason in corrupt.items() if key not in mended}

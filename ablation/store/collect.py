@@ -19,7 +19,7 @@ from ablation.contract.atomic import date, from_the_future, replacing
 from ablation.contract.process import alone
 from ablation.contract.reading import sha256
 from ablation.contract.stage_folder import DATABASE
-from ablation.contract.status import COLLECTED_FILES, STATUS, TO_COME, StageState, altered, misplaced, read_state
+from ablation.contract.status import COLLECTED_FILES, STATUS, TO_COME, StageState, altered, read_state, replaced
 from ablation.plan.collected import PLAN_FILE, note_collected, sources_of
 from ablation.plan.plan_file import PlanFile, PlannedVariant, StudyRecord, digest_of_plan, read_plan
 from ablation.store import analysis_history
@@ -91,7 +91,7 @@ def _previous_stages(database: Path) -> tuple[str, dict[str, tuple[str, StageSta
 
 def _signature(folder: Path) -> str:
     """Return length, time and inode of a stage's files, which change when a file does; '' if there is no status."""
-    if misplaced(folder):
+    if replaced(folder):
         return ""
     signatures = {}
     for name in COLLECTED_FILES:

@@ -4,7 +4,6 @@ They are too many for the database, and a page quotes only a few. A missing, dam
 nothing else. Files may come from any program, so they are not trusted and never read whole.
 """
 
-import stat
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,6 @@ import pyarrow.parquet as pq
 
 from ablation.contract.command import OUTPUT
 from ablation.contract.display import one_line
-from ablation.contract.reading import kind_of
 from ablation.contract.samples import FILE, PLACE, TEXTS, cut
 from ablation.store.database import Store
 
@@ -72,7 +70,7 @@ class Samples:
 
     def _batches(self, run: Run, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a run's file; none if there is no readable file."""
-        path = next((path for path in self.files.get(run, ()) if path.is_symlink() or path.exists()), None)
+        path = next((path for path in self.files.get(run, ()) if path.exists()), None)
         if path is None or run in self.problems:
             return
         try:
@@ -103,11 +101,10 @@ def study_samples(store: Store, study: str) -> Samples:
 
 def _opened(path: Path) -> pq.ParquetFile:
     """Open a file with the expected columns. Raises one of `_UNREADABLE`."""
-    status = path.lstat()
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(f"{kind_of(status.st_mode)}, where a file belongs")
-    if status.st_size > _LARGEST:
-        raise OSError(f"{status.st_size} bytes long, more than {_LARGEST}")
+    if not path.is_file():
+        raise OSError("is not a regular file")
+    if (size := path.stat().st_size) > _LARGEST:
+        raise OSError(f"{size} bytes long, more than {_LARGEST}")
     file = pq.ParquetFile(path, page_checksum_verification=True)
     schema = file.schema_arrow
     if missing := [name for name in PLACE if schema.names.count(name) != 1 or not _is_text(schema.field(name).type)]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from ablation.contract.display import one_line
 from ablation.contract.reading import MAX_BYTES, read_bytes, read_json
 from ablation.contract.rows import LONGEST_NAME, OPTIONAL, SHARDS
-from ablation.contract.status import TO_COME, StageState, misplaced
+from ablation.contract.status import TO_COME, StageState
 
 DOCUMENTS = {"provenance": pa.schema([("data", pa.string())])}
 DOCUMENTS["weights"] = pa.schema([("digest", pa.string()), ("moved", pa.list_(pa.float64()))])
@@ -68,7 +68,7 @@ def load_unfinished(
     when the stage has ended, `load_stages` reports it.
     """
     for key, state in states.items():
-        if state.state != "running" or misplaced(places[key]):
+        if state.state != "running":
             continue
         try:
             rows = _read_columns(places[key] / "metrics.parquet", "metrics")

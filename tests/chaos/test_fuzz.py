@@ -134,12 +134,7 @@ def reshaped(chance: random.Random, path: Path) -> None:
 
 def harm(chance: random.Random, path: Path) -> None:
     kind = chance.randrange(40)
-    if kind == 0:
-        pipe(path)
-    elif kind == 1:
-        path.unlink()
-        path.mkdir()
-    elif kind == 2:
+    if kind < 3:
         path.unlink()
     elif kind == 3:
         long_line(path)
@@ -154,12 +149,6 @@ def harm(chance: random.Random, path: Path) -> None:
 def long_line(path: Path) -> None:
     """Make it one line of 2 GB, which needs no room."""
     os.truncate(path, 2 << 30)
-
-
-def pipe(path: Path) -> None:
-    """Make it a pipe, whose reader waits for a writer."""
-    path.unlink()
-    os.mkfifo(path)
 
 
 def endless_view(path: Path) -> None:
@@ -362,8 +351,6 @@ KNOWN: list[tuple[str, str, bytes | Harm]] = [
     ("verl", "grpo/seed_0.jsonl", b'{"step": 9223372036854775808, "data": {"a": 1}}\n'),
     ("verl", "grpo/seed_0.jsonl", long_line),
     ("trackio", "grid.db", endless_view),
-    ("verl", "grpo/seed_0.jsonl", pipe),
-    ("trl", "grpo-s0/completions/completions_00001.parquet", pipe),
 ]
 
 

@@ -75,7 +75,7 @@ def test_empty_missing_binary_pipe_and_two_documents(tmp_path):
     with pytest.raises(ConfigError, match="UTF-8"):
         load_yaml(tmp_path / "b.yaml")
     os.mkfifo(tmp_path / "pipe.yaml")  # it is not waited for
-    with pytest.raises(ConfigError, match=r"pipe\.yaml is a pipe, where a file belongs"):
+    with pytest.raises(ConfigError, match=r"pipe\.yaml is not a regular file"):
         load_yaml(tmp_path / "pipe.yaml")
     with pytest.raises(ConfigError):
         load(tmp_path, "a: 1\n---\na: 2\n")

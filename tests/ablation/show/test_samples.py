@@ -1,6 +1,5 @@
 """Items that changed along a comparison, in words: which are chosen, what is quoted of them, and text from anybody."""
 
-import os
 import re
 import shutil
 import tracemalloc
@@ -231,16 +230,6 @@ def test_hostile_text_is_text(plan):
     assert len(before) < 4_000_000
 
 
-def link(path):
-    path.rename(path.with_name("elsewhere"))
-    path.symlink_to(path.with_name("elsewhere"))
-
-
-def pipe(path):
-    path.unlink()
-    os.mkfifo(path)
-
-
 def truncated(path):
     path.write_bytes(path.read_bytes()[:-40])
 
@@ -253,8 +242,6 @@ def table(**columns):
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (link, "a link, where a file belongs"),
-        (pipe, "a pipe, where a file belongs"),
         (truncated, "arquet"),
         (table(item=None), "it has no column of text called item"),
         (table(item=[1]), "it has no column of text called item"),

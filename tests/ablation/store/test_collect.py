@@ -160,13 +160,6 @@ def test_a_history_that_makes_no_sense_is_one_line(results, content):
         collect(results)
 
 
-def test_a_pipe_in_place_of_the_database_is_built_again(results):
-    simulate(results)
-    os.mkfifo(results / DATABASE)
-    assert main(["status", "--failed", "--results", str(results)]) == 0
-    assert (results / DATABASE).is_file()
-
-
 def test_a_reader_of_the_old_database_is_not_disturbed(results):
     simulate(results)
     with Store(collect(results).database) as store:
