@@ -5,37 +5,35 @@ compare(a, b) -> Verdict                 two evaluations: paths, frames or array
 judge(child, parent, items) -> Verdict   arrays [seeds, items]
 """
 
-import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ablation.cli.common import check_study, runs_named
-from ablation.cli.common import direction as read_direction
-from ablation.cli.compare import outcome_of
-from ablation.cli.effects import studies_with, tell_pair
 from ablation.config.names import suggest
 from ablation.contract.display import plain
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.judge.compare.comparison import Rules, Weight, compare_files
-from ablation.judge.compare.groups import DEFAULT_NAMES, Files, Options, expand
+from ablation.judge.compare.comparison import Weight
+from ablation.judge.compare.groups import DEFAULT_NAMES, Files, expand
+from ablation.judge.compare.options import compare_evaluations
 from ablation.judge.design import Claim, Seeds
 from ablation.judge.measurements import read_measurements
 from ablation.judge.power import POWER
 from ablation.judge.sizes import Request, search_sizes, study_source
 from ablation.judge.verdicts import comparison_table, judge_studies
-from ablation.readers.sheet import Wanted
+from ablation.readers.arrays import Values
 from ablation.show.answer import results_html, verdict_html
 from ablation.show.comparison import as_rows, in_words
-from ablation.store.current import load_or_collect
+from ablation.show.effects import studies_with, tell_pair
+from ablation.store.current import check_study, load_or_collect
 from ablation.store.database import Store
 
 __all__ = ["Results", "TrackerError", "Verdict", "compare", "judge", "open"]
@@ -210,36 +208,46 @@ def compare(
     `a` and `b` are paths (a file, a folder, a pattern, or a list of them), a frame with the columns item and value and
     optionally seed, subset, cluster and sample, or an array as for `judge`.
     """
-    if not 0 < alpha < 0.5:
-        raise ConfigError("compare", "alpha", alpha, "is not a valid level", "give a number between 0 and 0.5")
-    if margin is not None and not 0 < margin < math.inf:
-        raise ConfigError("compare", "margin", margin, "is not a valid margin", "give a number above 0")
     if names is not None and len(names) != 2:
         raise ConfigError("compare", "names", names, "are not the names of baseline and candidate", "give a pair")
     if isinstance(direction, Mapping):
         direction = ",".join(f"{name}:{value}" for name, value in direction.items())
-    tasks, allow, without = ((each,) if isinstance(each, str) else each for each in (tasks, allow, without))
-    for name, given, choices in (("seeds", seeds, get_args(Seeds)), ("claim", claim, get_args(Claim))):
-        if given is not None and given not in choices:
-            raise ConfigError("compare", name, given, "is not known", f"give {' or '.join(choices)}")
-    outcome = outcome_of(pass_at, cons_at)
-    options = Options(Wanted(metric, filter, tuple(tasks), cluster, item), seed_from, latest, at, outcome)
-    options = replace(options, independent=seeds == "independent" and seed_from is None)
-    rules = Rules(
-        direction=read_direction("compare", direction) if direction else None,
-        margin=margin,
-        allow=frozenset(allow),
-        without=runs_named("compare", without),
-        common_items=common_items,
-        weight=weight,
-        changed_items=changed_items,
-        chosen=options.wanted,
-        analysis={"alpha": alpha, "seeds": seeds, "claim": claim},
-    )
-    with _as_files(a, b) as (first, second):
-        result = compare_files(first, second, names, options, rules)
+    with ExitStack() as stack:
+        folder = cache(lambda: Path(stack.enter_context(_folder())))
+        baseline, candidate = (
+            _evaluation(given, folder, name) for given, name in zip((a, b), DEFAULT_NAMES, strict=True)
+        )
+        result = compare_evaluations(
+            baseline,
+            candidate,
+            names,
+            metric=metric,
+            filter=filter,
+            tasks=_several(tasks),
+            cluster=cluster,
+            item=item,
+            direction=direction,
+            margin=margin,
+            alpha=alpha,
+            seed_from=seed_from,
+            seeds=seeds,
+            claim=claim,
+            without=_several(without),
+            at=at,
+            allow=_several(allow),
+            common_items=common_items,
+            latest=latest,
+            weight=weight,
+            changed_items=changed_items,
+            pass_at=pass_at,
+            cons_at=cons_at,
+        )
         [row] = as_rows(result)
         return Verdict(plain(row) | {"notes": list(result.notes)}, in_words(result, _WIDTH))
+
+
+def _several(given: str | Sequence[str]) -> Sequence[str]:
+    return (given,) if isinstance(given, str) else given
 
 
 def judge(
@@ -261,54 +269,35 @@ def judge(
     if shapes[0][apart:] != shapes[1][apart:] or np.ndim(child) != np.ndim(parent):
         problem, remedy = f"is not the shape of the parent, {np.shape(parent)}", "pair them, or seeds='independent'"
         raise ConfigError("judge", "child", np.shape(child), problem, remedy)
-    groups = [_frame(array, items, clusters) for array in (parent, child)]
+    groups = [Values(array, items, clusters) for array in (parent, child)]
     return compare(*groups, **{"names": ("parent", "child"), **options})
 
 
-def _frame(array: Any, items: Sequence[Any] | None = None, clusters: Sequence[Any] | None = None) -> pd.DataFrame:
-    """The table of an array: a row for each seed and item."""
-    values = np.asarray(array, dtype=float)
-    if values.ndim not in (1, 2, 3) or not values.size:
-        remedy = "give [seeds, items], or [items], or [seeds, items, samples]"
-        raise ConfigError("judge", "array", values.shape, "is not a valid shape", remedy)
-    shape = values.shape if values.ndim > 1 else (1, *values.shape)
-    seeds, count, samples = shape if len(shape) == 3 else (*shape, 1)
-    frame = pd.DataFrame({"value": values.ravel()})
-    for name, of in (("item", range(count) if items is None else items), ("cluster", clusters)):
-        if of is None:
-            continue
-        if len(of) != count:
-            raise ConfigError("judge", f"{name}s", len(of), f"is not the number of items, {count}", "name each item")
-        frame[name] = np.tile(np.repeat(np.asarray(of), samples), seeds)
-    if values.ndim > 1:
-        frame["seed"] = np.repeat(np.arange(seeds), count * samples)
-    return frame if values.ndim < 3 else frame.assign(sample=np.tile(np.arange(samples), seeds * count))
-
-
-def _files(group: Any, file: Path) -> Files:
-    if isinstance(group, str | Path):
-        return expand([str(group)])
-    if isinstance(group, list | tuple) and group and all(isinstance(path, str | Path) for path in group):
-        return expand(map(str, group))
-    if isinstance(group, pd.Series):
-        group = _frame(group, group.index)
-    if isinstance(group, pd.DataFrame):
-        table = pa.Table.from_pandas(group, preserve_index=False)
-    else:  # of Arrow, Polars, DuckDB, ... or numbers
-        table = pa.table(group if hasattr(group, "__arrow_c_stream__") else _frame(group))
-    pq.write_table(table, file)
+def _evaluation(given: Any, folder: Callable[[], Path], name: str) -> Files | Values:
+    """What was given as files or values; a frame is written to a file, and so read as any table."""
+    if isinstance(given, Values):
+        return given
+    if isinstance(given, str | Path):
+        return expand([str(given)])
+    if isinstance(given, list | tuple) and given and all(isinstance(path, str | Path) for path in given):
+        return expand(map(str, given))
+    if isinstance(given, pd.Series):
+        return Values(given.to_numpy(), given.index)
+    if isinstance(given, pd.DataFrame):
+        given = pa.Table.from_pandas(given, preserve_index=False)
+    if not hasattr(given, "__arrow_c_stream__"):  # which frames of Arrow, Polars, DuckDB, ... have
+        return Values(given)
+    file = folder() / f"{name}.parquet"
+    pq.write_table(pa.table(given), file)
     return Files([file])
 
 
 @contextmanager
-def _as_files(*groups: Any) -> Iterator[list[Files]]:
-    """The files of each; frames and arrays are written to files of their own, and so read as tables are."""
+def _folder() -> Iterator[str]:
+    """A temporary folder, which errors do not name."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            yield [
-                _files(group, Path(folder) / f"{name}.parquet")
-                for name, group in zip(DEFAULT_NAMES, groups, strict=True)
-            ]
+            yield folder
         except ConfigError as error:
             said = [str(part).replace(f"{folder}/", "") for part in (error.file, error.problem)]
             raise ConfigError(said[0], error.key, error.value, said[1], error.remedy) from None

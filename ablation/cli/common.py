@@ -1,22 +1,20 @@
 """Helpers that several commands share. Light: to print a sentence, or to name a folder, imports no database."""
 
-import math
 import os
 import re
 import shutil
 import sys
 import textwrap
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ablation.contract.display import json_text, printable
 from ablation.contract.errors import ConfigError, check_decoded
 
 if TYPE_CHECKING:
     from ablation.config.settings import Settings
-    from ablation.config.study_schema import Target
     from ablation.store.database import Store
 
 JSON_SCHEMA = 1  # raised where a key changes its meaning or goes; docs/reference/python.md
@@ -88,35 +86,6 @@ def open_store(results: Path, *, strict: bool = False) -> "Store":
     return Store(load_or_collect(results, strict=strict))
 
 
-def check_study(store: "Store", command: str, study: str | None) -> None:
-    """Refuse the name of a study that is not in the database, or whose import is damaged; None asks for all."""
-    from ablation.config.names import check_name
-
-    if study is not None:
-        if study not in store.studies():
-            from ablation.store.imports.stored import FOLDER, MANIFEST, read_study
-
-            imported = store.path.parent / FOLDER / study
-            if (imported / MANIFEST).is_file():
-                read_study(imported)
-        check_name(study, store.studies(), command, "STUDY", "is not in the database")
-
-
-def direction(command: str, text: str) -> "Literal['max', 'min'] | Target":
-    """Return the direction of `--direction`. Raises ConfigError."""
-    from ablation.config.study_schema import Target
-
-    if text in ("max", "min"):
-        return "max" if text == "max" else "min"
-    name, _, number = text.partition(":")
-    try:
-        if name == "target" and math.isfinite(float(number)):
-            return Target(target=float(number))
-    except ValueError:
-        pass
-    raise ConfigError(command, "--direction", text, "is not a valid direction", "write max, min or target:0.5")
-
-
 _GREEN, _RED, _YELLOW = "32", "31", "33"
 _COLOURS = {"better": _GREEN, "worse": _RED, "undecided": _YELLOW, "confounded": _YELLOW, "invalid": _YELLOW}
 _COLOURS |= {"error:": _RED, "warning:": _YELLOW}
@@ -143,17 +112,6 @@ class Shown:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
-
-
-def runs_named(command: str, words: Sequence[str]) -> frozenset[tuple[str, int]]:
-    """Return (variant, seed) of each VARIANT:SEED. Raises ConfigError."""
-    runs = []
-    for word in words:
-        variant, _, seed = word.rpartition(":")
-        if not variant or not seed.isdecimal():
-            raise ConfigError(command, "--without", word, "names no run", "write VARIANT:SEED, as `new:5`")
-        runs.append((variant, int(seed)))
-    return frozenset(runs)
 
 
 def obeyed(text: str) -> None:

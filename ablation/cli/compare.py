@@ -1,28 +1,28 @@
 """The command compare: verdicts on evaluations that others wrote, without a project."""
 
 import argparse
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablation.cli.common import direction, print_json, runs_named, terminal_width
+from ablation.cli.common import print_json, terminal_width
 from ablation.cli.gate import report
 from ablation.cli.options import add_json, add_requirement
 from ablation.config.formats import formats_of
 from ablation.contract.display import no_formula
 from ablation.contract.errors import ConfigError
-from ablation.judge.compare.comparison import ComparisonResult, Rules, compare_files
-from ablation.judge.compare.groups import Options, expand
-from ablation.judge.outcomes import Outcome
-from ablation.readers.sheet import Wanted
+from ablation.judge.compare.comparison import ComparisonResult
+from ablation.judge.compare.groups import expand
+from ablation.judge.compare.options import compare_evaluations
+from ablation.judge.measurements import runs_named
 from ablation.show.comparison import as_rows, in_words, write_comparison
 
 if TYPE_CHECKING:
     from ablation.show.gated import Gated
 
 # What a study file says itself.
-_OF_FILES = ["names", "metric", "item", "filter", "cluster", "tasks"]
-_OF_FILES += ["margin", "direction", "seed_from", "seeds", "claim", "at", "weight", "pass_at", "cons_at"]
+_OF_FILES = ["metric", "item", "filter", "cluster", "tasks", "margin", "direction", "seed_from", "seeds", "claim"]
+_OF_FILES += ["at", "weight", "pass_at", "cons_at"]
+_OPTIONS = [*_OF_FILES, "without", "allow", "common_items", "latest", "changed_items"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,10 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the verdicts; with --output write the page as well."""
-    if arguments.changed_items < 0:
-        raise ConfigError(
-            "compare", "--changed-items", arguments.changed_items, "is not a valid number of items", "give 0 or more"
-        )
     if arguments.markdown and (arguments.csv or arguments.json):
         raise ConfigError("compare", "--markdown", None, "cannot be combined with --csv or --json", "leave one out")
     result = _from_study(arguments) if arguments.study else _from_files(arguments)
@@ -118,48 +114,15 @@ def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
         remedy = "ablation compare A... --with B..., or --study FILE"
         raise ConfigError("compare", "", None, "two evaluations are needed, or a study", remedy)
     groups = expand(arguments.files), expand(arguments.other)
-    options = Options(
-        Wanted(arguments.metric, arguments.filter, tuple(arguments.tasks), arguments.cluster, arguments.item),
-        arguments.seed_from,
-        arguments.latest,
-        arguments.at,
-        outcome_of(arguments.pass_at, arguments.cons_at),
-        independent=arguments.seeds == "independent" and arguments.seed_from is None,
-    )
-    return compare_files(*groups, arguments.names, options, _rules(arguments))
-
-
-def outcome_of(pass_at: int | None, cons_at: int | None) -> Outcome | None:
-    """The statistic of an item's samples that is compared; None: their mean. Raises ConfigError."""
-    given: list[Outcome] = [Outcome("pass", pass_at)] if pass_at is not None else []
-    given += [Outcome("cons", cons_at)] if cons_at is not None else []
-    if len(given) > 1:
-        raise ConfigError("compare", "--cons-at", cons_at, "cannot be combined with --pass-at", "ask for one at a time")
-    if given and given[0].k < 1:
-        raise ConfigError("compare", given[0].option, given[0].k, "is not a valid number of samples", "give 1 or more")
-    return given[0] if given else None
-
-
-def _rules(arguments: argparse.Namespace) -> Rules:
-    if arguments.margin is not None and not 0 < arguments.margin < math.inf:
-        raise ConfigError("compare", "--margin", arguments.margin, "is not a valid margin", "give a number above 0")
-    return Rules(
-        direction=direction("compare", arguments.direction) if arguments.direction else None,
-        margin=arguments.margin,
-        allow=frozenset(arguments.allow),
-        without=runs_named("compare", arguments.without),
-        common_items=arguments.common_items,
-        weight=arguments.weight or "tasks",
-        changed_items=arguments.changed_items,
-        chosen=Wanted(arguments.metric, arguments.filter),
-        analysis={name: given for name in ("seeds", "claim") if (given := getattr(arguments, name)) is not None},
-    )
+    return compare_evaluations(*groups, arguments.names, **{name: getattr(arguments, name) for name in _OPTIONS})
 
 
 def _from_study(arguments: argparse.Namespace) -> ComparisonResult:
     from ablation.judge.compare.study_file import read_study_file
 
-    given = [f"--{name.replace('_', '-')}" for name in _OF_FILES if getattr(arguments, name) not in (None, [])]
+    given = [
+        f"--{name.replace('_', '-')}" for name in ["names", *_OF_FILES] if getattr(arguments, name) not in (None, [])
+    ]
     if arguments.files or arguments.other or given:
         problem = f"cannot be combined with {', '.join(given) or 'files on the command line'}"
         raise ConfigError("compare", "--study", str(arguments.study), problem, "write it into the file")

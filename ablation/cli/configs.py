@@ -1,6 +1,6 @@
 """Commands about configurations: init, validate, variants, show, diff. None of them needs a result or a GPU.
 
-Where there are results, `diff` also says what the change did (`ablation.cli.effects`).
+Where there are results, `diff` also says what the change did (`ablation.show.effects`).
 """
 
 import argparse

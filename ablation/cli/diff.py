@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     results = arguments.results or (settings.results if settings else Path("results"))
     has_results = (results / DATABASE).exists()
     if has_results and not (settings and all(studies_having(settings, [name], only) for name in wanted)):
-        from ablation.cli.effects import tell_stored  # late: without results nothing of this is needed
+        from ablation.show.effects import tell_stored  # late: without results nothing of this is needed
 
         if told := tell_stored(results, only, *wanted):
             return _print_diff(arguments, told.changes, [*told.changed, *told.lines], None, told.effect)
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     why, effect = study.variants[wanted[1]].why, None
     lines = [*(map(describe, changes) if changes else ["no difference"]), f"why {wanted[1]}: {why}"]
     if arguments.results or has_results:
-        from ablation.cli.effects import tell_effect
+        from ablation.show.effects import tell_effect
 
         told = tell_effect(results, study, settings.scale, *wanted)
         effect, lines = told.effect, [*lines, *told.lines]

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablation.cli.common import check_study, open_store, price_per_hour, print_json, results_folder, runs_named
+from ablation.cli.common import open_store, price_per_hour, print_json, results_folder
 from ablation.cli.options import add_json, add_requirement, add_results
 from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
@@ -61,8 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
         remedy = "gate evaluations with `ablation compare BASE --with NEW --require not-worse`"
         raise ConfigError("gate", "STUDY", arguments.study, "is a path, not a study", remedy)
     from ablation.judge.gate import answers, apply_guardrails, chosen
+    from ablation.judge.measurements import runs_named
     from ablation.judge.verdicts import judge_study
     from ablation.show.gated import Gated, as_rows
+    from ablation.store.current import check_study
 
     results = results_folder(arguments)
     with open_store(results, strict=True) as store:

@@ -9,11 +9,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import direction, print_json, results_folder
+from ablation.cli.common import print_json, results_folder
 from ablation.cli.configs import tree
 from ablation.cli.options import add_json, add_results
 from ablation.config.formats import formats_of
 from ablation.config.settings import load_settings
+from ablation.config.study_schema import read_direction
 from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError
 from ablation.plan.plan_file import PlannedVariant
@@ -187,7 +188,7 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
         [(protocol, value)] = heads
         plan |= {"protocol": protocol, "value": value, "subsets": ["/".join(each[1:-1]) for each in parts]}
     if arguments.direction:
-        way = direction("import", arguments.direction)
+        way = read_direction("import", arguments.direction)
         plan["direction"] = way if isinstance(way, str) else way.model_dump()
     if arguments.margin is not None:
         plan["margin"] = arguments.margin

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import check_study, open_store, price_per_hour, print_json, results_folder
+from ablation.cli.common import open_store, price_per_hour, print_json, results_folder
 from ablation.cli.options import add_json, add_results
 from ablation.contract.display import device_time
 from ablation.contract.errors import ConfigError, TrackerError
@@ -30,6 +30,7 @@ from ablation.judge.sizes import (
     study_source,
 )
 from ablation.show.power import in_words, size, smallest, wanted
+from ablation.store.current import check_study
 from ablation.store.database import Store
 
 

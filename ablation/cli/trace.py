@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ablation.cli.common import check_study, open_store, print_json, results_folder
+from ablation.cli.common import open_store, print_json, results_folder
 from ablation.cli.options import add_json, add_results
 from ablation.config.names import check_name, suggest
 from ablation.contract.display import listed, printable
 from ablation.contract.errors import ConfigError
 from ablation.show.table_files import show_cell
 from ablation.show.tables import Cell, ComparisonColumn, build_table
+from ablation.store.current import check_study
 from ablation.store.database import Store
 
 _CHANGED = re.compile(r"^diff --git a/(.*) b/", re.MULTILINE)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from ablation.cli.common import check_study, open_store, paragraph, print_json, results_folder
+from ablation.cli.common import open_store, paragraph, print_json, results_folder
 from ablation.cli.options import add_json, add_results, add_study
 from ablation.contract.display import duration, no_formula
 from ablation.judge import verdicts
@@ -14,6 +14,7 @@ from ablation.judge.comparisons import Comparison
 from ablation.judge.joint_steps import joint_steps
 from ablation.show.answer import answer, steps_in_words
 from ablation.show.text import clean_records, is_number, leveled, p_value
+from ablation.store.current import check_study
 
 SHOWN = ["parent", "child", "verdict", "in_seeds", "effect", "low", "high", "joint_low", "joint_high"]
 SHOWN += ["p_adjusted", "mde", "seeds", "cost_hours"]

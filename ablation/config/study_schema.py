@@ -19,6 +19,7 @@ from pydantic import (
 from ablation.config import dotted
 from ablation.config.names import Module, StageName, Strict, Text
 from ablation.contract.command import placeholders, split
+from ablation.contract.errors import ConfigError
 
 ASSET_MODEL = "trainers.assets_config:Asset"
 _IN_A_MODULE = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
@@ -168,6 +169,19 @@ class Target(Strict):
     """A metric whose ideal is a value, not an extreme."""
 
     target: float
+
+
+def read_direction(command: str, text: str) -> Literal["max", "min"] | Target:
+    """Return the direction of `--direction`. Raises ConfigError."""
+    if text in ("max", "min"):
+        return "max" if text == "max" else "min"
+    name, _, number = text.partition(":")
+    try:
+        if name == "target" and math.isfinite(float(number)):
+            return Target(target=float(number))
+    except ValueError:
+        pass
+    raise ConfigError(command, "--direction", text, "is not a valid direction", "write max, min or target:0.5")
 
 
 class Guardrail(Strict):

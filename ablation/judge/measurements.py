@@ -275,6 +275,17 @@ def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Ar
     return values, runs[0] if runs else [], problem
 
 
+def runs_named(command: str, words: Sequence[str]) -> frozenset[Run]:
+    """Return (variant, seed) of each VARIANT:SEED. Raises ConfigError."""
+    runs = []
+    for word in words:
+        variant, _, seed = word.rpartition(":")
+        if not variant or not seed.isdecimal():
+            raise ConfigError(command, "--without", word, "does not name a run", "write VARIANT:SEED, as `new:5`")
+        runs.append((variant, int(seed)))
+    return frozenset(runs)
+
+
 def permitting(study: Measurements, without: frozenset[Run]) -> Measurements:
     """The study where these runs may be missing or have failed. Raises ConfigError for one that cannot be."""
     names = list(study.parents)

@@ -32,14 +32,21 @@ def power(effect: float, noise: Noise, level: float, quantiles: int = _QUANTILES
     An estimated variance is the true one times chi2_df / df, integrated over; the estimate is normal given the
     variances.
     """
-    by_seed = variance_ratios(noise.seed_df, quantiles)
-    by_item = variance_ratios(noise.item_df, _ITEM_QUANTILES)[:, None]
-    critical = np.sqrt(critical_square(noise, level, by_seed, by_item))
+    critical = _critical(noise, level, quantiles)
     sd = np.sqrt(noise.total)
     if sd == 0:
         return float(np.mean(abs(effect) > critical))
     above, below = special.ndtr((effect - critical) / sd), special.ndtr((-critical - effect) / sd)
     return float(np.mean(above + below))
+
+
+@lru_cache(maxsize=16)
+def _critical(noise: Noise, level: float, quantiles: int) -> Array:
+    """The least estimates that are significant, by the estimated variances; a search asks for many effects."""
+    by_seed = variance_ratios(noise.seed_df, quantiles)
+    by_item = variance_ratios(noise.item_df, _ITEM_QUANTILES)[:, None]
+    critical: Array = np.sqrt(critical_square(noise, level, by_seed, by_item))
+    return critical
 
 
 def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ablation.config.names import check_name
 from ablation.contract.errors import ConfigError, TrackerError, check_decoded
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import TO_COME
@@ -91,3 +92,15 @@ def collect_beside(results: Path, folder: Path) -> Path:
 def _collected_aside(results: Path) -> Path:
     folder = _ASIDE.setdefault(results.resolve(), TemporaryDirectory(prefix="ablation-"))
     return collect_beside(results, Path(folder.name))
+
+
+def check_study(store: Store, command: str, study: str | None) -> None:
+    """Refuse the name of a study that is not in the database, or whose import is damaged; None asks for all."""
+    if study is not None:
+        if study not in store.studies():
+            from ablation.store.imports.stored import FOLDER, MANIFEST, read_study
+
+            imported = store.path.parent / FOLDER / study
+            if (imported / MANIFEST).is_file():
+                read_study(imported)
+        check_name(study, store.studies(), command, "STUDY", "is not in the database")

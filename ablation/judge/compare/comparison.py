@@ -34,6 +34,7 @@ from ablation.judge.resampling import number_clusters
 from ablation.judge.statistics import Group as JudgedGroup
 from ablation.judge.statistics import contrast_groups
 from ablation.plan.plan_file import PlannedVariant
+from ablation.readers.arrays import Values
 from ablation.readers.sheet import ANY, ItemText, Sheet, Wanted
 
 
@@ -208,8 +209,10 @@ def _declared(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, st
     return declared
 
 
-def compare_files(a: Files, b: Files, names: Sequence[str] | None, options: Options, rules: Rules) -> ComparisonResult:
-    """Compare the files of a baseline and a candidate. Raises as `compare`."""
+def compare_files(
+    a: Files | Values, b: Files | Values, names: Sequence[str] | None, options: Options, rules: Rules
+) -> ComparisonResult:
+    """Compare the files, or arrays, of a baseline and a candidate. Raises as `compare`."""
     places = {path.resolve(): path for path in a.paths}
     for path in b.paths:
         if (other := places.get(path.resolve())) or (other := next((p for p in a.paths if path.samefile(p)), None)):

@@ -21,6 +21,7 @@ from ablation.contract.display import counted, one_line
 from ablation.contract.errors import ConfigError
 from ablation.judge.outcomes import Outcome, outcome_values
 from ablation.readers import table
+from ablation.readers.arrays import Values
 from ablation.readers.evaluation import evaluations_below, reader_of, without_retried, without_unfinished
 from ablation.readers.seeds import seed_in
 from ablation.readers.sheet import ANY, REPEATED, Sheet, Wanted, date_in, newer, short, some
@@ -113,8 +114,8 @@ def expand(words: Iterable[str], base: Path = Path()) -> Files:
     return Files(list(files), notes)
 
 
-def read_group(name: str, files: Files, options: Options) -> Group:
-    """Read one group's files and find which run each is.
+def read_group(name: str, files: Files | Values, options: Options) -> Group:
+    """Read one group's files, or array, and find which run each is.
 
     Raises:
         ConfigError: a file cannot be read, its seed cannot be determined, or a run was evaluated twice.
@@ -129,7 +130,8 @@ def read_group(name: str, files: Files, options: Options) -> Group:
     doubts: list[str] = []
     if options.latest:
         paths = without_unfinished(paths, notes.append, doubts.append)
-    sheets = list(_sheets(paths, options.wanted))
+    wanted = options.wanted
+    sheets = list(files.sheets(name, wanted) if isinstance(files, Values) else _sheets(paths, wanted))
     if options.outcome is not None:
         sheets = [with_outcome(sheet, options.outcome) for sheet in sheets]
     if lacking := [task for task in options.wanted.tasks if task not in {sheet.subset for sheet in sheets}]:

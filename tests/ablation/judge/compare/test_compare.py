@@ -124,7 +124,7 @@ def test_a_seed_without_a_partner_passes_no_requirement_until_it_is_allowed_by_n
     assert main(["compare", *required, *allow]) == 0
     assert "without seed 6 of new, as --without permits" in " ".join(capsys.readouterr().out.split())
     assert "no such run" in refused(capsys, *groups, "--without", "new:7")
-    assert "names no run" in refused(capsys, *groups, "--without", "7")
+    assert "does not name a run" in refused(capsys, *groups, "--without", "7")
 
 
 def test_runs_that_share_nothing_need_say_so_and_all_count(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""The results on two variants, for the command `diff`; imported only where there are results."""
+"""The results on two variants: what differs between them, and the effect."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablation.cli.common import open_store
 from ablation.config.study import Study, differences
 from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError
@@ -16,6 +15,7 @@ from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.verdicts import comparison_rows
 from ablation.show.methods import primary_in_words
 from ablation.show.text import clean_records, describe_value, leveled
+from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
 
@@ -36,7 +36,7 @@ def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told
     """
     if a == b:
         return Told([], [], None, [])
-    with open_store(results) as store:
+    with Store(load_or_collect(results)) as store:
         measured_at = store.meta()["scale"]
         known = study.name in store.studies()
         measured = read_measurements(store, study.name) if known else None
@@ -61,7 +61,7 @@ def tell_stored(results: Path, name: str | None, a: str, b: str) -> Told | None:
 
     Raises ConfigError where several studies have both.
     """
-    with open_store(results) as store:
+    with Store(load_or_collect(results)) as store:
         having = studies_with(store, name, a, b)
         if len(having) > 1:
             remedy = f"name the study: {', '.join(f'{study}/{a}' for study in having)}"

@@ -1,0 +1,62 @@
+"""Arrays as evaluations, without files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ablation.contract.errors import ConfigError
+from ablation.readers.sheet import REPEATED, Facts, Sheet, Wanted, check_values, refuse_options
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """Values of items: [items], which is one run, or [seeds, items], or [seeds, items, samples]."""
+
+    array: Any
+    items: Sequence[Any] | None = None  # names; None: numbers
+    clusters: Sequence[Any] | None = None  # of the items
+    paths: Sequence[Path] = ()  # none, unlike files
+    notes: Sequence[str] = ()
+
+    def sheets(self, name: str, wanted: Wanted) -> list[Sheet]:
+        """Return a sheet for each seed.
+
+        Raises:
+            ConfigError: a shape that is not one of these, an item without a name or with that of another, a value that
+                is not a finite number, or an option that arrays do not have.
+        """
+        values = np.asarray(self.array, dtype=float)
+        if values.ndim not in (1, 2, 3) or not values.size:
+            remedy = "give [seeds, items], or [items], or [seeds, items, samples]"
+            raise ConfigError("judge", "array", values.shape, "is not a valid shape", remedy)
+        source = Path(name)
+        refuse_options(source, wanted, **dict.fromkeys(("cluster", "filter", "item"), "an array has none"))
+        seeds: Sequence[int | None] = [None] if values.ndim == 1 else range(len(values))
+        samples = values.shape[2] if values.ndim == 3 else 1
+        means = np.atleast_2d(values) if values.ndim < 3 else values.mean(axis=2)
+        names = self._words("item", range(means.shape[1]), means.shape[1])
+        order = sorted(range(len(names)), key=names.__getitem__)
+        index = pd.Index([names[place] for place in order])
+        if index.has_duplicates:
+            twice = str(index[index.duplicated()][0])
+            raise ConfigError(source, "item", twice, f"stands {int((index == twice).sum())} times", REPEATED)
+        metric = wanted.metric or "value"
+        for run in means:
+            check_values(source, metric, names, run)
+        named = [] if self.clusters is None else self._words("cluster", (), len(names))
+        clusters = dict(zip(names, named, strict=True)) if named else {}
+        facts = Facts(metrics=(metric,), repeats=samples)
+        return [
+            Sheet(source, "all", metric, "", index, run[order], seed, clusters=clusters, facts=facts)
+            for seed, run in zip(seeds, means, strict=True)
+        ]
+
+    def _words(self, name: str, otherwise: Sequence[Any], count: int) -> list[str]:
+        given = otherwise if (of := getattr(self, f"{name}s")) is None else of
+        if len(given) != count:
+            raise ConfigError("judge", f"{name}s", len(given), f"is not the number of items, {count}", "name each item")
+        return list(map(str, np.asarray(given).tolist()))
