@@ -25,9 +25,9 @@ from ablation.judge.compare.comparison import Weight
 from ablation.judge.compare.groups import DEFAULT_NAMES, Files, expand
 from ablation.judge.compare.options import compare_evaluations
 from ablation.judge.design import Claim, Seeds
-from ablation.judge.measurements import read_measurements
 from ablation.judge.power import POWER
 from ablation.judge.sizes import Request, search_sizes, study_source
+from ablation.judge.stored import read_measurements
 from ablation.judge.verdicts import comparison_table, judge_studies
 from ablation.readers.arrays import Values
 from ablation.show.answer import results_html, verdict_html

@@ -81,7 +81,7 @@ def _ours(arguments: argparse.Namespace, published: PublishedFile) -> Measured |
         return None
     # The database takes a second to import, which a table alone need not pay.
     from ablation.audit.measured import measured, published_value
-    from ablation.judge.measurements import read_measurements
+    from ablation.judge.stored import read_measurements
 
     with open_store(results) as store:
         if arguments.study not in store.studies():

@@ -17,7 +17,8 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import DATABASE
 from ablation.judge.explain import Explanation, Part, explain, explain_groups, group_name, next_cuts
 from ablation.judge.factorial import FRACTION, FULL, design
-from ablation.judge.measurements import Measurements, read_measurements
+from ablation.judge.measurements import Measurements
+from ablation.judge.stored import read_measurements
 from ablation.plan.build import build_plan
 from ablation.plan.cost import hours_of, in_words
 from ablation.plan.plan_file import PlannedStage

@@ -18,9 +18,10 @@ from ablation.contract.errors import ConfigError
 from ablation.judge.comparisons import Comparison, judge_comparisons, may_differ, too_few
 from ablation.judge.correct import CORRECTIONS, Correction
 from ablation.judge.judged import NOT_COMPARED
-from ablation.judge.measurements import Measurements, read_measurements
+from ablation.judge.measurements import Measurements
 from ablation.judge.remarks import other_units
 from ablation.judge.significance import enough_seeds_for_equivalence, sequential_p
+from ablation.judge.stored import read_measurements
 from ablation.store.database import Store
 
 # Outcome: exit status. Of several comparisons the first outcome in this order counts. 1 and 2 are left to errors.

@@ -1,6 +1,6 @@
-"""The measurements of one study's runs, read once from the database, and which runs may be compared."""
+"""The measurements of one study's runs, made from two frames, and which runs may be compared."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
+from numpy.typing import NDArray
 
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.rows import LARGEST, LOGGED
+from ablation.contract.rows import LARGEST
 from ablation.contract.status import TO_COME
 from ablation.judge.design import Design
 from ablation.judge.moderation import SeedPrior, seed_prior
@@ -22,10 +22,9 @@ from ablation.judge.resampling import Clusters, Numbers, number_clusters
 from ablation.judge.significance import Array
 from ablation.judge.statistics import Direction, Group
 from ablation.plan.plan_file import PlannedVariant
-from ablation.store.database import ENDED_WELL, Store
+from ablation.store.database import ENDED_WELL
 
 Run = tuple[str, int]  # variant, seed
-_MEAN = {"samples": None, "pass_at": None, "cons_at": None}  # of another value than the plan's
 PACKAGES = ("torch", "transformers", "vllm")
 
 
@@ -45,6 +44,50 @@ class Column:
 
     index: pd.Index  # the same object where runs have the same items
     values: Array
+
+
+class RunRow(NamedTuple):
+    """A row of the frame of runs; rows stand in the order in which the runs were added."""
+
+    variant: str
+    seed: int
+    state: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """The frame of items: a row for each value of an item in a run.
+
+    Names are numbers in it, since the names of millions of rows would take gigabytes.
+    """
+
+    runs: Sequence[Run]
+    subsets: Sequence[str]
+    names: pd.Index  # of items, sorted
+    places: NDArray[np.int64]  # (number of the run * subsets + number of the subset) * items + number of the item
+    values: Array
+
+    def by_run(self) -> tuple[dict[Run, dict[str, Column]], frozenset[Run]]:
+        """Return {run: {subset: values by item, sorted}}, and the runs that have an item twice."""
+        values, places = self.values, self.places
+        if (places[1:] < places[:-1]).any():
+            order = np.argsort(places, kind="stable")
+            values, places = values[order], places[order]
+        groups = places // max(len(self.names), 1)
+        numbers = (places - groups * max(len(self.names), 1)).astype(np.int32)
+        ends = np.flatnonzero(groups[1:] != groups[:-1]) + 1
+        columns: dict[Run, dict[str, Column]] = {}
+        duplicates: set[Run] = set()
+        lists: dict[bytes, pd.Index] = {}  # most runs have the same items
+        for start, end in pairwise([0, *ends.tolist(), len(values)] if len(values) else []):
+            key = numbers[start:end].tobytes()
+            index = lists[key] if key in lists else lists.setdefault(key, self.names[numbers[start:end]])
+            run, subset = divmod(int(groups[start]), len(self.subsets))
+            columns.setdefault(self.runs[run], {})[self.subsets[subset]] = Column(index, values[start:end])
+            if index.has_duplicates:
+                duplicates.add(self.runs[run])
+        return columns, frozenset(duplicates)
 
 
 class Environment(NamedTuple):
@@ -76,10 +119,10 @@ class Measurements:
     analysis: Analysis
     variants: Sequence[PlannedVariant]
     states: Mapping[Run, tuple[str, str]]  # (variant, seed): (state, reason); seeds in the order they were added
-    aborted: Mapping[Run, str]  # runs with a health event of severity abort
     values: Mapping[Run, Mapping[str, Column]]  # subset: value by item, sorted
     duplicates: frozenset[Run]
-    stages: pd.DataFrame  # variant, seed, key, hours
+    aborted: Mapping[Run, str] = field(default_factory=dict)  # runs with a health event of severity abort
+    stages: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["variant", "seed", "key", "hours"]))
     warned: Mapping[Run, Sequence[Rule]] = field(default_factory=dict)  # rules of severity warn that runs broke
     weights: Mapping[Run, Mapping[str, Weights]] = field(default_factory=dict)  # by stage
     clusters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # subset: cluster by item, where named
@@ -178,6 +221,72 @@ class Measurements:
                 planned=self.planned,
             )
         return self._groups[key]
+
+
+def measurements_of(
+    name: str,
+    analysis: Analysis,
+    variants: Sequence[PlannedVariant],
+    runs: Sequence[RunRow],
+    items: Items,
+    *,
+    samples: Mapping[str, int],
+    clusters: Iterable[tuple[str, str, str]] = (),
+    **further: Any,
+) -> Measurements:
+    """Return the measurements of a study from its frames, whoever made these: a grid, an import, files or arrays.
+
+    samples: of an item, that its value is the mean of, by variant; clusters: (subset, item, cluster), as often as one
+    likes; further: what only a grid or an import knows, fields of Measurements.
+    """
+    values, duplicates = items.by_run()
+    no_shares = _outcomes(values, analysis, samples)
+    named, fault = _named_clusters(clusters)
+    return Measurements(
+        name=name,
+        analysis=analysis,
+        variants=variants,
+        states={(row.variant, row.seed): (row.state, row.reason) for row in runs},
+        values=values,
+        duplicates=duplicates,
+        no_shares=no_shares,
+        samples={} if analysis.k else samples,
+        clusters=named,
+        cluster_fault=fault,
+        **further,
+    )
+
+
+def _named_clusters(rows: Iterable[tuple[str, str, str]]) -> tuple[dict[str, dict[str, str]], str]:
+    """Return {subset: cluster by item} from (subset, item, cluster), and the first item with two clusters in words."""
+    clusters: dict[str, dict[str, str]] = {}
+    fault = ""
+    for subset, item, cluster in rows:
+        if (known := clusters.setdefault(subset, {}).setdefault(item, cluster)) != cluster and not fault:
+            words = "a cluster belongs to the item: name the same one in every run"
+            fault = f"item {item} of {subset} is in cluster {known} in one run and in {cluster} in another; {words}"
+    return clusters, fault
+
+
+def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples: Mapping[str, int]) -> dict[Run, str]:
+    """Put the plan's outcome, if it has one, in place of the items' means; return why it cannot be in some runs."""
+    if not analysis.k:
+        return {}
+    outcome, faults = Outcome("pass" if analysis.pass_at else "cons", analysis.k), {}
+    for run, by_subset in values.items():
+        for subset, series in by_subset.items():
+            count = samples.get(run[0], 0)
+            if count < outcome.k:
+                told = f"{count or 'an unknown number of'} samples of an item"
+                faults[run] = f"{told}, and {analysis.outcome} needs {outcome.k}"
+                continue
+            outcomes, odd = outcome_values(series.values, count, outcome)
+            if odd is None:
+                by_subset[subset] = Column(series.index, outcomes)
+            else:
+                item, value = one_line(series.index[odd], 80), series.values[odd]
+                faults[run] = f"{analysis.value} {value:g} of item {item}, which is no share of {count} samples"
+    return faults
 
 
 @dataclass(frozen=True)
@@ -394,185 +503,3 @@ def warnings(study: Measurements, variants: Sequence[str]) -> tuple[Warned, ...]
             for rule in study.warned.get((variant, seed), ()):
                 runs.setdefault(rule, []).append(f"{variant} seed {seed}")
     return tuple(Warned(rule, tuple(broken_by)) for rule, broken_by in runs.items())
-
-
-def read_measurements(store: Store, name: str, value: str | None = None) -> Measurements:
-    """Read one study from the database; `value` names another item value than the analysis plan's, as its mean."""
-    definition = store.study(name)
-    analysis = definition.analysis.model_copy(update={"value": value} | _MEAN if value else {})
-    variants = store.variants(name)
-    runs = store.runs(name)
-    # Rows stand in the order of the plan, where added seeds follow those that were there.
-    added = store.sql("SELECT seed FROM run_stages WHERE study = ? GROUP BY seed ORDER BY min(rowid)", [name])
-    place = {int(seed): number for number, seed in enumerate(added["seed"])}
-    runs = runs.sort_values("seed", key=lambda seeds: seeds.map(place), kind="stable")
-    stages = store.sql(
-        """SELECT r.variant, r.seed, r.key, s.device_hours AS hours
-           FROM run_stages r JOIN stages s USING (key) WHERE r.study = ? ORDER BY r.variant, r.seed, r.position""",
-        [name],
-    )
-    broken = _broken_rules(store, name)
-    values, duplicates = _item_values(store, name, analysis)
-    samples = {variant.name: count for variant in variants if (count := analysis.samples_in(variant.resolved))}
-    no_shares = _outcomes(values, analysis, samples)
-    clusters, cluster_fault = _named_clusters(store, name, analysis)
-    return Measurements(
-        name=name,
-        analysis=analysis,
-        variants=variants,
-        states={(r["variant"], int(r["seed"])): (r["state"], r["reason"] or "") for r in runs.to_dict("records")},
-        aborted={run: "; ".join(map(str, rules)) for run, rules in broken["abort"].items()},
-        warned=broken["warn"],
-        values=values,
-        duplicates=duplicates,
-        no_shares=no_shares,
-        samples={} if analysis.k else samples,
-        clusters=clusters,
-        cluster_fault=cluster_fault,
-        stages=stages,
-        weights=_trained_weights(store, name),
-        environments=_environments(store, name),
-        imported=bool(definition.imported),
-        planned=not definition.imported,
-        steps=_steps(store, name, analysis),
-        kept=definition.kept,
-        history=definition.analysis_history,
-    )
-
-
-def _broken_rules(store: Store, name: str) -> dict[str, dict[Run, list[Rule]]]:
-    """Health rules that runs broke: {severity: {run: rules}}."""
-    events = store.sql(
-        """SELECT DISTINCT r.variant, r.seed, h.severity, h.rule || ': ' || h.diagnosis AS said, h.rule, h.diagnosis
-           FROM run_stages r JOIN health h USING (key)
-           WHERE r.study = ? AND h.severity IN ('abort', 'warn') ORDER BY ALL""",
-        [name],
-    )
-    broken: dict[str, dict[Run, list[Rule]]] = {"abort": {}, "warn": {}}
-    for event in events.to_dict("records"):
-        rule = Rule(event["rule"], event["diagnosis"])
-        broken[event["severity"]].setdefault((event["variant"], int(event["seed"])), []).append(rule)
-    return broken
-
-
-_CHOSEN = """
-WITH ended AS (SELECT key, dense_rank() OVER (ORDER BY variant, seed) - 1 AS run FROM finals WHERE study = ?),
-chosen AS (SELECT run, list_position(?, subset) - 1 AS subset, item, value FROM ended JOIN items USING (key)
-           WHERE protocol = ? AND name = ? AND list_contains(?, subset)),
-numbered AS (SELECT item, row_number() OVER (ORDER BY item) - 1 AS number FROM (SELECT DISTINCT item FROM chosen))
-"""
-
-
-def _item_values(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run, dict[str, Column]], frozenset[Run]]:
-    """{run: {subset: values by item}} of the runs that ended well, and the runs that have an item twice."""
-    # Runs, subsets and items are read as numbers: the names of millions of rows would take gigabytes.
-    subsets = sorted(analysis.subsets)
-    where = [name, subsets, analysis.protocol, analysis.value, subsets]
-    names = pd.Index([item for (item,) in store.rows(f"{_CHOSEN} SELECT item FROM numbered ORDER BY number", where)[1]])
-    ended = store.rows("SELECT DISTINCT variant, seed FROM finals WHERE study = ? ORDER BY variant, seed", [name])[1]
-    place = f"(run * {len(subsets)} + subset) * {len(names)} + number"  # sorted here, in a third of DuckDB's memory
-    rows = store.arrow(f"{_CHOSEN} SELECT CAST({place} AS BIGINT), value FROM chosen JOIN numbered USING (item)", where)
-    places, value = (column.to_numpy() for column in rows.columns)
-    del rows
-    order = np.argsort(places, kind="stable")
-    value, places = value[order], places[order]
-    del order
-    pa.default_memory_pool().release_unused()  # Arrow would keep what held the rows
-    groups = places // max(len(names), 1)
-    places -= groups * max(len(names), 1)
-    number = places.astype(np.int32)
-    del places
-    ends = np.flatnonzero(groups[1:] != groups[:-1]) + 1
-    values: dict[Run, dict[str, Column]] = {}
-    duplicates: set[Run] = set()
-    lists: dict[bytes, pd.Index] = {}  # most runs have the same items
-    for start, end in pairwise([0, *ends.tolist(), len(value)] if len(value) else []):
-        key = number[start:end].tobytes()
-        index = lists[key] if key in lists else lists.setdefault(key, names[number[start:end]])
-        run, subset = divmod(int(groups[start]), len(subsets))
-        values.setdefault(ended[run], {})[subsets[subset]] = Column(index, value[start:end])
-        if index.has_duplicates:
-            duplicates.add(ended[run])
-    return values, frozenset(duplicates)
-
-
-def _outcomes(values: dict[Run, dict[str, Column]], analysis: Analysis, samples: Mapping[str, int]) -> dict[Run, str]:
-    """Put the plan's outcome, if it has one, in place of the items' means; return why it cannot be in some runs."""
-    if not analysis.k:
-        return {}
-    outcome, faults = Outcome("pass" if analysis.pass_at else "cons", analysis.k), {}
-    for run, by_subset in values.items():
-        for subset, series in by_subset.items():
-            count = samples.get(run[0], 0)
-            if count < outcome.k:
-                told = f"{count or 'an unknown number of'} samples of an item"
-                faults[run] = f"{told}, and {analysis.outcome} needs {outcome.k}"
-                continue
-            outcomes, odd = outcome_values(series.values, count, outcome)
-            if odd is None:
-                by_subset[subset] = Column(series.index, outcomes)
-            else:
-                item, value = one_line(series.index[odd], 80), series.values[odd]
-                faults[run] = f"{analysis.value} {value:g} of item {item}, which is no share of {count} samples"
-    return faults
-
-
-def _named_clusters(store: Store, name: str, analysis: Analysis) -> tuple[dict[str, dict[str, str]], str]:
-    """{subset: cluster by item} of the items whose runs name clusters, and the first item with two."""
-    _, rows = store.rows(
-        """SELECT i.subset, i.item, min(i.cluster), max(i.cluster) FROM finals f JOIN items i USING (key)
-           WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subset) AND i.cluster IS NOT NULL
-           GROUP BY i.subset, i.item ORDER BY i.subset, i.item""",
-        [name, analysis.protocol, analysis.value, analysis.subsets],
-    )
-    clusters: dict[str, dict[str, str]] = {}
-    fault = ""
-    for subset, item, cluster, other in rows:
-        clusters.setdefault(subset, {})[item] = cluster
-        if cluster != other and not fault:
-            words = "a cluster belongs to the item: name the same one in every run"
-            fault = f"item {item} of {subset} is in cluster {cluster} in one run and in {other} in another; {words}"
-    return clusters, fault
-
-
-def _steps(store: Store, name: str, analysis: Analysis) -> dict[Run, list[int]]:
-    """The steps of the final metrics that decide; nothing where items do."""
-    if analysis.protocol != LOGGED:
-        return {}
-    query = """SELECT variant, seed, step FROM finals JOIN metrics USING (key)
-               WHERE study = ? AND list_contains(?, name) ORDER BY variant, seed, name"""
-    steps: dict[Run, list[int]] = {}
-    for variant, seed, step in store.rows(query, [name, analysis.subsets])[1]:
-        steps.setdefault((variant, int(seed)), []).append(step)
-    return steps
-
-
-def _trained_weights(store: Store, name: str) -> dict[Run, dict[str, Weights]]:
-    trained = store.sql(
-        """SELECT r.variant, r.seed, r.stage, r.key, w.digest, w.moved, r.stage = ? AS last
-           FROM run_stages r JOIN weights w USING (key) WHERE r.study = ?""",
-        [store.study(name).last_stage, name],
-    )
-    weights: dict[Run, dict[str, Weights]] = {}
-    for row in trained.to_dict("records"):
-        made = Weights(row["key"], row["digest"], tuple(row["moved"]), bool(row["last"]))
-        weights.setdefault((row["variant"], int(row["seed"])), {})[row["stage"]] = made
-    return weights
-
-
-def _environments(store: Store, name: str) -> dict[Run, dict[str, Environment]]:
-    versions = ", ".join(f"p.data->'packages'->>'{package}'" for package in PACKAGES)
-    device = "regexp_replace(s.device, '^[0-9]+ x ', '')"
-    _, rows = store.rows(
-        f"""SELECT r.variant, r.seed, r.stage, r.key, {versions},
-               CASE WHEN s.device = 'cpu' THEN p.data->'hardware'->>'processor' ELSE {device} END,
-               CAST(s.devices AS VARCHAR)
-           FROM run_stages r JOIN stages s USING (key) JOIN provenance p USING (key) WHERE r.study = ?
-           ORDER BY r.variant, r.seed, r.position""",
-        [name],
-    )
-    environments: dict[Run, dict[str, Environment]] = {}
-    for variant, seed, stage, *facts in rows:
-        words = (text and one_line(text, 100) for text in facts)  # of any program
-        environments.setdefault((variant, int(seed)), {})[stage] = Environment(*words)
-    return environments

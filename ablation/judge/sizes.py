@@ -16,7 +16,7 @@ from ablation.judge.comparisons import Comparison, judge_comparisons
 from ablation.judge.correct import Correction
 from ablation.judge.decide import read_seeded_stages
 from ablation.judge.gate import chosen
-from ablation.judge.measurements import Measurements, read_measurements
+from ablation.judge.measurements import Measurements
 from ablation.judge.planning import (
     Cost,
     Evaluated,
@@ -31,6 +31,7 @@ from ablation.judge.planning import (
 from ablation.judge.power import POWER, minimal_detectable_effect
 from ablation.judge.significance import interim_weights
 from ablation.judge.statistics import FEWEST_CLUSTERS
+from ablation.judge.stored import read_measurements
 from ablation.readers.sheet import Wanted
 from ablation.store.database import Store
 

@@ -16,8 +16,9 @@ from ablation.judge.gate import (
     rails_in_words,
     read_guardrails,
 )
-from ablation.judge.measurements import Measurements, Run, comparable, permitting, read_measurements, warnings
+from ablation.judge.measurements import Measurements, Run, comparable, permitting, warnings
 from ablation.judge.statistics import contrast_groups
+from ablation.judge.stored import read_measurements
 from ablation.store.database import Store
 
 COMPARISON_COLUMNS = ["study", "parent", "child", "verdict", "detail", "in_seeds", "effect", "low", "high", "joint_low"]

@@ -11,7 +11,8 @@ from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError
 from ablation.contract.rows import LOGGED
 from ablation.judge.comparisons import Pair, judge_comparisons, judge_pair
-from ablation.judge.measurements import Measurements, read_measurements
+from ablation.judge.measurements import Measurements
+from ablation.judge.stored import read_measurements
 from ablation.judge.verdicts import comparison_rows
 from ablation.show.methods import primary_in_words
 from ablation.show.text import clean_records, describe_value, leveled

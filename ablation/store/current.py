@@ -6,7 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ablation.config.names import check_name
 from ablation.contract.errors import ConfigError, TrackerError, check_decoded
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import TO_COME
@@ -97,6 +96,8 @@ def _collected_aside(results: Path) -> Path:
 def check_study(store: Store, command: str, study: str | None) -> None:
     """Refuse the name of a study that is not in the database, or whose import is damaged; None asks for all."""
     if study is not None:
+        from ablation.config.names import check_name  # late: it takes pydantic
+
         if study not in store.studies():
             from ablation.store.imports.stored import FOLDER, MANIFEST, read_study
 

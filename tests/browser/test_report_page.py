@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ablation.judge.comparisons import judge_pair
-from ablation.judge.measurements import read_measurements
+from ablation.judge.stored import read_measurements
 from ablation.judge.verdicts import comparison_table, judge_study
 from ablation.show.page.render import SCRIPTS
 from ablation.show.tables import build_table

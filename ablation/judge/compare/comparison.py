@@ -5,6 +5,7 @@ The judge reads Measurements, as for a grid, and judges by the same rules.
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +30,7 @@ from ablation.judge.compare.groups import (
 )
 from ablation.judge.compare.weights import ALL, pooled, task_groups_that_disagree
 from ablation.judge.comparisons import Comparison, judge_comparisons
-from ablation.judge.measurements import Column, Measurements, Run, permitting
+from ablation.judge.measurements import Items, Measurements, Run, RunRow, measurements_of, permitting
 from ablation.judge.resampling import number_clusters
 from ablation.judge.statistics import Group as JudgedGroup
 from ablation.judge.statistics import contrast_groups
@@ -360,24 +361,34 @@ def measurements(
 ) -> Measurements:
     """Return the measurements of checked groups, for the judge."""
     named = {group.name: group for group in groups}
-    clusters = _clusters([sheet for group in groups for sheet in group.sheets])
     runs = {(group.name, seed): run for group in groups for seed, run in group.runs.items()}
-    return Measurements(
-        name=name,
-        analysis=analysis,
-        variants=[_planned(named, variant, place) for variant, place in variant_tree.items()],
-        states=dict.fromkeys(runs, ("ok", "")),
-        aborted={},
-        values={
-            key: {subset: Column(sheet.items, sheet.values) for subset, sheet in run.items()}
-            for key, run in runs.items()
-        },
-        duplicates=frozenset(),  # the readers refuse them
-        stages=pd.DataFrame({"variant": [], "seed": [], "key": [], "hours": []}),
-        clusters=clusters,
+    measured = measurements_of(
+        name,
+        analysis,
+        [_planned(named, variant, place) for variant, place in variant_tree.items()],
+        [RunRow(*run, "ok") for run in runs],
+        _items(runs),
         samples={group.name: min(sheet.facts.repeats for sheet in group.sheets) for group in groups},
+        clusters=_clusters(runs),
         planned=False,
     )
+    if measured.cluster_fault:
+        raise ConfigError("compare", "cluster", None, measured.cluster_fault, "correct the files")
+    return measured
+
+
+def _items(runs: Mapping[Run, Mapping[str, Sheet]]) -> Items:
+    """The frame of the sheets' items."""
+    indexes = list({id(sheet.items): sheet.items for run in runs.values() for sheet in run.values()}.values())
+    names = indexes[0] if all(of.equals(indexes[0]) for of in indexes) else reduce(pd.Index.union, indexes)
+    subsets = sorted({subset for run in runs.values() for subset in run})
+    places, values = [], []
+    for number, run in enumerate(runs.values()):
+        for subset, sheet in sorted(run.items()):
+            own = np.arange(len(names)) if len(sheet.items) == len(names) else names.get_indexer(sheet.items)
+            places.append((number * len(subsets) + subsets.index(subset)) * len(names) + own)
+            values.append(sheet.values)
+    return Items(list(runs), subsets, names, np.concatenate(places), np.concatenate(values))
 
 
 def _planned(groups: Mapping[str, Group], name: str, place: TreeNode) -> PlannedVariant:
@@ -410,18 +421,7 @@ def _changes(parent: Group, child: Group) -> list[Change]:
     ]
 
 
-def _clusters(sheets: Sequence[Sheet]) -> dict[str, dict[str, str]]:
-    """{subset: {item: cluster}}; an item that two files put into different ones is refused."""
-    clusters: dict[str, dict[str, str]] = {}
-    seen: set[int] = set()
-    for sheet in sheets:
-        if not sheet.clusters or id(sheet.clusters) in seen:
-            continue
-        seen.add(id(sheet.clusters))
-        named = clusters.setdefault(sheet.subset, {})
-        for item, cluster in sheet.clusters.items():
-            if (other := named.setdefault(item, cluster)) != cluster:
-                problem = f"item {item} of {sheet.subset} is in {other} in another file"
-                remedy = "a cluster belongs to the item: name the same one in every run"
-                raise ConfigError(sheet.source, "cluster", cluster, problem, remedy)
-    return clusters
+def _clusters(runs: Mapping[Run, Mapping[str, Sheet]]) -> Iterator[tuple[str, str, str]]:
+    """(subset, item, cluster); sheets of one file share the mapping."""
+    named = {id(s.clusters): (s.subset, s.clusters) for run in runs.values() for s in run.values()}
+    yield from ((subset, *pair) for subset, clusters in named.values() for pair in clusters.items())

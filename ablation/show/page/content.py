@@ -17,7 +17,8 @@ from ablation.config import dotted
 from ablation.contract.status import FAILED, TO_COME
 from ablation.judge.comparisons import judge_all_pairs
 from ablation.judge.joint_steps import joint_steps
-from ablation.judge.measurements import Measurements, read_measurements
+from ablation.judge.measurements import Measurements
+from ablation.judge.stored import read_measurements
 from ablation.judge.verdicts import JudgedStudy, comparison_table, interaction_table, judge_study
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.answer import findings, steps_in_words

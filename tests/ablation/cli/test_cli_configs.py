@@ -7,7 +7,7 @@ from ablation.cli.main import run_command
 from ablation.cli.parser import build_parser
 from ablation.contract.errors import ConfigError
 from ablation.judge.comparisons import judge_pair
-from ablation.judge.measurements import read_measurements
+from ablation.judge.stored import read_measurements
 from ablation.plan import build as plan
 from ablation.store.collect import collect
 from ablation.store.database import Store

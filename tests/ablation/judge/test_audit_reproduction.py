@@ -13,8 +13,8 @@ from ablation.audit.measured import _cells, _deltas, measured, prediction_half_w
 from ablation.audit.reproduction import Measured, MeasuredCell
 from ablation.config.published_schema import PublishedFile
 from ablation.config.validation import validate
-from ablation.judge.measurements import read_measurements
 from ablation.judge.significance import Noise
+from ablation.judge.stored import read_measurements
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests.ablation.judge.published import of_kind, published

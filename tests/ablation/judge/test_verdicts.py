@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from ablation.cli.verdicts import reasons
-from ablation.judge.measurements import item_clusters, read_measurements
+from ablation.judge.measurements import item_clusters
+from ablation.judge.stored import read_measurements
 from ablation.judge.verdicts import JudgedStudy, comparison_table, interaction_table, judge_interactions, judge_studies
 from ablation.show.methods import could_help
 from ablation.store.collect import collect

@@ -13,7 +13,7 @@ import pytest
 from ablation.config.judging_rules import RULES
 from ablation.config.study_schema import CurveDefinition
 from ablation.judge.comparisons import judge_all_pairs
-from ablation.judge.measurements import read_measurements
+from ablation.judge.stored import read_measurements
 from ablation.show import methods
 from ablation.show.page.content import anchors, problems, read_page
 from ablation.show.page.data import FEWEST_BINS, plan_curves, study_curves

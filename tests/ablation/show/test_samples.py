@@ -11,7 +11,7 @@ import pytest
 
 from ablation.contract.samples import FILE
 from ablation.judge.changed_items import find_changed_items
-from ablation.judge.measurements import read_measurements
+from ablation.judge.stored import read_measurements
 from ablation.runner.runlog import write_table
 from ablation.show.page import samples as page_samples_module
 from ablation.show.page.render import SCRIPTS
