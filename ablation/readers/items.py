@@ -16,8 +16,9 @@ import pyarrow as pa
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
 from ablation.contract.rows import LONGEST_NAME
+from ablation.readers.columns import number
 from ablation.readers.run import ITEM_ROWS, ImportedRun, Problem, as_text
-from ablation.readers.tabular import NOTHING, file_at, number, renamed
+from ablation.readers.tabular import NOTHING, file_at, renamed
 
 _WORDS = {"item": None, "subset": "all", "protocol": "test", "name": "value", "cluster": None}
 _TEXTS = {"prompt", "question", "text", "response", "reference", "target", "answer"}

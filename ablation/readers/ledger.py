@@ -13,7 +13,8 @@ from ablation.config.names import suggest
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_text
-from ablation.readers.tabular import Row, number
+from ablation.readers.columns import number
+from ablation.readers.tabular import Row
 
 _NAMES = ("commit", "hash", "id", "name", "experiment", "run")
 _TEXTS = ("description", "note", "notes", "change", "hypothesis", "message")

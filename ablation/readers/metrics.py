@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ablation.contract.errors import ConfigError
+from ablation.readers.columns import number
 from ablation.readers.run import ImportedRun, Problem, as_text, metric_table
-from ablation.readers.tabular import NOTHING, file_at, number, points, renamed
+from ablation.readers.tabular import NOTHING, file_at, points, renamed
 
 _A_STEP = re.compile(r"epoch|iteration|iter|step|.*_step", re.IGNORECASE)
 _REMEDY = "write a step in each row"

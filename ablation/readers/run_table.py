@@ -15,9 +15,10 @@ from typing import Any
 from ablation.config.names import suggest
 from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
+from ablation.readers.columns import number
 from ablation.readers.run import ImportedRun, Problem, State, metric_table
 from ablation.readers.seeds import seed_in, without_seed
-from ablation.readers.tabular import SUFFIXES, Row, number, rows_of, whole
+from ablation.readers.tabular import SUFFIXES, Row, rows_of, whole
 
 ROLES = {
     "variant": [

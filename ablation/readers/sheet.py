@@ -40,6 +40,7 @@ class Wanted:
     tasks: tuple[str, ...] = ()  # subsets; none named: all
     cluster: str | None = None  # `doc.FIELD`: what items of one cluster share
     item: str | None = None  # the column of a table that names items; with it every file is a table
+    by: tuple[str, ...] = ()  # columns of a table, each of whose values is a side
 
     def wants(self, subset: str) -> bool:
         """Whether a subset was asked for."""

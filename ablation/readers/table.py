@@ -1,21 +1,27 @@
-"""A plain table: CSV, TSV, JSON lines or Parquet with columns item and value, perhaps seed, subset, cluster, sample.
+"""A plain table of items: CSV, TSV, JSON lines, a JSON array of objects, or Parquet.
 
+Columns are `item`, `value` and perhaps `seed`, `subset`, `cluster` and `sample`; usual other names are in `columns`.
 Further columns are texts to show: `prompt`, `target` and `answer`, or `text`. As for every format, items with different
 prompts or targets in two evaluations are not paired.
 """
 
-from collections import deque
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ablation.config.formats import FORMATS
+from ablation.config.names import suggest
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
 from ablation.readers import tabular
+from ablation.readers.columns import ITEM, SAMPLE, VALUE, NotANumber, named, numbers
 from ablation.readers.run import ImportedRun, Problem
 from ablation.readers.sheet import (
     REPEATED,
@@ -27,19 +33,14 @@ from ablation.readers.sheet import (
     check_values,
     mean_over_repeats,
     refuse_options,
+    short,
 )
 
 FILES = FORMATS["table"].patterns  # in a folder only where the caller says so
-COLUMNS = ("item", "value", "seed", "subset", "cluster", "sample")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+_OPTIONAL = ("seed", "subset", "cluster")
+_ASKED = ("prompt", "target")
 _WORDS = ("prompt", "text", "target", "answer")
-_STRICT = """header = true, all_varchar = true, strict_mode = true, null_padding = false, quote = '"', escape = '"'"""
-_SCANS = {
-    ".csv": f"read_csv({{file}}, {_STRICT})",
-    ".tsv": f"read_csv({{file}}, {_STRICT}, delim = '\t')",
-    ".parquet": "read_parquet({file})",
-    ".jsonl": f"read_json({{file}}, format = 'newline_delimited', maximum_object_size = {tabular.LARGEST_ROW},"
-    " sample_size = -1, convert_strings_to_integers = false)",
-}
 
 
 def read(path: Path, problem: Problem, columns: Mapping[str, str] = tabular.NOTHING) -> Iterator[ImportedRun]:
@@ -50,168 +51,230 @@ def read(path: Path, problem: Problem, columns: Mapping[str, str] = tabular.NOTH
 
 
 def recognises(path: Path) -> bool:
-    """Whether the file is a table by its name; JSON lines must name an item in their first row."""
-    return path.suffix in _SCANS and (path.suffix != ".jsonl" or "item" in tabular.first_row(path))
+    """Whether the file is a table by its name; JSON must have columns of items and values in its first row."""
+    if path.suffix in (".jsonl", ".json"):
+        row = {name.lower() for name in tabular.first_row(path)}
+        return "item" in row or not (row.isdisjoint(ITEM) or row.isdisjoint(VALUE))
+    return path.suffix in SUFFIXES
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The columns of a table: of the item, of the value, the others that are read by their names, those of `--by`."""
+
+    item: str
+    value: str
+    others: Sequence[str]
+    by: Sequence[str] = ()
+
+    @property
+    def samples(self) -> list[str]:
+        """Those that may number the answers to one item."""
+        return [column for column in self.others if column.lower() in SAMPLE]
 
 
 def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
-    """Read one table: a sheet for each seed and subset in it.
+    """Read one table: a sheet for each seed, subset and value of the columns `wanted.by` in it.
 
     Raises:
         ConfigError: a column is missing, a value is not a finite number, a seed not an integer, or an item is repeated.
     """
     own = "a plain table has a column cluster of its own"
     refuse_options(path, wanted, cluster=own, filter="a plain table has no filters")
-    value, item = wanted.metric or "value", wanted.item or "item"
-    columns = columns_of(path, value, item)
-    optional = [column for column in COLUMNS[2:] if column in columns]
-    asked = [column for column in ("prompt", "target") if column in columns]
-    tabular.check_unpacked(path, [item, value, *optional])
-    rows = tabular.query(
-        path,
-        f"""SELECT CAST({tabular.sql_name(item)} AS VARCHAR) AS item,
-            {tabular.sql_number(tabular.sql_name(value))} AS value
-            {"".join(f", CAST({column} AS VARCHAR) AS {column}" for column in optional)}
-            {"".join(f", {tabular.sql_digest(f'CAST({column} AS VARCHAR)')} AS {column}" for column in asked)}
-            FROM {_SCANS[path.suffix]}""",
-    )
-    if not len(rows["item"]):
-        raise ConfigError(path, "", None, "has no rows", "give a table with an evaluation in it")
-    _check(path, value, rows, optional)
-    frame = pd.DataFrame({name: rows[name] for name in ("item", "value", *optional, *asked)})
-    keys = [column for column in ("seed", "subset") if column in optional]
+    head, columns = _read_columns(path, wanted)
+    names = _names(path, head, wanted)
+    cells = {name: columns[name] for name in dict.fromkeys((names.item, *names.others, *names.by))}
+    frame = pd.DataFrame(cells, dtype=object)
+    frame = frame.rename(columns={names.item: "item"}).assign(value=_values(path, names.value, columns))
+    _check(path, names, frame)
+    for column in ("item", "subset", "cluster"):
+        if column in frame:
+            frame[column] = frame[column].astype(str)
+    keys = [*(column for column in ("seed", "subset") if column in names.others), *names.by]
     groups: Any = frame.groupby(keys, sort=False) if keys else [((), frame)]
     for key, group in groups:
         at = dict(zip(keys, key, strict=True))
-        if not wanted.wants(at.get("subset", "all")):
-            continue
-        seed = int(at["seed"]) if "seed" in at else None
-        yield _sheet(path, (item, value), group, columns, (seed, at.get("subset", "all")))
+        if wanted.wants(at.get("subset", "all")):
+            yield _sheet(path, names, group, at)
 
 
-def columns_of(path: Path, value: str = "value", item: str = "item") -> list[str]:
+def columns_of(path: Path) -> list[str]:
     """Return the columns of a table. Raises ConfigError if it lacks item or value, or the file is not a table."""
-    if path.suffix not in _SCANS:
-        raise ConfigError(path, "", None, "is not a table", f"give {', '.join(_SCANS)}")
+    head, _ = _read_columns(path, Wanted())
+    _names(path, head, Wanted())
+    return head
+
+
+def _read_columns(path: Path, wanted: Wanted) -> tuple[list[str], dict[str, list[Any]]]:
+    """Return the names of all columns, and the cells of those that may be read. Raises ConfigError."""
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(path, "", None, "is not a table", f"give {', '.join(SUFFIXES)}")
     if not path.stat().st_size:
         raise ConfigError(path, "", None, "is empty", "give a table with an evaluation in it")
-    try:
-        columns = list(tabular.query(path, f"SELECT * FROM {_SCANS[path.suffix]} LIMIT 0"))
-    except ConfigError:
-        _name_torn_row(path)
-        raise
-    if absent := {
-        repr(name): option for name, option in ((item, "--item"), (value, "--metric")) if name not in columns
-    }:
-        _name_torn_row(path)
-        problem = f"has no column {' or '.join(absent)}, only {one_line(', '.join(columns), 200) or 'none'}"
+    usual = {*ITEM, *VALUE, *SAMPLE, *_OPTIONAL, *_ASKED}
+    chosen = {wanted.item, wanted.metric, *wanted.by}
+
+    def may_be_read(name: str) -> bool:
+        return name in chosen or name.strip().lower() in usual
+
+    head = dict.fromkeys(tabular.parquet_names(path))
+    cells: dict[str, list[Any]] = {}
+    known: Any = None
+    for count, (_, row) in enumerate(tabular.rows_of(path, may_be_read)):
+        if row.keys() != known:
+            known = row.keys()
+            cells |= {name: [None] * count for name in row if may_be_read(name) and name not in cells}
+            head |= dict.fromkeys(row)
+        for name, column in cells.items():
+            column.append(row.get(name))
+    if not known:
+        raise ConfigError(path, "", None, "has no rows", "give a table with an evaluation in it")
+    return list(head), cells
+
+
+def _names(path: Path, head: Sequence[str], wanted: Wanted) -> _Names:
+    item = wanted.item or named(path, head, ITEM, "--item")
+    value = wanted.metric or named(path, head, VALUE, "--metric")
+    lacking = {
+        repr(column or usual): option
+        for column, usual, option in ((item, "item", "--item"), (value, "value", "--metric"))
+        if column not in head
+    }
+    if lacking or not item or not value:
+        problem = f"has no column {' or '.join(lacking)}, only {one_line(', '.join(head), 200)}"
         remedy = "a plain table has item, value and optionally seed, subset, cluster, sample"
         remedy += " (one with a row for each run is for `import`)"
-        remedy += f"; {' or '.join(absent.values())} names another column"
+        remedy += f"; {' or '.join(lacking.values())} names another column"
         raise ConfigError(path, "", None, problem, remedy)
-    return columns
+    if absent := [column for column in wanted.by if column not in head]:
+        raise ConfigError(path, "--by", absent[0], "there is no such column", suggest(absent[0], head))
+    own = [column for column in head if column not in (item, value, *wanted.by)]
+    others = [column for column in own if column in (*_OPTIONAL, *_ASKED) or column.lower() in SAMPLE]
+    return _Names(item, value, others, wanted.by)
 
 
-def _name_torn_row(path: Path) -> None:
-    """Refuse a text with a row that was cut off, for which DuckDB finds no form, or another: all in one column."""
-    if path.suffix in (".csv", ".tsv"):
-        deque(tabular.rows_of(path), maxlen=0)
+def _values(path: Path, value: str, columns: Mapping[str, Sequence[Any]]) -> list[float]:
+    try:
+        return numbers(columns[value])
+    except NotANumber as error:
+        raise ConfigError(
+            path, f"row {error.place + 1}: {value}", columns[value][error.place], error.problem, error.remedy
+        ) from None
 
 
-def _check(path: Path, value: str, rows: dict[str, Any], optional: Sequence[str]) -> None:
-    def first(column: str, wrong: Callable[[str | None], bool]) -> int | None:
-        """Return the first row with a wrong text; each text is checked once."""
-        bad = {text for text in set(rows[column]) if wrong(text)}
-        return next(place for place, text in enumerate(rows[column]) if text in bad) if bad else None
+def _check(path: Path, names: _Names, frame: pd.DataFrame) -> None:
+    def first(column: str, wrong: Callable[[Any], bool]) -> int | None:
+        """Return the first row with a wrong cell; each cell is checked once."""
+        bad = {cell for cell in set(frame[column]) if wrong(cell)}
+        return next(place for place, cell in enumerate(frame[column]) if cell in bad) if bad else None
 
-    if (place := first("item", lambda item: not (item or "").strip())) is not None:
-        raise ConfigError(path, "item", None, f"row {place + 1} has none", "name every item")
-    check_values(path, value, rows["item"], rows["value"], partial(_written, path, value))
-    for column in optional:
+    if (place := first("item", lambda item: _is_missing(item) or not str(item).strip())) is not None:
+        raise ConfigError(path, names.item, None, f"row {place + 1} has none", "name every item")
+    finite = frame[frame["value"].notna()]
+    check_values(path, names.value, finite["item"].astype(str).tolist(), finite["value"].to_numpy(float))
+    for column in [name for name in (*names.others, *names.by) if name in (*_OPTIONAL, "sample", *names.by)]:
         wrong = _is_no_seed if column == "seed" else _is_missing
         if (place := first(column, wrong)) is not None:
-            text = rows[column][place]
-            remedy = "fill the column, or leave it out" if text is None else "write whole numbers"
-            raise ConfigError(path, column, text, f"row {place + 1} has no {column}", remedy)
+            cell = frame[column].iloc[place]
+            remedy = "fill the column, or leave it out" if _is_missing(cell) else "write whole numbers"
+            raise ConfigError(path, column, cell, f"row {place + 1} has no {column}", remedy)
 
 
-def _is_missing(text: str | None) -> bool:
-    return text is None
+def _is_missing(cell: Any) -> bool:
+    return cell is None or cell != cell or cell == ""  # noqa: PLR0124 - NaN
 
 
-def _is_no_seed(text: str | None) -> bool:
-    return text is None or not text.strip().lstrip("-").isdigit()
+def _is_no_seed(cell: Any) -> bool:
+    return tabular.whole(cell) is None
 
 
-def _written(path: Path, value: str, place: int) -> Any:
-    """Return what the file has in place of a value."""
-    rows = tabular.query(path, f"SELECT CAST({tabular.sql_name(value)} AS VARCHAR) AS raw FROM {_SCANS[path.suffix]}")
-    return rows["raw"][place]
-
-
-def _sheet(
-    path: Path,
-    names: tuple[str, str],
-    group: pd.DataFrame,
-    columns: Sequence[str],
-    seed_and_subset: tuple[int | None, str],
-) -> Sheet:
-    (item, value), (seed, subset), samples = names, seed_and_subset, 1
-    if "sample" in columns:
-        group, samples = _averaged(path, value, group)
-    group = group.sort_values("item", kind="stable")
-    items = pd.Index(group["item"].astype(str))
-    if items.has_duplicates:
-        twice = str(items[items.duplicated()][0])
-        where = "".join(
-            f" of {word} {key}" for word, key in (("subset", subset), ("seed", seed)) if key not in (None, "all")
-        )
-        raise ConfigError(path, "item", twice, f"stands {int((items == twice).sum())} times{where}", REPEATED)
-    values = group["value"].to_numpy(dtype=float)
+def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]) -> Sheet:
+    lost = group["item"][group["value"].isna()]
+    unscored = dict.fromkeys(lost, f"its cell of column {names.value} is empty")
+    scored = group[~group["item"].isin(unscored)].sort_values("item", kind="stable")
+    subset, seed = at.get("subset", "all"), tabular.whole(at.get("seed"))
+    if scored.empty:
+        raise ConfigError(path, names.value, None, f"no item of {subset} has a value", "fill the column")
+    samples = 1
+    twice = scored["item"].duplicated()
+    if twice.any() and not names.samples:
+        raise _repeated(path, names, str(scored["item"][twice].iloc[0]), scored)
+    if twice.any() or "sample" in names.others:
+        scored, samples = _averaged(path, names, scored)
+    remarks = [f"items are those of column {names.item}"] * (names.item != ITEM[0])
+    remarks += [f"values are those of column {names.value}"] * (names.value != VALUE[0])
+    remarks += [f"{samples} samples of each item, by {' and '.join(names.samples)}"] * (samples > 1)
+    items = pd.Index(scored["item"])
     return Sheet(
         path,
         subset,
-        value,
+        names.value,
         filter="",
         items=items,
-        values=values,
+        values=scored["value"].to_numpy(dtype=float),
         seed=seed,
-        asked={name: group[name].to_numpy() for name in ("prompt", "target") if name in columns},
-        clusters=dict(zip(items, group["cluster"], strict=True)) if "cluster" in columns else {},
-        facts=Facts(metrics=(value,), repeats=samples),
-        texts=partial(_texts, path, item, columns, seed_and_subset),
+        asked={name: np.array([*map(_digest, scored[name])], np.uint64) for name in _ASKED if name in names.others},
+        clusters=dict(zip(items, scored["cluster"], strict=True)) if "cluster" in names.others else {},
+        facts=Facts(
+            metrics=(names.value,),
+            repeats=samples,
+            settings={column: str(at[column]) for column in names.by},
+            remarks=("; ".join(remarks),) if remarks else (),
+        ),
+        texts=partial(_texts, path, names, at),
+        unscored=unscored,
     )
 
 
-def _averaged(path: Path, value: str, group: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+def _averaged(path: Path, names: _Names, rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """Return a row for each item, with the mean of its samples, and how many samples an item has."""
     values: dict[str, dict[Any, float]] = {}
-    for item, sample, number in zip(group["item"], group["sample"], group["value"], strict=True):
-        add_value(path, values, item, sample, number)
-    items, means, samples = mean_over_repeats(path, value, values)
-    return group.drop_duplicates("item").set_index("item").loc[items].assign(value=means).reset_index(), samples
+    for item, value, *sample in zip(rows["item"], rows["value"], *(rows[name] for name in names.samples), strict=True):
+        if tuple(sample) in values.get(item, ()):
+            raise _repeated(path, names, item, rows)
+        add_value(path, values, item, tuple(sample), value)
+    items, means, samples = mean_over_repeats(path, names.value, values)
+    return rows.drop_duplicates("item").set_index("item").loc[items].assign(value=means).reset_index(), samples
 
 
-def _texts(
-    path: Path, item: str, columns: Sequence[str], seed_and_subset: tuple[int | None, str], items: Sequence[str]
-) -> dict[str, ItemText]:
-    text_columns = [column for column in _WORDS if column in columns]
-    if not text_columns:
-        return {}
-    keys = [(c, v) for c, v in zip(("seed", "subset"), seed_and_subset, strict=True) if c in columns]
-    name = tabular.sql_name(item)
-    texts_sql = "".join(f", CAST({column} AS VARCHAR) AS {column}" for column in text_columns)
-    rows = tabular.query(
-        path,
-        f"""SELECT CAST({name} AS VARCHAR) AS item{texts_sql}
-            FROM {_SCANS[path.suffix]} WHERE list_contains(?, CAST({name} AS VARCHAR))
-            {"".join(f" AND CAST({column} AS VARCHAR) = ?" for column, _ in keys)}""",
-        [list(items), *(str(key) for _, key in keys)],
+def _repeated(path: Path, names: _Names, item: str, group: pd.DataFrame) -> ConfigError:
+    """Return the error for an item that has several rows; it names the columns that tell them apart, if any do."""
+    problem = f"item {short(item)} stands {int((group['item'] == item).sum())} times"
+    problem += "".join(f" of {key} {group[key].iloc[0]}" for key in ("subset", "seed") if key in names.others)
+    keys = (names.item, *(name for name in names.others if name not in (*_ASKED, "cluster")), *names.by)
+    rows = [row for _, row in tabular.rows_of(path)]
+    known = [tuple(str(row.get(key)) for key in keys) for row in rows]
+    apart = {}
+    for column in rows[0]:
+        cells = [str(row.get(column)) for row in rows]
+        if column not in (*keys, names.value) and len(set(zip(known, cells, strict=True))) == len(rows):
+            apart[column] = len(set(cells))
+    if not apart or min(apart.values()) > len(rows) / 2:
+        return ConfigError(path, names.item, None, problem, REPEATED)
+    column = min(apart, key=lambda name: apart[name])
+    remedy = f"column {column} tells them apart: --by {column} if it names systems; "
+    remedy += "call it sample if it numbers the answers to an item"
+    return ConfigError(path, names.item, None, problem, remedy)
+
+
+def _digest(cell: Any) -> int:
+    """Return 64 bits of a text's MD5, as of imports that are stored; 0 for no text."""
+    if cell is None:
+        return 0
+    text = cell if isinstance(cell, str) else json.dumps(cell, default=str)
+    return int.from_bytes(
+        hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()[8:], "little"
     )
-    texts = {}
-    for place, name in enumerate(rows["item"]):
-        said = {column: rows[column][place] or "" for column in text_columns}
-        texts[name] = ItemText(
+
+
+def _texts(path: Path, names: _Names, at: Mapping[str, Any], items: Sequence[str]) -> dict[str, ItemText]:
+    chosen, texts = set(items), dict[str, ItemText]()
+    for _, row in tabular.rows_of(path):
+        item = str(row.get(names.item))
+        if item not in chosen or item in texts or any(str(row.get(key)) != str(of) for key, of in at.items()):
+            continue
+        said = {word: str(row[word]) for word in _WORDS if row.get(word) is not None}
+        texts[item] = ItemText(
             said.get("prompt") or said.get("text", ""), said.get("target", ""), said.get("answer", "")
         )
     return texts

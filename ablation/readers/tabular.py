@@ -23,12 +23,11 @@ import pyarrow.parquet as pq
 from ablation.config.names import suggest
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.reading import regular
-from ablation.readers.run import as_number
+from ablation.contract.reading import read_json, regular
+from ablation.readers.columns import number
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 SUFFIXES = (".csv", ".jsonl", ".parquet")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.ASCII | re.IGNORECASE)
 _WHOLE = "write it again, whole; a program that was killed may have left half a line"
 _LIKELY = {"items": ("pred", "eval", "sample", "score", "answer"), "metrics": ("log", "train", "loss", "hist")}
 _LONGEST = 64 << 20  # characters, or bytes, of a line
@@ -44,14 +43,18 @@ Refuse = Callable[[int, str, Any], None]
 
 @lru_cache(maxsize=4)
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the first line of a `.jsonl` that is not blank; {} where it is no JSON object, or for another suffix."""
-    if path.suffix != ".jsonl":
+    """Return the first object of a `.jsonl`, or of the array in a `.json`; {} if there is none."""
+    if path.suffix not in (".jsonl", ".json"):
         return {}
     with path.open("rb") as handle:
-        lines = islice(iter(partial(handle.readline, _LONGEST), b""), 1000)
-        line = next((line for line in lines if line.strip()), b"")
+        if path.suffix == ".json":
+            text = handle.read(1 << 20).decode("utf-8-sig", "ignore").lstrip()
+            line = text.removeprefix("[").lstrip() if text.startswith("[") else ""
+        else:
+            lines = islice(iter(partial(handle.readline, _LONGEST), b""), 1000)
+            line = next((line for line in lines if line.strip()), b"").decode("utf-8", "replace")
     try:
-        row = json.loads(line)
+        row, _ = json.JSONDecoder().raw_decode(line.strip())
     except (ValueError, RecursionError):
         return {}
     return row if isinstance(row, dict) else {}
@@ -89,17 +92,31 @@ def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> It
         yield line, {called.get(name, name): cell for name, cell in kept.items()}
 
 
-def rows_of(file: Path) -> Iterator[Row]:
-    """Yield the rows of a table. Raises ConfigError, which names the line."""
+def rows_of(file: Path, wanted: Callable[[str], bool] | None = None) -> Iterator[Row]:
+    """Yield the rows of a table, of a Parquet file only with the wanted columns.
+
+    Raises ConfigError, which names the line.
+    """
     try:
         if file.suffix == ".parquet":
-            yield from enumerate((row for batch in parquet_batches(file) for row in batch.to_pylist()), 1)
+            columns = None if wanted is None else [name for name in parquet_names(file) if wanted(name)]
+            yield from enumerate((row for batch in parquet_batches(file, columns) for row in batch.to_pylist()), 1)
         elif file.suffix == ".jsonl":
             yield from json_rows(file)
+        elif file.suffix == ".json":
+            yield from enumerate(_array(file), 1)
         else:
             yield from csv_rows(file)
-    except (UnicodeDecodeError, csv.Error, pa.ArrowException, OSError) as error:
+    except UnicodeDecodeError as error:
+        problem = f"is not UTF-8 or UTF-16 text ({one_line(error, 200)})"
+        raise ConfigError(file, "", None, problem, "save it as UTF-8") from None
+    except (csv.Error, pa.ArrowException, OSError) as error:
         raise ConfigError(file, "", None, f"cannot be read ({one_line(error, 200)})", _WHOLE) from None
+
+
+def parquet_names(file: Path) -> list[str]:
+    """Return the columns of a Parquet file; none of another."""
+    return pq.read_schema(regular(file)).names if file.suffix == ".parquet" else []
 
 
 def parquet_batches(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -124,6 +141,16 @@ def _too_large(file: Path, problem: str) -> ConfigError:
     return ConfigError(file, "", None, f"{problem}: {bounds}", "split it, or leave columns of long texts out")
 
 
+def _array(file: Path) -> list[dict[str, Any]]:
+    try:
+        rows = read_json(file, MOST_BYTES)
+    except ValueError as error:
+        raise ConfigError(file, "", None, f"cannot be read ({one_line(error, 200)})", _WHOLE) from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ConfigError(file, "", None, "is not a JSON array of objects", "give an object for each row")
+    return rows
+
+
 def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
     """Yield the objects of a file of JSON lines. Another line is an error or, with `torn`, reported and left out."""
     with regular(file).open("rb") as lines:
@@ -146,22 +173,39 @@ def json_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator
 def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
     """Yield the rows of a CSV. A row that lacks cells is an error or, with `torn`, reported to it and left out."""
     csv.field_size_limit(_LONGEST)
-    with regular(file).open(encoding="utf-8-sig", errors="replace" if torn else "strict", newline="") as text:
-        first = text.readline(_LONGEST)
-        comma = ";" if ";" in first and "," not in first else ","  # spreadsheets of many languages write semicolons
+    with regular(file).open(encoding=_encoding(file), errors="replace" if torn else "strict", newline="") as text:
+        first, skipped = text.readline(_LONGEST), 0
+        if named := re.fullmatch(r"sep=(.)\s*", first):  # which Excel reads and does not show
+            first, skipped = text.readline(_LONGEST), 1
+        comma = "\t" if file.suffix == ".tsv" else named[1] if named else _delimiter(first)
         lines = chain([first], iter(partial(text.readline, _LONGEST), ""))
-        reader = csv.reader(lines, delimiter="\t" if file.suffix == ".tsv" else comma, strict=torn is None)
+        reader = csv.reader(lines, delimiter=comma, strict=torn is None)
         head = next(reader, [])
         if twice := {name for name in head if name and head.count(name) > 1}:
             raise ConfigError(file, "line 1", min(twice), "names two columns", "give each a name of its own")
         for cells in reader:
+            line = reader.line_num + skipped
             if len(cells) == len(head):
-                yield reader.line_num, dict(zip(head, cells, strict=True))
+                yield line, dict(zip(head, cells, strict=True))
             elif cells and torn is not None:
-                torn(reader.line_num)
+                torn(line)
             elif cells:
                 problem = f"does not have {len(head)} cells, as the head has"
-                raise ConfigError(file, f"line {reader.line_num}", None, problem, _WHOLE)
+                raise ConfigError(file, f"line {line}", None, problem, _WHOLE)
+
+
+def _encoding(file: Path) -> str:
+    """Return UTF-16 where a file begins as it does: a mark, or an ASCII letter of two bytes."""
+    with file.open("rb") as handle:
+        start = handle.read(2)
+    if start in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    return "utf-8-sig" if b"\0" not in start else "utf-16-be" if start.startswith(b"\0") else "utf-16-le"
+
+
+def _delimiter(head: str) -> str:
+    """Return the one of `,`, `;` and a tab that makes the most columns of a line."""
+    return max(",;\t", key=lambda sign: len(next(csv.reader([head], delimiter=sign), [])))
 
 
 def points(
@@ -186,14 +230,6 @@ def whole(cell: Any) -> int | None:
     """Return a cell as a whole number of 64 bits, which may end in `.0`; None for anything else, booleans included."""
     match = re.fullmatch(r"([-+]?[0-9]{1,19})(\.0*)?", str(cell).strip())
     return int(match[1]) if match and abs(int(match[1])) < 2**63 else None
-
-
-def number(cell: Any) -> float | None:
-    """Return a cell as a number, 1 or 0 for a boolean; None for anything else."""
-    if isinstance(cell, str):
-        word = cell.strip().lower()
-        return float(word == "true") if word in ("true", "false") else float(word) if _NUMBER.fullmatch(word) else None
-    return as_number(cell)
 
 
 MEMORY = "400MB"
@@ -246,17 +282,6 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
             remedy = "is the file whole, and of this format?"
             raise ConfigError(path, "", None, f"cannot be read ({said})", remedy) from None
     return {column: _plain(values) for column, values in columns.items()}
-
-
-def check_unpacked(path: Path, columns: Sequence[str]) -> None:
-    """Refuse a Parquet file whose columns would not fit into memory, as `parquet_batches` does."""
-    if path.suffix == ".parquet":
-        sizes = " + ".join(f"coalesce(strlen(CAST({sql_name(column)} AS VARCHAR)), 0)" for column in columns)
-        totals = query(path, f"SELECT count(*) AS rows, sum({sizes}) AS bytes FROM read_parquet({{file}})")
-        if totals["rows"][0] > MOST_ROWS:
-            raise _too_large(path, f"has {int(totals['rows'][0]):,} rows")
-        if totals["bytes"][0] > MOST_BYTES:
-            raise _too_large(path, f"unpacks to {int(totals['bytes'][0]) >> 20:,} MiB")
 
 
 def _plain(values: Any) -> Any:

@@ -22,8 +22,9 @@ import pyarrow as pa
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import regular
+from ablation.readers.columns import number
 from ablation.readers.run import ImportedRun, Problem, State, as_number, metric_table, name_below, shortened
-from ablation.readers.tabular import Row, csv_rows, number, points, whole
+from ablation.readers.tabular import Row, csv_rows, points, whole
 from ablation.readers.wandb_log import OWN
 
 _CHART_ENDS = ("__MIN", "__MAX")

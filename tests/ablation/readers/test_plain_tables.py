@@ -1,14 +1,18 @@
 """`ablation compare` of plain tables."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy import stats
 
 from ablation.contract.errors import ConfigError
 from ablation.judge.statistics import contrast
 from ablation.readers import items, tabular
+from ablation.readers.columns import number, numbers
 from tests.ablation.readers.command import read, refused
 from tests.ablation.readers.samples import ITEMS, hits
 
@@ -53,8 +57,9 @@ def test_columns_with_other_names_and_truth_values(suffix, tmp_path, capsys):
     found = read(capsys, groups[0], "--with", groups[1], "--item", "question id", "--metric", "correct")
     for key in ("effect", "low", "high", "items", "verdict"):
         assert found[key] == want[key], key
-    said = refused(capsys, groups[0], "--with", groups[1], "--item", "question id")
-    assert said.endswith("--metric names another column")
+    assert read(capsys, groups[0], "--with", groups[1], "--item", "question id")["effect"] == want["effect"]
+    said = refused(capsys, groups[0], "--with", groups[1])
+    assert "--item names another column" in said or "--item and --metric name other columns" in said
 
 
 def test_seeds_that_agree_by_chance_are_not_said_to_be_enough(tmp_path, capsys):
@@ -89,21 +94,23 @@ def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("item,score\na,1\n", "has no column 'value', only item, score"),
-        ("seed,accuracy\n0,1\n", "has no column 'item' or 'value', only seed, accuracy"),
+        ("item,points\na,1\n", "has no column 'value', only item, points"),
+        ("seed,points\n0,1\n", "has no column 'item' or 'value', only seed, points"),
+        ("id,qid,score\na,b,1\n", "its columns id, qid may all be the item; choose one: --item id"),
+        ("item,score,correct\na,1,1\n", "its columns score, correct may all be the value; choose one: --metric score"),
         (f"item,{'x' * 6000}\na,1\n", f"only item, {'x' * 193}…"),
         ("item,value\na,1\na,0\n", "stands 2 times"),
-        ("item,value\na,1\nb,nan\n", "item b has no finite value; no item may be dropped: evaluate again"),
+        ("item,value\na,1\nb,nan\n", "item b of all has no score: its cell of column value is empty; evaluate again"),
         ("item,value\na,right\nb,wrong\n", "write numbers as 0.5, right and wrong as 1 and 0"),
-        ("item,value\na,1\nb,\n", "item b has no finite value"),
+        ("item,value\na,1\nb,\n", "item b of all has no score: its cell of column value is empty"),
+        ("item,value\na,1\nb,inf\n", "item b has no finite value"),
         ("item,value\na,1\n,0\n", "row 2 has none"),
         ("item,value,seed\na,1,one\n", "row 1 has no seed"),
         ("item,value,seed\na,1,0\nb,1,\n", "row 2 has no seed"),
-        ("item,value\na,1\nb,1_0\n", "item b has no finite value"),
-        (
-            'item,value\na,1\nb,"0,5"\nc,"1,0"\n',
-            "b and 1 more have no finite value; write numbers as 0.5",
-        ),
+        ("item,value\na,1\nb,1_0\n", "row 2: value = '1_0': is not a number; write numbers as 0.5"),
+        ('item,value\na,1\nb,"1,758"\n', "row 2: value = '1,758': may be 1.758 or 1758; write numbers as 0.5"),
+        ('item,value\na,0.5\nb,"0,5"\n', "row 1: value = '0.5': has a decimal point, and other cells a comma"),
+        ("item,value\na,1\nb,50%\n", "row 1: value = '1': has no % sign, and other cells have"),
         ('item,value\na,1\n"b,0\nc,1\n', "cannot be read"),
         ("item,value\n", "has no rows"),
         ("", "is empty"),
@@ -118,12 +125,85 @@ def test_a_table_that_is_wrong(text, words, tmp_path, capsys):
     assert "bad.csv" in said
 
 
+NOTATIONS = {
+    "utf-16": ("utf-16", ",", "{:.3f}", ""),
+    "utf-16 without a mark": ("utf-16-le", ",", "{:.3f}", ""),
+    "sep=": ("utf-8", ";", "{:.3f}", "sep=;\n"),
+    "decimal comma": ("utf-8", ";", "{:.3f}", ""),
+    "percent": ("utf-8", ",", "{:.1%}", ""),
+    "tabs": ("utf-16", "\t", "{:.3f}", ""),
+}
+
+
+@pytest.mark.parametrize("name", NOTATIONS)
+def test_the_notations_of_spreadsheets_give_the_same_numbers(name, tmp_path, capsys):
+    encoding, separator, form, head = NOTATIONS[name]
+    values = [np.round(np.random.default_rng(side).uniform(size=80), 3) for side in range(2)]
+    files = [tmp_path / f"{name}{side}.csv" for side in range(4)]
+    for file, of in zip(files[:2], values, strict=True):
+        cells = [form.format(v).replace(".", "," if name == "decimal comma" else ".") for v in of]
+        lines = [separator.join(("item", "value")), *(f"q{at}{separator}{cell}" for at, cell in enumerate(cells))]
+        file.write_text(head + "\n".join(lines) + "\n", encoding=encoding)
+    for file, of in zip(files[2:], values, strict=True):
+        pd.DataFrame({"item": [f"q{at}" for at in range(80)], "value": of}).to_csv(file, index=False)
+    found, want = (read(capsys, a, "--with", b, "--margin", "0.1") for a, b in (files[:2], files[2:]))
+    for key in ("effect", "low", "high", "p", "items"):
+        assert found[key] == pytest.approx(want[key], rel=1e-9), key
+
+
+@pytest.mark.parametrize("name", ["points", "1,234.5", "1.234,5", "12,345,678", "7,5 %", "1e-3", "-0,25"])
+def test_a_cell_is_read_only_where_it_can_be_one_number(name):
+    known = {"1,234.5": 1234.5, "1.234,5": 1234.5, "12,345,678": 12345678, "7,5 %": 0.075, "1e-3": 0.001}
+    assert number(name) == (known | {"points": None, "-0,25": -0.25})[name]
+    assert number("1,758") is None
+    assert numbers(["1,758", "0,5", ""])[:2] == [1.758, 0.5]
+    assert numbers(["1,758", "12.5"]) == [1758, 12.5]
+
+
+def test_the_repeats_of_an_item_are_found_by_their_column(tmp_path, capsys):
+    """198 questions of 5 epochs, by hand: the mean over an item's epochs, then a paired comparison of items."""
+    chance = np.random.default_rng(5)
+    values = {side: (chance.uniform(size=(60, 5)) < level).astype(float) for side, level in (("a", 0.7), ("b", 0.5))}
+    for side, of in values.items():
+        rows = [(f"q{at:02}", float(of[at, epoch]), epoch) for at in range(60) for epoch in range(5)]
+        pd.DataFrame(rows, columns=["question_id", "score", "epoch"]).to_csv(tmp_path / f"{side}.csv", index=False)
+    found = read(capsys, tmp_path / "a.csv", "--with", tmp_path / "b.csv")
+    difference = (values["b"] - values["a"]).mean(axis=1)
+    assert (found["effect"], found["items"]) == (pytest.approx(difference.mean()), 60)
+    assert (found["low"], found["high"]) == pytest.approx(
+        stats.ttest_1samp(difference, 0).confidence_interval(0.95), rel=0.02
+    )
+    assert "5 samples of each item, by epoch" in " ".join(found["notes"])
+    (tmp_path / "c.csv").write_text("".join((tmp_path / "a.csv").read_text().splitlines(keepends=True)[:-1]))
+    assert "was asked 5 times" in refused(capsys, tmp_path / "a.csv", "--with", tmp_path / "c.csv")
+
+
+def test_rows_of_two_systems_are_told_apart_by_a_column(tmp_path, capsys):
+    rows = [(f"q{at}", model, at % 2) for at in range(9) for model in ("m-one", "m-two")]
+    pd.DataFrame(rows, columns=["id", "model_id", "correct"]).to_csv(tmp_path / "long.csv", index=False)
+    (tmp_path / "b.csv").write_text("id,correct\nq0,1\n")
+    said = refused(capsys, tmp_path / "long.csv", "--with", tmp_path / "b.csv")
+    assert "item q0 stands 2 times; column model_id tells them apart: --by model_id if it names systems" in said
+
+
+def test_an_array_of_objects_is_a_table(tmp_path, capsys):
+    for side in "ab":
+        rows = [{"task_id": at, "passed": bool(at % (3 if side == "a" else 2)), "log": "x" * 99} for at in range(40)]
+        (tmp_path / f"{side}.json").write_text(json.dumps(rows))
+    found = read(capsys, tmp_path / "a.json", "--with", tmp_path / "b.json")
+    assert (found["items"], found["effect"]) == (40, pytest.approx(20 / 40 - 26 / 40))
+    (tmp_path / "b.json").write_text('[{"task_id": 1, "passed": true}, 3]')
+    assert "is not a JSON array of objects" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "b.json")
+    (tmp_path / "b.json").write_text('[{"task_id": 1, "passed": true}, {"task')
+    assert "cannot be read" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "b.json")
+
+
 def test_what_unpacks_to_more_than_memory_is_refused_before_it_does(tmp_path, capsys, monkeypatch):
     rows = {"item": pa.DictionaryArray.from_arrays([0] * 300, ["x" * 10_000]).cast(pa.string()), "value": [1.0] * 300}
     pq.write_table(pa.table(rows), tmp_path / "items.parquet")
     assert (tmp_path / "items.parquet").stat().st_size < 50_000
     monkeypatch.setattr(tabular, "MOST_BYTES", 1 << 20)
-    assert "unpacks to 2 MiB" in refused(capsys, table(tmp_path / "a.csv"), "--with", tmp_path / "items.parquet")
+    assert "unpacks to more than" in refused(capsys, table(tmp_path / "a.csv"), "--with", tmp_path / "items.parquet")
     with pytest.raises(ConfigError, match="unpacks to more than"):
         list(items.read(tmp_path, print))
     monkeypatch.setattr(tabular, "MOST_ROWS", 299)

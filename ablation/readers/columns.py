@@ -1,0 +1,133 @@
+"""What the columns of a table hold: the names by which they are found, and the notations of their numbers."""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ablation.contract.errors import ConfigError
+from ablation.readers.run import as_number
+
+ITEM = (
+    "item",
+    "item_id",
+    "id",
+    "question_id",
+    "task_id",
+    "instance_id",
+    "doc_id",
+    "qid",
+    "example_id",
+    "problem_id",
+    "uid",
+)
+VALUE = (
+    "value",
+    "score",
+    "correct",
+    "is_correct",
+    "passed",
+    "success",
+    "resolved",
+    "reward",
+    "acc",
+    "accuracy",
+    "exact_match",
+)
+SAMPLE = ("sample", "epoch", "trial", "attempt", "repeat", "sample_id", "rollout", "k")
+"""Columns that number the answers to one item."""
+
+_PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.ASCII | re.IGNORECASE)
+_COMMA = re.compile(r"[+-]?(\d+|[1-9]\d{0,2}(\.\d{3})+),\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", re.ASCII)
+_MISSING = ("", "na", "n/a", "#n/a", "null", "none")
+
+Notation = Literal["whole", "point", "comma", "grouped", "either", "missing", "word"]
+"""Of a cell: `5` or `true`; `0.5`; `0,5`; `1,234,567`; `1,758`, which may be two; an empty cell; anything else."""
+
+
+@dataclass(frozen=True)
+class _Cell:
+    notation: Notation
+    value: float = math.nan  # of `either`: with a decimal comma
+    percent: bool = False
+
+
+class NotANumber(ValueError):
+    """A cell that cannot be read: its place in the column, what is wrong, and what to do."""
+
+    def __init__(self, place: int, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.place, self.problem, self.remedy = place, problem, remedy
+
+
+def named(path: object, head: Iterable[str], names: Sequence[str], option: str) -> str | None:
+    """Return the column that has the first of the names, else the only one that has another; None if none has.
+
+    Raises ConfigError if several have.
+    """
+    having = [column for column in head if column.strip().lower() in names]
+    exact = [column for column in having if column == names[0]]
+    if len(having) > 1 and not exact:
+        problem = f"its columns {', '.join(having)} may all be the {names[0]}"
+        raise ConfigError(path, "", None, problem, f"choose one: {option} {having[0]}")
+    return next(iter(exact or having), None)
+
+
+def number(cell: Any) -> float | None:
+    """Return a cell as a number, 1 or 0 for a boolean, a share for a percentage; None for anything else.
+
+    `1,758` may be two numbers, and is None: `numbers` also looks at the rest of the column.
+    """
+    read = _read(cell)
+    return None if read.notation in ("either", "missing", "word") else read.value
+
+
+def numbers(cells: Sequence[Any]) -> list[float]:
+    """Return the numbers of a column; NaN for an empty cell, `NA`, `null`.
+
+    Raises NotANumber for the first cell that is no number, may be two, or has another notation than the others.
+    """
+    if all(isinstance(cell, str) and _PLAIN.fullmatch(cell) for cell in cells):
+        return list(map(float, cells))
+    known = {cell: _read(cell) for cell in set(cells) if isinstance(cell, str)}
+    read = [known[cell] if isinstance(cell, str) else _read(cell) for cell in cells]
+    first: dict[Notation, int] = {}
+    for place, cell in enumerate(read):
+        first.setdefault(cell.notation, place)
+    if "word" in first:
+        raise NotANumber(first["word"], "is not a number", "write numbers as 0.5, right and wrong as 1 and 0")
+    point = next((first[notation] for notation in ("point", "grouped") if notation in first), None)
+    if "comma" in first and point is not None:
+        raise NotANumber(point, "has a decimal point, and other cells a comma", "write numbers as 0.5")
+    if "either" in first and "comma" not in first and point is None:
+        text = str(cells[first["either"]])
+        meant = f"may be {text.replace(',', '.')} or {text.replace(',', '')}"
+        raise NotANumber(first["either"], meant, "write numbers as 0.5, without commas")
+    unlike = [at for at, cell in enumerate(read) if not cell.percent and abs(cell.value) > 0]  # 0 is 0%
+    if unlike and any(cell.percent for cell in read):
+        raise NotANumber(unlike[0], "has no % sign, and other cells have", "write all numbers of a column alike")
+    grouped = point is not None
+    return [1000 * cell.value if grouped and cell.notation == "either" else cell.value for cell in read]
+
+
+def _read(cell: Any) -> _Cell:
+    if not isinstance(cell, str):
+        value = as_number(cell)
+        return _Cell("whole", value) if value is not None else _Cell("missing" if cell is None else "word")
+    text = cell.strip()
+    percent = text.endswith("%")
+    text = text.removesuffix("%").rstrip()
+    if _PLAIN.fullmatch(text):
+        return _Cell("point" if "." in text else "whole", float(text) / (100 if percent else 1), percent)
+    if not percent and text.lower() in ("true", "false"):
+        return _Cell("whole", float(text.lower() == "true"))
+    if text.lower() in _MISSING:
+        return _Cell("word" if percent else "missing")
+    grouped, comma = _GROUPED.fullmatch(text), _COMMA.fullmatch(text)
+    if not grouped and not comma:
+        return _Cell("word")
+    plain = text.replace(".", "").replace(",", ".") if comma else text.replace(",", "")
+    notation: Notation = "either" if grouped and comma else "comma" if comma else "grouped"
+    return _Cell(notation, float(plain) / (100 if percent else 1), percent)
