@@ -8,6 +8,7 @@ What a column holds is guessed from its name, which `guess` tells in a note, or 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from ablation.config.names import suggest
 from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
-from ablation.readers.columns import number
+from ablation.readers.columns import NotANumber, number, numbers
 from ablation.readers.run import ImportedRun, Problem, State, metric_table
 from ablation.readers.seeds import seed_in, without_seed
 from ablation.readers.tabular import SUFFIXES, Row, rows_of, whole
@@ -110,6 +111,7 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     if not rows:
         raise ConfigError(path, "", None, "has no rows", "give a table with a row for each run or logged value")
     head = list(dict.fromkeys(name for _, row in rows for name in row))
+    rows = _with_numbers(rows, head)
     together = _together(path, head, named.get("variant", ""))
     if together:  # one more column with the values of these
         head.append(named["variant"])
@@ -143,12 +145,27 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     return RunTable(path, roles, metrics, settings, _parents(path, rows, roles), runs, groups, words)
 
 
+def _with_numbers(rows: Sequence[Row], head: Sequence[str]) -> Sequence[Row]:
+    """Return the rows with the numbers of columns where a cell alone, such as `1,758`, may be two."""
+    resolved = {}
+    for column in head:
+        cells = [row.get(column) for _, row in rows]
+        if any(isinstance(cell, str) and "," in cell and number(cell) is None for cell in cells):
+            with suppress(NotANumber):
+                resolved[column] = [None if math.isnan(value) else value for value in numbers(cells)]
+    return [(line, row | {name: of[at] for name, of in resolved.items()}) for at, (line, row) in enumerate(rows)]
+
+
 def refuse_words(path: Path, words: Mapping[str, tuple[int, Any]], metric: str | None) -> None:
     """Raise ConfigError where a metric is one of the columns with `words` of a RunTable."""
     if metric is not None and metric in words:
         line, cell = words[metric]
-        remedy = "write numbers as 0.5, or leave the cell empty"
-        raise ConfigError(path, f"line {line}: {metric}", cell, "is not a number", remedy)
+        problem, remedy = "is not a number", "write numbers as 0.5, or leave the cell empty"
+        try:
+            numbers([cell])
+        except NotANumber as error:
+            problem = error.problem
+        raise ConfigError(path, f"line {line}: {metric}", cell, problem, remedy)
 
 
 def _word(rows: Sequence[Row], column: str) -> tuple[int, Any]:

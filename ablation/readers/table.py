@@ -29,7 +29,6 @@ from ablation.readers.sheet import (
     ItemText,
     Sheet,
     Wanted,
-    add_value,
     check_values,
     mean_over_repeats,
     refuse_options,
@@ -198,7 +197,7 @@ def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]
     samples = 1
     twice = scored["item"].duplicated()
     if twice.any() and not names.samples:
-        raise _repeated(path, names, str(scored["item"][twice].iloc[0]), scored)
+        raise _repeated(path, names, scored[twice].iloc[0])
     if twice.any() or "sample" in names.others:
         scored, samples = _averaged(path, names, scored)
     remarks = [f"items are those of column {names.item}"] * (names.item != ITEM[0])
@@ -228,30 +227,32 @@ def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]
 
 def _averaged(path: Path, names: _Names, rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """Return a row for each item, with the mean of its samples, and how many samples an item has."""
+    twice = rows.duplicated(["item", *names.samples])
+    if twice.any():
+        raise _repeated(path, names, rows[twice].iloc[0])
     values: dict[str, dict[Any, float]] = {}
-    for item, value, *sample in zip(rows["item"], rows["value"], *(rows[name] for name in names.samples), strict=True):
-        if tuple(sample) in values.get(item, ()):
-            raise _repeated(path, names, item, rows)
-        add_value(path, values, item, tuple(sample), value)
+    for at, (item, value) in enumerate(zip(rows["item"], rows["value"], strict=True)):
+        values.setdefault(item, {})[at] = value
     items, means, samples = mean_over_repeats(path, names.value, values)
     return rows.drop_duplicates("item").set_index("item").loc[items].assign(value=means).reset_index(), samples
 
 
-def _repeated(path: Path, names: _Names, item: str, group: pd.DataFrame) -> ConfigError:
-    """Return the error for an item that has several rows; it names the columns that tell them apart, if any do."""
-    problem = f"item {short(item)} stands {int((group['item'] == item).sum())} times"
-    problem += "".join(f" of {key} {group[key].iloc[0]}" for key in ("subset", "seed") if key in names.others)
-    keys = (names.item, *(name for name in names.others if name not in (*_ASKED, "cluster")), *names.by)
+def _repeated(path: Path, names: _Names, one: "pd.Series[Any]") -> ConfigError:
+    """Return the error for a row of an item that stands there again; it names the column that tells them apart."""
+    where = [key for key in ("subset", "seed", *names.samples) if key in names.others]
+    keys = (names.item, *where, *names.by)
     rows = [row for _, row in tabular.rows_of(path)]
     known = [tuple(str(row.get(key)) for key in keys) for row in rows]
+    count = known.count(tuple(str(one["item" if key == names.item else key]) for key in keys))
+    problem = f"item {short(one['item'])} stands {count} times" + "".join(f", {key} {one[key]}" for key in where)
     apart = {}
     for column in rows[0]:
         cells = [str(row.get(column)) for row in rows]
         if column not in (*keys, names.value) and len(set(zip(known, cells, strict=True))) == len(rows):
             apart[column] = len(set(cells))
-    if not apart or min(apart.values()) > len(rows) / 2:
+    column = min(apart, key=lambda name: apart[name], default="")
+    if not column or apart[column] > len(rows) / 2:
         return ConfigError(path, names.item, None, problem, REPEATED)
-    column = min(apart, key=lambda name: apart[name])
     remedy = f"column {column} tells them apart: --by {column} if it names systems; "
     remedy += "call it sample if it numbers the answers to an item"
     return ConfigError(path, names.item, None, problem, remedy)

@@ -65,6 +65,12 @@ def test_names_of_runs_are_variants_and_seeds_or_are_told_with_what_to_map(tmp_p
     assert [run.name for run in runs] == ["run1/0", "run2/0"]
 
 
+def test_numbers_with_commas_and_signs_are_read_by_the_whole_column(tmp_path):
+    found = table(tmp_path, "variant;seed;loss;acc\na;0;1,758;75,8%\na;1;0,5;80%\n")
+    assert found.metrics == ["loss", "acc"]
+    assert [value for run in found.runs for _, _, value in run.points] == [1.758, 0.758, 0.5, 0.8]
+
+
 def test_a_metric_of_one_value_within_a_variant_is_named(tmp_path):
     text = "variant,seed,acc\na,0,.5\na,1,.5\nb,0,.6\nb,1,.6\n"
     with pytest.raises(ConfigError, match=r"no column of numbers that differ .* --map columns.value=COLUMN"):
@@ -123,7 +129,7 @@ def test_several_columns_give_the_variant(tmp_path):
         (SWEEP, {"variant": "algo,betta"}, "columns.variant = 'betta': is not a column of"),
         (SWEEP, {"state": "algo"}, "line 2: algo = 'grpo': is not a known state; write one of finished, completed, "),
         ("variant,seed,acc\na,0,.5\nb,0,NA\n", {"value": "acc"}, "line 3: acc = 'NA': is not a number; write numbers"),
-        ("variant;seed;acc\na;0;0,5\nb;0;0,6\n", {"value": "acc"}, "line 2: acc = '0,5': is not a number"),
+        ("variant;seed;acc\na;0;1,758\nb;0;1,9NA\n", {"value": "acc"}, "line 2: acc = '1,758': may be 1.758 or 1758"),
         # Were it left out, a run that did not end well would count.
         ("variant,status,acc\na,finished,1\nb,OOM,2\n", {}, "line 3: status = 'OOM': is not a known state"),
     ],

@@ -334,7 +334,7 @@ def test_outcomes_of_several_samples(tmp_path, capsys):
     odd.write_text((tmp_path / "a.csv").read_text().replace("q1,0,1", "q1,0,0.5"))
     assert "the samples of q1 are not right or wrong" in refused(capsys, odd, *groups[1:], "--pass-at", 2)
     odd.write_text((tmp_path / "a.csv").read_text() + "q1,0,1\n")
-    assert "item q1 stands twice (repeat 0)" in refused(capsys, odd, *groups[1:])
+    assert "item q1 stands 2 times, sample 0; leave one of them out" in refused(capsys, odd, *groups[1:])
 
 
 def test_an_item_is_quoted_in_the_seed_that_moved_it_as_the_mean_did(tmp_path, capsys):

@@ -92,14 +92,14 @@ def test_what_is_wrong_with_the_files_is_one_line(groups, tmp_path, capsys):
     (folder := tmp_path / "other").mkdir()
     (folder / "notes.jsonl").write_text("not json\n")
     (folder / "empty.jsonl").write_text("")
-    (folder / "rewards.jsonl").write_text('{"id": "a", "reward": 1.0}\n')
+    (folder / "rewards.jsonl").write_text('{"name": "a", "points": 1.0}\n')
     os.mkfifo(folder / "samples.jsonl")
     (results,) = Path(groups[0], "seed0").glob("results_*")
     (tmp_path / "nothing").mkdir()
     for candidate, said in (
         (folder / "notes.jsonl", "is not a readable evaluation"),
         (folder / "empty.jsonl", "is not a readable evaluation"),
-        (folder / "rewards.jsonl", "--item and --metric name other columns, here id, reward"),
+        (folder / "rewards.jsonl", "--item and --metric name other columns, here name, points"),
         (folder / "samples.jsonl", "is not a file"),
         (tmp_path / "nothing", "no evaluation below this folder"),
         (tmp_path / "gone*", "no such file"),
