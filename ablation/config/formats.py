@@ -86,11 +86,44 @@ FORMATS = {
         left_out="other scores of an instance",
         tried="none, but files in its form",
     ),
+    "swe_bench": Format(
+        ("compare",),
+        "SWE-bench's reports",
+        "`<model>.<run>.json` of the harness; a folder of `<instance>/report.json`; SWE-bench Pro's "
+        "`eval_results.json`, or any JSON object of item and true, false or a number",
+        "an item is an instance, 1 if resolved, 0 if not or without a patch; a repository's instances are a cluster; "
+        "`error_ids`, `infra_errors.json` and instances without a report have an error: [Errors](../how-to/agents.md)",
+        patterns=("*.json",),
+        left_out="instances that were not submitted; the tests of an instance",
+        tried="swebench 5.0.2 (schema 2), SWE-bench Pro of 2026-09",
+    ),
+    "tau2": Format(
+        ("compare",),
+        "tau2-bench's results",
+        "`data/simulations/<run>.json`, or `results.json` beside `simulations/`",
+        "an item is a task, the subset its domain; trials are samples (`--pass-at`, `--all-at`); simulations that "
+        "ended by `infrastructure_error` or `context_window_exceeded`, or have no reward, have an error",
+        patterns=("*.json",),
+        left_out="partial rewards, messages, costs",
+        tried="tau2-bench of 2026-09, files in its form",
+    ),
+    "harbor": Format(
+        ("compare",),
+        "jobs of Harbor and Terminal-Bench",
+        "a job's folder with `<trial>/result.json`; of Terminal-Bench 1 `<task>/<trial>/results.json`",
+        "an item is a task; attempts are samples; the metric is `reward`, or another of the verifier's; a trial "
+        "without a reward or a result has an error",
+        patterns=("result.json", "results.json"),
+        left_out="trajectories, tokens, times",
+        tried="Harbor and Terminal-Bench 1, files in their form",
+    ),
     "table": Format(
         ("compare", "import"),
-        "a table (CSV, TSV, JSON lines, Parquet) with the columns item and value",
-        "`.csv`, `.tsv`, `.jsonl`, `.parquet`, named by file or pattern",
-        "`item`, `value` and optionally `seed`, `subset`, `cluster`, `prompt`, `target`, `answer`, `text`. `import` "
+        "a table (CSV, TSV, JSON lines, JSON array, Parquet) with the columns item and value",
+        "`.csv`, `.tsv`, `.jsonl`, `.json`, `.parquet`, named by file or pattern",
+        "`item`, `value` and optionally `seed`, `subset`, `cluster`, `sample`, `prompt`, `target`, `answer`, `text`; "
+        "the item may be called `id`, `question_id`, `task_id`, ..., the value `score`, `correct`, `resolved`, ..., the "
+        "sample `epoch`, `trial`, `attempt`, ...; UTF-16, `sep=;`, decimal commas and `75.8%` are read. `import` "
         "reads tables of runs: [A table of runs](../how-to/import.md#a-table-of-runs)",
         patterns=("*.csv", "*.tsv", "*.jsonl", "*.parquet"),
         left_out="further columns; all tables in a folder, unless named",

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ablation.config.formats import formats_of
 from ablation.contract.display import counted, one_line
 from ablation.contract.errors import ConfigError
-from ablation.readers import inspect_ai, lm_eval, table
+from ablation.readers import harbor, inspect_ai, lm_eval, swe_bench, table
 from ablation.readers.run import EVALUATION, ImportedRun, Problem, name_below, shortened
 from ablation.readers.seeds import seed_in
 from ablation.readers.sheet import Sheet, Wanted, sheet_items
@@ -28,16 +28,29 @@ from ablation.readers.tabular import first_row
 from ablation.readers.walk import files_below
 
 READERS: tuple[ModuleType, ...] = tuple(import_module(f"ablation.readers.{name}") for name in formats_of("compare"))
+_WITH_PARTS = (swe_bench, harbor)  # an evaluation may be a folder with a file for each item
 _IN_FOLDERS = tuple(dict.fromkeys(p for reader in READERS if reader is not table for p in reader.FILES))
-_EXPLAINS = re.compile(r"(.*_)?results?(_.*)?\.json|.*_\d{4}-\d\d-\d\dT[\d.-]+\.json|(logs|eval-set)\.json")
+_EXPLAINS = re.compile(
+    r"(.*_)?results?(_.*)?\.json|.*_\d{4}-\d\d-\d\dT[\d.-]+\.json|(logs|eval-set|infra_errors)\.json"
+)
 _Sheets = dict[tuple[str, str], Sheet]  # of one run, by subset and value
 _LOGS = (*lm_eval.FILES, *inspect_ai.FILES)
 
 
+def whole_of(path: Path) -> Path:
+    """Return the folder of the evaluation that a file is one item of, else the path itself."""
+    return next((reader.whole(path) for reader in _WITH_PARTS if path.is_file() and reader.is_part(path)), path)
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a folder is one evaluation."""
+    return any(reader.recognises(folder) for reader in _WITH_PARTS)
+
+
 def reader_of(path: Path) -> ModuleType:
-    """Return the reader of a file. Raises ConfigError where it has none."""
+    """Return the reader of a file, or of a folder that is one evaluation. Raises ConfigError where it has none."""
     try:
-        for reader in READERS:
+        for reader in _WITH_PARTS if path.is_dir() else READERS:
             if reader.recognises(path):
                 return reader
     except OSError as error:
@@ -61,16 +74,19 @@ def evaluations_below(folder: Path, problem: Problem, *, tables: bool) -> list[P
     evaluations: list[Path] = []
     sure = _LOGS if tables else _IN_FOLDERS
     for file in files_below(folder, [*_IN_FOLDERS, *table.FILES], problem, others=others):
-        if file.suffix == ".json":
-            is_log, explains = _is_log(file), _EXPLAINS.fullmatch(file.name)
-            evaluations += [file] if is_log else []
-            others += [] if is_log or explains else [file]
+        if (place := whole_of(file)) != file:
+            evaluations.append(place)
+        elif file.suffix == ".json":
+            known = any(_recognised(reader, file) for reader in READERS if reader is not table)
+            evaluations += [file] if known else []
+            others += [] if known or _EXPLAINS.fullmatch(file.name) else [file]
         elif "tfevents" in file.name:  # TensorBoard's may end in `.eval`
             others.append(file)
         elif any(map(file.match, sure)) or (tables and _is_table(file, problem)):
             evaluations.append(file)
         elif not tables:
             others.append(file)
+    evaluations = list(dict.fromkeys(evaluations))
     beside = {file.with_name(f"{file.stem.removesuffix('_samples')}.json") for file in evaluations}
     if left := [file.relative_to(folder).as_posix() for file in sorted(others) if file not in beside]:
         named = "" if tables or not any(file.match(p) for file in others for p in table.FILES) else "; name tables"
@@ -122,7 +138,7 @@ def without_unfinished(files: Sequence[Path], problem: Problem, doubt: Problem) 
 
 
 def _tries(files: Iterable[Path]) -> dict[Path, inspect_ai.Attempt]:
-    logs = (file for file in files if file.suffix in (".eval", ".json") and _is_log(file))
+    logs = (file for file in files if file.suffix in (".eval", ".json") and _recognised(inspect_ai, file))
     return {log: tried for log in logs if (tried := inspect_ai.attempt(log)) is not None}
 
 
@@ -136,9 +152,9 @@ def _left_out(log: Path, tried: inspect_ai.Attempt) -> str:
     return f"{log}: left out: the evaluation did not end (status {tried.status})"
 
 
-def _is_log(file: Path) -> bool:
+def _recognised(reader: ModuleType, file: Path) -> bool:
     try:
-        return inspect_ai.recognises(file)
+        return bool(reader.recognises(file))
     except OSError:
         return False
 

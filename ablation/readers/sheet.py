@@ -7,21 +7,22 @@ A reader is a module with two functions, and FILES, the patterns by which it is 
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ablation.contract.display import listed
+from ablation.contract.display import listed, one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import read_json
+from ablation.contract.reading import read_json, read_text
 from ablation.contract.rows import LARGEST
 from ablation.readers.run import ITEM_ROWS
 from ablation.readers.tabular import rows_of
@@ -29,6 +30,9 @@ from ablation.readers.tabular import rows_of
 Array = NDArray[np.float64]
 Digests = NDArray[np.uint64]
 REPEATED = "leave one of them out, or evaluate again"
+
+
+Errors = Literal["refuse", "fail", "leave-out"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Wanted:
     cluster: str | None = None  # `doc.FIELD`: what items of one cluster share
     item: str | None = None  # the column of a table that names items; with it every file is a table
     by: tuple[str, ...] = ()  # columns of a table, each of whose values is a side
+    errors: Errors = "refuse"  # what items count that have no value because something broke
 
     def wants(self, subset: str) -> bool:
         """Whether a subset was asked for."""
@@ -81,6 +86,7 @@ class Facts:
     repeats: int = 1  # times that each item was asked; values are means over them
     groups: Mapping[str, tuple[float, tuple[str, ...]]] = field(default_factory=dict)  # writer's mean of several tasks
     remarks: tuple[str, ...] = ()  # notes for the reader
+    failed: int = 0  # samples without a value that count as 0, as the caller asks
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +161,10 @@ def newer(path: Path, other: Path) -> bool:
 
 
 def short(item: str) -> str:
-    """Return an item's name for display, with hashes shortened."""
-    return item[:12] if len(item) >= 64 else item
+    """Return an item's name for display: of a hash its beginning, of a long name its beginning and end."""
+    if re.fullmatch(r"[0-9a-f]{64,}", item):
+        return item[:12]
+    return item if len(item) <= 64 else f"{item[:30]}…{item[-30:]}"
 
 
 def some(items: Sequence[str], count: int = 3) -> str:
@@ -185,9 +193,8 @@ def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any,
     return items, means, counts[most]
 
 
-def add_value(path: Path, values: dict[str, dict[Any, float]], item: str, repeat: Any, value: float) -> None:
-    """Add a value to {item: {repeat: value}}. Raises ConfigError for a row that stands twice."""
-    value_by_repeat = values.setdefault(item, {})
+def add_value(path: Path, value_by_repeat: dict[Any, float], item: str, repeat: Any, value: float) -> None:
+    """Add a value to {repeat: value} of an item. Raises ConfigError for a row that stands twice."""
     if repeat in value_by_repeat:
         raise ConfigError(path, "", None, f"item {short(item)} stands twice (repeat {repeat})", REPEATED)
     value_by_repeat[repeat] = value
@@ -200,10 +207,12 @@ class Sample:
     subset: str
     item: str
     values: Mapping[str, Any]  # by metric; what is not a number is refused if it is asked for
-    words: ItemText
+    words: ItemText = ItemText()
     repeat: Any = 0
     more: Sequence[str] = ()  # of what was asked, besides the prompt: choices, instructions
     error: str | None = None  # why it has no values
+    cluster: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)  # of what answered, where a file holds several systems
 
 
 Texts = Callable[[str, Sequence[str]], dict[str, ItemText]]
@@ -220,47 +229,71 @@ def sample_sheets(
     """
     why = "samples of this format have none"
     refuse_options(path, wanted, cluster=why, filter=why)
-    values: dict[str, dict[str, dict[Any, float]]] = {}
-    asked: dict[str, dict[str, tuple[int, int]]] = {}
-    metrics: dict[str, dict[str, None]] = {}
-    unscored: dict[str, dict[str, str]] = {}
+    gathered: dict[tuple[tuple[tuple[str, str], ...], str], _Gathered] = {}
     for sample in samples:
-        if not wanted.wants(sample.subset):
-            continue
-        metric_names = metrics.setdefault(sample.subset, {})
-        metric_names |= dict.fromkeys(sample.values)
-        metric = wanted.metric or next(iter(metric_names), "")
-        value = sample.values.get(metric)
-        if sample.error is not None and (value is None or value != value):  # noqa: PLR0124 - NaN
-            unscored.setdefault(sample.subset, {})[sample.item] = sample.error
-            continue
-        if metric not in sample.values:
-            remedy = f"the file has {', '.join(metric_names)}" if metric_names else "this item has no number at all"
-            if metric in metric_names:  # other items have it
-                remedy = "evaluate again, or name a metric that every item has with --metric"
-            raise ConfigError(
-                path, "metric", metric or None, f"item {short(sample.item)} has none of this name", remedy
-            )
-        if not isinstance(value, int | float):
-            problem = f"item {short(sample.item)} has no number of its own"
-            raise ConfigError(path, metric, str(value), problem, "name another with --metric")
-        add_value(path, values.setdefault(sample.subset, {}), sample.item, sample.repeat, float(value))
-        if sample.words != ItemText():
-            digests = digest(sample.words.asked, *sample.more), digest(sample.words.wanted)
-            asked.setdefault(sample.subset, {})[sample.item] = digests
-    for subset, metric_names in metrics.items():
-        lost = unscored.get(subset, {})
-        scored = {item: by_repeat for item, by_repeat in values.get(subset, {}).items() if item not in lost}
+        if wanted.wants(sample.subset):
+            gathered.setdefault((tuple(sample.settings.items()), sample.subset), _Gathered()).add(path, wanted, sample)
+    for (system, subset), of in gathered.items():
+        scored = {item: by_repeat for item, by_repeat in of.values.items() if item not in of.lost}
         if not scored:
-            raise ConfigError(path, subset, None, f"no item has a score: {next(iter(lost.values()))}", "evaluate again")
-        metric = wanted.metric or next(iter(metric_names))
+            raise ConfigError(
+                path, subset, None, f"no item has a score: {next(iter(of.lost.values()))}", "evaluate again"
+            )
+        metric = wanted.metric or next(iter(of.metrics))
         items, means, repeats = mean_over_repeats(path, metric, scored)
-        asked_digests = np.array([asked.get(subset, {}).get(item, (0, 0)) for item in items], dtype=np.uint64)
-        facts = replace(facts_of(subset, metric), metrics=tuple(metric_names), repeats=repeats)
+        asked_digests = np.array([of.asked.get(item, (0, 0)) for item in items], dtype=np.uint64)
+        facts = facts_of(subset, metric)
+        facts = replace(
+            facts,
+            metrics=tuple(of.metrics),
+            repeats=repeats,
+            failed=of.failed,
+            settings={**facts.settings, **dict(system)},
+        )
         said = {
             name: column for name, column in zip(("prompt", "target"), asked_digests.T, strict=True) if column.any()
         }
-        yield Sheet(path, subset, metric, "", items, means, None, said, {}, facts, partial(texts, subset), lost)
+        clusters = {item: of.clusters[item] for item in items if item in of.clusters}
+        yield Sheet(
+            path, subset, metric, "", items, means, None, said, clusters, facts, partial(texts, subset), of.lost
+        )
+
+
+@dataclass
+class _Gathered:
+    """The samples of one subset and system; of items that have an error, `lost` says which."""
+
+    metrics: dict[str, None] = field(default_factory=dict)
+    values: dict[str, dict[Any, float]] = field(default_factory=dict)
+    asked: dict[str, tuple[int, int]] = field(default_factory=dict)
+    clusters: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+    failed: int = 0
+
+    def add(self, path: Path, wanted: Wanted, sample: Sample) -> None:
+        self.metrics |= dict.fromkeys(sample.values)
+        metric = wanted.metric or next(iter(self.metrics), "")
+        value = sample.values.get(metric)
+        if sample.error is not None and (value is None or value != value):  # noqa: PLR0124 - NaN
+            if wanted.errors != "fail":
+                self.lost[sample.item] = sample.error
+                return
+            value = 0.0
+            self.failed += 1
+        elif metric not in sample.values:
+            remedy = f"the file has {', '.join(self.metrics)}" if self.metrics else "this item has no number at all"
+            if metric in self.metrics:  # other items have it
+                remedy = "evaluate again, or name a metric that every item has with --metric"
+            problem = f"item {short(sample.item)} has none of this name"
+            raise ConfigError(path, "metric", metric or None, problem, remedy)
+        if not isinstance(value, int | float):
+            problem = f"item {short(sample.item)} has no number of its own"
+            raise ConfigError(path, metric, str(value), problem, "name another with --metric")
+        add_value(path, self.values.setdefault(sample.item, {}), sample.item, sample.repeat, float(value))
+        if sample.cluster is not None:
+            self.clusters[sample.item] = sample.cluster
+        if sample.words != ItemText():
+            self.asked[sample.item] = digest(sample.words.asked, *sample.more), digest(sample.words.wanted)
 
 
 def read_again(read: Callable[[], Iterator[Sample]], subset: str, items: Sequence[str]) -> dict[str, ItemText]:
@@ -283,6 +316,23 @@ def json_lines(path: Path, sample_of: Callable[[dict[str, Any]], Sample]) -> Ite
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             problem = f"line {number} is damaged ({error!r})"
             raise ConfigError(path, "", None, problem, "copy the file again") from None
+
+
+def read_evaluation(path: Path) -> Any:
+    """Return the JSON of an evaluation. Raises ConfigError if it cannot be read, or an object names a key twice."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            twice = next(key for key in content if sum(key == name for name, _ in pairs) > 1)
+            raise ConfigError(path, short(twice), None, "stands twice in one object", REPEATED)
+        return content
+
+    try:
+        return json.loads(read_text(path, 1 << 30), object_pairs_hook=once)
+    except (OSError, ValueError, RecursionError) as error:
+        problem = f"cannot be read ({one_line(error, 200)})"
+        raise ConfigError(path, "", None, problem, "copy it again; it may have been cut off") from None
 
 
 def read_beside(path: Path, otherwise: Any) -> Any:

@@ -22,7 +22,14 @@ from ablation.contract.errors import ConfigError
 from ablation.judge.outcomes import Outcome, outcome_values
 from ablation.readers import table
 from ablation.readers.arrays import Values
-from ablation.readers.evaluation import evaluations_below, reader_of, without_retried, without_unfinished
+from ablation.readers.evaluation import (
+    evaluations_below,
+    is_whole,
+    reader_of,
+    whole_of,
+    without_retried,
+    without_unfinished,
+)
 from ablation.readers.seeds import seed_in
 from ablation.readers.sheet import ANY, REPEATED, Sheet, Wanted, date_in, newer, short, some
 
@@ -99,14 +106,17 @@ def expand(words: Iterable[str], base: Path = Path()) -> Files:
     notes: list[str] = []
     for word in words:
         path = base / word
-        if path.is_dir():
+        if path.is_dir() and is_whole(path):
+            here, problem = [path], ""
+        elif path.is_dir():
             here, problem = evaluations_below(path, notes.append, tables=False), ""
         elif path.is_file():
-            here, problem = [path], ""
+            here, problem = [whole_of(path)], ""
         elif path.exists():  # a pipe, say, which would be waited for
             here, problem = [], "is not a file"
         else:
-            here = sorted(Path(text) for text in glob.glob(str(path), recursive=True) if Path(text).is_file())
+            found = map(Path, sorted(glob.glob(str(path), recursive=True)))
+            here = [whole_of(each) for each in found if each.is_file() or is_whole(each)]
             problem = "no such file, and no file fits it as a pattern"
         if not here:
             raise ConfigError(str(path), "", None, problem, "give files, a folder, or a pattern in quotes")

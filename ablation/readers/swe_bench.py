@@ -1,0 +1,140 @@
+"""SWE-bench: the harness's report of a run, its folders of a report for each instance, and SWE-bench Pro's results.
+
+    <model>.<run>.json                  `resolved_ids`, `unresolved_ids`, `error_ids`, `empty_patch_ids`
+    <run>/<model>/<instance>/           `report.json` of one instance; the folder <model> is the evaluation
+    eval_results.json                   of Pro, {instance: resolved}, beside `infra_errors.json`, {instance: reason}
+
+An item is an instance, 1 if resolved; without a patch it is not. Instances of one repository are a cluster. What has an
+error, or a folder without a report, was not judged. The last form is read for any {item: true or false, or a number}.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ablation.config.formats import FORMATS
+from ablation.contract.errors import ConfigError
+from ablation.readers.sheet import (
+    Facts,
+    Sample,
+    Sheet,
+    Wanted,
+    no_texts,
+    read_beside,
+    read_evaluation,
+    sample_sheets,
+    short,
+)
+
+FILES = FORMATS["swe_bench"].patterns
+_LISTS = {"resolved_ids": 1.0, "unresolved_ids": 0.0, "empty_patch_ids": 0.0, "error_ids": None}
+_FIRST = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)+"\s*:\s*(?P<value>true|false|[-\d.])')
+_OF_INSTANCE = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)+"\s*:\s*\{\s*"patch_is_None"')
+_NAME = re.compile(r"(?:instance_)?(?P<repository>[\w.-]+?__[\w.-]+?)-(?:\d+|[0-9a-f]{7,}.*)")
+_FEWEST = 20  # numbers in an object of items; a summary of metrics has fewer
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is one of the forms, by its first bytes; an object of numbers must be long and hold nothing else."""
+    if path.is_dir():
+        return any(map(is_part, path.glob("*/report.json")))
+    if path.suffix != ".json":
+        return False
+    with path.open("rb") as handle:
+        start = handle.read(4096)
+    if b'"total_instances"' in start and b'"resolved_instances"' in start:
+        return True
+    first = _FIRST.match(start)
+    if first is None or first["value"] in (b"true", b"false"):
+        return first is not None
+    try:
+        values = json.loads(path.read_bytes()).values()
+    except (ValueError, RecursionError):
+        return False
+    return len(values) >= _FEWEST and all(isinstance(value, int | float) for value in values)
+
+
+def is_part(path: Path) -> bool:
+    """Whether a file is the report of one instance; the folder above its own is the evaluation."""
+    if path.name != "report.json":
+        return False
+    with path.open("rb") as handle:
+        return _OF_INSTANCE.match(handle.read(4096)) is not None
+
+
+def whole(path: Path) -> Path:
+    """Return the evaluation that a report of one instance is a part of."""
+    return path.parent.parent
+
+
+def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
+    """Read one evaluation.
+
+    Raises ConfigError if an instance has two outcomes or a count is not that of its list, and as `sample_sheets`.
+    """
+    outcomes = dict(_outcomes(path))
+    named = {item: match["repository"] for item in outcomes if (match := _NAME.fullmatch(item))}
+    repositories = len(set(named.values())) if len(named) == len(outcomes) else 0
+    remarks = (f"instances of one repository are a cluster: {repositories} of them",) if repositories > 1 else ()
+
+    def samples() -> Iterator[Sample]:
+        for item, outcome in outcomes.items():
+            error = outcome if isinstance(outcome, str) else None
+            values = {} if error is not None else {"resolved" if named else "value": float(outcome)}
+            cluster = named[item] if repositories > 1 else None
+            yield Sample("all", item, values, error=error, cluster=cluster)
+
+    tool = "SWE-bench" if named else ""
+    yield from sample_sheets(
+        path,
+        wanted,
+        samples(),
+        lambda _, items: no_texts(items),
+        lambda *_: Facts(tool=tool, larger_is_better=True if named else None, remarks=remarks),
+    )
+
+
+def _outcomes(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield (instance, whether it is resolved or, as text, why it was not judged)."""
+    if path.is_dir():
+        for folder in sorted(each for each in path.iterdir() if each.is_dir()):
+            report = folder / "report.json"
+            yield from _of_instance(report) if report.is_file() else [(folder.name, "it has no report.json")]
+        return
+    content = read_evaluation(path)
+    if "resolved_instances" in content:
+        yield from _of_report(path, content)
+        return
+    for item, value in content.items():
+        if not isinstance(value, int | float):
+            remedy = "write true, false or a number for each item"
+            raise ConfigError(path, short(item), value, "is neither right nor wrong", remedy)
+    errors = read_beside(path.with_name("infra_errors.json"), {})
+    if both := sorted(errors.keys() & content.keys()):
+        raise ConfigError(path, short(both[0]), content[both[0]], "is in infra_errors.json, too", "remove one of them")
+    yield from content.items()
+    yield from ((item, f"infrastructure: {reason}") for item, reason in errors.items())
+
+
+def _of_instance(report: Path) -> Iterator[tuple[str, Any]]:
+    content = read_evaluation(report)
+    for item, of in content.items():
+        if not isinstance(of, Mapping) or not isinstance(of.get("resolved"), bool):
+            raise ConfigError(report, short(item), None, "does not say whether it is resolved", "evaluate it again")
+        yield item, of["resolved"]
+
+
+def _of_report(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    found: dict[str, str] = {}
+    for name, value in _LISTS.items():
+        ids, count = content.get(name), content.get(name.replace("_ids", "_instances"))
+        if not isinstance(ids, list):
+            raise ConfigError(path, name, None, "is missing", "evaluate again with SWE-bench 2.0 or later")
+        if len(ids) != count:
+            raise ConfigError(path, name, len(ids), f"are not the {count} that the report counts", "evaluate again")
+        for item in ids:
+            if (other := found.setdefault(str(item), name)) != name or item in ids[: ids.index(item)]:
+                raise ConfigError(path, short(str(item)), name, f"is in {other}, too", "evaluate it again")
+            yield str(item), "the harness has no result: its evaluation ended with an error" if value is None else value

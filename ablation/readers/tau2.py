@@ -1,0 +1,52 @@
+"""tau2-bench: the results of simulated conversations, `simulations` of `task_id`, `trial` and a reward.
+
+An item is a task of the domain, which is the subset; trials are its samples. A simulation without a reward, or that
+ended by an error of the infrastructure or a full context window, was not judged: the benchmark leaves it out as well.
+Results with a folder `simulations/` keep an index, which is read.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ablation.config.formats import FORMATS
+from ablation.contract.errors import ConfigError
+from ablation.readers.sheet import Facts, Sample, Sheet, Wanted, no_texts, read_evaluation, sample_sheets
+
+FILES = FORMATS["tau2"].patterns
+_NOT_JUDGED = ("infrastructure_error", "context_window_exceeded")
+
+
+def recognises(path: Path) -> bool:
+    """Whether the file begins as results do."""
+    if path.suffix != ".json" or path.is_dir():
+        return False
+    with path.open("rb") as handle:
+        start = handle.read(1 << 16)
+    return all(key in start for key in (b'"info"', b'"num_trials"', b'"agent_info"'))
+
+
+def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
+    """Read the results of one run. Raises ConfigError for damaged ones, and as `sample_sheets`."""
+    content = read_evaluation(path)
+    try:
+        info = content["info"]
+        agent = info["agent_info"]
+        domain = str(info["environment_info"]["domain_name"])
+        settings = {"agent": agent["implementation"], "model": agent["llm"], "user": info["user_info"]["llm"]}
+        rows = content.get("simulations") or content.get("simulation_index") or []
+        samples = list(map(partial(_sample, domain), rows))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(path, "", None, f"is damaged ({error!r})", "copy it again") from None
+    if not samples:
+        raise ConfigError(path, "simulations", None, "holds none", "run it again")
+    facts = Facts(tool="tau2-bench", larger_is_better=True, settings=settings)
+    yield from sample_sheets(path, wanted, samples, lambda _, items: no_texts(items), lambda *_: facts)
+
+
+def _sample(domain: str, row: dict[str, Any]) -> Sample:
+    reward = row["reward"] if "reward" in row else (row.get("reward_info") or {}).get("reward")
+    reason = row.get("termination_reason")
+    error = str(reason or "it has no reward") if reward is None or reason in _NOT_JUDGED else None
+    return Sample(domain, str(row["task_id"]), {} if error else {"reward": reward}, repeat=row["trial"], error=error)

@@ -1,0 +1,219 @@
+"""`ablation compare` of what benchmarks of agents write: SWE-bench, tau2-bench, Harbor, Terminal-Bench."""
+
+import json
+
+import pytest
+
+from tests.ablation.readers.command import read, refused, told
+
+REPOSITORIES = ("astropy__astropy", "django__django", "sympy__sympy", "psf__requests", "pylint-dev__pylint")
+INSTANCES = [f"{REPOSITORIES[at % 5]}-{10000 + at}" for at in range(60)]
+
+
+def report(path, resolved, errors=(), empty=(), **more):
+    """As swebench 5.0.2 writes it, without the lists that nobody needs."""
+    unresolved = [name for name in INSTANCES if name not in {*resolved, *errors, *empty}]
+    lists = {"resolved": resolved, "unresolved": unresolved, "empty_patch": empty, "error": errors}
+    content = {"total_instances": 500, "submitted_instances": len(INSTANCES)}
+    content |= {f"{name}_instances": len(ids) for name, ids in lists.items()}
+    content |= {f"{name}_ids": sorted(ids) for name, ids in lists.items()}
+    path.write_text(json.dumps(content | {"schema_version": 2} | more, indent=4))
+    return path
+
+
+def instances(folder, resolved, without=()):
+    """The harness's folder of one model: a report for each instance."""
+    for name in INSTANCES:
+        (folder / name).mkdir(parents=True)
+        if name not in without:
+            of = {"patch_is_None": False, "patch_exists": True, "resolved": name in resolved}
+            (folder / name / "report.json").write_text(json.dumps({name: of}))
+    return folder
+
+
+A, B = INSTANCES[:40], INSTANCES[5:25]
+
+
+def test_the_forms_of_swe_bench_say_the_same(tmp_path, capsys):
+    pro = {side: tmp_path / side / "eval_results.json" for side in "ab"}
+    for side, resolved in (("a", A), ("b", B)):
+        pro[side].parent.mkdir()
+        pro[side].write_text(json.dumps({name: name in resolved for name in INSTANCES}))
+    forms = [
+        (report(tmp_path / "a.run.json", A), report(tmp_path / "b.run.json", B)),
+        (instances(tmp_path / "logs/run/a", A), instances(tmp_path / "logs/run/b", B)),
+        (f"{tmp_path}/logs/run/a/*/report.json", f"{tmp_path}/logs/run/b/*/report.json"),
+        (pro["a"], pro["b"]),
+        (pro["a"].parent, pro["b"].parent),
+    ]
+    first = read(capsys, forms[0][0], "--with", forms[0][1])
+    assert first["effect"] == pytest.approx(20 / 60 - 40 / 60)
+    assert (first["items"], first["metric"]) == (60, "resolved")
+    for a, b in forms[1:]:
+        found = read(capsys, a, "--with", b)
+        for key in ("effect", "low", "high", "p", "items"):
+            assert found[key] == first[key], (key, a)
+    assert "instances of one repository are a cluster: 5 of them" in " ".join(first["notes"])
+
+
+def test_a_patch_that_is_empty_fails_and_an_error_does_not(tmp_path, capsys):
+    a, b = (
+        report(tmp_path / "a.json", A, empty=INSTANCES[50:53]),
+        report(tmp_path / "b.json", B, errors=INSTANCES[40:44]),
+    )
+    said = refused(capsys, a, "--with", b)
+    assert "errors: a 0 of 60, b 4 of 60" in said
+    assert "--errors fail" in said
+    assert read(capsys, a, "--with", b, "--errors", "fail")["effect"] == pytest.approx(-20 / 60)
+    left = read(capsys, a, "--with", b, "--errors", "leave-out")
+    assert (left["items"], left["effect"]) == (56, pytest.approx(20 / 56 - 40 / 56))
+    folder = instances(tmp_path / "folder", B, without=INSTANCES[40:44])
+    assert read(capsys, a, "--with", folder, "--errors", "leave-out")["effect"] == left["effect"]
+
+
+def test_errors_of_the_infrastructure_beside_the_results_of_swe_bench_pro(tmp_path, capsys):
+    a = tmp_path / "eval_results.json"
+    a.write_text(json.dumps({name: name in A for name in INSTANCES[2:]}))
+    (tmp_path / "infra_errors.json").write_text(json.dumps(dict.fromkeys(INSTANCES[:2], "no image")))
+    b = report(tmp_path / "b.json", B)
+    assert "errors: a 2 of 60, b 0 of 60" in refused(capsys, a, "--with", b, "--names", "a", "b")
+    assert read(capsys, a, "--with", b, "--errors", "leave-out")["items"] == 58
+    (tmp_path / "infra_errors.json").write_text(json.dumps(dict.fromkeys(INSTANCES[:3], "no image")))
+    assert "is in infra_errors.json, too" in refused(capsys, a, "--with", b)
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda text: text[:900], "cannot be read"),
+        (lambda text: text.replace('"resolved_instances": 40', '"resolved_instances": 41'), "are not the 41 that"),
+        (lambda text: text.replace("astropy-10000", "astropy-10010", 1), "is in resolved_ids, too"),
+        (lambda text: text.replace("astropy-10000", "astropy-10055", 1), "is in resolved_ids, too"),
+    ],
+)
+def test_reports_with_a_fault_are_refused(harm, said, tmp_path, capsys):
+    a, b = report(tmp_path / "a.json", A), report(tmp_path / "b.json", B)
+    a.write_text(harm(a.read_text()))
+    assert said in refused(capsys, a, "--with", b)
+
+
+def test_an_object_of_items_is_no_summary_of_metrics(tmp_path, capsys):
+    for side, step in (("a", 3), ("b", 2)):
+        values = {f"q{at}": float(at % step > 0) for at in range(40)}
+        (tmp_path / f"{side}.json").write_text(json.dumps(values))
+    assert read(capsys, tmp_path / "a.json", "--with", tmp_path / "b.json")["items"] == 40
+    (tmp_path / "c.json").write_text('{"accuracy": 0.5, "f1": 0.4}')
+    assert "is not a readable evaluation" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
+    (tmp_path / "c.json").write_text('{"q1": true, "q1": false}')
+    assert "q1: stands twice in one object" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
+    (tmp_path / "c.json").write_text('{"q1": true, "q2": "maybe"}')
+    assert "is neither right nor wrong" in refused(capsys, tmp_path / "a.json", "--with", tmp_path / "c.json")
+
+
+def tau2(path, rewards, reasons=(), domain="retail", index=False):
+    """rewards: [task][trial]; reasons: {(task, trial): why it ended}."""
+    reasons = dict(reasons)
+    rows = [
+        {"id": f"{task}-{trial}", "task_id": str(task), "trial": trial, "reward_info": {"reward": reward}}
+        | {"termination_reason": reasons.get((task, trial), "user_stop")}
+        for task, of in enumerate(rewards)
+        for trial, reward in enumerate(of)
+    ]
+    info = {
+        "git_commit": "abc",
+        "num_trials": len(rewards[0]),
+        "user_info": {"implementation": "user_simulator", "llm": "u"},
+        "agent_info": {"implementation": "llm_agent", "llm": path.stem},
+        "environment_info": {"domain_name": domain, "policy": "..."},
+        "seed": 300,
+    }
+    if index:
+        keys = ("id", "task_id", "trial", "termination_reason")
+        rows = [{key: row[key] for key in keys} | {"reward": row["reward_info"]["reward"]} for row in rows]
+    name = "simulation_index" if index else "simulations"
+    path.write_text(json.dumps({"timestamp": "2026", "info": info, "tasks": [], name: rows}))
+    return path
+
+
+TRIALS = [[float((task + trial) % 4 > 0) for trial in range(4)] for task in range(30)]
+FEWER = [[float((task * trial) % 3 > 0) for trial in range(4)] for task in range(30)]
+
+
+def test_trials_of_tau2_are_samples_and_pass_hat_k_is_beside_pass_at_k(tmp_path, capsys):
+    a, b = tau2(tmp_path / "a.json", TRIALS), tau2(tmp_path / "b.json", FEWER, index=True)
+    right = [[sum(of) for of in rewards] for rewards in (TRIALS, FEWER)]
+    found = read(capsys, a, "--with", b)
+    assert found["effect"] == pytest.approx((sum(right[1]) - sum(right[0])) / 120)
+    assert found["tasks"][0]["subset"] == "retail"
+    pairs = {3: 0.5, 4: 1.0}  # C(c, 2) / C(4, 2) of c right ones; C(2, 2) / 6 for two
+    hat = [sum({2: 1 / 6, **pairs}.get(count, 0.0) for count in of) / 30 for of in right]
+    found = read(capsys, a, "--with", b, "--all-at", 2)
+    assert found["effect"] == pytest.approx(hat[1] - hat[0])
+    assert found["metric"] == "all@2 of reward"
+    assert "cannot be combined" in refused(capsys, a, "--with", b, "--all-at", 2, "--pass-at", 2)
+
+
+def test_simulations_that_tau2_does_not_judge_are_errors(tmp_path, capsys):
+    a = tau2(tmp_path / "a.json", TRIALS)
+    b = tau2(tmp_path / "b.json", FEWER, {(3, 1): "infrastructure_error", (5, 0): "context_window_exceeded"})
+    assert "errors: a 0 of 30, b 2 of 30" in refused(capsys, a, "--with", b)
+    assert read(capsys, a, "--with", b, "--errors", "leave-out")["items"] == 28
+    again = json.loads(b.read_text())
+    again["simulations"].append(again["simulations"][0])
+    b.write_text(json.dumps(again))
+    assert "item 0 stands twice (repeat 0)" in refused(capsys, a, "--with", b)
+    other = tau2(tmp_path / "c.json", FEWER, domain="airline")
+    assert "a alone has retail; c alone has airline" in refused(capsys, a, "--with", other)
+
+
+def harbor(job, rewards, broken=(), unfinished=()):
+    """rewards: {task: [reward of each attempt]}; broken: trials without one."""
+    for task, of in rewards.items():
+        for attempt, reward in enumerate(of):
+            name = f"{task[:32]}__{attempt}"
+            (job / name).mkdir(parents=True)
+            (job / name / "config.json").write_text("{}")
+            content = {"id": name, "task_name": task, "trial_name": name, "trial_uri": "file:///x", "source": "tb"}
+            content |= {"agent_info": {"name": "terminus-2", "version": "1", "model_info": {"name": job.name}}}
+            failed = (task, attempt) in broken
+            content["verifier_result"] = None if failed else {"rewards": {"tests": 3, "reward": reward}}
+            content["exception_info"] = {"exception_type": "EnvironmentStartError"} if failed else None
+            if (task, attempt) not in unfinished:
+                (job / name / "result.json").write_text(json.dumps(content, indent=4))
+    (job / "result.json").write_text(json.dumps({"id": "job", "n_total_trials": 99, "stats": {}}))
+    return job
+
+
+TASKS = {f"task-{at:02}-{'x' * 40}": [float((at + n) % 3 > 0) for n in range(3)] for at in range(20)}
+WORSE = {name: [0.0, *of[1:]] for name, of in TASKS.items()}
+
+
+def test_attempts_of_harbor_are_samples_of_a_job(tmp_path, capsys):
+    a, b = harbor(tmp_path / "a", TASKS), harbor(tmp_path / "b", WORSE)
+    found = read(capsys, a, "--with", b)
+    assert found["effect"] == pytest.approx(-sum(of[0] for of in TASKS.values()) / 60)
+    assert (found["items"], found["metric"]) == (20, "reward")
+    assert "terminus-2" not in told(capsys, a, "--with", b)  # which is no change
+    assert read(capsys, a, "--with", b, "--metric", "tests", "--margin", "1", "--direction", "max")["effect"] == 0
+    one = next(iter(TASKS))
+    broken = harbor(tmp_path / "c", WORSE, broken={(one, 1)}, unfinished={("task-07-" + "x" * 40, 2)})
+    assert "errors: a 0 of 20, c 2 of 20" in refused(capsys, a, "--with", broken)
+    assert read(capsys, a, "--with", broken, "--errors", "leave-out")["items"] == 18
+    found = read(capsys, a, "--with", broken, "--errors", "fail")
+    assert found["items"] == 20
+    assert "2 samples without a value count as 0" in " ".join(found["notes"])
+
+
+def test_trials_of_terminal_bench(tmp_path, capsys):
+    for job, rewards in (("a", TASKS), ("b", WORSE)):
+        for task, of in rewards.items():
+            for attempt, reward in enumerate(of):
+                place = tmp_path / job / task / f"{task}.{attempt + 1}-of-3.run"
+                place.mkdir(parents=True)
+                content = {"id": "1", "trial_name": place.name, "task_id": task, "instruction": "x"}
+                content |= {"is_resolved": bool(reward), "failure_mode": "unset"}
+                (place / "results.json").write_text(json.dumps(content, indent=4))
+        (tmp_path / job / "results.json").write_text(json.dumps({"id": "run", "results": [content]}, indent=4))
+    found = read(capsys, tmp_path / "a", "--with", tmp_path / "b")
+    assert (found["items"], found["metric"]) == (20, "resolved")
+    assert found["effect"] == pytest.approx(-sum(of[0] for of in TASKS.values()) / 60)
