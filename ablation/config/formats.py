@@ -117,12 +117,23 @@ FORMATS = {
         left_out="trajectories, tokens, times",
         tried="Harbor and Terminal-Bench 1, files in their form",
     ),
+    "promptfoo": Format(
+        ("compare",),
+        "promptfoo's output.json",
+        "`promptfoo eval -o output.json`, results of version 3",
+        "an item is a test, by its description or variables; repeats are samples; `--by provider`, `--by prompt` or "
+        "`--by provider,prompt` says what the sides are; the metric is `success`, `score` or a named score; results "
+        "with `failureReason` 2 have an error",
+        patterns=("*.json",),
+        left_out="its CSV, JSON lines and HTML; costs, tokens",
+        tried="promptfoo 0.121.20",
+    ),
     "table": Format(
         ("compare", "import"),
         "a table (CSV, TSV, JSON lines, JSON array, Parquet) with the columns item and value",
         "`.csv`, `.tsv`, `.jsonl`, `.json`, `.parquet`, named by file or pattern",
         "`item`, `value` and optionally `seed`, `subset`, `cluster`, `sample`, `prompt`, `target`, `answer`, `text`; "
-        "the item may be called `id`, `question_id`, `task_id`, ..., the value `score`, `correct`, `resolved`, ..., the "
+        "the item may be called `id`, `question_id`, `task_id`, ..., the value `score`, `correct`, ..., the "
         "sample `epoch`, `trial`, `attempt`, ...; UTF-16, `sep=;`, decimal commas and `75.8%` are read. `import` "
         "reads tables of runs: [A table of runs](../how-to/import.md#a-table-of-runs)",
         patterns=("*.csv", "*.tsv", "*.jsonl", "*.parquet"),

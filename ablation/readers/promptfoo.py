@@ -1,0 +1,89 @@
+"""promptfoo: `output.json` of `promptfoo eval -o`, a result for each provider, prompt, test and repeat.
+
+An item is a test, by its description or variables; repeats of a test are its samples. What answered is a provider with
+a prompt: `--by provider`, `--by prompt` or both make a side of each. A result that failed with an error (`failureReason`
+2), not by an assertion, has no value. The metric is `success`, or `score`, or a named score.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ablation.config.formats import FORMATS
+from ablation.contract.display import one_line
+from ablation.contract.errors import ConfigError
+from ablation.readers.sheet import (
+    Facts,
+    ItemText,
+    Sample,
+    Sheet,
+    Wanted,
+    digest,
+    read_again,
+    read_evaluation,
+    sample_sheets,
+)
+
+FILES = FORMATS["promptfoo"].patterns
+_ERROR = 2  # of `failureReason`; 1 is an assertion
+_NAME = 60  # characters of an item's name
+
+
+def recognises(path: Path) -> bool:
+    """Whether the file begins as the output does."""
+    if path.suffix != ".json" or path.is_dir():
+        return False
+    with path.open("rb") as handle:
+        start = handle.read(4096)
+    return start.lstrip().startswith(b"{") and b'"evalId"' in start and b'"results"' in start
+
+
+def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
+    """Read the output: a sheet for each provider and prompt. Raises ConfigError for damage, and as `sample_sheets`."""
+    samples = list(_samples(path))
+    if not samples:
+        raise ConfigError(path, "results", None, "holds none", "run it again")
+
+    def texts(subset: str, items: Any) -> dict[str, ItemText]:
+        return read_again(partial(_samples, path), subset, items)
+
+    facts = Facts(tool="promptfoo", larger_is_better=True)
+    yield from sample_sheets(path, wanted, samples, texts, lambda *_: facts)
+
+
+def _samples(path: Path) -> Iterator[Sample]:
+    content = read_evaluation(path)
+    repeats: Counter[tuple[str, ...]] = Counter()
+    names: dict[str, str] = {}
+    try:
+        for row in sorted(content["results"]["results"], key=lambda row: row["testIdx"]):
+            test = row["testCase"]
+            key = json.dumps([test.get("description"), row["vars"], test.get("assert")], sort_keys=True)
+            item = names.setdefault(key, _name(test.get("description"), row["vars"], set(names.values())))
+            settings = {
+                "provider": row["provider"].get("label") or row["provider"]["id"],
+                "prompt": one_line(row["prompt"]["label"], 200),
+            }
+            place = (item, *settings.values())
+            repeats[place] += 1
+            error = one_line(row.get("error"), 200) if row["failureReason"] == _ERROR else None
+            values = {"success": row["success"], "score": row["score"], **(row.get("namedScores") or {})}
+            words = ItemText(json.dumps(row["vars"]), "", str((row.get("response") or {}).get("output", "")))
+            yield Sample("all", item, {} if error else values, words, repeats[place], error=error, settings=settings)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(path, "", None, f"is damaged or of an old version ({error!r})", "run it again") from None
+
+
+def _name(description: str | None, variables: dict[str, Any], taken: set[str]) -> str:
+    """Return the name of a test; of two with the same, as with other assertions, the second has a number."""
+    text = description or ", ".join(f"{name}={value}" for name, value in sorted(variables.items())) or "test"
+    name = " ".join(text.split())
+    if len(name) > _NAME:
+        name = f"{name[:_NAME]}…{digest(text) % 16**6:06x}"
+    number = next(
+        count for count in range(1, len(taken) + 2) if (f"{name} #{count}" if count > 1 else name) not in taken
+    )
+    return f"{name} #{number}" if number > 1 else name
