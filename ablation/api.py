@@ -30,6 +30,7 @@ from ablation.judge.sizes import Request, search_sizes, study_source
 from ablation.judge.stored import read_measurements
 from ablation.judge.verdicts import comparison_table, judge_studies
 from ablation.readers.arrays import Values
+from ablation.readers.sheet import Errors
 from ablation.show.answer import results_html, verdict_html
 from ablation.show.comparison import as_rows, in_words
 from ablation.show.effects import studies_with, tell_pair
@@ -202,6 +203,8 @@ def compare(
     changed_items: int = 3,
     pass_at: int | None = None,
     cons_at: int | None = None,
+    all_at: int | None = None,
+    errors: Errors = "refuse",
 ) -> Verdict:
     """Judge `b` against `a`. Options are as for `ablation compare`.
 
@@ -241,6 +244,8 @@ def compare(
             changed_items=changed_items,
             pass_at=pass_at,
             cons_at=cons_at,
+            all_at=all_at,
+            errors=errors,
         )
         [row] = as_rows(result)
         return Verdict(plain(row) | {"notes": list(result.notes)}, in_words(result, _WIDTH))

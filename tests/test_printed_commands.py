@@ -53,6 +53,7 @@ ELSEWHERE = {  # what runs in other tests, or cannot run in one
     "import table": "a file of the reader's: tests/ablation/readers",
     "import wandb": "runs of the reader's: tests/ablation/readers",
     "import ledger": "a file of the reader's: tests/ablation/readers",
+    "compare agents/a": "results of benchmarks: tests/ablation/readers/test_agents.py",
     "compare logs/base": "logs of Inspect: tests/ablation/readers",
     "compare --study": "a file of the reader's: tests/ablation/judge/compare",
     "power gad --effect 0.02 --pilot results/smoke": "the smoke grid's results",

@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from ablation.cli.common import print_json, terminal_width
 from ablation.cli.gate import report
@@ -14,6 +14,7 @@ from ablation.judge.compare.comparison import ComparisonResult
 from ablation.judge.compare.groups import expand
 from ablation.judge.compare.options import compare_evaluations
 from ablation.judge.measurements import runs_named
+from ablation.readers.sheet import Errors
 from ablation.show.comparison import as_rows, in_words, write_comparison
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 # What a study file says itself.
 _OF_FILES = ["metric", "item", "filter", "cluster", "tasks", "margin", "direction", "seed_from", "seeds", "claim"]
-_OF_FILES += ["at", "weight", "pass_at", "cons_at"]
+_OF_FILES += ["at", "weight", "pass_at", "cons_at", "all_at", "errors"]
 _OPTIONS = [*_OF_FILES, "without", "allow", "common_items", "latest", "changed_items"]
 
 
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--item", metavar="NAME", help="the column that names a table's items (default: `item`)")
     add("--pass-at", type=int, metavar="K", help="compare the chance that any of K samples is right")
     add("--cons-at", type=int, metavar="K", help="compare the chance that most of K samples are right")
+    add("--all-at", type=int, metavar="K", help="compare the chance that all of K samples are right (pass^K)")
     add("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
     add("--cluster", metavar="doc.FIELD", help="lm-eval's field that correlated items share, such as a passage")
     add("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
@@ -62,6 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="what may differ, being the change that is compared; identical: it may change no value",
     )
+    broken = "what an item counts that has no value, as something broke: 0 or, of both sides, nothing (default: refuse)"
+    add("--errors", choices=get_args(Errors), help=broken)
     add("--common-items", action="store_true", help="leave out items that some run does not have")
     add("--latest", action="store_true", help="of several evaluations of one run, take the newest file")
     add("--changed-items", type=int, default=3, metavar="N", help="changed items shown at each end (default: 3)")

@@ -64,7 +64,7 @@ FORMATS = {
         "an item is a sample, by its id; epochs are repeats; `--metric` names a scorer, or `scorer/key`",
         patterns=("*.eval", "*.json"),
         left_out="a log that a retry replaced; logs that did not end, beside others in `import` and `--latest`; "
-        "samples without a score only with `--common-items`; other JSON",
+        "samples without a score only with `--errors`; other JSON",
         tried="inspect_ai 0.3.285",
     ),
     "lmms_eval": Format(

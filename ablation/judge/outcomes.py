@@ -1,4 +1,4 @@
-"""What an item's samples say besides their mean, pass@k and cons@k, from how many of them are right."""
+"""What an item's samples say besides their mean: pass@k, cons@k and pass^k, from how many of them are right."""
 
 from dataclasses import dataclass
 from math import comb
@@ -11,13 +11,14 @@ from ablation.judge.significance import Array
 
 @dataclass(frozen=True)
 class Outcome:
-    """`pass` or `cons`, of k samples drawn without replacement from an item's: exact, and without bias.
+    """`pass`, `cons` or `all`, of k samples drawn without replacement from an item's: exact, and without bias.
 
     pass@k: the chance that any is right, 1 - C(n - c, k) / C(n, k) (Chen et al., 2021, arXiv 2107.03374);
-    cons@k: the chance that most are; a tie counts half.
+    cons@k: the chance that most are; a tie counts half;
+    all@k: the chance that all are, C(c, k) / C(n, k): pass^k of tau-bench (Yao et al., 2024, arXiv 2406.12045).
     """
 
-    kind: Literal["pass", "cons"]
+    kind: Literal["pass", "cons", "all"]
     k: int
 
     @property
@@ -35,6 +36,8 @@ class Outcome:
     def _weight(self, right: int) -> float:
         if self.kind == "pass":
             return float(right > 0)
+        if self.kind == "all":
+            return float(right == self.k)
         return float(2 * right > self.k) + 0.5 * (2 * right == self.k)
 
 

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from ablation.contract.errors import ConfigError
@@ -62,7 +63,7 @@ class NotANumber(ValueError):
         self.place, self.problem, self.remedy = place, problem, remedy
 
 
-def named(path: object, head: Iterable[str], names: Sequence[str], option: str) -> str | None:
+def named(path: Path, head: Iterable[str], names: Sequence[str], option: str) -> str | None:
     """Return the column that has the first of the names, else the only one that has another; None if none has.
 
     Raises ConfigError if several have.

@@ -1,8 +1,8 @@
 """promptfoo: `output.json` of `promptfoo eval -o`, a result for each provider, prompt, test and repeat.
 
-An item is a test, by its description or variables; repeats of a test are its samples. What answered is a provider with
-a prompt: `--by provider`, `--by prompt` or both make a side of each. A result that failed with an error (`failureReason`
-2), not by an assertion, has no value. The metric is `success`, or `score`, or a named score.
+An item is a test, by its description or variables; repeats are its samples. What answered is a provider with a prompt:
+`--by provider`, `--by prompt` or both make a side of each. A result that ended with an error (`failureReason` 2), not
+by an assertion, has no value. The metric is `success`, or `score`, or a named score.
 """
 
 import json

@@ -135,6 +135,7 @@ def _of_report(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, An
         if len(ids) != count:
             raise ConfigError(path, name, len(ids), f"are not the {count} that the report counts", "evaluate again")
         for item in ids:
-            if (other := found.setdefault(str(item), name)) != name or item in ids[: ids.index(item)]:
-                raise ConfigError(path, short(str(item)), name, f"is in {other}, too", "evaluate it again")
+            if str(item) in found:
+                raise ConfigError(path, short(str(item)), name, f"is in {found[str(item)]}, too", "evaluate it again")
+            found[str(item)] = name
             yield str(item), "the harness has no result: its evaluation ended with an error" if value is None else value

@@ -86,6 +86,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     frame = pd.DataFrame(cells, dtype=object)
     frame = frame.rename(columns={names.item: "item"}).assign(value=_values(path, names.value, columns))
     _check(path, names, frame)
+    frame["failed"] = frame["value"].isna() & (wanted.errors == "fail")
+    frame.loc[frame["failed"], "value"] = 0.0
     for column in ("item", "subset", "cluster"):
         if column in frame:
             frame[column] = frame[column].astype(str)
@@ -219,6 +221,7 @@ def _sheet(path: Path, names: _Names, group: pd.DataFrame, at: Mapping[str, Any]
             repeats=samples,
             settings={column: str(at[column]) for column in names.by},
             remarks=("; ".join(remarks),) if remarks else (),
+            failed=int(group["failed"].sum()),
         ),
         texts=partial(_texts, path, names, at),
         unscored=unscored,

@@ -23,10 +23,11 @@ from ablation.judge.compare.groups import (
     Options,
     at_place,
     check,
+    check_failed,
     common_items,
     name_groups,
     read_group,
-    unscored,
+    without_errors,
 )
 from ablation.judge.compare.weights import ALL, pooled, task_groups_that_disagree
 from ablation.judge.comparisons import Comparison, judge_comparisons
@@ -36,7 +37,7 @@ from ablation.judge.statistics import Group as JudgedGroup
 from ablation.judge.statistics import contrast_groups
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.arrays import Values
-from ablation.readers.sheet import ANY, ItemText, Sheet, Wanted
+from ablation.readers.sheet import ANY, Errors, ItemText, Sheet, Wanted
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Rules:
     margin: float | None = None
     allow: Set[str] = frozenset()
     common_items: bool = False
+    errors: Errors = "refuse"
     without: frozenset[Run] = frozenset()  # runs that may be missing
     weight: Weight = "tasks"  # what counts equally
     changed_items: int = 3
@@ -164,7 +166,8 @@ def compare(name: str, groups: Sequence[Group], variant_tree: Mapping[str, TreeN
         ConfigError: groups that cannot be paired, or no way to judge them.
     """
     notes = [note for group in groups for note in group.notes]
-    notes += unscored(groups, common_items=rules.common_items)
+    groups, more = without_errors(groups, rules.errors, common_items=rules.common_items)
+    notes += more
     doubts = [doubt for group in groups for doubt in group.doubts]
     if rules.common_items:
         groups, more, lost = common_items(groups)
@@ -182,6 +185,7 @@ def compare(name: str, groups: Sequence[Group], variant_tree: Mapping[str, TreeN
     sheets = [sheet for group in groups for sheet in group.sheets]
     notes += [remark for sheet in sheets for remark in sheet.facts.remarks]
     analysis, more, unstated = plan_analysis(sheets, rules.direction, rules.margin, **analysis_rules)
+    check_failed(sheets, analysis.direction)
     doubts += _scales(sheets, analysis.margin)
     notes += [*doubts, *more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
     if rules.weight == "items":

@@ -9,12 +9,13 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from ablation.config.variant_tree import natural
 from ablation.contract.display import counted, one_line
@@ -31,7 +32,7 @@ from ablation.readers.evaluation import (
     without_unfinished,
 )
 from ablation.readers.seeds import seed_in
-from ablation.readers.sheet import ANY, REPEATED, Sheet, Wanted, date_in, newer, short, some
+from ablation.readers.sheet import ANY, REPEATED, Errors, Sheet, Wanted, date_in, newer, short, some
 
 DEFAULT_NAMES = ("baseline", "candidate")
 
@@ -404,24 +405,60 @@ def _items(ours: Sheet, theirs: Sheet) -> None:
     raise ConfigError(theirs.source, "", None, problem, "evaluate both on all, or give --common-items")
 
 
-def unscored(groups: Sequence[Group], *, common_items: bool) -> list[str]:
-    """Notes on items that a run has no value for, since their sample ended with an error, say.
+def without_errors(groups: Sequence[Group], errors: Errors, *, common_items: bool) -> tuple[Sequence[Group], list[str]]:
+    """The groups without the items that some run has no value for, as its sample ended with an error; and notes.
 
-    Raises ConfigError, which names the first, unless the items that not every run has are to be left out.
+    Raises ConfigError, which counts them, unless they are to be left out.
     """
+    failed = {group.name: sum(sheet.facts.failed for sheet in group.sheets) for group in groups}
     notes = []
-    for group in groups:
-        for sheet in group.sheets:
-            if not sheet.unscored:
-                continue
-            item, why = next(iter(sheet.unscored.items()))
-            rest = f" and {len(sheet.unscored) - 1} more" if len(sheet.unscored) > 1 else ""
-            said = f"item {short(item)}{rest} of {sheet.subset} has no score: {one_line(why, 200)}"
-            if not common_items:
-                remedy = "evaluate again, or leave such items out of both with --common-items"
-                raise ConfigError(sheet.source, "", None, said, remedy)
-            notes.append(f"{sheet.source}: {said}")
-    return notes
+    if any(failed.values()):
+        counts = ", ".join(f"{name} {count}" for name, count in failed.items())
+        notes.append(f"{counted(sum(failed.values()), 'sample')} without a value count as 0 ({counts})")
+    sheets = [(group, sheet) for group in groups for sheet in group.sheets]
+    if not any(sheet.unscored for _, sheet in sheets):
+        return groups, notes
+    first = next(sheet for _, sheet in sheets if sheet.unscored)
+    item, why = next(iter(first.unscored.items()))
+    lost = {group.name: {(s.subset, item) for s in group.sheets for item in s.unscored} for group in groups}
+    asked = {
+        group.name: {(s.subset, item) for s in group.sheets for item in (*s.items, *s.unscored)} for group in groups
+    }
+    rest = f" and {len(first.unscored) - 1} more" if len(first.unscored) > 1 else ""
+    said = f"item {short(item)}{rest} of {first.subset} has no score: {one_line(why, 200)}"
+    counts = "; errors: " + ", ".join(f"{name} {len(lost[name])} of {len(asked[name])}" for name in lost)
+    if errors != "leave-out" and not common_items:
+        remedy = "evaluate again, leave such items out of both (--errors leave-out), or count them as 0 (--errors fail)"
+        raise ConfigError(first.source, "", None, said + counts, remedy)
+    everywhere = set().union(*lost.values())
+    kept = [
+        _kept(group, lambda sheet: sheet.items[[(sheet.subset, i) not in everywhere for i in sheet.items]])
+        for group in groups
+    ]
+    return kept, [*notes, f"{first.source}: {said}; left out{counts}"]
+
+
+def check_failed(sheets: Sequence[Sheet], direction: object) -> None:
+    """Refuse to count what broke as 0 where 0 is not the value of a failure."""
+    if not any(sheet.facts.failed for sheet in sheets):
+        return
+    low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)
+    if direction != "max" or low < 0 or high > 1:
+        problem = f"0 may not be a failure: values lie between {low:g} and {high:g}, better: {direction}"
+        raise ConfigError("compare", "--errors", "fail", problem, "give --errors leave-out")
+
+
+def _kept(group: Group, items_of: Callable[[Sheet], pd.Index]) -> Group:
+    """The group with only these items of each sheet."""
+    runs: dict[int, dict[str, Sheet]] = {}
+    for seed, run in group.runs.items():
+        runs[seed] = {}
+        for name, sheet in run.items():
+            items = items_of(sheet)
+            if not len(items):
+                raise ConfigError(sheet.source, name, None, "no item is left", "evaluate again")
+            runs[seed][name] = sheet if sheet.items.equals(items) else sheet.only(items)
+    return replace(group, runs=runs)
 
 
 def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[str]]:
@@ -438,16 +475,22 @@ def common_items(groups: Sequence[Group]) -> tuple[list[Group], list[str], list[
         if len(items) < most / 2:
             doubts.append(f"{subset}: of {most} items only {len(items)} are common to all runs")
         lost = {item for group in groups for sheet in group.sheets if sheet.subset == subset for item in sheet.unscored}
-        if left := len(lost.union(*indexes)) - len(items):
-            notes.append(f"{subset}: {counted(left, 'item')} left out that not every run has, as --common-items asks")
-    cut = [
-        replace(
-            group,
-            runs={
-                seed: {name: s if s.items.equals(kept[name]) else s.only(kept[name]) for name, s in run.items()}
-                for seed, run in group.runs.items()
-            },
-        )
-        for group in groups
-    ]
-    return cut, notes, doubts
+        every = len(lost.union(*indexes))
+        if left := every - len(items):
+            told = f"{subset}: {counted(left, 'item')} left out that not every run has, as --common-items asks"
+            said = [words for group in groups if (words := _of_left_out(group, subset, items))]
+            notes.append(f"{told}: {len(items) / every:.0%} of {every} are left; {'; '.join(said)}".rstrip("; "))
+    return [_kept(group, lambda sheet: kept[sheet.subset]) for group in groups], notes, doubts
+
+
+def _of_left_out(group: Group, subset: str, kept: pd.Index) -> str:
+    """How a group scored on the items that it alone has, beside the common ones: they may be the hard ones."""
+    means = []
+    for of in [run[subset] for run in group.runs.values()]:
+        common = of.items.isin(kept)
+        if not common.all():
+            means.append((int((~common).sum()), of.values[~common].mean(), of.values[common].mean()))
+    if not means:
+        return ""
+    count, left, common = np.mean(means, axis=0)
+    return f"{group.name} scores {left:.4g} on {count:.0f} that were left out, {common:.4g} on the common ones"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import get_args
+from typing import Literal, get_args
 
 from ablation.config.study_schema import read_direction
 from ablation.contract.errors import ConfigError
@@ -12,7 +12,7 @@ from ablation.judge.design import Claim, Seeds
 from ablation.judge.measurements import runs_named
 from ablation.judge.outcomes import Outcome
 from ablation.readers.arrays import Values
-from ablation.readers.sheet import Wanted
+from ablation.readers.sheet import Errors, Wanted
 
 
 def compare_evaluations(
@@ -40,6 +40,8 @@ def compare_evaluations(
     changed_items: int = 3,
     pass_at: int | None = None,
     cons_at: int | None = None,
+    all_at: int | None = None,
+    errors: Errors | None = None,
 ) -> ComparisonResult:
     """Judge `b` against `a`, by options as the command has them.
 
@@ -53,15 +55,19 @@ def compare_evaluations(
     if changed_items < 0:
         problem = "is not a valid number of items"
         raise ConfigError("compare", "--changed-items", changed_items, problem, "give 0 or more")
-    for name, given, choices in (("--seeds", seeds, get_args(Seeds)), ("--claim", claim, get_args(Claim))):
+    for name, given, choices in (
+        ("--seeds", seeds, get_args(Seeds)),
+        ("--claim", claim, get_args(Claim)),
+        ("--errors", errors, get_args(Errors)),
+    ):
         if given is not None and given not in choices:
             raise ConfigError("compare", name, given, "is not known", f"give {' or '.join(choices)}")
     options = Options(
-        Wanted(metric, filter, tuple(tasks), cluster, item),
+        Wanted(metric, filter, tuple(tasks), cluster, item, errors=errors or "refuse"),
         seed_from,
         latest,
         at,
-        _outcome(pass_at, cons_at),
+        _outcome(pass_at, cons_at, all_at),
         independent=seeds == "independent" and seed_from is None,
     )
     rules = Rules(
@@ -70,6 +76,7 @@ def compare_evaluations(
         allow=frozenset(allow),
         without=runs_named("compare", without),
         common_items=common_items,
+        errors=errors or "refuse",
         weight=weight or "tasks",
         changed_items=changed_items,
         chosen=options.wanted,
@@ -78,12 +85,13 @@ def compare_evaluations(
     return compare_files(a, b, names, options, rules)
 
 
-def _outcome(pass_at: int | None, cons_at: int | None) -> Outcome | None:
+def _outcome(pass_at: int | None, cons_at: int | None, all_at: int | None) -> Outcome | None:
     """The statistic of an item's samples that is compared; None: their mean. Raises ConfigError."""
-    given: list[Outcome] = [Outcome("pass", pass_at)] if pass_at is not None else []
-    given += [Outcome("cons", cons_at)] if cons_at is not None else []
+    kinds: dict[Literal["pass", "cons", "all"], int | None] = {"pass": pass_at, "cons": cons_at, "all": all_at}
+    given = [Outcome(kind, k) for kind, k in kinds.items() if k is not None]
     if len(given) > 1:
-        raise ConfigError("compare", "--cons-at", cons_at, "cannot be combined with --pass-at", "ask for one at a time")
+        problem = f"cannot be combined with {given[0].option}"
+        raise ConfigError("compare", given[1].option, given[1].k, problem, "ask for one at a time")
     if given and given[0].k < 1:
         raise ConfigError("compare", given[0].option, given[0].k, "is not a valid number of samples", "give 1 or more")
     return given[0] if given else None

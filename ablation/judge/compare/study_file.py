@@ -16,7 +16,7 @@ from ablation.contract.errors import ConfigError
 from ablation.judge.compare.comparison import ComparisonResult, Rules, TreeNode, Weight, compare
 from ablation.judge.compare.groups import Options, expand, read_group
 from ablation.judge.measurements import Run
-from ablation.readers.sheet import Wanted
+from ablation.readers.sheet import Errors, Wanted
 
 _KEYS = (
     "direction",
@@ -54,6 +54,7 @@ class EvaluationStudyFile(Strict):
     weight: Weight = "tasks"
     allow: list[Literal["prompt", "target", "task", "identical"]] = Field(default=[])
     common_items: bool = False
+    errors: Errors = "refuse"
     analysis: dict[str, Any] = Field(default={}, description="As in _study.yaml; what is left out the files tell.")
     variants: dict[Text, EvaluatedVariant] = Field(min_length=2)
 
@@ -72,7 +73,7 @@ class EvaluationStudy:
     ) -> ComparisonResult:
         """Read all files, and judge; `allow` and `common_items` add to what the file says."""
         file = self.file
-        wanted = Wanted(file.metric, file.filter, tuple(file.tasks), file.cluster, file.item)
+        wanted = Wanted(file.metric, file.filter, tuple(file.tasks), file.cluster, file.item, errors=file.errors)
         independent = self.rules.get("seeds") == "independent" and file.seed_from is None
         options = Options(wanted, file.seed_from, latest, at=file.at, independent=independent)
         groups = [
@@ -87,6 +88,7 @@ class EvaluationStudy:
                 margin=self.rules.get("margin"),
                 allow=allow | frozenset(file.allow),
                 common_items=file.common_items or common_items,
+                errors=file.errors,
                 without=without,
                 weight=file.weight,
                 changed_items=changed_items,

@@ -217,3 +217,42 @@ def test_trials_of_terminal_bench(tmp_path, capsys):
     found = read(capsys, tmp_path / "a", "--with", tmp_path / "b")
     assert (found["items"], found["metric"]) == (20, "resolved")
     assert found["effect"] == pytest.approx(-sum(of[0] for of in TASKS.values()) / 60)
+
+
+def promptfoo(path, successes, broken=(), *, providers=("small", "large"), prompts=("short", "long")):
+    """As promptfoo 0.121.20 writes it: successes: {(provider, prompt): [success of each test]}."""
+    rows = []
+    for at, provider in enumerate(providers):
+        for number, prompt in enumerate(prompts):
+            for test, success in enumerate(successes[provider, prompt]):
+                for repeat in range(2):
+                    failed = (provider, prompt, test) in broken
+                    row = {"success": bool(success) and not failed, "score": float(success), "namedScores": {}}
+                    row |= {"failureReason": 2 if failed else 1 - int(success), "testIdx": 2 * test + repeat}
+                    row |= {"error": "connect ECONNREFUSED" if failed else None, "vars": {"word": f"w{test // 2}"}}
+                    row |= {"prompt": {"raw": "x", "label": prompt}, "promptIdx": 2 * at + number}
+                    row |= {"provider": {"id": "echo", "label": provider}, "response": {"output": "yes"}}
+                    checks = [{"type": "contains", "value": str(test % 2)}]  # two tests of each word
+                    rows.append(row | {"testCase": {"vars": row["vars"], "assert": checks, "options": {}}})
+    results = {"version": 3, "timestamp": "2026", "prompts": [], "results": rows[::-1], "stats": {}}
+    path.write_text(json.dumps({"evalId": "eval-1", "results": results, "config": {}}, indent=2))
+    return path
+
+
+def successes(*levels):
+    pairs = [(provider, prompt) for provider in ("small", "large") for prompt in ("short", "long")]
+    return {pair: [at % 10 < level for at in range(30)] for pair, level in zip(pairs, levels, strict=True)}
+
+
+def test_two_outputs_of_promptfoo(tmp_path, capsys):
+    one = {"providers": ("small",), "prompts": ("short",)}
+    a = promptfoo(tmp_path / "a.json", successes(4, 4, 6, 6), **one)
+    b = promptfoo(tmp_path / "b.json", successes(7, 4, 6, 6), **one)
+    found = read(capsys, a, "--with", b)
+    assert (found["items"], found["effect"], found["metric"]) == (30, pytest.approx(0.3), "success")
+    broken = promptfoo(tmp_path / "c.json", successes(7, 4, 6, 6), {("small", "short", 3)}, **one)
+    assert "errors: a 0 of 30, c 1 of 30" in refused(capsys, a, "--with", broken)
+    old = json.loads(a.read_text())
+    del old["results"]["results"][0]["failureReason"]
+    b.write_text(json.dumps(old))
+    assert "is damaged or of an old version" in refused(capsys, a, "--with", b)

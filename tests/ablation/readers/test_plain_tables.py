@@ -100,7 +100,10 @@ def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
         ("item,score,correct\na,1,1\n", "its columns score, correct may all be the value; choose one: --metric score"),
         (f"item,{'x' * 6000}\na,1\n", f"only item, {'x' * 193}…"),
         ("item,value\na,1\na,0\n", "stands 2 times"),
-        ("item,value\na,1\nb,nan\n", "item b of all has no score: its cell of column value is empty; evaluate again"),
+        (
+            "item,value\na,1\nb,nan\n",
+            "item b of all has no score: its cell of column value is empty; errors: good 0 of 2, bad 1 of 2",
+        ),
         ("item,value\na,right\nb,wrong\n", "write numbers as 0.5, right and wrong as 1 and 0"),
         ("item,value\na,1\nb,\n", "item b of all has no score: its cell of column value is empty"),
         ("item,value\na,1\nb,inf\n", "item b has no finite value"),
