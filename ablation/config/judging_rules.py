@@ -37,6 +37,7 @@ RULES = (
     "p and corrected intervals move in their third digit.",
     "2026-11-29: `compare` of evaluations without a stated margin calls nothing equivalent, unless every value is 0 or "
     "1. A metric whose name is a common one has that name's direction: a loss is better if it is smaller.",
+    "2026-11-29: Items of 0 and 100 are right or wrong as those of 0 and 1 are: the exact tests judge them, too.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

@@ -94,7 +94,7 @@ def split(comparison: Measured) -> Pilot:
     assert comparison.estimate is not None
     noise, seeds = comparison.estimate.verdict_noise, comparison.seeds
     variance = sum(group.variance * group.runs for group in noise.groups) or noise.seed_variance * seeds
-    prior = noise.seed_df - (comparison.estimate.own_df if noise.groups else seeds - 1)
+    prior = noise.seed_df - comparison.estimate.own_df
     return Pilot(
         name=f"{comparison.parent} -> {comparison.child}",
         seeds=seeds,

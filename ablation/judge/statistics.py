@@ -92,7 +92,7 @@ class Estimate:
     draw_items: Callable[[], Array] = field(repr=False, compare=False)
     crossing: Crossing = field(repr=False, compare=False)
     copied: tuple[int, ...] = ()  # places of groups whose seeds have all the same values, which count as one run
-    bounded: bool = False  # whether all values lie between 0 and 1
+    bounded: bool = False  # whether all values lie between 0 and 1, or are counts
     counts: bool = False  # whether items are right or wrong, or shares of an item's samples that are
     units: tuple[float, ...] = ()  # each cluster's part, where its sign may be flipped
     design: Design = _PAIRED
@@ -335,10 +335,11 @@ class Group:
 
     @cached_property
     def counts(self) -> bool:
-        """Whether all values are 0 or 1, or shares of an item's samples."""
-        if any(low < 0 or high > 1 for low, high in self.ranges):
+        """Whether all values are 0 or 1, or shares of an item's samples, or such in percent if some item has 100."""
+        percent = self.samples / 100 if any(high == 100 for _, high in self.ranges) else self.samples
+        if any(low < 0 or high * percent > self.samples for low, high in self.ranges):
             return False
-        return all((np.abs(of * self.samples - np.rint(of * self.samples)) < 1e-6).all() for of in self.values)
+        return all((np.abs(of * percent - np.rint(of * percent)) < 1e-6).all() for of in self.values)
 
     @property
     def first_run(self) -> "Group":
@@ -458,7 +459,7 @@ def contrast_groups(
         draw_items=draw_items,
         crossing=crossing,
         copied=tuple(place for place, group in enumerate(groups) if group.copied and not group.planned),
-        bounded=all(low >= 0 and high <= 1 for group in groups for low, high in group.ranges),
+        bounded=counts or all(low >= 0 and high <= 1 for group in groups for low, high in group.ranges),
         counts=counts,
         units=units,
         design=design,

@@ -7,6 +7,7 @@ What a column holds is guessed from its name, which `guess` tells in a note, or 
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -43,6 +44,12 @@ ROLES = {
     "state": ["state", "status"],
 }
 """What a column can hold, and the names by which it is recognised, the likeliest first."""
+
+_HYPERPARAMETER = re.compile(
+    r"(.*[_./-])?(lr|learning_rate|dropout|weight_decay|wd|momentum|beta\d?|gamma|alpha|temperature|batch_size|bs|rank"
+    r"|warmup(_steps|_ratio)?|epochs|num_epochs|max_steps|layers|n_layers|hidden(_size|_dim)?|clip|kl_coef|top_[kp])"
+)
+"""Names of numbers that are set, and never measured."""
 
 STATES: dict[str, State] = {
     **dict.fromkeys(("finished", "completed", "succeeded", "success", "done", "ok"), "finished"),
@@ -129,7 +136,8 @@ def read_table(path: Path, named: Mapping[str, str]) -> RunTable:
     others = [column for column in head if column not in roles.values()]
     filled = {column: [row[column] for _, row in rows if not _empty(row.get(column))] for column in others}
     numeric = [column for column, cells in filled.items() if cells and all(map(_is_number, cells))]
-    settings = list(dict.fromkeys([*together, *_settings(rows, roles["variant"], others, numeric)]))
+    chosen = [roles["variant"]] if roles["variant"].strip().lower() not in ROLES["variant"] else []
+    settings = list(dict.fromkeys([*together, *chosen, *_settings(rows, roles["variant"], others, numeric)]))
     settings = [column for column in settings if column != named.get("value")]
     metrics = [column for column in numeric if column not in settings]
     if long:
@@ -216,7 +224,10 @@ def _with_seeds_of_names(roles: dict[str, str], rows: Sequence[Row]) -> tuple[di
 
 
 def _settings(rows: Sequence[Row], variant: str, others: Sequence[str], numeric: Sequence[str]) -> list[str]:
-    """Return the columns with one value in all rows of a variant; of numbers only if a variant has several rows."""
+    """Return the columns with one value in all rows of a variant.
+
+    Where no variant has several rows, numbers are settings only if they have the name of a hyperparameter.
+    """
     values: dict[tuple[str, str], set[Any]] = {}
     counts: dict[str, int] = {}
     for _, row in rows:
@@ -227,7 +238,8 @@ def _settings(rows: Sequence[Row], variant: str, others: Sequence[str], numeric:
     return [
         column
         for column in others
-        if all(len(values[column, name]) == 1 for name in counts) and (several or column not in numeric)
+        if all(len(values[column, name]) == 1 for name in counts)
+        and (several or column not in numeric or _HYPERPARAMETER.fullmatch(column.strip().lower()))
     ]
 
 
@@ -335,6 +347,10 @@ def read_runs(path: Path, problem: Problem, named: Mapping[str, str]) -> Iterato
     """Yield the runs of a table, and tell how its columns were read. Raises ConfigError."""
     table = read_table(path, named)
     problem(table.told())
+    alone = len(table.runs) > 1 and len({run.variant for run in table.runs}) == len(table.runs)
+    if alone and not table.groups:
+        what = f"each of its {len(table.runs)} variants has one run, which is no basis for a verdict on another run"
+        problem(f"{path}: {what}: add runs of other seeds, or name the column that runs share: --map columns.variant=")
     if table.groups and "variant" not in named:
         what = f"each of its {len(table.runs)} runs is a variant of its own; where {table.roles['variant']} names runs"
         problem(f"{path}: {what}, name the column that runs of one variant share: --map columns.variant={table.groups}")

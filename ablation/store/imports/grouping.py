@@ -246,11 +246,12 @@ def _seeds_of(
     if study.runs.seed == "number":
         order = sorted(group.runs, key=lambda place: (runs[place].started or "", natural(runs[place].name)))
         return [order.index(place) for place in group.runs]
-    for place in group.runs:
-        if seeds[place] is None:
-            run = runs[place]
-            remedy = "--map seed=KEY of its configuration, seed=name:REGEX, or seed=number to count them in order"
-            raise ConfigError(where, "seed", None, f"run {run.name} ({run.source}) does not tell its seed", remedy)
+    if silent := [runs[place] for place in group.runs if seeds[place] is None]:
+        remedy = "--map seed=KEY of its configuration, seed=name:REGEX, or seed=number to count them in order"
+        more = f" and {len(silent) - 1} more of {group.name or 'its variant'}" if len(silent) > 1 else ""
+        verb = "do" if more else "does"
+        problem = f"run {silent[0].name} ({silent[0].source}){more} {verb} not tell its seed"
+        raise ConfigError(where, "seed", None, problem, remedy)
     return [seed for place in group.runs if (seed := seeds[place]) is not None]
 
 

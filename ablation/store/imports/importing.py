@@ -130,7 +130,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
     records = [run.record for run in runs]
     numbered = _numbered(records, written, request.where, outcome.problems)
-    outcome.variants, placed = derive(records, numbered, request.where)
+    outcome.variants, placed = _derived(records, numbered, request, outcome)
     outcome.runs = tuple(
         PlacedRun(key=run.key, variant=variant, seed=seed, **{name: getattr(run.record, name) for name in _FACTS})
         for run, (variant, seed) in zip(runs, placed, strict=True)
@@ -168,6 +168,20 @@ def _numbered(records: Sequence[Record], written: ImportFile, where: str, proble
     problem = "no run tells its seed: they are numbered in order of start and judged as independent runs"
     problems.append(f"{problem}; --map seed=KEY, or seed=name:REGEX, says where seeds are")
     return written.model_copy(update={"runs": written.runs.model_copy(update={"seed": "number"})})
+
+
+def _derived(
+    records: Sequence[Record], written: ImportFile, request: Request, outcome: Outcome
+) -> tuple[tuple[PlannedVariant, ...], list[tuple[str, int]]]:
+    """Return variants and places as `derive` does; without writing, runs that tell no seed are shown as numbered."""
+    try:
+        return derive(records, written, request.where)
+    except ConfigError as error:
+        if request.write or error.key != "seed":
+            raise
+        outcome.missing = error
+        by_number = written.model_copy(update={"runs": written.runs.model_copy(update={"seed": "number"})})
+        return derive(records, by_number, request.where)
 
 
 def _take_in(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablation.config.names import known_direction
+from ablation.config.names import known_direction, suggest
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,10 @@ from ablation.config.names import known_direction
 )
 def test_only_listed_names_tell_which_values_are_better(names, direction):
     assert [name for name in names.split() if known_direction(name) != direction] == []
+
+
+def test_a_metric_without_its_phase_is_rather_that_of_the_evaluation():
+    known = ["train/epoch_loss", "validation/epoch_loss", "lr"]
+    assert suggest("epoch_loss", known).startswith("did you mean 'validation/epoch_loss' or 'train/epoch_loss'? ")
+    assert suggest("epoch_los", known).startswith("did you mean 'train/epoch_loss'? ")
+    assert suggest("l", ["lr"]) == "did you mean 'lr'? known: lr"

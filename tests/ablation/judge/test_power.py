@@ -1,13 +1,18 @@
 """Power, detectable effects and seeds needed against closed forms and slow implementations."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from ablation.judge.design import Design
+from ablation.judge.planning import split
 from ablation.judge.power import minimal_detectable_effect, power, seeds_needed
+from ablation.judge.resampling import number_clusters
 from ablation.judge.roots import brentq
 from ablation.judge.significance import Noise
-from ablation.judge.statistics import contrast
+from ablation.judge.statistics import Group, contrast, contrast_groups
 
 
 @pytest.mark.parametrize(("seed_variance", "item_variance", "seeds"), [(0.5, 0.5, 4), (1e-4, 2e-5, 2), (0.0, 1.0, 3)])
@@ -66,3 +71,12 @@ def test_roots_are_those_of_scipy_bit_by_bit():
             assert brentq(curve, *ends, **tolerance) == optimize.brentq(curve, *ends, **tolerance)
     with pytest.raises(ValueError, match="different signs"):
         brentq(lambda x: 1.0, 0.0, 1.0, xtol=1e-3)
+
+
+def test_a_pilot_of_checkpoints_has_no_seeds_that_a_prior_could_add_to():
+    values = np.random.default_rng(1).normal(size=(2, 1, 4, 50))
+    groups = [Group([of], "max", number_clusters([50], None)) for of in values]
+    for design, prior, df in ((Design(claim="checkpoints"), 0, 1), (Design(), 0, 3)):
+        estimate = contrast_groups(groups, (1, -1), 0.95, design)
+        pilot = split(SimpleNamespace(estimate=estimate, seeds=4, items=50, parent="a", child="b"))
+        assert (pilot.prior_df, pilot.df) == (prior, df)

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ablation.judge.design import Design
+from ablation.judge.resampling import number_clusters
 from ablation.judge.significance import Noise
-from ablation.judge.statistics import Crossing, contrast
+from ablation.judge.statistics import Crossing, Group, contrast, contrast_groups
 
 TARGET = {"target": 0.5}
 
@@ -198,3 +200,20 @@ def test_few_items_of_0_and_1_get_mcnemars_exact_test(seeds):
     assert (found.item_p if seeds == 1 else found.p) == pytest.approx(expected) == 2 / 2**6
     many = contrast([np.tile(values, 3)], (1, -1), "max")
     assert (many.item_p if seeds == 1 else many.p) < 1e-4
+
+
+def test_items_of_0_and_100_are_right_or_wrong_as_those_of_0_and_1():
+    rng = np.random.default_rng(3)
+    values = [(rng.random((1, 60)) < level).astype(float) for level in (0.8, 0.55)]
+    for design in (Design(claim="checkpoints"), Design()):
+        found = []
+        for scale in (1.0, 100.0):
+            clusters = number_clusters([60], None)
+            groups = [Group([scale * of[None]], "max", clusters) for of in values]
+            found.append(contrast_groups(groups, (1, -1), 0.95, design))
+        assert found[1].counts
+        assert found[1].mcnemar == found[0].mcnemar
+        assert found[1].effect == pytest.approx(100 * found[0].effect)
+        assert found[1].p == pytest.approx(found[0].p, nan_ok=True)
+    graded = Group([100 * rng.random((1, 1, 60))], "max", number_clusters([60], None))
+    assert not graded.counts

@@ -3,7 +3,7 @@
 import pytest
 
 from ablation.contract.errors import ConfigError
-from ablation.readers.run_table import read_table
+from ablation.readers.run_table import read_runs, read_table
 from tests.ablation.show.elements import unfolded
 from tests.ablation.typed import output, refused
 
@@ -138,6 +138,20 @@ def test_bad_tables_are_one_line(tmp_path, text, named, said):
     with pytest.raises(ConfigError) as error:
         table(tmp_path, text, **named)
     assert said in str(error.value)
+
+
+GRID = "name,lr,dropout,val_acc\nr0,0.1,0,0.71\nr1,0.1,0.1,0.72\nr2,0.2,0,0.75\nr3,0.2,0.1,0.76\n"
+
+
+def test_settings_of_variants_with_one_run_each_are_no_metrics(tmp_path):
+    found = table(tmp_path, GRID)
+    assert (found.metrics, found.settings) == (["val_acc"], ["lr", "dropout"])
+    said = []
+    list(read_runs(found.path, said.append, {}))
+    assert "each of its 4 variants has one run, which is no basis for a verdict on another run" in said[1]
+    named = table(tmp_path, GRID, variant="lr")
+    assert named.settings == ["lr"]
+    assert [(run.variant, run.config) for run in named.runs][::2] == [("0.1", {"lr": "0.1"}), ("0.2", {"lr": "0.2"})]
 
 
 def test_the_first_try_answers(tmp_path, capsys, monkeypatch):
