@@ -529,26 +529,11 @@ def take_steps(options: Namespace) -> None:
             "values": losses + norms,
         }
         figures |= {"step, s": steady, "tokens/s": rows * length / steady, "micro-batches": halved}
-        figures |= {
-            "memory, GiB": peaks,
-            "estimated": _estimate(options.compute, config, count=ranks.size, rows=rows, length=length, at_once=at_once)
-            / 2**30,
-        }
+        figures["memory, GiB"] = peaks
         figures |= _utilisation(options, parameters, rows * length, steady * ranks.size)
         (options.out / "figures.json").write_text(json.dumps(figures))
     if ranks is not ALONE:
         ranks.leave()
-
-
-def _estimate(compute: Any, config: Any, *, count: int, rows: int, length: int, at_once: int) -> int:
-    """Return the bytes of the fullest device, as `ablation memory` counts a supervised stage."""
-    from ablation.contract.footprint import Footprint
-    from trainers.footprint import Model, of_config, share
-    from trainers.policy.config import Precision
-
-    model = Model("model", of_config(config.to_dict()), Precision(compute=compute), count)
-    learn = model.update("training", share(rows, at_once, count), length, predicted=length // 2)
-    return Footprint(model.held, (learn,)).peak
 
 
 def tests(options: Namespace) -> Iterator[Figures]:
@@ -572,31 +557,19 @@ def paper(options: Namespace) -> Iterator[Figures]:
     from ablation.config.settings import load_settings
     from ablation.config.variants import load_studies
 
-    fit = [sys.executable, "-m", "ablation", "memory", "--scale", "paper", "--json"]
-    rows = json.loads(subprocess.run(fit, cwd=ROOT, capture_output=True, text=True, check=False).stdout)["rows"]
     steps, wide = _written(options, "step"), _written(options, "debias")
     for study in ("gspo", "innovations"):
         variants = load_studies(load_settings({"studies": [study], "scale": "paper"}))[study].variants
         root = next(variant for variant in variants.values() if variant.parent is None)
         config: Any = root.resolved
-        gib = max(row["configured"] for row in rows if row["study"] == study) / 2**30
         figures: Figures = {"what": f"{study}, {root.name}, one seed", "steps": config.steps}
-        figures["memory, GiB, as `ablation memory` says"] = gib
         if steps and options.scale == "paper":
             figures["device-hours"] = (
                 config.steps * steps[0]["seconds"] * config.rollout.responses / steps[0]["responses"] / 3600
             )
         yield figures
-    for study in ("debias", "gad", "demonstrations"):
-        gib = max(row["configured"] for row in rows if row["study"] == study) / 2**30
-        figures = {"what": study, "memory, GiB, as `ablation memory` says": gib, "devices": max(_devices(rows, study))}
-        if study == "debias" and wide:
-            figures["seconds of a training step"] = wide[-1]["seconds"]
-        yield figures
-
-
-def _devices(rows: list[Figures], study: str) -> list[int]:
-    return [row["devices"] for row in rows if row["study"] == study]
+    if wide:
+        yield {"what": "debias", "seconds of a training step": wide[-1]["seconds"]}
 
 
 def _written(options: Namespace, part: str) -> list[Figures]:

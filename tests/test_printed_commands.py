@@ -66,7 +66,7 @@ ELSEWHERE = {  # what runs in other tests, or cannot run in one
     "show my-variant": "a variant of the reader's",
 }
 BARE = (
-    *("add-seeds", "check", "check-paper", "collect", "compare", "diff", "export", "gate", "import", "init", "memory"),
+    *("add-seeds", "check", "check-paper", "collect", "compare", "diff", "export", "gate", "import", "init"),
     *("power", "sql", "tables", "trace"),
 )
 """Named as commands, not to be typed alone."""

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the stages of one run, read their output, and print what does not fit and how long the grid will take."""
+    """Run the stages of one run; print what does not fit, their memory, and how long the grid will take."""
     name, _, variant = arguments.study.partition("/")
     plan = build_plan(settings_of(arguments, studies=name, results=arguments.results))
     (study,) = plan.content.studies
@@ -63,8 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     collect_apart(place, place / DATABASE)
     with Store(place / DATABASE) as store:
         problems = find_unlogged(store, name)
-        for line in (*_found(store), *_cost(plan, states), *(f"problem: {problem}" for problem in problems)):
-            print(line)
+        lines = [*_found(store), _memory(states), *_cost(plan, states)]
+        print(*lines, *(f"problem: {problem}" for problem in problems), sep="\n")
     return 1 if problems else 0
 
 
@@ -114,6 +114,17 @@ def _found(store: Store) -> Iterator[str]:
         f"{name} ({n} items, {f'all {mean:g}' if name in same else f'mean {mean:.4g}'})" for name, n, mean, *_ in rows
     ]
     yield f"items: {listed(told, _SHOWN) or 'none, and verdicts need them: let `collect` name a reader of items'}"
+
+
+def _memory(states: Mapping[str, StageState]) -> str:
+    """Return the most memory that each stage used: on its device, or of its process where it used none."""
+    peaks = [
+        f"{id} {state.device_memory_mb:,.0f} MB of the device"
+        if state.device_memory_mb
+        else f"{id} {state.memory_mb or 0:,.0f} MB of the process"
+        for id, state in states.items()
+    ]
+    return f"peak memory: {', '.join(peaks)}"
 
 
 def _cost(plan: Plan, states: Mapping[str, StageState]) -> Iterator[str]:

@@ -16,7 +16,6 @@ GROUPS = {  # {group: {command: what it does}}
         "variants": "List a study's variants and what each one changes",
         "show": "Print the resolved configuration of a variant",
         "diff": "Show what differs between two variants, and the effect",
-        "memory": "Estimate the memory that each stage needs",
         "prune": "Remove stages that nothing needs any more",
     },
     "Run": {

@@ -30,7 +30,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Check everything; print a line per study. The exit status is 1 where the grid would refuse a stage."""
     from ablation.plan.build import build_plan
     from ablation.plan.checks import pool_problems
-    from ablation.plan.fit import fullest, needs_of, problem_of
 
     settings = settings_of(arguments)
     if arguments.write_schema:
@@ -45,9 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         stages = plan.selected(study.name)
         own = sum(stage.study == study.name for stage in stages)
         variants = len(study.variants)
-        needs = needs_of(plan, stages, device_memory=settings.device_memory)
-        unfit = filter(None, map(problem_of, fullest(needs)))
-        refused = [f"{problem.problem}; {problem.remedy}" for problem in (*pool_problems(plan, stages), *unfit)]
+        refused = [f"{problem.problem}; {problem.remedy}" for problem in pool_problems(plan, stages)]
         sizes = {"variants": variants, "runs": variants * len(settings.seeds_of(study.name)), "stages": own}
         rows.append({"study": study.name, **sizes, "assets": len(stages) - own, "refused": refused})
     unlogged = list(_unlogged(plan))

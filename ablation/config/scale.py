@@ -71,9 +71,6 @@ class ScaleFile(Strict):
     seeds: Seeds = Field(
         description="How many seeds, or which, unless the settings or a study's own `seeds` say otherwise."
     )
-    device_memory: float | None = Field(
-        default=None, gt=0, description="GiB of one accelerator, as in its name; absent: memory is not checked."
-    )
     studies: dict[str, ScaleStudy] = Field(default={})
 
 

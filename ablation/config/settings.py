@@ -93,9 +93,6 @@ class SettingsFile(Strict):
     group_minutes: _Count = Field(
         default=0, description="On a scheduler, stages of one run that need at most so many minutes are one job."
     )
-    device_memory: _Amount = Field(
-        default=None, description="GiB of one device, as 80: a stage that cannot fit is refused; 0: not checked."
-    )
     cost_per_device_hour: _Amount = Field(default=None, description="A number, as 2.5, in your currency.")
     # Selection of jobs; the tables always show the whole plan.
     study: _Name | None = Field(default=None, description="The study to run.")
@@ -174,7 +171,6 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         "studies": studies,
         "seeds": written.seeds or scale.seeds,
         "study_seeds": {} if written.seeds else own_seeds,
-        "device_memory": written.device_memory if "device_memory" in written.model_fields_set else scale.device_memory,
     }
     settings = Settings.model_construct(**{**dict(written), **folders, **completed})
     run = studies if written.study is None else [written.study]

@@ -516,10 +516,6 @@ class StudyFile(StudyDefinition):
     parts: Annotated[str, Field(pattern=_IN_A_MODULE)] | None = Field(
         default=None, description="module:function, `def parts(config, stage)`: the code that a variant uses, by slot."
     )
-    footprint: Module | None = Field(
-        default=None,
-        description="Module with `def footprint(stage, config, models, devices)`: what a stage holds in memory.",
-    )
     base: dict[str, Any] = Field(default={}, description="Values of every root variant, over the model's defaults.")
     factors: dict[str, list[Text]] = Field(default={}, description="Keys that count as one factor.")
     exclusions: list[Exclusion] = Field(default=[])

@@ -24,6 +24,8 @@ _NUMBERS: dict[str, tuple[tuple[type, ...], float, float]] = {
     "wall_s": ((int, float), -1e15, 1e15),
     "attempt": ((int,), 0, 2**31 - 1),
     "devices": ((int,), 0, 2**31 - 1),
+    "memory_mb": ((int, float), 0, 1e15),
+    "device_memory_mb": ((int, float), 0, 1e15),
 }
 _OF_FILES = {"files": int, "sha256": str}
 
@@ -32,7 +34,8 @@ _OF_FILES = {"files": int, "sha256": str}
 class StageState:
     """State (ok, failed, diverged, blocked, corrupt, running, missing), its reason, and more of status.json.
 
-    reading: of a command that ended well, the key of the readers that read its files, or could not.
+    reading: of a command that ended well, the key of the readers that read its files, or could not. memory_mb and
+    device_memory_mb: the most memory that a process of it used, and the most on its device.
     """
 
     state: str
@@ -45,6 +48,8 @@ class StageState:
     attempt: int | None = None
     device: str | None = None
     devices: int | None = None
+    memory_mb: float | None = None
+    device_memory_mb: float | None = None
     reading: str | None = None
     sha256: Mapping[str, str] = field(default_factory=dict, repr=False)
 

@@ -27,7 +27,6 @@ from ablation.plan.build import PROJECT, build_plan
 from ablation.plan.checks import check_packages, check_pool, check_trees, idle_devices
 from ablation.plan.collected import claim_reports
 from ablation.plan.cost import say_due
-from ablation.plan.fit import check_fit
 from ablation.plan.jobs import Jobs
 from ablation.plan.order import turns
 from ablation.plan.plan_file import Plan
@@ -152,7 +151,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
 
     Raises ConfigError where a study wants a clean tree below `root`, by default the project, and it is not; a stage's
     folder is a link; the folder of reports shows other results; a stage that is to run asks for more devices than there
-    are, needs a package that is not installed, or cannot fit into memory.
+    are, or needs a package that is not installed.
     """
     claim_reports(plan.settings.results, plan.settings.reports)
     retry.refuse_links(plan)
@@ -161,7 +160,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     # Checked for all that is to run, before a result is set aside: a refused start loses none.
     check_packages(plan, states)
     check_pool(plan, states)
-    warnings = check_trees(plan, root or plan.settings.configs.parent, states) + check_fit(plan, states)
+    warnings = check_trees(plan, root or plan.settings.configs.parent, states)
     warnings += idle_devices(pending(plan, states), root or PROJECT)
     retry.apply(plan, actions)
     return [*actions.lines(plan), *(f"warning: {warning}" for warning in warnings)]

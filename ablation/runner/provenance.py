@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ablation.contract.atomic import write_json, write_text
-from ablation.contract.reading import read_json
 from ablation.contract.status import read_state
 
 PROVENANCE, DIFF = "provenance.json", "diff.patch"
-_MAX_BYTES = 1 << 24
 _PACKAGES = Path(__file__).resolve().parents[2]
 _NAME, _VERSION = (re.compile(rf"^{field}:(.*)$", re.MULTILINE) for field in ("Name", "Version"))
 
@@ -44,12 +42,6 @@ def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str],
             },
         },
     )
-
-
-def add_runtime_facts(out: Path, chosen: Mapping[str, str]) -> None:
-    """Add to `provenance.json` what the stage itself chose while it ran (`ablation.runner.stage.RUNTIME_FACTS`)."""
-    if chosen:
-        write_json(out / PROVENANCE, read_json(out / PROVENANCE, _MAX_BYTES) | {"chosen": dict(chosen)})
 
 
 _ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG", "OMP_NUM_THREADS", "HF_ENDPOINT", "SLURM_JOB_ID")

@@ -24,7 +24,7 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from logging import Logger
@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 from ablation.contract.atomic import remove_leftovers, write_json, write_text
 from ablation.contract.code import HARNESS
 from ablation.contract.display import duration, one_line
+from ablation.contract.command import leaves
 from ablation.contract.parts import Loaded
 from ablation.contract.process import end_with_parent
 from ablation.contract.reading import read_text
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 EXIT_IN_USE, EXIT_MACHINE, EXIT_CHANGED = 75, 74, 78  # EX_TEMPFAIL, EX_IOERR and EX_CONFIG of sysexits.h
 REASON_LENGTH = 500
+_SIZES = ("micro_batch", "batch_size", "max_new_tokens")  # last parts of keys; the first changes results least
 _TRAINERS = HARNESS[-1].partition(".")[0]  # its `harness` makes stages, its `parallel` starts ranks
 _MACHINE_FAULTS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE),  # of the disk
@@ -144,9 +146,8 @@ def _is_whole(job: Job, name: str) -> bool:
 def _train(job: Job, start: "_Start", devices: Lease) -> int:
     """Import the trainer, run it, and write what it leaves. Raises ValueError or OSError for a fault of the machine."""
     # Late: Arrow and numpy count their threads when they are loaded. A fork has them already, with one.
-    from ablation.runner.provenance import add_runtime_facts, write_provenance
+    from ablation.runner.provenance import write_provenance
     from ablation.runner.runlog import open_log
-    from ablation.runner.stage import RUNTIME_FACTS
 
     log = open_log(job.out / "log.txt", job.plan["stage"])
     log.info("attempt %d: %s", start.attempt, " ".join(sys.argv))
@@ -178,8 +179,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             check_modules(job, loaded_before)
         return "ok", ""
 
-    state, reason = outcome_of(work, log)
-    add_runtime_facts(job.out, RUNTIME_FACTS)
+    state, reason = outcome_of(work, log, job.plan["config"])
     for stage in begun:
         stage.metrics.close()
     if state != "failed":  # a failed stage that is retried goes on from where it was
@@ -193,8 +193,12 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     return start.finish(state, reason, device=device, devices=count, earlier=earlier)
 
 
-def outcome_of(work: Callable[[], tuple[str, str]], log: Logger) -> tuple[str, str]:
+def outcome_of(
+    work: Callable[[], tuple[str, str]], log: Logger, config: Mapping[str, object] | None = None
+) -> tuple[str, str]:
     """Return the state and reason that `work` returns, or that its error stands for.
+
+    config: the values that the stage reads, which name the setting to halve when a device runs out of memory.
 
     Raises OSError for a fault of the machine: another attempt may well succeed.
     """
@@ -207,10 +211,22 @@ def outcome_of(work: Callable[[], tuple[str, str]], log: Logger) -> tuple[str, s
         return "diverged", reason
     except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {_one_line(error)}"
+        if type(error).__name__ in ("OutOfMemoryError", "OutOfMemory"):  # torch's, and that of a single row
+            sizes = _SIZES if type(error).__name__ == "OutOfMemoryError" else _SIZES[-1:]
+            reason = _one_line(f"{less_memory(config or {}, sizes)}. {reason}")
         log.error("failed: %s\n%s", reason, traceback.format_exc())
         if _is_of_the_machine(error):
             raise OSError(_one_line(error)) from error
         return "failed", reason
+
+
+def less_memory(config: Mapping[str, object], sizes: Sequence[str] = _SIZES) -> str:
+    """Return which settings to halve after a device ran out of memory: those of the first of `sizes` that is set."""
+    for size in sizes:
+        found = [f"{key} ({value})" for key, value in leaves(config) if key.rpartition(".")[2] == size and value]
+        if found:
+            return f"out of memory: halve {' or '.join(found)}"
+    return "out of memory: use a smaller model, shorter sequences or more devices"
 
 
 def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], int]":

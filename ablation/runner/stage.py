@@ -18,8 +18,6 @@ from ablation.runner.runlog import Metrics, Progress, items_table, write_table
 if TYPE_CHECKING:
     import pandas as pd  # imported by whoever makes a frame
 
-RUNTIME_FACTS: dict[str, str] = {}  # what this process learned only while it ran, such as how it samples
-
 
 class Diverged(Exception):
     """The run has left the range in which its numbers mean something: NaN, collapse, an abort rule."""

@@ -6,20 +6,18 @@
 
 Refuses what CUDA refuses, with torch's words; counts what makes the host wait for the device, as
 `torch.cuda.set_sync_debug_mode` does; keeps the names of what torch warns of in its deterministic mode. Views share
-their storage, and with it the label. A copy to the host that does not block holds nonsense until the host waits. What
-is captured as a graph has no effect until it is replayed, and then repeats the same operators on the same memory with
-the same numbers of Python's; the host cannot wait meanwhile.
+their storage, and with it the label. A copy to the host that does not block holds nonsense until the host waits.
 """
 
 import sys
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
@@ -63,52 +61,13 @@ def label(tensor, on_device):
     setattr(tensor.untyped_storage(), "pretended", on_device)  # noqa: B010  # no attribute that mypy knows
 
 
-class Graph:
-    """Operators with their arguments and what they returned. replays: how often they were repeated."""
-
-    def __init__(self):
-        self.calls, self.changed, self.fresh, self.replays = [], {}, [], 0
-
-    def record(self, func, args, kwargs):
-        given = dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | kwargs
-        changed = [each.name for each in func._schema.arguments if each.alias_info and each.alias_info.is_write]
-        known = {each.untyped_storage()._cdata for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
-        with _disable_current_modes():
-            for storage in (given[name].untyped_storage() for name in changed):
-                self.changed.setdefault(storage._cdata, (storage, storage.clone()))
-            found = func(*args, **kwargs)
-        tensors = [each for each in tree_leaves(found) if isinstance(each, Tensor)]
-        self.fresh += [each for each in tensors if each.untyped_storage()._cdata not in known]
-        self.calls.append((func, args, kwargs, found))
-        return found
-
-    def undo(self):
-        """Nothing was computed: what was changed is as before, and what is new holds nonsense."""
-        with _disable_current_modes():
-            for storage, content in self.changed.values():
-                storage.copy_(content)
-            for each in self.fresh:
-                each.fill_(torch.nan if each.is_floating_point() else 1)
-
-    def replay(self):
-        self.replays += 1
-        with _disable_current_modes():
-            for func, args, kwargs, found in self.calls:
-                for place, new in zip(tree_leaves(found), tree_leaves(func(*args, **kwargs)), strict=True):
-                    if isinstance(new, Tensor) and new.untyped_storage()._cdata != place.untyped_storage()._cdata:
-                        place.copy_(new)
-
-
 class Pretended(TorchDispatchMode):
-    """The device. waits: how often the host waited, by function and operator; alerts: what torch warned of.
-
-    graphs: what was captured.
-    """
+    """The device. waits: how often the host waited, by function and operator; alerts: what torch warned of."""
 
     def __init__(self):
         super().__init__()
-        self.waits, self.alerts, self.graphs = Counter(), set(), []
-        self._pending, self._target, self._backward, self._graph = [], None, False, None
+        self.waits, self.alerts = Counter(), set()
+        self._pending, self._target, self._backward = [], None, False
 
     def __enter__(self):
         self._patches = ExitStack()
@@ -122,8 +81,6 @@ class Pretended(TorchDispatchMode):
 
     def wait(self, why):
         """The host waits: what was copied without blocking is there."""
-        if self._graph is not None:
-            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         frame = sys._getframe()
         while frame.f_back and "/trainers/" not in frame.f_code.co_filename.removeprefix(TESTS):
             frame = frame.f_back
@@ -131,18 +88,6 @@ class Pretended(TorchDispatchMode):
         while self._pending:
             shown, real = self._pending.pop()
             OWN.copy_(shown, real)
-
-    @contextmanager
-    def capture(self, graph, *, capture_error_mode):
-        """In place of torch.cuda.graph."""
-        self.wait("capture")
-        self._graph = graph
-        try:
-            yield
-        finally:
-            graph.undo()
-            self._graph = None
-        self.graphs.append(graph)
 
     def move(self, tensor, target, dtype=None, *, blocking=True):
         """A copy on the other side."""
@@ -177,7 +122,7 @@ class Pretended(TorchDispatchMode):
             if generators:
                 raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
         known = {each.untyped_storage()._cdata for each in tensors}
-        found = func(*args, **kwargs) if self._graph is None else self._graph.record(func, args, kwargs)
+        found = func(*args, **kwargs)
         there = self._target == CUDA if self._target is not None else here or made
         if there:
             for each in tree_leaves(found):
@@ -336,8 +281,4 @@ class Pretended(TorchDispatchMode):
             (torch, "autocast", lambda device_type, *args, **kwargs: autocast("cpu", *args, **kwargs)),
             (torch, "is_autocast_enabled", lambda *_: enabled("cpu")),
             (torch, "get_autocast_dtype", lambda *_: dtype("cpu")),
-            (torch.cuda, "CUDAGraph", Graph),
-            (torch.cuda, "graph", self.capture),
-            (torch.cuda, "current_stream", lambda: None),
-            (torch.cuda, "set_stream", lambda stream: None),
         ]

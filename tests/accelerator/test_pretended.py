@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from ablation.runner.stage import RUNTIME_FACTS
-from tests.accelerator.pretended import PUT, Pretended
+from tests.accelerator.pretended import Pretended
 from tests.trainers.policy.helpers import EOS, PAD, TINY, uniforms
-from trainers.policy import continuous, rollout, systematic_sampling
+from trainers.policy import rollout
 from trainers.policy.models import build_policy
 from trainers.policy.text import pad, word_tokenizer
 from trainers.tasks.knights_knaves import WORDS
@@ -102,71 +101,3 @@ def test_the_host_waits(act, device):
     assert not device.waits
     act(x)
     assert sum(device.waits.values()) == 1, device.waits
-
-
-def evenly(model, prompts, limit, eos=-1):
-    numbers = uniforms(2 * 9, limit).view(2, 9, limit)
-    found = systematic_sampling.sample_evenly(model, *prompts, uniforms=numbers, eos=eos, pad=PAD)
-    rows = zip(found.prompts.tolist(), found.sequences.completion_ids.tolist(), found.shares.tolist(), strict=True)
-    return sorted(rows)
-
-
-def drawn(model, prompts, limit, eos=-1, batch_size=None):
-    settings = {"group_size": 9, "max_new_tokens": limit, "batch_size": batch_size, "uniforms": uniforms(18, limit)}
-    found = rollout.sample_all(model, *prompts, eos=eos, pad=PAD, **settings)
-    return found.completion_ids.tolist(), found.completion_mask.tolist()
-
-
-def on_device(device, draw, model, prompts, *args, **kwargs):
-    with device:
-        model.to("cuda:0")
-        try:
-            return draw(model, [each.to("cuda:0") for each in prompts], *args, **kwargs)
-        finally:
-            model.to("cpu")
-
-
-@pytest.fixture
-def chosen(monkeypatch):
-    RUNTIME_FACTS.clear()
-    yield RUNTIME_FACTS
-    RUNTIME_FACTS.clear()
-
-
-@pytest.mark.parametrize("draw", [drawn, evenly])
-def test_a_token_makes_nobody_wait(draw, model, prompts):
-    """However long the responses are: one look at which rows have ended for each block of tokens."""
-    found = {}
-    for blocks in (1, 3):
-        device = Pretended()
-        on_device(device, draw, model, prompts, blocks * continuous.BLOCK)
-        found[blocks] = sum(device.waits.values())
-    assert found[3] - found[1] == 2
-
-
-@pytest.mark.parametrize("draw", [drawn, evenly])
-def test_all_tokens_but_the_first_are_replays_of_one_graph(draw, model, prompts, chosen):
-    device, expected = Pretended(), draw(model, prompts, 40, eos=7)
-    assert on_device(device, draw, model, prompts, 40, eos=7) == expected
-    assert [each.replays for each in device.graphs] == [3 * continuous.BLOCK - 1]
-    assert chosen == {"sampling": "CUDA graph"}
-    assert not any(func.overloadpacket in PUT for func, *_ in device.graphs[0].calls)  # these sort their places
-
-
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ("self.position.add_(live)", "self.position = self.position + live"),  # another tensor each time
-        ("self.column.add_(1)", "self.column.fill_(self.steps + 1)"),  # a number of Python's
-        ("self.written.add_(live)", "self.written.add_(int(live.any()))"),  # the host waits
-    ],
-)
-@pytest.mark.usefixtures("chosen")
-def test_a_step_that_cannot_be_replayed_is_found(line, fault, model, prompts, monkeypatch):
-    source = inspect.getsource(continuous)
-    assert line in source
-    changed = dict(vars(continuous))
-    exec(compile(source.replace(line, fault), "changed", "exec"), changed)
-    expected = drawn(model, prompts, 20)
-    monkeypatch.setattr(continuous, "write", changed["write"])
-    assert on_device(Pretended(), drawn, model, prompts, 20) != expected or "not permitted" in RUNTIME_FACTS["sampling"]

@@ -18,11 +18,10 @@ from ablation.runner.stage import load_config
 from tests.accelerator.pretended import Pretended
 from tests.make_stage import make_stage
 from trainers.harness import fix_randomness
-from trainers.policy import continuous, plain
+from trainers.policy import plain
 
 # The stages that run on the device, each entry and what makes it another; and how often the host may wait for the
-# device in them, at scale smoke. A change that makes it wait more often must say so here; one per token of a response
-# would be hundreds.
+# device in them, at scale smoke. A change that makes it wait more often must say so here. Sampling waits at each token.
 WAITS = {
     "debias": {"prepare baseline": 270, "train v10": 693, "evaluate v10": 391},
     "innovations": {"reinforce all-innovations": 397},
@@ -119,8 +118,6 @@ def assert_equal(one, other):
 @pytest.fixture
 def as_on_an_accelerator(monkeypatch):
     monkeypatch.setattr(plain, "is_plain", lambda model: False)  # rows are padded
-    applies = continuous.applies
-    monkeypatch.setattr(continuous, "applies", lambda model, device: applies(model, torch.device("cuda")))
 
 
 @pytest.mark.parametrize("study", VARIANTS)

@@ -266,8 +266,9 @@ def read_yaml(folder: Path, path: Path) -> None:
 def write_settings(folder: Path) -> None:
     """A project, and settings as words of a command line."""
     Toy(folder)
-    words = {"scale": "full", "studies": "[toy]", "seeds": "2", "gpus": "2", "results": "r", "device_memory": "7.5"}
-    (folder / "words.json").write_text(json.dumps(words | {"nodes": "1", "retry": "failed", "group_minutes": "3"}))
+    words = {"scale": "full", "studies": "[toy]", "seeds": "2", "gpus": "2", "results": "r", "group_minutes": "3"}
+    words |= {"nodes": "1", "retry": "failed", "cost_per_device_hour": "7.5"}
+    (folder / "words.json").write_text(json.dumps(words))
 
 
 def read_words(folder: Path, path: Path) -> None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NoReturn
 from ablation.contract.process import end_with_parent
 from ablation.runner.job import Job, check_modules, hold_code, known_modules, read_job
 from ablation.runner.lifetime import end_on_signals, keep_freed_memory, prepare_process
-from ablation.runner.provenance import add_runtime_facts
 from ablation.runner.run import build_stage, outcome_of
 from trainers.parallel.launch import LESS_MEMORY, STACK, write_outcome
 
@@ -66,7 +65,7 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
         return "ok", ""
 
     try:
-        state, reason = outcome_of(work, log)
+        state, reason = outcome_of(work, log, job.plan["config"])
         for stage in begun:
             stage.metrics.close()
     except OSError as error:
@@ -93,8 +92,6 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
 
     import torch
 
-    from ablation.runner.stage import RUNTIME_FACTS
-
     local, size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     device = f"cuda:{local}" if torch.cuda.device_count() >= size else "cpu"
     halvings = int(os.environ["ABLATION_HALVINGS"])
@@ -104,8 +101,6 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     stage = build_stage(job, [device], log, terminal, kind=Stage, ranks=group)
     begun.append(stage)
     entry.run(stage)
-    if rank == 0:
-        add_runtime_facts(job.out, RUNTIME_FACTS)
     check_modules(job, modules)
     if halvings:
         last = stage.metrics.rows[-1][0] if stage.metrics.rows else 0

@@ -57,6 +57,20 @@ def read_prompts(
     return prefilled.logits, decoder(model, prefilled.cache, prefilled.mask, prefilled.last, room=room)
 
 
+def cumulative(shares: Tensor) -> Tensor:
+    """Return the cumulative sums of rows (R, V), each added up in the same order every time.
+
+    CUDA adds up a single long row in an order that changes from call to call, but several rows in one that does not.
+    torch's deterministic mode warns of both.
+    """
+    mode = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("default")
+    try:
+        return shares.expand(max(2, len(shares)), -1).cumsum(-1)[: len(shares)]
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+
+
 class ModelDecoder:
     """The rows that are being written, by a model that is called as it is, with transformers' growing cache."""
 

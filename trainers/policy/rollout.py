@@ -4,16 +4,15 @@ Responses to a prompt are one row of the batch, with one key-value cache, until 
 at its end-of-sequence token. Each is drawn from its own row of uniform numbers by inverting the distribution function,
 so what is sampled depends, but for rounding, neither on the batch around it nor on when others finish.
 
-To learn which rows have ended, the host waits for the device at each token. On a CPU that is free; an accelerator
-samples in another way (`trainers.policy.continuous`).
+To learn which rows have ended, the host waits for the device at each token. On a CPU that is free; on an accelerator
+vLLM (`trainers.policy.vllm_engine`) is faster.
 """
 
 import torch
 from torch import Tensor, nn
 
-from trainers.policy import continuous
 from trainers.policy.batch import Sequences, concatenate
-from trainers.policy.decode import read_prompts
+from trainers.policy.decode import cumulative, read_prompts
 
 
 @torch.no_grad()
@@ -72,9 +71,9 @@ def _choose(logits: Tensor, rows: Tensor, uniforms: Tensor | None) -> tuple[Tens
         tokens = logps.argmax(-1)[rows]
     else:
         # In double precision: the rounding of a sum over a large vocabulary must not move probability to its end.
-        cumulative = logps.double().exp().cumsum(-1)[rows]
-        threshold = uniforms.double()[:, None] * cumulative[:, -1:]
-        tokens = torch.searchsorted(cumulative, threshold, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+        sums = cumulative(logps.double().exp())[rows]
+        threshold = uniforms.double()[:, None] * sums[:, -1:]
+        tokens = torch.searchsorted(sums, threshold, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
     return tokens, logps[rows, tokens]
 
 
@@ -89,15 +88,6 @@ def sample_all(
     **settings: float,
 ) -> Sequences:
     """Return `sample`, at most `batch_size` responses at a time, whole groups where one fits; None: all at once."""
-    if continuous.applies(model, prompt_ids.device):
-        sizes = {"samples": group_size, "batch_size": batch_size, "uniforms": uniforms}
-        written = continuous.write(model, prompt_ids, prompt_mask, **sizes, **settings)  # type: ignore[arg-type]
-        lengths = written.lengths.flatten()
-        width = int(lengths.max())
-        mask = (torch.arange(width, device=lengths.device) < lengths[:, None]).long()
-        tokens, logps = (each.flatten(0, 1)[:, :width] for each in (written.tokens, written.logps))
-        ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
-        return Sequences(ids, prompt_mask, tokens, mask, logps)
     if batch_size is not None and batch_size < group_size:  # each prompt is read once per response
         prompt_ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
         group_size = 1

@@ -9,21 +9,16 @@ the same responses.
 
 Samples are one row of the batch until their tokens differ: many samples of a model that is sure cost little more
 than one.
-
-On an accelerator each sample is a row of its own from the beginning (`trainers.policy.continuous`): to divide rows as
-tokens differ, the host would wait for the device ten times a token. The samples are the same but for rounding.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from trainers.policy import continuous
 from trainers.policy.batch import Sequences, concatenate
-from trainers.policy.decode import read_prompts
+from trainers.policy.decode import cumulative, read_prompts
 
 
 @dataclass(frozen=True)
@@ -93,27 +88,19 @@ def sample_evenly(
     are spread in batches of so many.
     """
     samples = uniforms.shape[1]
-    settings: Any = {"eos": eos, "pad": pad, "temperature": temperature}
-    if continuous.applies(model, prompt_ids.device):
-        settings |= {"samples": samples, "max_new_tokens": uniforms.shape[2], "batch_size": batch_size, "even": True}
-        written = continuous.write(model, prompt_ids, prompt_mask, uniforms=uniforms, **settings)
-        first = written.many.nonzero(as_tuple=True)  # the host waits for the device
-        columns = (written.many, written.tokens, written.lengths)
-        prompt, (many, tokens, length) = first[0], (column[first] for column in columns)
-    else:
-        rows = len(prompt_ids) * samples if batch_size is None else batch_size
-        step, together = max(1, rows // samples), min(rows, samples)
-        batches = []
-        for start in range(0, len(prompt_ids), step):
-            chosen = slice(start, start + step)
-            ids, mask = prompt_ids[chosen], prompt_mask[chosen]
-            for number in range(0, samples, together):
-                numbers = uniforms[chosen, number : number + together].to(ids.device)
-                grown = _grow(model, (ids, mask), numbers, **settings)
-                batches.append((grown.prompt + start, grown.many, grown.tokens, grown.first))
-        prompt, many, tokens, length = (torch.cat(column) for column in zip(*batches, strict=True))
-        order = prompt.argsort(stable=True)
-        prompt, many, tokens, length = prompt[order], many[order], tokens[order], length[order]
+    rows = len(prompt_ids) * samples if batch_size is None else batch_size
+    step, together = max(1, rows // samples), min(rows, samples)
+    batches = []
+    for start in range(0, len(prompt_ids), step):
+        chosen = slice(start, start + step)
+        ids, mask = prompt_ids[chosen], prompt_mask[chosen]
+        for number in range(0, samples, together):
+            numbers = uniforms[chosen, number : number + together].to(ids.device)
+            grown = _grow(model, (ids, mask), numbers, eos=eos, pad=pad, temperature=temperature)
+            batches.append((grown.prompt + start, grown.many, grown.tokens, grown.first))
+    prompt, many, tokens, length = (torch.cat(column) for column in zip(*batches, strict=True))
+    order = prompt.argsort(stable=True)
+    prompt, many, tokens, length = prompt[order], many[order], tokens[order], length[order]
     width = int(length.max())
     mask = (torch.arange(width, device=length.device) < length[:, None]).long()
     sequences = Sequences(prompt_ids[prompt], prompt_mask[prompt], tokens[:, :width], mask)
@@ -157,10 +144,10 @@ def _divide(logits: Tensor, offsets: Tensor, many: Tensor) -> tuple[Tensor, Tens
     number of samples. In double precision: the rounding of a sum over a large vocabulary must not move probability to
     its end.
     """
-    cumulative = logits.double().softmax(-1).cumsum(-1)
+    sums = cumulative(logits.double().softmax(-1))
     place = torch.arange(int(many.max()), device=many.device).expand(len(many), -1)
-    points = (place + offsets[:, None]) / many[:, None] * cumulative[:, -1:]
-    tokens = torch.searchsorted(cumulative, points, right=True).clamp(max=logits.shape[-1] - 1)
+    points = (place + offsets[:, None]) / many[:, None] * sums[:, -1:]
+    tokens = torch.searchsorted(sums, points, right=True).clamp(max=logits.shape[-1] - 1)
     there = place < many[:, None]
     keys = torch.arange(len(many), device=many.device)[:, None] * logits.shape[-1] + tokens  # in order, as points are
     pairs, counts = keys[there].unique_consecutive(return_counts=True)

@@ -31,6 +31,7 @@ def test_what_a_check_finds(tmp_path, monkeypatch, capsys):
     assert (stage / "output" / "items.csv").stat().st_mtime_ns == made  # read again, not run again
     said = capsys.readouterr().out
     assert "items: test/all/correct (400 items, mean 0." in said
+    assert re.search(r"^peak memory: example.train [\d,]+ MB of the process$", said, re.MULTILINE)
     assert re.search(r"jobs: example.train [\d.]+ s x 20\n", said)
     told = ["curves: no stage has logged train/los; did you mean train/loss?"]
     told += ["table: no run has measured test/all/corect; did you mean test/all/correct?"]

@@ -159,7 +159,6 @@ def test_sql_reads_stdin_and_refuses_to_write(results, capsys, monkeypatch):
         (["validate", "--config", "studies=gad"], {"scale", "unlogged"}),
         (["trace", "toy", "v1", "mean"], {"metric", "shown", "rerun"}),
         (["variants", "gad"], {"study"}),
-        (["memory", "gad"], set()),
         (["audit", "debias"], {"file"}),
         (["diff", "debias/v4", "debias/v8"], {"why", "effect"}),
         (["diff", "v0", "v1"], {"why", "effect"}),
@@ -168,7 +167,7 @@ def test_sql_reads_stdin_and_refuses_to_write(results, capsys, monkeypatch):
 )
 def test_json_has_one_form(results, capsys, monkeypatch, words, more):
     monkeypatch.chdir(ROOT)
-    if words[0] not in ("variants", "memory", "audit", "validate"):
+    if words[0] not in ("variants", "audit", "validate"):
         simulate(results)
         collect(results)
         words = [*words, "--results", results]

@@ -152,7 +152,7 @@ NO_NUMBERS = (10**20, "9" * 20, "9" * 5000, "1_0", "+1")
         ({"retry": "all"}, "'failed'"),
         ({"study": None, "foo": None}, "is not a key"),
         ({"gpus": "many"}, "valid integer"),
-        *(({"device_memory": value}, "should be a valid number") for value in ("nan", "-1.0")),
+        *(({"cost_per_device_hour": value}, "should be a valid number") for value in ("nan", "-1.0")),
         *(({key: value}, f"--config: {key}") for key in ("seed", "seeds", "gpus") for value in NO_NUMBERS),
         *(({"seeds": value}, "--config: seeds") for value in ([0, 2**32], "0,4294967296", [0, -1], 10_001)),
     ],

@@ -51,17 +51,11 @@ def test_what_is_not_selected_or_has_ended_is_not_refused(toy):
     check_pool(plan, states_of(plan))
 
 
-@pytest.mark.parametrize(
-    ("given", "refused"),
-    [
-        ("gpus=0", "gad.evaluate asks for more devices than the pool of 0"),
-        ("device_memory=48", "gad.seqkd (seqkd) needs"),
-    ],
-)
-def test_validate_says_what_will_be_refused(given, refused, capsys, monkeypatch):
+def test_validate_says_what_will_be_refused(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    words = ["--config", "studies=gad", "--config", given, "--scale", "paper"]
-    assert f"will be refused: {refused}" in output(capsys, "validate", *words, status=1)
+    words = ["--config", "studies=gad", "--config", "gpus=0", "--scale", "paper"]
+    refused = "will be refused: gad.evaluate asks for more devices than the pool of 0"
+    assert refused in output(capsys, "validate", *words, status=1)
 
 
 # A stage that asks for devices which its code has no use for: said before the first job, and not refused

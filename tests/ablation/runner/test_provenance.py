@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from ablation.runner.provenance import add_runtime_facts, describe_tree, write_provenance
+from ablation.runner.provenance import describe_tree, write_provenance
 
 
 def git(folder, *arguments):
@@ -39,15 +39,6 @@ def test_inputs_are_named_by_their_keys(tmp_path):
     assert found["inputs"]["model"]["key"] == "ab12"
     assert found["argv"] == ["run.py", "--out", "x"]
     assert (found["git"]["diff_file"] is not None) == (out / "diff.patch").exists()
-
-
-def test_what_a_stage_chose_is_added_to_what_was_written_before(tmp_path):
-    write_provenance(tmp_path, {}, ["run"])
-    before = json.loads((tmp_path / "provenance.json").read_text())
-    add_runtime_facts(tmp_path, {})
-    assert json.loads((tmp_path / "provenance.json").read_text()) == before
-    add_runtime_facts(tmp_path, {"sampling": "CUDA graph"})
-    assert json.loads((tmp_path / "provenance.json").read_text()) == before | {"chosen": {"sampling": "CUDA graph"}}
 
 
 def test_of_two_installed_versions_the_imported_one_is_named(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import signal
 import socket
@@ -20,7 +21,7 @@ import pytest
 from ablation.contract.code import Code, Sources
 from ablation.contract.status import read_state
 from ablation.runner.job import hold_code
-from ablation.runner.run import _used
+from ablation.runner.run import _used, outcome_of
 from tests.simulate import editing
 from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
 from tests.workflow.project import wait_for
@@ -291,6 +292,26 @@ def test_device_memory_is_that_of_this_process_and_absent_where_its_ranks_used_i
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     assert {name: value for name, value in _used().items() if name.startswith("device")} == said
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "said"),
+    [
+        ("OutOfMemoryError", {"update": {"batch_size": 32, "micro_batch": 8}}, "halve update.micro_batch (8). "),
+        ("OutOfMemoryError", {"a": {"batch_size": 4}, "batch_size": 6}, "halve a.batch_size (4) or batch_size (6). "),
+        ("OutOfMemoryError", {"update": {"micro_batch": None}}, "use a smaller model"),
+        ("OutOfMemory", {"micro_batch": 8, "sampling": {"max_new_tokens": 64}}, "halve sampling.max_new_tokens (64). "),
+        ("ValueError", {"update": {"micro_batch": 8}}, "ValueError: full"),
+    ],
+)
+def test_running_out_of_memory_names_the_setting_to_halve(kind, config, said):
+    def work():
+        raise type(kind, (RuntimeError,), {})("full")
+
+    state, reason = outcome_of(work, logging.getLogger(), config)
+    assert state == "failed"
+    assert said in reason
+    assert reason.endswith(f"{kind}: full")
 
 
 def test_the_wait_for_a_device_is_said_and_not_counted_as_work(tmp_path):

@@ -44,7 +44,6 @@ def test_every_part_runs_on_a_cpu_and_the_report_says_so(tmp_path):
     one, two = parts["devices"]
     assert 0 < two["gradients"] < 1e-5  # other sums: they were computed apart
     assert max(one["losses, norms"], two["losses, norms"]) < 1e-5
-    assert 0 < two["estimated"] <= one["estimated"]  # two layers are gathered whole
     assert [each["steps"] for each in parts["paper"][:2]] == [1200, 2250]
     text = (tmp_path / "report.md").read_text()
     assert all(f"## {name}" in text for name in parts)

@@ -5,8 +5,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from ablation.runner.ranks import ALONE
-from tests.trainers.footprint.live_memory import LiveMemory
 from tests.trainers.parallel.copying import Copying
+from tests.trainers.parallel.live_memory import LiveMemory
 from tests.trainers.parallel.updates import PROMPTS
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.parallel.weights import LINEAR, rollout_copy
