@@ -258,6 +258,7 @@ def step(options: Namespace) -> Iterator[Figures]:
     """A step of GRPO with the settings of innovations' `grpo`, and TRL's with the same ones, from one policy."""
     import torch
 
+    from ablation.contract.parts import load
     from trainers.objectives.normalized_advantages import normalized_advantages
     from trainers.policy import build, grpo, learner, models, parts
     from trainers.policy.responses import Sampler
@@ -285,7 +286,7 @@ def step(options: Namespace) -> Iterator[Figures]:
         rewards=grpo.Rewards(task, config.reward, place, tokenizer.eos_token_id),
         actor=grpo.Actor(
             learner.Learner.adamw(model, lr=update.lr, micro_batch=micro_batch),
-            build.build_objective(parts.formulas(config), config),
+            build.build_objective(load(parts.objective_parts(config)), config),
             update,
             place,
             reference=models.frozen_copy(model, place),
@@ -407,7 +408,7 @@ def critic(options: Namespace) -> Iterator[Figures]:
 
     from trainers.gad.config import Update
     from trainers.gad.critic import update_critic
-    from trainers.gad.parts import formula
+    from trainers.objectives.final_discriminator import final_discriminator
     from trainers.policy.config import Precision
     from trainers.policy.learner import Learner
     from trainers.policy.models import Placement
@@ -421,7 +422,7 @@ def critic(options: Namespace) -> Iterator[Figures]:
     learner = Learner.adamw(model, lr=1e-6, micro_batch=MicroBatch(1 if not options.tiny else None))
     vocabulary = model.body.config.vocab_size
     teacher, student = (_sequences(rows, length, vocabulary).to(_first(options)) for rows in (prompts, prompts * group))
-    loss, update = formula("final_discriminator"), Update()
+    loss, update = final_discriminator, Update()
 
     def run() -> object:
         generator = torch.Generator().manual_seed(0)

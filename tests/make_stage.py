@@ -2,9 +2,10 @@
 
 import io
 import logging
+from importlib import import_module
 
 from ablation.contract.health import Monitor, parse_rules
-from ablation.contract.parts import Loaded, names_of, part
+from ablation.contract.parts import load
 from ablation.runner.runlog import Metrics, Progress
 from trainers.running.stage import Stage
 
@@ -14,12 +15,12 @@ def part_names(config, stage):
     models = [kind.__module__ for kind in type(config).__mro__ if kind.__module__.startswith("trainers.")]
     if not models or not models[0].endswith(".config"):
         return {}
-    return names_of(part(models[0].replace(".config", ".parts"), "parts"), config, stage)
+    return import_module(models[0].replace(".config", ".parts")).parts(config, stage)
 
 
 def parts_of(config, *stages):
     """The parts of a configuration at these stages; of two with a slot of one name, the first one's."""
-    return Loaded({slot: name for stage in reversed(stages) for slot, name in part_names(config, stage).items()})
+    return load({slot: name for stage in reversed(stages) for slot, name in part_names(config, stage).items()})
 
 
 def make_stage(

@@ -514,7 +514,8 @@ class StudyFile(StudyDefinition):
         default=None, description="module:Class of the config model; absent: `base` gives the keys and their types."
     )
     parts: Annotated[str, Field(pattern=_IN_A_MODULE)] | None = Field(
-        default=None, description="module:function, `def parts(config, stage)`: the code that a variant uses, by slot."
+        default=None,
+        description="module:function, `def parts(config, stage)`: slot -> dotted name of what is used.",
     )
     base: dict[str, Any] = Field(default={}, description="Values of every root variant, over the model's defaults.")
     factors: dict[str, list[Text]] = Field(default={}, description="Keys that count as one factor.")

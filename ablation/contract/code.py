@@ -116,18 +116,13 @@ def changed(code: Code, root: Path) -> list[str]:
     Where no byte of a trainer's files has changed, nothing is parsed: this takes milliseconds. What a command imports
     may be new.
     """
-    if code.entry and _joined(bytes_of(code, root)) == code.text:
+    if code.entry and _joined({name: _sha_of(root / name) for name in code.files}) == code.text:
         return []
     now = Sources(root).files(code)
     return sorted(name for name in {**code.files, **now} if code.files.get(name) != now.get(name))
 
 
-def bytes_of(code: Code, root: Path) -> dict[str, bytes]:
-    """Return a digest of each file's bytes as it is now; of one that has gone, nothing."""
-    return {name: sha_of(root / name) for name in code.files}
-
-
-def sha_of(path: Path) -> bytes:
+def _sha_of(path: Path) -> bytes:
     """Return the digest of a file's bytes; nothing where there is none."""
     try:
         return hashlib.sha256(path.read_bytes()).digest()

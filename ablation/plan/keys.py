@@ -16,7 +16,6 @@ from ablation.config.study_schema import ASSET_PREFIX, Resources, StageDefinitio
 from ablation.contract.absent import Absent
 from ablation.contract.code import Code, Sources, code_files, code_of, named_files
 from ablation.contract.errors import ConfigError
-from ablation.contract.parts import names_of
 from ablation.contract.reading import files_at, sha256
 from ablation.plan.plan_file import ASSETS
 
@@ -167,11 +166,11 @@ class Finder:
 
     def _code(self, study: Study, variant: Variant, stage: str) -> Code:
         entry = study.stages[stage].module
-        try:
-            parts = names_of(study.parts, variant.resolved, stage) if study.parts else {}
-        except TypeError as error:
-            remedy = "let it return functions, classes or modules by slot"
-            raise ConfigError(study.file, "parts", study.written.parts, str(error), remedy) from None
+        parts = study.parts(variant.resolved, stage) if study.parts else {}
+        for slot, name in parts.items():
+            if not isinstance(name, str):
+                problem, remedy = f"{slot} = {name!r} is not text", "return the dotted name of a function or class"
+                raise ConfigError(study.file, "parts", study.written.parts, problem, remedy)
         try:
             chooser = (study.written.parts or "").partition(":")[0]  # its choice counts, by name
             return self._reached(entry, config_modules(study.config_model) | {chooser}, parts)

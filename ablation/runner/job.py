@@ -6,15 +6,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ablation.contract.code import Code, bytes_of, changed, sha_of
+from ablation.contract.code import Code, changed
 from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
-from ablation.contract.parts import PACKAGES
+from ablation.contract.parts import PACKAGES, load
 from ablation.contract.reading import read_json
 
 _PROJECT = Path(__file__).resolve().parents[2]
@@ -82,57 +81,47 @@ def read_job(argv: Sequence[str]) -> Job:
 
 def changed_code(code: Code) -> str:
     """Return which code has changed since the plan, or nothing; a command's files are below this folder."""
-    edited = _edited(code)
+    try:
+        edited = changed(code, _PROJECT if code.entry else Path())
+    except ConfigError as error:  # it has gone, or is half of an edit
+        edited = [str(error.value or error.file)]
     names = listed(edited)
     own = "" if code.entry else ", or leave what the program itself writes out of `code`"
     return names and f"its code has changed since the plan ({names}), so its key would lie; start snakemake again{own}"
 
 
-def _edited(code: Code) -> list[str]:
-    try:
-        return changed(code, _PROJECT if code.entry else Path())
-    except ConfigError as error:  # it has gone, or is half of an edit
-        return [str(error.value or error.file)]
+def import_code(job: Job) -> dict[str, Any]:
+    """Import the modules of the trainers that the key holds; return the parts of the variant, slot -> what it names.
 
-
-def hold_code(code: Code) -> str:
-    """Return which code has changed since the plan; from here on no edited module of it can be imported.
-
-    A stage may import a module hours after its code was compared. A command is a process of its own.
+    All of them, as a stage may call a function that imports one only after hours. Raises OSError (ECANCELED) if one was
+    edited before it was imported here.
     """
-    if code.entry:
-        sys.meta_path.insert(0, _Guard(code))
-    return changed_code(code)
+    for file in job.code.files:
+        if file.startswith(f"{PACKAGES[0]}/"):
+            import_module(_module(file))
+    parts = load(job.code.parts)
+    if problem := changed_code(job.code):
+        raise OSError(errno.ECANCELED, problem)
+    return parts
 
 
-class _Guard(MetaPathFinder):
-    def __init__(self, code: Code) -> None:
-        self.code, self.began = code, bytes_of(code, _PROJECT)
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        stem = name.replace(".", "/")
-        for file in (f"{stem}/__init__.py", f"{stem}.py"):
-            if file in self.began and sha_of(_PROJECT / file) != self.began[file] and _edited(self.code):
-                problem = f"{name} was edited after the stage began, so its key would lie; start snakemake again"
-                raise OSError(errno.ECANCELED, problem)
+def _module(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def known_modules(job: Job) -> int:
     """Import what the key holds by value, config model and the study's `parts`; return how many modules are loaded."""
     for file in job.code.exclude:
-        import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+        import_module(_module(file))
     return len(sys.modules)
 
 
 def check_modules(job: Job, loaded_before: int) -> None:
     """Raise RuntimeError if the stage has imported code of its package since then that is not in its key."""
-    counted = {file.removesuffix(".py").removesuffix("/__init__") for file in (*job.code.files, *job.code.exclude)}
-    own = f"{PACKAGES[0]}/"
+    counted = {_module(file) for file in (*job.code.files, *job.code.exclude)}
     # The last ones are the new ones. A fork that looks at them all copies the pages of their names.
     new = islice(reversed(sys.modules), max(0, len(sys.modules) - loaded_before))
-    if others := sorted(
-        name for name in new if (path := name.replace(".", "/")).startswith(own) and path not in counted
-    ):
+    if others := sorted(name for name in new if name.startswith(f"{PACKAGES[0]}.") and name not in counted):
         raise RuntimeError(
             f"imported {', '.join(others)}, which no key of the stage holds: a change of it would be a stale number; "
             "import it by an import statement, or let the study's `parts` name it"

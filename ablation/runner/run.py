@@ -3,8 +3,8 @@
     python -m ablation.runner.run --config F/config.json --input prepare=DIR --out F --gpus 1 --label "v8 seed 0"
 
 A stage whose code is not what the plan hashed is refused, because its key would lie. The code is compared at the start,
-when the devices are leased (perhaps hours later), and whenever a module of it is imported; a command's code once more
-at its end. Comments may be edited at any time. A stage that imported project code that its key does not cover fails.
+when the devices are leased (perhaps hours later), and once all its modules are imported; a command's code once more at
+its end. Comments may be edited at any time. A stage that imported project code that its key does not cover fails.
 
 The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0: the study's final gate reports
 failures, so that one variant's failure does not cost the others their table. A fault of the machine (folder in use, no
@@ -30,20 +30,19 @@ from importlib import import_module
 from logging import Logger
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from ablation.contract.atomic import remove_leftovers, write_json, write_text
 from ablation.contract.code import HARNESS
 from ablation.contract.display import duration, one_line
 from ablation.contract.command import leaves
-from ablation.contract.parts import Loaded
 from ablation.contract.process import end_with_parent
 from ablation.contract.reading import read_text
 from ablation.contract.stage_folder import read_attempt
 from ablation.contract.status import ENDED, KEPT_STATUS, STATUS, altered, left_files, read_state
 from ablation.runner import lifetime
 from ablation.runner.devices import Lease, lease
-from ablation.runner.job import Job, changed_code, check_modules, hold_code, known_modules, parse, read_job
+from ablation.runner.job import Job, changed_code, check_modules, import_code, known_modules, parse, read_job
 from ablation.runner.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
             job.gpus, on_wait=lambda pool: start.say(f"waits for {job.gpus} of the devices {', '.join(pool)}")
         )
         start.has_devices()
-        if problem := hold_code(job.code):
+        if problem := changed_code(job.code):
             start.say(f"error: {problem}")
             return EXIT_CHANGED
         devices.export()
@@ -157,7 +156,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     def work() -> tuple[str, str]:
         nonlocal ranks, earlier
         try:
-            entry, kind, loaded_before = _import_entry(job)
+            entry, kind, parts, loaded_before = _import_entry(job)
         finally:
             write_provenance(job.out, job.inputs, sys.argv, *([Path()] if job.is_command else []))
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
@@ -166,7 +165,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         if len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
             ranks, launch = len(devices.tokens), import_module(f"{_TRAINERS}.parallel.launch")
             return launch.run_ranks(job, log=log, terminal=start.terminal, count=ranks)
-        stage = build_stage(job, _usable(devices), log, start.terminal, kind=kind)
+        stage = build_stage(job, _usable(devices), log, start.terminal, kind=kind, parts=parts)
         begun.append(stage)
         if job.is_command:
             locks = [job.lock, *devices.descriptors]
@@ -229,8 +228,8 @@ def less_memory(config: Mapping[str, object], sizes: Sequence[str] = _SIZES) -> 
     return "out of memory: use a smaller model, shorter sequences or more devices"
 
 
-def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], int]":
-    """Return the entry module, with randomness fixed, the class of its stages, and `known_modules`.
+def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], dict[str, Any], int]":
+    """Return the entry module, with randomness fixed, the class of its stages, the variant's parts, `known_modules`.
 
     Only the trainers' class knows torch.
     """
@@ -239,10 +238,10 @@ def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], int]":
     loaded_before = known_modules(job)
     entry = import_module(job.plan["entry"])
     if job.is_command:
-        return entry, Stage, loaded_before
+        return entry, Stage, {}, loaded_before
     harness = import_module(f"{_TRAINERS}.harness")
     harness.fix_randomness(job.plan["seed"] or 0, job.threads)
-    return entry, harness.Stage, loaded_before
+    return entry, harness.Stage, import_code(job), loaded_before
 
 
 def _is_of_the_machine(error: BaseException | None) -> bool:
@@ -313,9 +312,10 @@ def build_stage(
     terminal: TextIO,
     *,
     kind: "type[Stage]",
+    parts: Mapping[str, Any],
     ranks: Ranks = ALONE,
 ) -> "Stage":
-    """Return the job as the trainer sees it, a stage of this kind."""
+    """Return the job as the trainer sees it, a stage of this kind with the parts of its variant."""
     from ablation.contract.health import Monitor, parse_rules
     from ablation.runner.runlog import Metrics, Progress, start_wandb
     from ablation.runner.stage import load_config
@@ -329,7 +329,7 @@ def build_stage(
         key=key,
         seed=plan["seed"],
         label=job.label,
-        parts=Loaded(job.code.parts),
+        parts=parts,
         config=load_config(plan["model"], plan["config"], plan["reads"]) if plan["model"] else None,
         inputs=job.inputs,
         out=job.out,

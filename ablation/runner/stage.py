@@ -28,10 +28,10 @@ class Stage:
     """One stage: `run(stage)` of its entry module does the work, everything below is how it reports.
 
     id: `debias.train`. key: 16 hex digits. seed: None where the stage is not seeded. label: `v8 seed 0`.
-    config: the study's config model; a key that the stage does not declare in `reads` is an AttributeError. parts: what
-    the study's `parts` returns for this stage. inputs: folders by name. out: its own folder; for ranks after
-    the first a temporary one. devices: torch device strings of this rank. log: goes to `log.txt`.
-    ranks: the processes of the stage.
+    config: the study's config model; a key that the stage does not declare in `reads` is an AttributeError. parts:
+    slot -> function or class, by the names that the study's `parts` returns for this stage. inputs: folders by name.
+    out: its own folder; for ranks after the first a temporary one. devices: torch device strings of this rank.
+    log: goes to `log.txt`. ranks: the processes of the stage.
     """
 
     id: str
@@ -39,7 +39,7 @@ class Stage:
     seed: int | None
     label: str
     config: Any
-    parts: Any
+    parts: Mapping[str, Any]
     inputs: Mapping[str, Path]
     out: Path
     devices: list[str]

@@ -30,9 +30,7 @@ class ToyConfig(_Strict):
 
 
 def parts(config: ToyConfig, stage: str) -> Parts:
-    from trainers.objectives import a, b  # type: ignore[attr-defined]
-
-    return {"reward": {"a": a, "b": b}[config.reward.kind]} if stage == "train" else {}
+    return {"reward": f"trainers.objectives.{config.reward.kind}.loss"} if stage == "train" else {}
 
 
 LOSS = {"id": "loss", "stage": "train", "metric": "train/loss", "range": {"max": 5.0}, "severity": "abort"}

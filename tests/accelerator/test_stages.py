@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from ablation.config.settings import load_settings
-from ablation.contract.parts import Loaded
+from ablation.contract.parts import load
 from ablation.plan.build import build_plan
 from ablation.runner.stage import load_config
 from tests.accelerator.pretended import Pretended
@@ -83,7 +83,7 @@ def run(plan, planned, out, device):
     written = plan.configs[planned.id, planned.key]
     config = load_config(written["model"], written["config"], written["reads"])
     stage = make_stage(out, planned.id, None, planned.inputs, seed=planned.seed, devices=[device])
-    stage.config, stage.parts = config, Loaded(written["code"]["parts"])
+    stage.config, stage.parts = config, load(written["code"]["parts"])
     fix_randomness(planned.seed or 0, 1)
     import_module(planned.entry).run(stage)
     stage.metrics.close()

@@ -8,8 +8,8 @@ batch, `Trainer.edit_batch`
     accumulate(hypernetwork, gradients of shifts)     back through the closed form
 
 and then Adam. `model.py` runs the edited model, `editor.py` has the hypernetwork and the closed form, `prepared.py` the
-unedited model's tensors; `parts.py` says which terms a variant has. Shapes: B items of a micro-batch, each with an
-anti-stereotype, a stereotype and an unrelated sentence; N positions that predict a token.
+unedited model's tensors; `parts.py` says which formulas a variant chooses. Shapes: B items of a micro-batch, each with
+an anti-stereotype, a stereotype and an unrelated sentence; N positions that predict a token.
 """
 
 import copy
@@ -40,9 +40,17 @@ from trainers.debias.editor import (
 )
 from trainers.debias.measure import load_suffix
 from trainers.debias.model import SentenceScores, SuffixModel, detached, join, score_items, token_kl
-from trainers.debias.parts import Terms
 from trainers.debias.prepared import Prepared
-from trainers.objectives.debias import edit_loss, language_modelling, retention_loss, stereotype_preferred
+from trainers.objectives.debias import (
+    combine,
+    edit_loss,
+    fairness_gap,
+    grpo_loss,
+    language_modelling,
+    mean_token_kl,
+    retention_loss,
+    stereotype_preferred,
+)
 from trainers.parallel import join as join_ranks
 from trainers.running.stage import Diverged, Stage
 from trainers.running.state import State
@@ -75,7 +83,11 @@ class Reference:
 
 
 def objective(
-    config: DebiasConfig, terms: Terms, scores: SentenceScores, reference: Reference, phase: float
+    config: DebiasConfig,
+    parts: Mapping[str, Callable[..., Any]],
+    scores: SentenceScores,
+    reference: Reference,
+    phase: float,
 ) -> tuple[Tensor, dict[str, float]]:
     """Return the loss of the edited model on B items, and its metrics.
 
@@ -85,7 +97,8 @@ def objective(
     The curriculum does not weigh retention, which BiasEdit takes back on its own. Weighing all terms alike would do
     nothing: Adam and a clipped gradient cancel a factor.
 
-    scores: of 3 B sentences, item by item: anti, stereo, unrelated. phase: epoch / n_epochs, for the curriculum.
+    parts: the formulas that the variant chooses, see `parts.py`. scores: of 3 B sentences, item by item: anti, stereo,
+    unrelated. phase: epoch / n_epochs, for the curriculum.
     """
     anti_p, stereo_p, _ = scores.p.view(-1, 3).unbind(1)  # (B,) each
     anti_logp, stereo_logp, unrelated_logp = scores.logp.view(-1, 3).unbind(1)
@@ -96,20 +109,20 @@ def objective(
     metrics = {"edit_loss": edit.item(), "loc_loss": retention.item(), "ss": ss, "ss_distance": abs(ss - 0.5)}
     metrics["lms"] = float(language_modelling(anti_logp, stereo_logp, unrelated_logp).mean())
     combined = edit
-    if terms.grpo is not None:
-        reward = terms.grpo.reward(anti_logp, stereo_logp)
-        kl = terms.grpo.kl(*_token_kls(scores, reference))
-        grpo = terms.grpo.loss(reward, kl, beta=config.grpo.beta, gamma=config.grpo.gamma)
-        combined = terms.grpo.combine(edit, grpo, weight=config.grpo.weight)
+    if config.grpo.weight > 0:
+        reward = parts["reward"](anti_logp, stereo_logp)
+        kl = mean_token_kl(*_token_kls(scores, reference))
+        grpo = grpo_loss(reward, kl, beta=config.grpo.beta, gamma=config.grpo.gamma)
+        combined = combine(edit, grpo, weight=config.grpo.weight)
         metrics |= {"reward": reward.item(), "kl": kl.item(), "grpo_loss": grpo.item()}
-    if terms.curriculum is not None:  # `_study.yaml` excludes one without a reward
-        alpha = terms.curriculum.alpha(config.rcs, abs(ss - 0.5), phase)
-        rcs_weight = terms.curriculum.weight(metrics["reward"], alpha)
+    if config.rcs.mode == "adaptive":  # `_study.yaml` excludes it without a reward
+        alpha = parts["rcs_alpha"](config.rcs, abs(ss - 0.5), phase)
+        rcs_weight = parts["rcs_weight"](metrics["reward"], alpha)
         combined = rcs_weight * combined
         metrics |= {"rcs_alpha": alpha, "rcs_weight": rcs_weight}
     loss = combined + config.loc_coef * retention
-    if terms.fairness is not None:
-        gap = terms.fairness(anti_logp, stereo_logp)
+    if config.mo_fairness_weight > 0:
+        gap = fairness_gap(anti_logp, stereo_logp)
         loss = loss + config.mo_fairness_weight * gap
         metrics["fairness"] = gap.item()
     metrics["loss"] = loss.item()
@@ -143,7 +156,6 @@ class Trainer:
         self.stage, self.prepared, self.model = stage, prepared, model
         config: DebiasConfig = stage.config
         self.config, self.ranks = config, stage.ranks  # each rank has the whole model and the whole hypernetwork
-        self.terms: Terms = stage.parts
         self.hypernetwork = self._fresh().to(prepared.device)
         self.best = copy.deepcopy(self.hypernetwork)
         self.optimiser = torch.optim.Adam(self.hypernetwork.parameters(), lr=config.meta_lr)
@@ -254,11 +266,11 @@ class Trainer:
         The loss looks at all items of a micro-batch together: the curriculum weighs them by their SS.
         """
         unrelated_p = self.prepared.unedited(items)[0][:, 2]
-        distributions = () if self.terms.grpo is None else self.prepared.reference(items)
+        distributions = self.prepared.reference(items) if self.config.grpo.weight > 0 else ()
         reference, phase = Reference(unrelated_p, *distributions), self.progress.epoch / self.config.n_epochs
 
         def backward(scores: SentenceScores) -> dict[str, float]:
-            loss, metrics = objective(self.config, self.terms, scores, reference, phase)
+            loss, metrics = objective(self.config, self.stage.parts, scores, reference, phase)
             loss.backward()
             return metrics
 

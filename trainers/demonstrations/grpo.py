@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from trainers.demonstrations.config import Reward
-from trainers.demonstrations.parts import Training
 from trainers.demonstrations.selector import PointerSelector, sequence_logps
 from trainers.demonstrations.training import (
     Figures,
@@ -51,9 +50,8 @@ def run(stage: Stage) -> None:
 def _advantages(stage: Stage, rewards: Tensor) -> Tensor:
     """Return every sequence's advantage (Q, N), clipped."""
     bound = stage.config.grpo.advantage_clip
-    formulas: Training = stage.parts
-    assert formulas.advantages is not None  # GRPO is on
-    return formulas.advantages(rewards).clamp(-bound, bound)
+    advantages: Tensor = stage.parts["advantages"](rewards)
+    return advantages.clamp(-bound, bound)
 
 
 class _Loss:
@@ -63,10 +61,9 @@ class _Loss:
         self.settings, self.model, self.data = stage.config.grpo, model, data
         self.advantages = _advantages(stage, rewards)
         self.trained = torch.ones(len(data), dtype=torch.bool, device=rewards.device)
-        formulas: Training = stage.parts
-        if formulas.positives is not None and formulas.trained_queries is not None:
-            positive = formulas.positives(rewards, data.offline.correct, self.settings.positive_threshold)
-            self.trained = formulas.trained_queries(positive, self.settings.min_positive_ratio)
+        if self.settings.min_positive_ratio is not None:
+            positive = stage.parts["positives"](rewards, data.offline.correct, self.settings.positive_threshold)
+            self.trained = stage.parts["trained_queries"](positive, self.settings.min_positive_ratio)
         self.batches = -(-len(data) // self.settings.batch_size)
         self.reference = self.old = self._logps(model)  # the RCE policy, also where training goes on from a checkpoint
 

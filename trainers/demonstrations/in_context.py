@@ -72,7 +72,7 @@ class InContextModel(Protocol):
 def load_in_context_model(stage: Stage) -> InContextModel:
     """Return the model that the stage's `task` asks for."""
     assets = {name: files(folder) for name, folder in stage.inputs.items() if name in ("model", "embedder", "data")}
-    load: Callable[..., InContextModel] = stage.parts.in_context
+    load: Callable[..., InContextModel] = stage.parts["in_context"]
     return load(stage.config.task, assets, stage.inputs["learner"], stage.devices[0])
 
 

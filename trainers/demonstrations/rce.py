@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from trainers.demonstrations.config import Reward
-from trainers.demonstrations.parts import Training
 from trainers.demonstrations.selector import PointerSelector, build_selector
 from trainers.demonstrations.training import (
     Figures,
@@ -15,7 +14,14 @@ from trainers.demonstrations.training import (
     train_selectors,
     trained_on,
 )
-from trainers.objectives.selection import best_only, rce_loss, rce_weights, smoothed_cross_entropy, tau_at
+from trainers.objectives.selection import (
+    best_only,
+    position_normalised,
+    rce_loss,
+    rce_weights,
+    smoothed_cross_entropy,
+    tau_at,
+)
 from trainers.running.stage import Stage
 
 
@@ -51,8 +57,7 @@ class _Loss:
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.settings, self.model, self.data = stage.config.rce, model, data
         self.best = best_only(rewards)
-        formulas: Training = stage.parts
-        self.rewards = rewards if formulas.normalise is None else formulas.normalise(rewards)
+        self.rewards = position_normalised(rewards) if self.settings.weights == "position" else rewards
         self.free = free_candidates(data.offline.pointers, data.candidates.shape[1])
         batches = -(-len(data) // self.settings.batch_size)
         self.steps, self.first = self.settings.epochs * batches, self.settings.best_epochs * batches

@@ -1,8 +1,9 @@
 """What stages `rce` and `grpo` share: their data, the loop over epochs with exact resume, and the selectors' files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from ablation.contract.atomic import replacing
 from trainers.demonstrations.config import DemonstrationsConfig, Grpo, Rce, Reward, Selector
-from trainers.demonstrations.parts import Training
 from trainers.demonstrations.prepared import OfflineData, load_prepared, read_candidates
 from trainers.demonstrations.selector import PointerSelector, build_selector
 from trainers.running.checkpoint import Checkpoint
@@ -50,13 +50,13 @@ def trained_on(config: DemonstrationsConfig) -> list[Reward]:
     return [config.reward.model_copy(update={"mode": mode}) for mode in config.per_shot] or [config.reward]
 
 
-def rewards_of(formulas: Training, offline: OfflineData, reward: Reward) -> Tensor:
-    """Return the rewards (Q, N) of a mode.
+def rewards_of(parts: Mapping[str, Callable[..., Any]], offline: OfflineData, reward: Reward) -> Tensor:
+    """Return the rewards (Q, N) of a mode; parts: the stage's.
 
     Raises ValueError where all sequences have the same: there is nothing to learn.
     """
     gain = offline.info_score if reward.gain == "probability" else offline.logp_gain
-    rewards = formulas.rewards[reward.mode](offline.correct, offline.acc_score, gain, reward)
+    rewards: Tensor = parts[f"{reward.mode}_rewards"](offline.correct, offline.acc_score, gain, reward)
     if (rewards == rewards[0, 0]).all():
         raise ValueError(
             f"reward.mode = {reward.mode}: all {rewards.numel()} sequences have the same reward, "

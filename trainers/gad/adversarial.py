@@ -27,7 +27,6 @@ from trainers.gad.critic import (
 )
 from trainers.gad.data import generator, number_of_steps, response_limit, rows_of_step, teacher_lengths
 from trainers.gad.measure import measure, qualities, quality_metrics, rule_of
-from trainers.gad.parts import Formulas
 from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_student, save_models
 from trainers.objectives.policy import StepMetrics, Sum, group_metrics
 from trainers.parallel import join
@@ -110,9 +109,8 @@ class Trainer:
         config: GadConfig = stage.config
         self.config, settings = config, getattr(config, self.name)
         self.settings: Adversarial = settings
-        formulas: Formulas = stage.parts
-        placement = Placement.of(stage.devices, config.precision, stage.ranks, formulas.adapters)
-        self.formulas, self.placement = formulas, placement
+        placement = Placement.of(stage.devices, config.precision, stage.ranks, stage.parts.get("adapters"))
+        self.placement = placement
         folder = latest_student(stage, EARLIER[self.name])
         self.tokenizer = load_tokenizer(folder)
         # As `Adversarial._has_reference`, here again since no key covers the code of a config module.
@@ -132,7 +130,7 @@ class Trainer:
             max_grad_norm=config.critic.max_grad_norm,
             micro_batch=stage.micro_batch(config.critic.micro_batch),
         )
-        self.loss = build_loss(config, formulas.discriminator)
+        self.loss = build_loss(config, stage.parts["discriminator"])
         self.task = rule_of(stage)
         self.lengths = teacher_lengths(stage.inputs["data"])
         self.problems = read_problems(stage.inputs["data"] / "train.jsonl")
@@ -203,7 +201,7 @@ class Trainer:
 
         # 3. The score is the reward (N,); advantages (N,) are relative to the group.
         rewards = student_scores.raw.cpu()
-        advantages = self.formulas.advantages(rewards, group)
+        advantages = self.stage.parts["advantages"](rewards, group)
         metrics |= self._rollout_metrics(indices, sequences, texts, rewards, advantages)
 
         # 4. The student learns from its own responses, or from the teacher's.
@@ -244,10 +242,10 @@ class Trainer:
     def _actor(self, reference: nn.Module | None) -> Actor:
         """Return the student as GSPO updates it."""
         config, update = self.config, self.config.update
-        clip = partial(self.formulas.clip, **config.clip.model_dump())
+        surrogate = partial(self.stage.parts["surrogate"], **config.clip.model_dump())
         return Actor(
             learner=learner_of(self.stage, self.student, self.settings.actor_lr, update),
-            objective=Objective(self.formulas.ratio, clip, aggregation=update.aggregation),
+            objective=Objective(self.stage.parts["ratio"], surrogate, aggregation=update.aggregation),
             update=update,
             placement=self.placement,
             reference=reference,

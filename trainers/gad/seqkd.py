@@ -7,7 +7,6 @@ from functools import partial
 
 from trainers.gad.config import GadConfig
 from trainers.gad.data import number_of_steps, rows_of_step
-from trainers.gad.parts import Used
 from trainers.gad.students import keep_models, latest_student, save_models
 from trainers.parallel import join
 from trainers.policy.models import Placement, load_policy_and_reference, load_tokenizer
@@ -25,8 +24,7 @@ def run(stage: Stage) -> None:
     if not settings.enabled:
         stage.log.info("seqkd.enabled is false: nothing is trained, the next stage starts from the base model")
         return
-    used: Used = stage.parts
-    placement = Placement.of(stage.devices, config.precision, stage.ranks, used.adapters)
+    placement = Placement.of(stage.devices, config.precision, stage.ranks, stage.parts.get("adapters"))
     folder = latest_student(stage, ["base"])
     tokenizer = load_tokenizer(folder)
     model, _ = load_policy_and_reference(folder, placement, settings.memory, stage.seed)

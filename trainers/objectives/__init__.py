@@ -1,8 +1,6 @@
 """Pure tensor functions: losses, rewards, advantages. They import torch only."""
 
-from typing import Any
 
-
-def formula(name: str) -> Any:
-    """Return the function of this name, in the file of its name; by `__import__`, as `ablation.contract.parts.part`."""
-    return getattr(__import__(f"{__name__}.{name}", fromlist=[name]), name)
+def formula(name: str) -> str:
+    """Return the dotted name of a formula that a setting chooses: the function of a file of the same name."""
+    return f"{__name__}.{name}.{name}"

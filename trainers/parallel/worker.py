@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ablation.contract.process import end_with_parent
-from ablation.runner.job import Job, check_modules, hold_code, known_modules, read_job
+from ablation.runner.job import Job, changed_code, check_modules, import_code, known_modules, read_job
 from ablation.runner.lifetime import end_on_signals, keep_freed_memory, prepare_process
 from ablation.runner.run import build_stage, outcome_of
 from trainers.parallel.launch import LESS_MEMORY, STACK, write_outcome
@@ -82,13 +82,14 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
 
 def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     """Do what `ablation.runner.run` does with a stage, with the other ranks."""
-    if problem := hold_code(job.code):
+    if problem := changed_code(job.code):
         raise OSError(errno.ECANCELED, problem)
     modules = known_modules(job)
     from trainers.harness import Stage, fix_randomness
 
     entry = import_module(job.plan["entry"])
     fix_randomness(job.plan["seed"] or 0, job.threads)
+    parts = import_code(job)
 
     import torch
 
@@ -98,7 +99,7 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     group = entry.RANKS(torch.device(device), halvings)
     # The first rank's standard input is the terminal: see trainers.parallel.launch.
     terminal = open(os.devnull if rank else 0, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
-    stage = build_stage(job, [device], log, terminal, kind=Stage, ranks=group)
+    stage = build_stage(job, [device], log, terminal, kind=Stage, parts=parts, ranks=group)
     begun.append(stage)
     entry.run(stage)
     check_modules(job, modules)

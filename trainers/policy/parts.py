@@ -1,115 +1,64 @@
-"""Which code a variant of `innovations` or `gspo` uses, by stage; see `ablation.contract.parts`."""
+"""Which code a variant of `innovations` or `gspo` uses, by stage; see `ablation.contract.parts`.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+A formula is a file of `trainers/objectives/` with a function of its name: `ratio: token` names `token_ratio`.
+"""
 
-from ablation.contract.parts import part
+from typing import TYPE_CHECKING
+
 from trainers.objectives import formula
 from trainers.tasks import task_of
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from trainers.objectives.policy import Diagnostics
     from trainers.policy.config import PolicyConfig
-    from trainers.policy.lora import Adapters
-    from trainers.policy.value_model import TokenRewardModel
-    from trainers.policy.vllm_engine import VllmEngine
+
+ADAPTERS, VLLM = "trainers.policy.lora.Adapters", "trainers.policy.vllm_engine.VllmEngine"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Formulas:
-    """What the policy loss is made of, without settings; `trainers.policy.grpo.Objective` says what each takes."""
+def parts(config: "PolicyConfig", stage: str) -> dict[str, str]:
+    """Return what `stage` uses; a slot that a variant does without is absent.
 
-    ratio: "Callable[[Tensor, Tensor, Tensor], Tensor]"
-    surrogate: "Callable[..., tuple[Tensor, Diagnostics]]"
-    ema_smoothing: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
-    sequence_ratio: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
-    gradient_adaptive: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
-    temporal_decay: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
-    response_mean: "Callable[..., tuple[Tensor, Diagnostics]] | None" = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parts:
-    """What a stage uses; None where the variant does without. Shapes are those of `trainers.policy.grpo`."""
-
-    task: Callable[..., Any]
-    adapters: "type[Adapters] | None" = None
-    engine: "type[VllmEngine] | None" = None  # samples in the policy's place
-    reward_training: Callable[..., None] | None = None  # of the stage `reward_model`
-    # of the stage `reinforce`
-    step: Callable[[Any, int], dict[str, float]] | None = None  # of a `Run` and its number: of grpo.py, or of ppo.py
-    formulas: Formulas | None = None
-    advantages: "Callable[[Tensor, int], Tensor] | None" = None  # of rewards (N,) and G
-    token_advantages: "Callable[..., Tensor] | None" = None  # of rewards and mask (N, T), and G
-    critic: Callable[..., Any] | None = None  # makes a `ppo.Critic`
-    with_critic: Callable[..., Any] | None = None  # makes a `ppo.PpoRun` of a `Run` and its critic
-    dynamic_sampling: Callable[..., Any] | None = None  # returns a `Rollout`
-    overlong_penalty: "Callable[..., Tensor] | None" = None  # of lengths (N,)
-    token_reward_model: "type[TokenRewardModel] | None" = None
-    reward_function: Callable[..., Sequence[float]] | None = None  # the user's
-
-
-def parts(config: "PolicyConfig", stage: str) -> Parts:
-    """Return what `stage` uses."""
-    from trainers.policy import dynamic_sampling, grpo, ppo, value_model
-    from trainers.policy.lora import Adapters
-    from trainers.policy.reward_model import train
-    from trainers.policy.vllm_engine import VllmEngine
-
-    task = task_of(config.task)
-    if stage == "warm_start":
-        return Parts(task=task, adapters=None if config.warm_start.memory.lora is None else Adapters)
-    if stage == "reward_model":
-        return Parts(task=task, reward_training=train if config.reward_training.enabled else None)
+    Shapes are those of `trainers.policy.grpo`, whose `Objective` says what the formulas of the loss take.
+    """
+    used = {"task": task_of(config.task)}
+    if stage == "warm_start" and config.warm_start.memory.lora is not None:
+        used["adapters"] = ADAPTERS
     if stage != "reinforce":
-        return Parts(task=task)
-    from trainers.objectives.overlong_penalty import overlong_penalty
-    from trainers.objectives.token_rewards import token_advantages
-
-    uses_critic, token_level = config.advantage.kind == "gae", config.reward.level == "token"
-    function = None
-    if config.reward.function is not None:
-        module, _, name = config.reward.function.partition(":")
-        function = part(f"trainers.{module}", name)
-    return Parts(
-        task=task,
-        adapters=None if config.memory.lora is None else Adapters,
-        engine=None if config.rollout.engine == "own" else VllmEngine,
-        step=ppo.step if uses_critic else grpo.step,
-        formulas=formulas(config),
-        advantages=None if uses_critic else formula(f"{config.advantage.kind}_advantages"),
-        token_advantages=token_advantages if token_level else None,
-        critic=ppo.new_critic if uses_critic else None,
-        with_critic=ppo.with_critic if uses_critic else None,
-        dynamic_sampling=None if config.dynamic_sampling is None else dynamic_sampling.informative_groups,
-        overlong_penalty=None if config.overlong_penalty is None else overlong_penalty,
-        token_reward_model=value_model.TokenRewardModel if token_level else None,
-        reward_function=function,
-    )
+        return used
+    if config.memory.lora is not None:
+        used["adapters"] = ADAPTERS
+    if config.rollout.engine == "vllm":  # samples in the policy's place
+        used["engine"] = VLLM
+    if config.dynamic_sampling is not None:  # returns a `Rollout`
+        used["dynamic_sampling"] = "trainers.policy.dynamic_sampling.informative_groups"
+    if config.overlong_penalty is not None:  # of lengths (N,)
+        used["overlong_penalty"] = formula("overlong_penalty")
+    if config.reward.function is not None:  # the user's, `module:function`
+        used["reward_function"] = f"trainers.{config.reward.function.replace(':', '.')}"
+    if config.reward.level == "token":
+        used["token_reward_model"] = "trainers.policy.value_model.TokenRewardModel"
+        used["token_advantages"] = "trainers.objectives.token_rewards.token_advantages"
+    if config.advantage.kind == "gae":
+        used |= {name: f"trainers.policy.ppo.{name}" for name in ("step", "new_critic", "with_critic")}
+    else:
+        used["step"] = "trainers.policy.grpo.step"
+        used["advantages"] = formula(f"{config.advantage.kind}_advantages")
+    return used | objective_parts(config)
 
 
-def formulas(config: "PolicyConfig") -> Formulas:
-    """Return the formulas of the policy loss: those that settings name, as `ratio: token` names `token_ratio.py`."""
-    from trainers.objectives.amic import amic, to_arithmetic_ratio
-    from trainers.objectives.ema_smoothing import ema_smoothing
-    from trainers.objectives.gradient_adaptive import gradient_adaptive_weights
-    from trainers.objectives.response_mean import response_mean
-    from trainers.objectives.temporal_decay import temporal_decay_weights
-
-    sequence_ratio, at_last = None, config.weight_on == "response_ratio"
+def objective_parts(config: "PolicyConfig") -> dict[str, str]:
+    """Return the formulas of the policy loss, the fields of `trainers.policy.grpo.Objective`."""
+    used = {"ratio": formula(f"{config.ratio}_ratio"), "surrogate": formula(f"{config.surrogate.kind}_surrogate")}
+    if config.ema_smoothing is not None:
+        used["ema_smoothing"] = formula("ema_smoothing")
+    if config.gradient_adaptive is not None:
+        used["gradient_adaptive"] = "trainers.objectives.gradient_adaptive.gradient_adaptive_weights"
+    if config.temporal_decay is not None:
+        used["temporal_decay"] = "trainers.objectives.temporal_decay.temporal_decay_weights"
+    at_last = config.weight_on == "response_ratio"
+    if at_last:
+        used["response_mean"] = formula("response_mean")
     if config.amic:
-        sequence_ratio = response_mean if at_last else amic
+        used["sequence_ratio"] = formula("response_mean" if at_last else "amic")
     elif config.surrogate.kind == "ptrw" and config.ratio == "token" and not at_last:
-        sequence_ratio = to_arithmetic_ratio
-    return Formulas(
-        ratio=formula(f"{config.ratio}_ratio"),
-        surrogate=formula(f"{config.surrogate.kind}_surrogate"),
-        ema_smoothing=None if config.ema_smoothing is None else ema_smoothing,
-        sequence_ratio=sequence_ratio,
-        gradient_adaptive=None if config.gradient_adaptive is None else gradient_adaptive_weights,
-        temporal_decay=None if config.temporal_decay is None else temporal_decay_weights,
-        response_mean=response_mean if at_last else None,
-    )
+        used["sequence_ratio"] = "trainers.objectives.amic.to_arithmetic_ratio"
+    return used

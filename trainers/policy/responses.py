@@ -194,7 +194,7 @@ def start_engine(
         return None
     for learner in learners:
         learner.allocate()
-    engine: Responds = stage.parts.engine(
+    engine: Responds = stage.parts["engine"](
         responder.model,
         responder.tokenizer,
         responder.placement,

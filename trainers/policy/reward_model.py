@@ -32,7 +32,7 @@ def run(stage: Stage) -> None:
     if not config.reward_training.enabled:
         stage.log.info("reward_training.enabled is false: nothing is trained")
         return
-    stage.parts.reward_training(stage)
+    train(stage)
 
 
 HELD_OUT = 10  # every tenth problem

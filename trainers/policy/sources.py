@@ -18,7 +18,7 @@ UNTRAINED = "untrained.json"  # a warm start of 0 steps: the policy is the model
 
 def load_task(stage: Stage) -> Task:
     """Return the task that the stage's configuration names, of the asset `data_source` where there is one."""
-    task: Task = stage.parts.task(stage.config.task, asset_files(stage, "data_source"))
+    task: Task = stage.parts["task"](stage.config.task, asset_files(stage, "data_source"))
     return task
 
 

@@ -30,7 +30,7 @@ RANKS = join  # several devices: a process for each
 def run(stage: Stage) -> None:
     """Train a model from scratch or from the asset `model`, and save it with its tokenizer."""
     config: PolicyConfig = stage.config
-    placement = Placement.of(stage.devices, config.precision, stage.ranks, stage.parts.adapters)
+    placement = Placement.of(stage.devices, config.precision, stage.ranks, stage.parts.get("adapters"))
     task = load_task(stage)
     source = asset_files(stage, "model")
     if source is not None and config.warm_start.steps == 0:

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from ablation.contract.parts import part
 
-
-def task_of(settings: Any) -> Any:
-    """Return the function `create(settings, source)` of the module that the settings name."""
-    return part(f"trainers.tasks.{settings.name}", "create")
+def task_of(settings: Any) -> str:
+    """Return the dotted name of the function `create(settings, source)` of the module that the settings name."""
+    return f"{__name__}.{settings.name}.create"

@@ -20,7 +20,7 @@ import pytest
 
 from ablation.contract.code import Code, Sources
 from ablation.contract.status import read_state
-from ablation.runner.job import hold_code
+from ablation.runner.job import import_code
 from ablation.runner.run import _used, outcome_of
 from tests.simulate import editing
 from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
@@ -237,23 +237,23 @@ def test_code_that_is_not_the_plans_is_refused(tmp_path):
     assert status(out)["state"] == "ok"
 
 
-def test_a_comment_that_is_written_while_a_stage_runs_is_no_change_of_a_late_import(tmp_path, monkeypatch):
-    late = tmp_path / "trainers" / "late.py"
+def test_code_that_is_edited_while_it_is_imported_is_refused(tmp_path, monkeypatch):
+    late = tmp_path / "trainers" / "imported_late.py"
     late.parent.mkdir()
     late.write_text("x = 1\n")
     monkeypatch.setattr("ablation.runner.job._PROJECT", tmp_path)
-    monkeypatch.setattr("sys.meta_path", [])
-    start, sources = Code(("trainers/late.py",), {}, {}, entry="trainers.late"), Sources(tmp_path)
+    monkeypatch.setattr("trainers.__path__", [str(late.parent)])
+    start, sources = Code(("trainers/imported_late.py",), {}, {}, entry="trainers.imported_late"), Sources(tmp_path)
     code = start._replace(files=sources.files(start), text=sources.text(start.start))
-    assert not hold_code(code)
-    (guard,) = sys.meta_path
+    job = SimpleNamespace(code=code._replace(parts={"number": "trainers.imported_late.x"}))
+    assert import_code(job) == {"number": 1}
     late.write_text("x = 1  # a number\n")
-    assert guard.find_spec("trainers.late", None) is None
+    assert import_code(job) == {"number": 1}
     for text in ("x = 2\n", "x = (\n"):  # the second is half of an edit
         late.write_text(text)
-        with pytest.raises(OSError, match=r"trainers\.late was edited after the stage began"):
-            guard.find_spec("trainers.late", None)
-        assert "late" in hold_code(code)
+        with pytest.raises(OSError, match="its code has changed since the plan"):
+            import_code(job)
+    sys.modules.pop("trainers.imported_late")
 
 
 def test_the_status_says_how_long_the_files_are_that_the_stage_left(tmp_path):

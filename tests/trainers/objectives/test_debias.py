@@ -88,5 +88,5 @@ def test_the_curriculum_is_a_part_of_variants_that_have_one_and_of_no_others():
     rewarded = {"grpo": {"weight": 0.1}}
     adaptive = {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0, 1, 2]}
     found = [part_names(DebiasConfig(**rewarded, **more), "train") for more in ({}, {"rcs": adaptive})]
-    assert found[1].keys() - found[0].keys() == {"curriculum.alpha", "curriculum.weight"}
+    assert found[1].keys() - found[0].keys() == {"rcs_alpha", "rcs_weight"}
     assert found[0].items() <= found[1].items()

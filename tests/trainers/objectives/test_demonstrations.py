@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
+from ablation.contract.parts import load
 from trainers.demonstrations.config import Reward
 from trainers.objectives import formula
 from trainers.objectives.centred_advantages import centred_advantages
@@ -36,7 +37,8 @@ INFO = [0.05, 0.3, -0.2]
 
 def rewards(mode, correct=CORRECT, acc=ACC, info=INFO, **settings):
     tensors = [torch.tensor([values], dtype=torch.float64) for values in (correct, acc, info)]
-    return formula(f"{mode}_rewards")(*tensors, Reward(mode=mode, **settings))[0].tolist()
+    rewarded = load({"reward": formula(f"{mode}_rewards")})["reward"]
+    return rewarded(*tensors, Reward(mode=mode, **settings))[0].tolist()
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def sampled_batch(model, prompts, advantages):
 
 
 def objective_of(config):
-    return build_objective(parts_of(config, "reinforce").formulas, config)
+    return build_objective(parts_of(config, "reinforce"), config)
 
 
 def actor(model, update, *, lr, weight_decay=0.0, reference=None, recompute_logps=False, **config):

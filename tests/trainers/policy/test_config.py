@@ -42,9 +42,9 @@ def test_configurations_that_cannot_work_are_refused(values, problem):
         (
             {"ema_smoothing": {}, "temporal_decay": {}},
             "reinforce",
-            {"formulas.ema_smoothing", "formulas.temporal_decay"},
+            {"ema_smoothing", "temporal_decay"},
         ),
-        ({"surrogate": {"kind": "ptrw"}}, "reinforce", {"formulas.sequence_ratio"}),
+        ({"surrogate": {"kind": "ptrw"}}, "reinforce", {"sequence_ratio"}),
         ({"rollout": {"engine": "vllm"}}, "reinforce", {"engine"}),
         ({"rollout": {"engine": "vllm"}}, "evaluate", set()),
         ({"memory": {"lora": {}}}, "warm_start", set()),
@@ -56,7 +56,7 @@ def test_a_variant_uses_exactly_the_parts_of_its_objective(values, stage, more):
     plain, found = part_names(PolicyConfig(), stage), part_names(PolicyConfig(**values), stage)
     assert found.keys() - plain.keys() == more
     changed = {slot for slot, name in plain.items() if found.get(slot) != name}
-    assert changed == ({"formulas.surrogate"} if "surrogate" in values else set())
+    assert changed == ({"surrogate"} if "surrogate" in values else set())
 
 
 def test_packages_are_needed_by_the_stages_that_use_them():
