@@ -78,12 +78,11 @@ def test_no_stage_makes_a_config_model():
     assert made == {}
 
 
-def test_trainers_take_only_types_from_the_modules_that_choose_parts():
+def test_trainers_import_nothing_from_the_modules_that_choose_parts():
     """These modules are in no key: their choice is."""
     choosers = {written["parts"].partition(":")[0] for written in CONFIGS if written.get("parts")}
     for path in sorted((ROOT / "trainers").rglob("*.py")):
+        if ".".join(path.relative_to(ROOT).with_suffix("").parts) in choosers:
+            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module in choosers:
-                __import__(node.module)
-                for alias in node.names:
-                    assert isinstance(getattr(sys.modules[node.module], alias.name), type), f"{path}: {alias.name}"
+            assert not (isinstance(node, ast.ImportFrom) and node.module in choosers), path
