@@ -267,7 +267,7 @@ def step(options: Namespace) -> Iterator[Figures]:
     from trainers.tasks.knights_knaves import create
 
     config, folder = _grpo_config(options), _policy(options)
-    config = config.model_copy(update={"kl": config.kl.model_copy(update={"coef": config.kl.coef or 0.02})})
+    config = config.model_copy(update={"kl": config.kl.model_copy(update={"kl_coef": config.kl.kl_coef or 0.02})})
     rollout, update, steps = config.rollout, config.update, 2 if options.tiny else 4
     prompts = rollout.responses // rollout.group_size
     task: Any = create(config.task)
@@ -296,7 +296,7 @@ def step(options: Namespace) -> Iterator[Figures]:
         token_advantages=None,
         dynamic_sampling=None,
         generators=grpo.Generators(*[generator] * 4),
-        progress=grpo.Progress(config.kl.coef),
+        progress=grpo.Progress(config.kl.kl_coef),
         state=State({}, {}),
     )
     taken, drawn, lengths = [], [], []
@@ -356,7 +356,7 @@ def _steps_of_trl(options: Namespace, config: Any, problems: list[Any], *, task:
         num_iterations=update.epochs,
         num_generations=group,
         max_steps=steps * passes,
-        beta=config.kl.coef,
+        beta=config.kl.kl_coef,
         loss_type="grpo",
         learning_rate=update.lr,
         lr_scheduler_type="constant",

@@ -48,7 +48,7 @@ def ablation_loss(
     if chosen.ptrw_sigma is not None:
         losses, extra = ptrw_surrogate(ratio, advantages, response_mask, sigma=chosen.ptrw_sigma)
     else:
-        bounds: dict[str, Any] = {"low": config.clip_ratio_low, "high": config.clip_ratio_high}
+        bounds: dict[str, Any] = {"clip_low": config.clip_ratio_low, "clip_high": config.clip_ratio_high}
         dual = config.clip_ratio_c if chosen.ratio == "token" else None  # verl's GSPO has no such bound
         losses, extra = clip_surrogate(ratio, advantages, response_mask, **bounds, dual=dual)
     if rollout_is_weights is not None:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.peers
 OUTPUT = "/results of/it's a run"  # what the command gets, word for word
 LOSS = "actor_rollout_ref.actor.policy_loss."
 CLIP = "actor_rollout_ref.actor.clip_ratio_"
-TOKEN_CLIP = partial(clip_surrogate, low=0.2, high=0.2, dual=3.0)
+TOKEN_CLIP = partial(clip_surrogate, clip_low=0.2, clip_high=0.2, dual=3.0)
 OURS = {  # what each variant is to compute
     "grpo": {"ratio": token_ratio, "surrogate": TOKEN_CLIP},
     "ptrw": {"ratio": token_ratio, "surrogate": partial(ptrw_surrogate, sigma=0.2)},
@@ -37,7 +37,7 @@ OURS = {  # what each variant is to compute
         "surrogate": TOKEN_CLIP,
         "temporal_decay": partial(temporal_decay_weights, gamma=0.99, normalize="mean"),
     },
-    "gspo": {"ratio": gspo_token_ratio, "surrogate": partial(clip_surrogate, low=3e-4, high=4e-4)},
+    "gspo": {"ratio": gspo_token_ratio, "surrogate": partial(clip_surrogate, clip_low=3e-4, clip_high=4e-4)},
 }
 # Our form of what verl has itself: `ablation` must then be verl's own function.
 TWINS = {"grpo": [f"{LOSS}loss_mode=ablation"], "gspo": [f"{LOSS}loss_mode=ablation", f"{LOSS}ratio=gspo_token"]}

@@ -97,11 +97,11 @@ REFUSED = [
     ("demonstrations", "extends: legacy\ntask: {name: text}", ["task.name text needs a `model`"]),
     ("innovations", "extends: grpo\namic: true\nratio: gspo", ["ratio = 'gspo'", "amic = True"]),
     ("innovations", "extends: gspo\namic: true", ["ratio = 'gspo'", "amic = True"]),  # inherited counts too
-    ("innovations", "extends: 2.4-ptrw\nsurrogate: {low: 0.1}", ["surrogate.low = 0.1", "is not a key"]),
+    ("innovations", "extends: 2.4-ptrw\nsurrogate: {clip_low: 0.1}", ["surrogate.clip_low = 0.1", "is not a key"]),
     ("gspo", "extends: grpo\nadvantage: {critic: {lam: 0.9}}", ["advantage.critic", "is not a key"]),
     ("gspo", "extends: gspo-fixed-kl\nkl: {target: 0.05}", ["kl.target = 0.05: has no effect: kl.adaptive is false"]),
-    ("gspo", "extends: gspo\nkl: {coef: 0.0}", ["adaptive has no effect at coef 0"]),
-    ("gspo", "extends: dapo\nkl: {target: 2.0}", ["kl.target = 2.0: has no effect: there is no KL at kl.coef 0"]),
+    ("gspo", "extends: gspo\nkl: {kl_coef: 0.0}", ["adaptive has no effect at kl_coef 0"]),
+    ("gspo", "extends: dapo\nkl: {target: 2.0}", ["kl.target = 2.0: has no effect: there is no KL at kl.kl_coef 0"]),
     (
         "gspo",
         "extends: gspo\ntemporal_decay: {gamma: 0.9}",

@@ -110,7 +110,10 @@ class Grpo(Strict):
         description="lp_anti - lp_stereo; exp(lp_anti) - exp(lp_stereo); 0.5 - |lp_anti - lp_stereo|, mean over pairs; "
         "0.5 - |mean gap|, in which pairs cancel.",
     )
-    beta: Weight = Field(default=0.05, description="Weight of the KL to the unedited model.")
+    beta: Weight = Field(
+        default=0.05,
+        description="Weight of the KL to the unedited model: `kl_coef` elsewhere, grpo_beta in the source's table.",
+    )
     gamma: Weight = Field(default=0.5, description="Scale of the reward.")
 
 

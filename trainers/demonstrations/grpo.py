@@ -90,7 +90,8 @@ class _Loss:
             self.old[kept],
             self.reference[kept],
             self.advantages[kept],
-            clip=settings.clip,
-            beta=settings.beta,
+            clip_low=settings.clip_low,
+            clip_high=settings.clip_high,
+            kl_coef=settings.kl_coef,
         )
         return loss, {name: float(value) for name, value in diagnostics.items()} | {"trained_queries": share}

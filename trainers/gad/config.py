@@ -223,7 +223,7 @@ class GadConfig(Strict):
         default="normalized", description="R - group mean; normalized: divided by its standard deviation."
     )
     ratio: Literal["token", "gspo", "gspo_token"] = Field(default="gspo", description="Importance ratio.")
-    clip: ClipRange = Field(default=ClipRange(low=0.1, high=0.1), description="Clip range of the ratio.")
+    clip: ClipRange = Field(default=ClipRange(clip_low=0.1, clip_high=0.1), description="Clip range of the ratio.")
     update: Update = Field(default=Update(), description="Student update.")
     critic: Critic = Field(default=Critic(), description="Discriminator network and updates.")
     discriminator: Discriminator = Field(default=Balanced(), description="Discriminator loss.")

@@ -12,10 +12,10 @@ def asymmetric_clip_surrogate(
     """Return max(-w A, -clip(w, 1 - e, 1 + e) A) with e = pos where A > 0 and e = neg where A <= 0: (N, T).
 
     With the minimum of the two objectives ("pessimistic", PPO) only the upper bound acts where A > 0 and only the lower
-    one where A < 0: this is `clipped` with low = neg and high = pos. Without it the loss is -clip(w, 1 - e, 1 + e) A,
-    as in `apply_asymmetric_clipping` of Verl_RL (there of the response's mean ratio, here `amic`): outside the range
-    there is no gradient on either side. Diagnostics: the share of tokens in either regime (they add up to 1), and of
-    tokens at which the bound decides.
+    one where A < 0: this is `clip_surrogate` with clip_low = neg and clip_high = pos. Without it the loss is
+    -clip(w, 1 - e, 1 + e) A, as in `apply_asymmetric_clipping` of Verl_RL (there of the response's mean ratio, here
+    `amic`): outside the range there is no gradient on either side. Diagnostics: the share of tokens in either regime
+    (they add up to 1), and of tokens at which the bound decides.
     """
     positive = advantages > 0
     width = torch.where(positive, ratio.new_tensor(pos), ratio.new_tensor(neg))

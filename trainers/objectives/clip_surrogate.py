@@ -7,17 +7,23 @@ from trainers.objectives.policy import Diagnostics, Mean
 
 
 def clip_surrogate(
-    ratio: Tensor, advantages: Tensor, mask: Tensor, *, low: float, high: float, dual: float | None = None
+    ratio: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual: float | None = None,
 ) -> tuple[Tensor, Diagnostics]:
-    """Return the per-token loss max(-w A, -clip(w, 1 - low, 1 + high) A) for ratio w and advantages A (N, T).
+    """Return the per-token loss max(-w A, -clip(w, 1 - clip_low, 1 + clip_high) A) for ratio w and advantages A (N, T).
 
-    low = high is PPO; high > low is DAPO's clip-higher (arXiv 2503.14476, equation 10); `dual` bounds the loss of
-    negative advantages by -dual A (arXiv 1912.09729; verl's `clip_ratio_c`, 3 by default; TRL's `delta`, none by
-    default). Diagnostics: the shares of tokens at which the bound decides, together and for the lower and the upper
-    bound.
+    clip_low = clip_high is PPO; clip_high > clip_low is DAPO's clip-higher (arXiv 2503.14476, equation 10); `dual`
+    bounds the loss of negative advantages by -dual A (arXiv 1912.09729; verl's `clip_ratio_c`, 3 by default; TRL's
+    `delta`, none by default). Diagnostics: the shares of tokens at which the bound decides, together and for the
+    lower and the upper bound.
     """
     unclipped = -ratio * advantages
-    clipped = -ratio.clamp(1 - low, 1 + high) * advantages
+    clipped = -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages
     loss = torch.maximum(unclipped, clipped)
     if dual is not None:
         loss = torch.where(advantages < 0, torch.minimum(loss, -dual * advantages), loss)

@@ -13,19 +13,20 @@ def grpo_loss(
     reference_logps: Tensor,
     advantages: Tensor,
     *,
-    clip: float,
-    beta: float,
+    clip_low: float,
+    clip_high: float,
+    kl_coef: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the loss (a scalar with gradient) and detached diagnostics: means over steps, sequences, queries.
 
     logps: log-probability of each choice under the policy, (Q, N, S), nats. old_logps: the same before this epoch's
     updates; reference_logps: under the RCE policy; both without gradient. advantages: one per sequence, (Q, N).
-    clip: the ratio is clipped to [1 - clip, 1 + clip]. beta: weight of the KL.
+    The ratio is clipped to [1 - clip_low, 1 + clip_high]. kl_coef: weight of the KL.
     """
     rows = logps.flatten(0, 1)  # a step of a sequence is what a token is elsewhere
     ratio = (rows - old_logps.flatten(0, 1)).exp()
     expanded = advantages.flatten()[:, None].expand_as(rows)
-    losses, diagnostics = clip_surrogate(ratio, expanded, torch.ones_like(rows), low=clip, high=clip)
+    losses, diagnostics = clip_surrogate(ratio, expanded, torch.ones_like(rows), clip_low=clip_low, clip_high=clip_high)
 
     def mean(values: Tensor) -> Tensor:
         return (values.view_as(logps).mean(-1).sum(-1) / logps.shape[1]).mean()
@@ -33,4 +34,4 @@ def grpo_loss(
     policy, kl = mean(losses), mean(k3(rows, reference_logps.flatten(0, 1)))
     clipped = diagnostics["policy/clip_fraction"].value()
     assert clipped is not None  # every query has a sequence
-    return policy + beta * kl, {"policy_loss": policy.detach(), "kl": kl.detach(), "clip_fraction": clipped}
+    return policy + kl_coef * kl, {"policy_loss": policy.detach(), "kl": kl.detach(), "clip_fraction": clipped}

@@ -29,7 +29,7 @@ def build(stage: Stage) -> Run:
     folder = policy_folder(stage, "warm_start")
     tokenizer, task = load_tokenizer(folder), load_task(stage)
     policy, reference = load_policy_and_reference(
-        folder, placement, config.memory, stage.seed, reference=config.kl.coef > 0
+        folder, placement, config.memory, stage.seed, reference=config.kl.kl_coef > 0
     )
     actor = Actor(
         learner=learner_of(stage, policy, config.update.lr, config.update),
@@ -83,7 +83,7 @@ def build(stage: Stage) -> Run:
         engine=start_engine(stage, config.rollout, responder, folder, learners=learners.values()),
     )
     generators = Generators(*(_generator(name, stage.seed) for name in Generators.__dataclass_fields__))
-    progress = Progress(config.kl.coef)
+    progress = Progress(config.kl.kl_coef)
     run = Run(
         config=config,
         seed=stage.seed,

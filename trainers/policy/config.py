@@ -234,7 +234,7 @@ class Kl(Strict):
     per: Annotated[Literal["token", "response"], Absent("token")] = Field(
         default="token", description="Mean over tokens, or sum over a response; also for `target`."
     )
-    coef: float = Field(default=0.2, ge=0, description="(Initial) coefficient; 0: no KL.")
+    kl_coef: float = Field(default=0.2, ge=0, description="(Initial) weight of the KL; 0: no KL.")
     adaptive: bool = Field(
         default=False, description="After each step x1.5 above 2 target, x0.5 below target / 2, within [0.01, 1]."
     )
@@ -242,8 +242,8 @@ class Kl(Strict):
 
     @model_validator(mode="after")
     def _can_adapt(self) -> Self:
-        if self.adaptive and self.coef == 0:
-            raise ValueError("adaptive has no effect at coef 0, where there is no KL: set adaptive to false")
+        if self.adaptive and self.kl_coef == 0:
+            raise ValueError("adaptive has no effect at kl_coef 0, where there is no KL: set adaptive to false")
         return self
 
 
@@ -273,15 +273,15 @@ Advantage = Annotated[GroupAdvantage | Gae, Field(discriminator="kind")]
 
 
 class ClipRange(Strict):
-    """Clip range of the importance ratio: [1 - low, 1 + high]."""
+    """Clip range of the importance ratio: [1 - clip_low, 1 + clip_high]."""
 
-    low: float = Field(default=0.2, gt=0, description="Below 1.")
-    high: float = Field(default=0.2, gt=0, description="Above 1.")
+    clip_low: float = Field(default=0.2, gt=0, description="Below 1.")
+    clip_high: float = Field(default=0.2, gt=0, description="Above 1.")
     dual: float | None = Field(default=None, gt=1, description="Bound of the loss at negative advantages; null: none.")
 
 
 class Clip(ClipRange):
-    """PPO's clipping, to [1 - low, 1 + high]."""
+    """PPO's clipping, to [1 - clip_low, 1 + clip_high]."""
 
     kind: Literal["clip"] = "clip"
 
@@ -307,7 +307,7 @@ class Ptrw(Strict):
 
 
 class AsymmetricClip(Strict):
-    """2.6: clip range by the advantage's sign."""
+    """2.6: clip range by the advantage's sign; `pos` and `neg` are the names of the source's table."""
 
     kind: Literal["asymmetric_clip"] = "asymmetric_clip"
     pos: float = Field(default=0.3, gt=0, description="[1 - pos, 1 + pos] where A > 0.")
@@ -480,11 +480,11 @@ class PolicyConfig(Strict):
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
         keys: dict[str, str] = {}
-        if self.kl.coef == 0 or not self.kl.adaptive:
-            reason = "there is no KL at kl.coef 0" if self.kl.coef == 0 else "kl.adaptive is false"
+        if self.kl.kl_coef == 0 or not self.kl.adaptive:
+            reason = "there is no KL at kl.kl_coef 0" if self.kl.kl_coef == 0 else "kl.adaptive is false"
             keys["kl.target"] = reason
-        if self.kl.coef == 0:
-            keys |= dict.fromkeys(("kl.estimator", "kl.per"), "there is no KL at kl.coef 0")
+        if self.kl.kl_coef == 0:
+            keys |= dict.fromkeys(("kl.estimator", "kl.per"), "there is no KL at kl.kl_coef 0")
         if self.temporal_decay is not None and self.temporal_decay.lspd is not None:
             keys["temporal_decay.gamma"] = "temporal_decay.lspd takes the place of gamma^(t-1)"
         if self.model is not None:

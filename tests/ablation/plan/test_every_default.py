@@ -69,7 +69,7 @@ def built(tree):
 
 def test_no_stage_makes_a_config_model():
     """What it left out would be the default of today, and in no key: a stage has the values that it is given."""
-    assert built(ast.parse("from trainers.policy.config import Clip as C\nC(low=0.1)")) == {"C"}
+    assert built(ast.parse("from trainers.policy.config import Clip as C\nC(clip_low=0.1)")) == {"C"}
     made = {}
     for path in sorted((ROOT / "trainers").rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

@@ -144,14 +144,14 @@ def test_rce_loss_weighs_sequences_within_their_query():
     assert loss.item() == pytest.approx((2.0 + 4.0) / 2)
 
 
-def slow_grpo(logps, old, reference, advantages, *, clip, beta):
+def slow_grpo(logps, old, reference, advantages, *, clip_low, clip_high, kl_coef):
     losses = []
     for query, sequence, step in itertools.product(*map(range, logps.shape)):
         new, a = logps[query, sequence, step], advantages[query, sequence]
         ratio = (new - old[query, sequence, step]).exp()
         difference = reference[query, sequence, step] - new
         kl = difference.exp() - difference - 1
-        losses.append(-min(ratio * a, max(min(ratio, 1 + clip), 1 - clip) * a) + beta * kl)
+        losses.append(-min(ratio * a, max(min(ratio, 1 + clip_high), 1 - clip_low) * a) + kl_coef * kl)
     return sum(losses) / len(losses)
 
 
@@ -160,8 +160,8 @@ def test_grpo_loss_and_its_gradient_match_slow_code():
     logps, old, reference = (torch.randn(3, 4, 2, generator=generator, dtype=torch.float64) * 0.4 - 2 for _ in range(3))
     advantages = torch.randn(3, 4, generator=generator, dtype=torch.float64)
     logps.requires_grad_()
-    loss, figures = grpo_loss(logps, old, reference, advantages, clip=0.2, beta=0.1)
-    expected = slow_grpo(logps, old, reference, advantages, clip=0.2, beta=0.1)
+    loss, figures = grpo_loss(logps, old, reference, advantages, clip_low=0.2, clip_high=0.2, kl_coef=0.1)
+    expected = slow_grpo(logps, old, reference, advantages, clip_low=0.2, clip_high=0.2, kl_coef=0.1)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(torch.autograd.grad(loss, logps), torch.autograd.grad(expected, logps))
     assert 0 < figures["clip_fraction"].item() < 1

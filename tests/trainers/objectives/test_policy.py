@@ -28,8 +28,8 @@ from trainers.objectives.temporal_decay import temporal_decay_weights
 from trainers.objectives.token_ratio import token_ratio
 from trainers.policy.grpo import Objective
 
-CLIP = partial(clip_surrogate, low=0.2, high=0.2)
-UNCLIPPED = partial(clip_surrogate, low=1e9, high=1e9)
+CLIP = partial(clip_surrogate, clip_low=0.2, clip_high=0.2)
+UNCLIPPED = partial(clip_surrogate, clip_low=1e9, clip_high=1e9)
 EXACT = {"rtol": 0, "atol": 1e-12}
 
 
@@ -52,7 +52,7 @@ VARIANTS = {
     "temporal": TOKEN | {"temporal_decay": DECAY},
     "ptrw": TOKEN | {"surrogate": PTRW, "sequence_ratio": mean_ratio},
     "asymmetric": TOKEN | {"surrogate": partial(asymmetric_clip_surrogate, pos=0.3, neg=0.1)},
-    "dapo": TOKEN | {"surrogate": partial(clip_surrogate, low=0.2, high=0.28), "aggregation": "token_mean"},
+    "dapo": TOKEN | {"surrogate": partial(clip_surrogate, clip_low=0.2, clip_high=0.28), "aggregation": "token_mean"},
     "aggressive": TOKEN | {"surrogate": PTRW, "sequence_ratio": amic, "gradient_adaptive": ATTENTION},
 }
 

@@ -34,7 +34,7 @@ SMALL: dict[str, Any] = {
     "steps": 4,
     "sampling": Sampling(max_new_tokens=20),
     "rollout": Rollout(responses=16, group_size=4),
-    "kl": Kl(coef=0.1, adaptive=True),
+    "kl": Kl(kl_coef=0.1, adaptive=True),
     "checkpoint_every": 2,
     "evaluate": Evaluate(samples=2),
 }

@@ -58,7 +58,7 @@ def test_verl_vanilla(tensors, mode, aggregation, high):
         tensors,
         partial(verl_vanilla, low=0.2, high=high, dual=3.0, mode=mode),
         ratio=token_ratio,
-        surrogate=partial(clip_surrogate, low=0.2, high=high, dual=3.0),
+        surrogate=partial(clip_surrogate, clip_low=0.2, clip_high=high, dual=3.0),
         aggregation=aggregation,
     )
 
@@ -73,7 +73,7 @@ def verl_gspo(logps, old, advantages, mask):
 
 @pytest.mark.parametrize("ratio", [gspo_ratio, gspo_token_ratio])
 def test_verl_gspo(tensors, ratio):
-    compare(tensors, verl_gspo, ratio=ratio, surrogate=partial(clip_surrogate, low=0.1, high=0.1))
+    compare(tensors, verl_gspo, ratio=ratio, surrogate=partial(clip_surrogate, clip_low=0.1, clip_high=0.1))
 
 
 @pytest.mark.parametrize("ratio", [gspo_ratio, gspo_token_ratio])
@@ -82,7 +82,7 @@ def test_verl_bounds_the_sequence_ratio(tensors, ratio):
     logps, old, advantages, mask = tensors
     for shift, bounded in ((12.0, True), (-12.0, False)):
         far = (logps, old - shift, -advantages.abs(), mask)
-        settings = {"ratio": ratio, "surrogate": partial(clip_surrogate, low=0.1, high=0.1)}
+        settings = {"ratio": ratio, "surrogate": partial(clip_surrogate, clip_low=0.1, clip_high=0.1)}
         compare(far, verl_gspo, **settings)
         largest = ratio(logps, old - shift, mask)[mask.bool()].max()
         assert (largest == math.exp(10)) == bounded
@@ -114,7 +114,7 @@ def test_trl_grpo(tensors, level, module, loss_type, aggregation):
         tensors,
         partial(trl_grpo, level=level, loss_type=loss_type),
         ratio=module,
-        surrogate=partial(clip_surrogate, low=0.2, high=0.28),
+        surrogate=partial(clip_surrogate, clip_low=0.2, clip_high=0.28),
         aggregation=aggregation,
     )
 
@@ -126,7 +126,7 @@ def test_trl_delta_is_the_dual_clip(tensors):
         far,
         partial(trl_grpo, level="token", loss_type="grpo", delta=2.0),
         ratio=token_ratio,
-        surrogate=partial(clip_surrogate, low=0.2, high=0.28, dual=2.0),
+        surrogate=partial(clip_surrogate, clip_low=0.2, clip_high=0.28, dual=2.0),
     )
 
 

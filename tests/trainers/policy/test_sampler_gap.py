@@ -88,7 +88,7 @@ def test_the_gap_is_the_mean_over_tokens(model, prompts, recompute):
     advantages = torch.ones(16)
     advantages[::3] = 0
     batch = sampled_batch(model, prompts, advantages)
-    run = make_actor(model, Update(), lr=0.1, kl={"coef": 0.0}, recompute_logps=recompute)
+    run = make_actor(model, Update(), lr=0.1, kl={"kl_coef": 0.0}, recompute_logps=recompute)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.1)

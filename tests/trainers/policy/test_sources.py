@@ -194,7 +194,7 @@ def test_asymmetric_ranges_on_token_ratios_are_clip_higher(batch, aggregation):
     """The pessimistic minimum uses the upper bound where A > 0 and the lower one where A < 0, and no other."""
     update = {"aggregation": aggregation}
     asymmetric = ours(batch, surrogate={"kind": "asymmetric_clip", "pos": 0.3, "neg": 0.1}, update=update)
-    higher = ours(batch, surrogate={"kind": "clip", "low": 0.1, "high": 0.3}, update=update)
+    higher = ours(batch, surrogate={"kind": "clip", "clip_low": 0.1, "clip_high": 0.3}, update=update)
     assert all(torch.equal(found, expected) for found, expected in zip(asymmetric, higher, strict=True))
 
 

@@ -32,7 +32,7 @@ def test_a_step_in_which_all_groups_tie_still_steers_the_kl(prepared, tmp_path, 
     from trainers.tasks.knights_knaves import Puzzles
 
     monkeypatch.setattr(Puzzles, "reward", lambda *_: 1.0)
-    config = PolicyConfig(**{**SMALL, "steps": 3, "kl": Kl(coef=0.2, adaptive=True)})
+    config = PolicyConfig(**{**SMALL, "steps": 3, "kl": Kl(kl_coef=0.2, adaptive=True)})
     table, _ = train(tmp_path / "ties", prepared, config, ties=True)
     values = table.pivot(index="step", columns="name", values="value")
     assert (values["update/used_responses"].dropna() == 0).all()
@@ -51,7 +51,9 @@ def test_a_step_has_exactly_as_many_prompts_as_asked(problems, count):
 
 @pytest.mark.parametrize("kl", [{}, {"per": "response"}])
 def test_each_kl_steers_its_coefficient(prepared, tmp_path, kl):
-    config = PolicyConfig(**{**SMALL, "kl": Kl(coef=0.5, adaptive=True, target=1e-6, **kl), "update": Update(lr=1e-2)})
+    config = PolicyConfig(
+        **{**SMALL, "kl": Kl(kl_coef=0.5, adaptive=True, target=1e-6, **kl), "update": Update(lr=1e-2)}
+    )
     run = build(stage(tmp_path, config, prepared, 0))
     metrics = [step(run, number) for number in range(2)]
     assert run.progress.kl_coef == 1.0

@@ -19,8 +19,8 @@ CHANGES = {
     "ratio product": {"ratio": "product"},
     "ratio gspo_token": {"ratio": "gspo_token"},
     "amic": {"amic": True},
-    "clip.low": {"surrogate": {"kind": "clip", "low": 0.05}},
-    "clip.high": {"surrogate": {"kind": "clip", "high": 0.05}},
+    "clip.clip_low": {"surrogate": {"kind": "clip", "clip_low": 0.05}},
+    "clip.clip_high": {"surrogate": {"kind": "clip", "clip_high": 0.05}},
     "clip.dual": {"surrogate": {"kind": "clip", "dual": 1.01}},
     "ema_smoothing": {"ema_smoothing": {"beta": 0.5}},
     "gradient_adaptive": {"gradient_adaptive": {"temperature": 0.5}},
@@ -36,7 +36,7 @@ CHANGES = {
     },
     "weight_on": {"weight_on": "ratio"},
     "aggregation": {"update": {"aggregation": "token_mean"}},
-    "kl.coef": {"kl": {"coef": 0.0}},
+    "kl.kl_coef": {"kl": {"kl_coef": 0.0}},
     "kl.adaptive": {"kl": {"adaptive": True}},
     "kl.target": {"kl": {"target": 0.5}},
 }
@@ -89,12 +89,12 @@ def outcome(config):
     if kl.adaptive:
         numbers.append(
             torch.tensor(
-                [adapt_coefficient(kl.coef, value, target=kl.target) for value in (0.0001, 0.1, 9.0)],
+                [adapt_coefficient(kl.kl_coef, value, target=kl.target) for value in (0.0001, 0.1, 9.0)],
                 dtype=torch.float64,
             )
         )
     else:
-        numbers.append(torch.full((3,), kl.coef, dtype=torch.float64))
+        numbers.append(torch.full((3,), kl.kl_coef, dtype=torch.float64))
     return torch.cat(numbers)
 
 
@@ -135,7 +135,7 @@ def test_two_kinds_of_weights_together_have_an_effect_where_one_has_none(ratio, 
 STAGES = {
     "grpo": {},
     "ppo": {"advantage": {"kind": "gae"}, "rollout": {"responses": 16, "group_size": 1}},
-    "dapo": {"kl": {"coef": 0.0}, "dynamic_sampling": {"max_rounds": 2}, "overlong_penalty": {}},
+    "dapo": {"kl": {"kl_coef": 0.0}, "dynamic_sampling": {"max_rounds": 2}, "overlong_penalty": {}},
     "learnt": {
         "reward": {"rule": 0.5, "model": 1.0},
         "reward_training": {"enabled": True, "problems": 10, "samples": 2, "steps": 2, "batch_size": 4},

@@ -93,8 +93,8 @@ PPO = {
     "evaluate": {"samples": 2, "checkpoints": 3},  # policies of earlier steps are kept, and kept again
 }
 DAPO = {
-    "kl": {"coef": 0.0},
-    "surrogate": {"kind": "clip", "high": 0.28},
+    "kl": {"kl_coef": 0.0},
+    "surrogate": {"kind": "clip", "clip_high": 0.28},
     "update": {"aggregation": "token_mean"},
     "dynamic_sampling": {"max_rounds": 2},
     "overlong_penalty": {"share": 0.2},
