@@ -99,7 +99,7 @@ def _place(loc: Iterable[int | str], data: Any, *, missing: bool) -> tuple[str, 
 
 
 def _models_at(model: type[BaseModel], parts: Iterable[str]) -> list[type[BaseModel]]:
-    """Return the models that a place may hold; a part that is no field names an entry of a map of models."""
+    """Return the models that a place may hold; a part that is no field names an entry of a map or list of models."""
     models = [model]
     for part in parts:
         if fields := [each.model_fields[part] for each in models if part in each.model_fields]:
@@ -116,13 +116,8 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _description(model: type[BaseModel], key: str) -> str:
-    description = ""
-    options: list[type[BaseModel]] = [model]
-    for part in key.split("."):
-        fields = [option.model_fields[part] for option in options if part in option.model_fields]
-        if not fields:
-            return ""  # an entry of a map or a list: a description of the whole does not apply to it
-        descriptions = {field.description or "" for field in fields}
-        description = descriptions.pop() if len(descriptions) == 1 else ""  # kinds of a union describe it differently
-        options = [nested for field in fields for nested in dotted.models_in(field.annotation)]
-    return description.rstrip(".")
+    """Return the description of a key; nothing where there is none, or kinds of a union describe it differently."""
+    *above, last = key.split(".")
+    models = _models_at(model, above)
+    descriptions = {each.model_fields[last].description or "" for each in models if last in each.model_fields}
+    return descriptions.pop().rstrip(".") if len(descriptions) == 1 else ""

@@ -79,7 +79,7 @@ REFUSED = [
         "extends: rce-only\ngrpo: {advantage: rank}",
         ["grpo.advantage = 'rank'", "grpo.enabled is false"],
     ),
-    ("demonstrations", "extends: rce-only\ngrpo: {clip: 0.3}", ["grpo.clip = 0.3", "grpo.enabled is false"]),
+    ("demonstrations", "extends: rce-only\ngrpo: {clip_low: 0.3}", ["grpo.clip_low = 0.3", "grpo.enabled is false"]),
     ("demonstrations", "extends: random\nselector: {layers: 2}", ["selector.layers = 2", "is not trained"]),
     (
         "demonstrations",

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from ablation.runner.ranks import Ranks
 from trainers.policy.config import Lora, Precision
+from trainers.policy.models import checkpoint_activations
 
 try:
     from peft import LoraConfig, inject_adapter_in_model
@@ -53,7 +54,7 @@ def adapt(model: PreTrainedModel, settings: Lora, precision: Precision, *, seed:
         if low and parameter not in learning:
             parameter.data = parameter.data.to(torch.bfloat16)
     if precision.activation_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        checkpoint_activations(model)
     return model
 
 

@@ -123,6 +123,13 @@ def load_tokenizer(folder: Path, *, generates: bool = True) -> PreTrainedTokeniz
     return tokenizer
 
 
+def checkpoint_activations(model: PreTrainedModel) -> None:
+    """Let the backward pass, in training mode, compute activations again instead of keeping them."""
+    # transformers below 5.23 has only the old name, and 6 will have only the new one.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
 def without_dropout(model: Model) -> Model:
     """Return the model, changed, with all dropout layers at 0: they would make importance ratios random."""
     for module in model.modules():
@@ -187,5 +194,5 @@ def load_policy(
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).to(device).eval()
     without_dropout(model).requires_grad_(trainable)
     if trainable and precision is not None and precision.activation_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        checkpoint_activations(model)
     return model

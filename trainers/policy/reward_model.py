@@ -15,7 +15,14 @@ from trainers.parallel import join
 from trainers.policy.classifier import pair_texts, prepare_tokenizer, scores
 from trainers.policy.config import PolicyConfig, Precision, RewardTraining
 from trainers.policy.learner import Learner
-from trainers.policy.models import Placement, load_policy, load_tokenizer, save_policy, without_dropout
+from trainers.policy.models import (
+    Placement,
+    checkpoint_activations,
+    load_policy,
+    load_tokenizer,
+    save_policy,
+    without_dropout,
+)
 from trainers.policy.responses import Sampler
 from trainers.policy.sources import REWARD_MODEL, load_task, policy_folder
 from trainers.policy.supervised import Schedule, warmup_cosine
@@ -71,7 +78,7 @@ def new_classifier(folder: Path, device: torch.device, precision: Precision, see
             folder, num_labels=1, dtype=torch.float32, local_files_only=True
         )
     if precision.activation_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        checkpoint_activations(model)
     return without_dropout(model).to(device).eval()
 
 

@@ -19,7 +19,14 @@ from trainers.objectives.token_rewards import increments
 from trainers.policy.batch import Sequences
 from trainers.policy.classifier import ids_around
 from trainers.policy.config import Memory
-from trainers.policy.models import Placement, load_tokenizer, refuse_other_tokenizer, save_weights, without_dropout
+from trainers.policy.models import (
+    Placement,
+    checkpoint_activations,
+    load_tokenizer,
+    refuse_other_tokenizer,
+    save_weights,
+    without_dropout,
+)
 from trainers.policy.plain import packs, states
 from trainers.policy.text import pad, token_lists
 from trainers.running.micro_batch import MicroBatch
@@ -47,7 +54,7 @@ class ValueModel(nn.Module):
         nn.init.zeros_(self.head.bias)
         without_dropout(self).to(placement.before_sharding).eval()
         if placement.precision.activation_checkpointing:  # active in training mode only
-            body.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            checkpoint_activations(body)
 
     @classmethod
     def from_causal(cls, folder: Path, placement: Placement, *, sees_token: bool) -> Self:

@@ -12,7 +12,7 @@ from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.parallel.weights import LINEAR, rollout_copy
 from trainers.policy.config import Precision
 from trainers.policy.learner import batched_logps, per_token_logps
-from trainers.policy.models import Placement
+from trainers.policy.models import Placement, checkpoint_activations
 from trainers.policy.responses import Responder
 from trainers.policy.rollout import sample
 from trainers.policy.systematic_sampling import sample_evenly
@@ -114,13 +114,12 @@ def test_after_the_responses_nothing_of_it_is_left(model):
         assert memory.live < 0.05 * memory.peak
 
 
-@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable")
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_without_autocasts_cache_an_update_is_the_same_and_keeps_no_bfloat16_weights(model, checkpointing):
     """With activation checkpointing: 2 bytes for each weight of the blocks. Without, autograd keeps them either way."""
     sequences = drawn(model)
     if checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        checkpoint_activations(model)
     model.train()
     found = []
     for keep in (True, False):

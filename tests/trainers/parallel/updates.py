@@ -37,7 +37,7 @@ from trainers.policy.classifier import RewardModel
 from trainers.policy.config import Gae, Lora, Memory, PolicyConfig, Precision, Update
 from trainers.policy.grpo import Actor, Batch, sampler_gap
 from trainers.policy.learner import Learner, batched_logps
-from trainers.policy.models import Placement, frozen_copy
+from trainers.policy.models import Placement, checkpoint_activations, frozen_copy
 from trainers.policy.ppo import Critic, Estimate
 from trainers.policy.responses import Responder
 from trainers.policy.rollout import sample
@@ -94,7 +94,7 @@ def policy(ranks, make, *, checkpointing=False, adapters=None, compute="float32"
     with torch.no_grad():
         old = batched_logps(model, sequences, 1.0, None)
     if checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        checkpoint_activations(model)
     if adapters:
         from trainers.policy import lora
 
