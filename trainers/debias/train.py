@@ -100,14 +100,19 @@ def objective(
     parts: the formulas that the variant chooses, see `parts.py`. scores: of 3 B sentences, item by item: anti, stereo,
     unrelated. phase: epoch / n_epochs, for the curriculum.
     """
+    # BiasEdit's own loss, and its retention term: unrelated sentences must stay as unlikely as they were.
     anti_p, stereo_p, _ = scores.p.view(-1, 3).unbind(1)  # (B,) each
     anti_logp, stereo_logp, unrelated_logp = scores.logp.view(-1, 3).unbind(1)
     edit = edit_loss(anti_p, anti_logp, stereo_p, stereo_logp)
     retention = retention_loss(unrelated_logp, reference.unrelated_p)
+
+    # The batch's SS steers the curriculum; with LMS it is what the study reports.
     compared = (stereo_p, anti_p) if config.ss == "probability" else (stereo_logp, anti_logp)
     ss = float(stereotype_preferred(*compared).mean())
     metrics = {"edit_loss": edit.item(), "loc_loss": retention.item(), "ss": ss, "ss_distance": abs(ss - 0.5)}
     metrics["lms"] = float(language_modelling(anti_logp, stereo_logp, unrelated_logp).mean())
+
+    # A variant's GRPO term takes a share of the edit loss: reward, and KL to the unedited model.
     combined = edit
     if config.grpo.weight > 0:
         reward = parts["reward"](anti_logp, stereo_logp)
@@ -115,11 +120,15 @@ def objective(
         grpo = grpo_loss(reward, kl, beta=config.grpo.beta, gamma=config.grpo.gamma)
         combined = combine(edit, grpo, weight=config.grpo.weight)
         metrics |= {"reward": reward.item(), "kl": kl.item(), "grpo_loss": grpo.item()}
+
+    # The curriculum weighs batches that are far from balance more.
     if config.rcs.mode == "adaptive":  # `_study.yaml` excludes it without a reward
         alpha = parts["rcs_alpha"](config.rcs, abs(ss - 0.5), phase)
         rcs_weight = parts["rcs_weight"](metrics["reward"], alpha)
         combined = rcs_weight * combined
         metrics |= {"rcs_alpha": alpha, "rcs_weight": rcs_weight}
+
+    # Neither the GRPO share nor the curriculum scales retention and fairness.
     loss = combined + config.loc_coef * retention
     if config.mo_fairness_weight > 0:
         gap = fairness_gap(anti_logp, stereo_logp)
@@ -183,6 +192,8 @@ class Trainer:
                 self.unsaved = 0
                 self.state.save(self.stage, self.steps)
             self.stage.progress(self.steps, len(steps) * self.config.n_epochs)
+
+        # The development set decides which epoch's hypernetwork is kept, and when training stops.
         metrics = self.ranks.same(self.development())
         self._check(metrics)
         self.stage.log_metrics(self.steps, metrics)
@@ -209,12 +220,16 @@ class Trainer:
         """Take one step of Adam on the mean gradient of some edit batches."""
         start = time.perf_counter()
         self.optimiser.zero_grad()
+
+        # The mean gradient of the edit batches; each adds its share.
         metrics = _mean([self.edit_batch(batch, 1 / len(batches)) for batch in batches])
         metrics["grad_norm"] = self._clip_gradients()
         metrics = self.ranks.same(metrics)
-        self._check(metrics)
+        self._check(metrics)  # before Adam takes in what is not a number
         self.optimiser.step()
         self.steps += 1
+
+        # Learnt as well: the rates of an edit, and the ridge of its closed form.
         networks: list[Any] = list(self.hypernetwork.networks.values())
         metrics["lr"] = torch.cat([network.lr for network in networks]).mean().item()
         metrics["lambda"] = torch.cat([network.log_lambda for network in networks]).exp().mean().item()
@@ -226,6 +241,7 @@ class Trainer:
 
         Ranks divide the edited modules where shifts are predicted and learnt from, and the items in between.
         """
+        # The hypernetwork predicts the shift of each edited weight, from all items at once.
         batches, chunk = micro_batches(items, self.config.edit.batch_size), self.config.editor.batch_size
         edits = self._predict(batches, chunk)
         shifts = {}  # (d_in, d_out) each; 0 for what other ranks edit
@@ -233,6 +249,8 @@ class Trainer:
             own = edits.get(module.name)
             shifts[module.name] = torch.zeros(module.shape, device=self.model.device) if own is None else own.shift
         self.ranks.add_up(list(shifts.values()))
+
+        # The loss of the edited model, and its gradient with respect to the shifts.
         with applied(self.model, shifts, gradients=True) as edited:
 
             def backward(size: int) -> list[dict[str, float]]:
@@ -242,6 +260,8 @@ class Trainer:
 
             metrics = self.micro_batch.retry(-(-max(map(len, batches)) // self.ranks.size), backward)
             gradients = shift_gradients(self.model, edited)
+
+        # From the shifts back to the hypernetwork. The model's pass is over, and its memory free.
         self.ranks.add_up(list(gradients.values()))
         accumulate(self.hypernetwork, edits, gradients, chunk=chunk, share=share)
         norm = torch.stack([shift.square().sum() for shift in shifts.values()]).sum().sqrt()

@@ -79,6 +79,8 @@ def train_selectors(
     an epoch, named after the stage.
     """
     rewards, saved = trained_on(stage.config), stage.load_checkpoint()
+
+    # A checkpoint is of one selector; those before it are saved whole, and those after it are still to come.
     done = 0 if saved is None else saved.state["place"]
     for place, reward in enumerate(rewards[done:], done):
         model, loss = start(reward, rewards_of(stage.parts, data.offline, reward))
@@ -125,6 +127,8 @@ class _Trainer:
     def _epoch(self, epoch: int) -> Figures:
         """Go through all queries once; return the means of loss, gradient norm and the loss's figures."""
         sums: Figures = {}
+
+        # The order is of this selector's generator, which the checkpoint holds.
         order = torch.randperm(self.queries, generator=self.generator)
         batches = order.split(self.settings.batch_size)
         for number, rows in enumerate(batches):
@@ -133,6 +137,8 @@ class _Trainer:
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)
             self.optimizer.step()
+
+            # Weighed by the queries of a batch, as the last one may have fewer.
             figures = figures | {"loss": float(loss.detach()), "grad_norm": float(norm)}
             for name, value in figures.items():
                 sums[name] = sums.get(name, 0.0) + value * len(rows) / self.queries

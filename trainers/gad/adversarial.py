@@ -64,6 +64,8 @@ def run(stage: Stage) -> None:
     if not getattr(stage.config, name).enabled:
         stage.log.info("%s.enabled is false: nothing is trained", name)
         return
+
+    # Some students are kept on the way, as the evaluation averages over checkpoints.
     trainer = Trainer(stage)
     dev = read_problems(stage.inputs["data"] / "dev.jsonl")
     first, every = trainer.restore(), stage.config.keep_checkpoints
@@ -81,6 +83,7 @@ def run(stage: Stage) -> None:
         if number + 1 in measured:
             keep_models(stage, done, trainer.student, trainer.tokenizer, trainer.critic, among=MEASURED)
 
+    # Saved before the last measurement, which may not fit into memory.
     state, steps = trainer.state, trainer.steps
     run_steps(stage, step, steps=steps, first=first, state=state, checkpoint_every=stage.config.checkpoint_every)
     save_models(stage.out, trainer.student, trainer.tokenizer, trainer.critic, ranks=stage.ranks)
@@ -111,6 +114,8 @@ class Trainer:
         self.settings: Adversarial = settings
         placement = Placement.of(stage.devices, config.precision, stage.ranks, stage.parts.get("adapters"))
         self.placement = placement
+
+        # The student and its reference, which is the student as this stage finds it.
         folder = latest_student(stage, EARLIER[self.name])
         self.tokenizer = load_tokenizer(folder)
         # As `Adversarial._has_reference`, here again since no key covers the code of a config module.
@@ -122,6 +127,8 @@ class Trainer:
         self.sampling_micro_batch = stage.micro_batch(config.rollout.batch_size)
         self.scoring_micro_batch = stage.micro_batch(config.rollout.batch_size)
         self.actor = self._actor(reference)
+
+        # The critic goes on from the stage before, or begins with the student's body.
         self.critic = placement.shard(stage.ranks.build(lambda: self._critic(folder)))
         self.critic_learner = Learner.adamw(
             self.critic,
@@ -131,19 +138,27 @@ class Trainer:
             micro_batch=stage.micro_batch(config.critic.micro_batch),
         )
         self.loss = build_loss(config, stage.parts["discriminator"])
+
+        # `gad` counts its steps on from those of the warm-up.
         self.task = rule_of(stage)
         self.lengths = teacher_lengths(stage.inputs["data"])
         self.problems = read_problems(stage.inputs["data"] / "train.jsonl")
         self.steps = self._steps_of(settings)
         self.first_step = self._steps_of(config.warmup) if self.name == "gad" and config.warmup.enabled else 0
+
+        # What a checkpoint holds.
         learners = {"student": self.actor.learner, "critic": self.critic_learner}
         self.progress = Progress()
         self.state = state_of(learners, self.progress)
         count_steps(self.student, self.actor.learner.optimizer)
+
+        # The teacher's responses are cut where the student's are, so that length alone does not tell them apart.
         self.limit = response_limit(config, self.lengths)  # of a response, in tokens
         teacher = Examples.of(self.tokenizer, self.problems, [problem.answer for problem in self.problems])
         self.student_examples = teacher.cut(self.limit)  # the teacher's responses, as the student learns from them
         self.critic_examples = teacher.cut(self.limit, end_token=config.critic.end_token)  # as the critic scores them
+
+        # What samples: the student itself, or an engine that has a copy of its weights.
         self.responder = Responder(self.student, self.tokenizer, placement)
         self.engine: Any = start_engine(
             stage,

@@ -103,7 +103,18 @@ def step(run: Run, number: int) -> dict[str, float]:
     """Sample, reward, update; return the step's metrics."""
     run.actor.learner.warm_up(number, run.config.update.warmup_steps)
     rollout = sample_rollout(run)
-    return rollout.metrics | update_policy(run, rollout, group_advantages(run, rollout))
+
+    # How much better a response is than the others to its prompt: (N,), or (N, T) where tokens are rewarded.
+    group_size = run.config.rollout.group_size
+    if rollout.token_rewards is None:
+        assert run.advantages is not None
+        advantages = run.advantages(rollout.rewards, group_size)
+    else:
+        assert run.token_advantages is not None
+        mask, scale = rollout.sequences.completion_mask.cpu(), run.config.advantage.kind == "normalized"
+        advantages = run.token_advantages(rollout.token_rewards, mask, group_size, scale=scale)
+
+    return rollout.metrics | update_policy(run, rollout, advantages)
 
 
 def sample_rollout(run: Run) -> Rollout:
@@ -119,6 +130,8 @@ def sample_groups(run: Run) -> Rollout:
     problems, group_size = next_problems(run), run.config.rollout.group_size  # B
     sequences, texts = run.sampler.responses(problems, group_size=group_size, generator=run.generators.sampling)
     rollout = run.rewards.score([each for each in problems for _ in range(group_size)], sequences, texts)
+
+    # A group whose rewards are all equal teaches nothing, and a response that was cut has no answer: both are logged.
     metrics = {name: value.item() for name, value in group_metrics(rollout.rewards, group_size).items()}
     metrics["response/length"] = sequences.lengths.float().mean().item()
     metrics["response/ended"] = sequences.ended(run.rewards.eos).float().mean().item()
@@ -129,31 +142,21 @@ def sample_groups(run: Run) -> Rollout:
 
 def next_problems(run: Run) -> list[Problem]:
     """Return the B problems of the next rollout."""
-    rollout, total, asked = run.config.rollout, len(run.problems), run.progress.asked
+    rollout, total = run.config.rollout, len(run.problems)
     count = rollout.responses // rollout.group_size
     if rollout.order == "drawn":
         rows = draw(total, count, run.generators.prompts)
     else:
-        rows = in_passes(total, asked, count, run.seed)
-    run.progress.asked = asked + count
+        rows = in_passes(total, run.progress.asked, count, run.seed)
+    run.progress.asked += count
     return [run.problems[row] for row in rows]
-
-
-def group_advantages(run: Run, rollout: Rollout) -> Tensor:
-    """Return the advantages of responses (N,), or of tokens (N, T) where these are rewarded."""
-    group_size = run.config.rollout.group_size
-    if rollout.token_rewards is None:
-        assert run.advantages is not None
-        return run.advantages(rollout.rewards, group_size)
-    assert run.token_advantages is not None
-    scale = run.config.advantage.kind == "normalized"
-    mask = rollout.sequences.completion_mask.cpu()
-    return run.token_advantages(rollout.token_rewards, mask, group_size, scale=scale)
 
 
 def update_policy(run: Run, rollout: Rollout, advantages: Tensor) -> dict[str, float]:
     """Update the policy on all responses, with advantages (N,) or (N, T); adapt the coefficient of the KL."""
     config, progress, actor = run.config, run.progress, run.actor
+
+    # Padding has no advantage, so token advantages are averaged over the tokens.
     per_token = advantages.dim() == 2
     mask = rollout.sequences.completion_mask.to(advantages.device) if per_token else torch.ones_like(advantages)
     metrics = {
@@ -162,9 +165,13 @@ def update_policy(run: Run, rollout: Rollout, advantages: Tensor) -> dict[str, f
         "update/used_responses": with_advantage(advantages).float().mean().item(),
         "kl/coef": progress.kl_coef,
     }
+
+    # The old and the reference log-probabilities are those before the first minibatch of this step.
     batch = actor.batch(rollout.sequences, advantages)
     metrics |= sampler_gap(actor, batch, config.precision.compute)
     metrics |= actor.learn(batch, kl_coef=progress.kl_coef, generator=run.generators.minibatches)
+
+    # Adaptive: the next step weighs the KL more if this one went too far from the reference, and less if not far.
     divergence = metrics.get("kl/response" if config.kl.per == "response" else "kl/divergence")
     if config.kl.adaptive and divergence is not None:
         progress.kl_coef = adapt_coefficient(progress.kl_coef, divergence, target=config.kl.target)
@@ -193,14 +200,20 @@ class Rewards:
         """Return N responses with their rewards; response i answers problem i. All ranks use those of rank 0."""
         prompts = [problem.prompt for problem in problems]
         rewards, correct, metrics = torch.zeros(len(problems)), torch.zeros(len(problems)), {}
+
+        # The task's rule, where all problems have an answer; a response that did not end has none.
         if all(problem.answer for problem in problems):
             ended = sequences.ended(self.eos).tolist()
             rule, correct = map(torch.tensor, by_rule(self.task, problems, texts, ended))
             rewards, metrics["reward/rule"] = self.settings.rule * rule, rule.mean().item()
+
+        # What the user's function adds.
         if self.function is not None:
             ids = token_lists(sequences.completion_ids, sequences.completion_mask)
             added = by_function(self.function, problems, texts, ids)
             rewards, metrics["reward/function"] = rewards + added, added.mean().item()
+
+        # What a reward model adds: of whole responses, or of each token.
         token_rewards = modelled = None
         if self.token_model is not None:
             modelled_tokens = self.token_model(sequences, prompts, self.eos)  # (N, T)
@@ -209,10 +222,14 @@ class Rewards:
             modelled = self.model(prompts, texts)
         if modelled is not None:
             rewards, metrics["reward/model"] = rewards + self.settings.model * modelled, modelled.mean().item()
+
+        # DAPO takes off a little for a response that comes near the limit.
         if self.overlong_penalty is not None:
             penalty = self.overlong_penalty(sequences.lengths.cpu())
             rewards, metrics["reward/overlong_penalty"] = rewards + penalty, penalty.mean().item()
-        if token_rewards is not None:  # what is of the whole response is given at its last token
+
+        # Rewards of tokens add up to the response's: what is of the whole response is given at its last token.
+        if token_rewards is not None:
             rest = rewards - token_rewards.sum(1)
             token_rewards = add_to_last_token(token_rewards, rest, sequences.completion_mask)
         return Rollout(sequences, *self.placement.ranks.same((rewards, correct, metrics, token_rewards)))
@@ -288,10 +305,14 @@ class Objective:
         mask = completion_mask
         diagnostics: Diagnostics = {}
         advantages = advantages[:, None].expand_as(logps) if advantages.dim() == 1 else advantages
+
+        # How much likelier each token, or its whole response, has become since it was sampled.
         ratio = self.ratio(logps, old_logps, mask)
         for transform in filter(None, (self.ema_smoothing, self.sequence_ratio)):
             ratio, figures = transform(ratio, mask)
             diagnostics |= figures
+
+        # Weights of tokens. They have no gradient: the policy must not learn to move the weights.
         for weigh in filter(None, (self.gradient_adaptive, self.temporal_decay)):
             weights, figures = weigh(logps, mask)
             diagnostics |= figures
@@ -299,8 +320,12 @@ class Objective:
                 advantages = advantages * weights.detach()
             else:
                 ratio = ratio * weights.detach()
+
+        # In place of its tokens' ratios a response gets their weighted mean.
         if self.response_mean is not None:
             ratio, _ = self.response_mean(ratio, mask)
+
+        # What the innovations claim to lower is the variance of the ratio: before all of this, and as it is used.
         token_variance, used_variance = (Variance.of(each, mask) for each in ((logps - old_logps).exp(), ratio))
         diagnostics |= {
             "ratio/mean": Mean.of(ratio, mask),
@@ -310,6 +335,8 @@ class Objective:
             "ratio/variance_reduction": VarianceReduction(token_variance, used_variance),
             "policy/approx_kl": Mean.of(old_logps - logps, mask),
         }
+
+        # The surrogate clips, or weighs down, what has moved too far from the old policy.
         losses, figures = self.surrogate(ratio, advantages, mask)
         return aggregate(losses, mask, self.aggregation, denominator=denominator), diagnostics | figures
 
@@ -367,9 +394,11 @@ class Actor:
         A response without advantage has no policy term, but its KL and its entropy count (GSPO notes): only where there
         is neither is it left out.
         """
-        needed = None
+        needed = None  # all
         if self.reference is None and self.update.entropy_coef == 0:
             needed = with_advantage(advantages).to(sequences.completion_mask.device)
+
+        # The sampler's own log-probabilities are the old ones, unless it computes in another way than the update.
         old_logps = sequences.logps
         if self.recompute_logps or old_logps is None:
             old_logps = self.logps(sequences)
@@ -392,6 +421,8 @@ class Actor:
         with self.learner.training():
             for minibatch in minibatches(len(batch.sequences), self.update, generator):
                 denominator = loss_denominator(batch.sequences.completion_mask[minibatch], self.update.aggregation)
+
+                # Only responses with a gradient go through the backward pass; the others are only measured.
                 learnt, measured = minibatch, minibatch[:0]
                 if batch.needed is not None:
                     needed = batch.needed.cpu()[minibatch]
@@ -409,6 +440,7 @@ class Actor:
                 # Entropy and ratios are of all responses, so that they do not depend on what is left out.
                 figures = self.learner.micro_batch.run(measured, measure) if len(measured) else []
                 learnt_figures, norm = self.learner.step(learnt, backward)
+
                 # Losses of 0 are added for the minibatch in which no response is needed.
                 nothing = Sum(norm.new_zeros(()))
                 totals = {"policy/grad_norm": Sum(norm), "policy/loss": nothing, "policy/entropy_loss": nothing}
@@ -418,16 +450,22 @@ class Actor:
     def losses(self, batch: Batch, denominator: float, kl_coef: float) -> tuple[dict[str, Tensor], Diagnostics]:
         """Return the parts of the loss of some responses, over their minibatch's `denominator`, and diagnostics."""
         mask, update = batch.sequences.completion_mask, self.update
+
+        # One forward pass gives all that the losses need.
         with self.placement.autocast():
             logps, entropy = per_token_logps(  # (N, T) each
                 self.learner.model, batch.sequences, self.temperature, entropy_gradient=update.entropy_coef > 0
             )
+
+        # The policy loss of the variant, and the entropy bonus as a loss.
         policy_loss, diagnostics = self.objective(
             logps, batch.old_per_token_logps, batch.advantages, mask, denominator=denominator
         )
         entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, denominator=denominator)
         losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
         diagnostics["policy/entropy"] = Mean.of(entropy, mask)
+
+        # The KL to the reference keeps the policy near the model that it started from.
         if batch.ref_per_token_logps is not None:
             divergence = self.kl(logps, batch.ref_per_token_logps)  # (N, T)
             diagnostics["kl/divergence"] = Mean.of(divergence, mask)

@@ -41,10 +41,14 @@ def step(run: PpoRun, number: int) -> dict[str, float]:
         learner.warm_up(number, update.warmup_steps)
     rollout = sample_rollout(run)
     sequences = rollout.sequences
+
+    # The critic's values are those before it learns from these responses.
     rewards = rollout.rewards if rollout.token_rewards is None else rollout.token_rewards  # (N,), or (N, T)
     estimate = run.critic.estimate(sequences, rewards)
-    orders = run.generators.critic_minibatches
+    orders = run.generators.critic_minibatches  # its own, so that GRPO's minibatches are the same without a critic
     metrics = run.critic.learn(sequences, estimate, update=update, generator=orders)
+
+    # The policy's update is GRPO's; only the advantages differ.
     return rollout.metrics | metrics | update_policy(run, rollout, estimate.advantages)
 
 
@@ -90,6 +94,8 @@ class Critic:
             return nn.functional.pad(values, (0, mask.shape[1] - values.shape[1]))
 
         values = torch.cat(self.learner.micro_batch.run(torch.arange(len(sequences)), evaluate))
+
+        # The reward of a whole response is given at its last token, and GAE carries it back to those before.
         if rewards.dim() == 1:
             rewards = add_to_last_token(rewards.new_zeros(mask.shape), rewards, mask)
         advantages, returns = gae(rewards.to(values), values, mask, gamma=settings.gamma, lam=settings.lam)
@@ -102,6 +108,7 @@ class Critic:
         step_metrics, (_, returns, old_values) = StepMetrics(), estimate
         with self.learner.training():
             for rows in minibatches(len(sequences), update, generator):
+                # Of the whole minibatch, so that micro-batches add up to its gradient.
                 denominator = loss_denominator(sequences.completion_mask[rows], "token_mean")
 
                 def backward(part: Tensor, denominator: float = denominator) -> Diagnostics:
