@@ -160,8 +160,8 @@ def test_the_comparison_of_the_page_is_taken_apart(tmp_path):
     assert "4 comparisons" in follower.run("ablation power example --effect 0.02")
 
 
-MASKED = re.compile(r"[0-9a-f]{16}|\d{4}-\d\d-\d\dT\S+|[\d.]+ (?:s|min)\b")
-"""Keys, times and durations: other ones in every project."""
+MASKED = re.compile(r"[0-9a-f]{16}|\d{4}-\d\d-\d\dT\S+|[\d.]+ (?:s|min|MB)\b")
+"""Keys, times, durations and memory: other ones in every project."""
 
 
 def test_a_study_is_checked_a_number_traced_and_a_paper_held_to_it(tmp_path):
@@ -241,7 +241,7 @@ def test_a_task_from_nothing(tmp_path, keys):
     assert {name: after[name] for name in keys} == keys
     assert {name.split("/")[1] for name in after.keys() - keys.keys()} == {"reversal", "questions"}
     validate, diff, grid = follower.commands
-    assert "mem_mb" in follower.run("ablation validate", status=1)
+    follower.run("ablation validate")
     (tmp_path / "configs/studies/innovations/questions.yaml").unlink()  # the page comes to it later
     follower.run(validate)
     assert "task.name: knights_knaves -> reversal" in follower.run(diff)

@@ -24,21 +24,21 @@ from trainers.policy import plain
 # device in them, at scale smoke. A change that makes it wait more often must say so here. Sampling waits at each token.
 WAITS = {
     "debias": {"prepare baseline": 270, "train v10": 693, "evaluate v10": 391},
-    "innovations": {"reinforce all-innovations": 397},
+    "innovations": {"reinforce all-innovations": 1447},
     "gspo": {
         "warm_start gspo": 554,
-        "reward_model gspo-learnt-reward": 210,
-        "reinforce ppo": 625,
-        "reinforce gspo-token-reward": 444,
-        "evaluate gspo-token-reward": 153,
+        "reward_model gspo-learnt-reward": 295,
+        "reinforce ppo": 1735,
+        "reinforce gspo-token-reward": 1619,
+        "evaluate gspo-token-reward": 606,
     },
     "gad": {
         "base seqkd": 4479,
         "seqkd seqkd": 326,
-        "evaluate_start seqkd": 114,
-        "warmup d-final": 814,
-        "gad d-final": 615,
-        "evaluate d-final": 197,
+        "evaluate_start seqkd": 532,
+        "warmup d-final": 1423,
+        "gad d-final": 1122,
+        "evaluate d-final": 614,
     },
     "demonstrations": {
         "learner legacy": 176,
