@@ -1,77 +1,116 @@
 """Which results a database and a folder of reports hold. Light: whatever shows them first asks here, without pydantic.
 
-`results/collected.json`: what a collect found, and the plan, imports and statuses that its database was built from:
-`{corrupt: {key: reason}, stages: digest, ended: number, sources: digest}`. `reports/.results`: the results that these
-reports show, since two results that shared one folder would show each other's numbers.
+`results/collected.json` lists what the database was made from, and what a collect found damaged: `{files: {path:
+digest}, stages: {key: length and time of each file}, corrupt: {key: reason}}`. A database is up to date if this list
+is what the folder holds now. `reports/.results`: the results that these reports show, since two results that shared one
+folder would show each other's numbers.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from ablation.config.judging_rules import RULES
 from ablation.contract.atomic import LONG_AGO, date, write_json, write_text
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import read_json, read_text, sha256
 from ablation.contract.stage_folder import SCHEMA_VERSION
-from ablation.contract.status import TO_COME, StageState, read_state
+from ablation.contract.status import COLLECTED_FILES, STATUS, replaced
 
 COLLECTED = "collected.json"
 PLAN_FILE = "plan.json"
+HISTORY_FILE = "analysis_history.json"
 MARKER = ".results"
 _MAX_BYTES = 1 << 30
-States = Mapping[str, StageState]
 
 
-def note_collected(results: Path, states: States, read: States, sources: str) -> None:
-    """Write `collected.json`. states: with what turned out to be corrupt; read: as the statuses said.
+class Sources(NamedTuple):
+    """What a database is made from.
 
-    sources: `sources_of` the results before anything was read of them.
+    files: path from the results -> digest of the plan and of the history of analyses, length and time of imported
+    files; with them the versions of the tables and of the rules. stages: key -> length and time of each file that
+    counts, "" for a stage that has not ended.
     """
-    corrupt = {key: state.reason for key, state in states.items() if state.state == "corrupt"}
-    noted = {"stages": digest(read.items()), "ended": _ended(read), "sources": sources}
-    write_json(results / COLLECTED, {"corrupt": corrupt, **noted})
+
+    files: dict[str, str]
+    stages: dict[str, str]
+
+    @property
+    def digest(self) -> str:
+        """Return what tells a database that was made from other sources."""
+        return hashlib.sha256(json.dumps(self, sort_keys=True).encode()).hexdigest()[:16]
+
+    def lost(self, earlier: "Sources") -> list[str]:
+        """Return the stages that had ended earlier, are still planned, and were deleted or are to run again."""
+        return [key for key, signature in self.stages.items() if not signature and earlier.stages.get(key)]
 
 
-def read_collected(results: Path) -> dict[str, Any]:
-    """Return the content of collected.json; {} where there is none that can be read: it is only a hint."""
-    try:
-        content = read_json(results / COLLECTED)
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) and isinstance(content.get("corrupt"), dict) else {}
+def sources_now(results: Path) -> Sources:
+    """Return what a database would be made from now. Errors as for `planned_folders`."""
+    stages = {key: _signature(folder) for key, folder in planned_folders(results).items()}
+    return Sources(source_files(results), stages)
 
 
-def digest(states: Iterable[tuple[str, StageState]]) -> str:
-    """Return a digest of the stages that have ended, with how and when."""
-    ended = sorted((key, s.state, s.ended, s.attempt) for key, s in states if s.state not in TO_COME)
-    return hashlib.sha256(json.dumps(ended).encode()).hexdigest()[:16]
+def source_files(results: Path) -> dict[str, str]:
+    """Return `Sources.files` as they are now."""
+    files = {"tables": SCHEMA_VERSION, "rules": str(len(RULES))}
+    files |= {name: sha256(results / name) for name in (PLAN_FILE, HISTORY_FILE) if (results / name).is_file()}
+    for path in (results / "imported").rglob("*.[jp]*"):  # JSON and Parquet
+        with suppress(OSError):
+            status = path.stat()
+            files[str(path.relative_to(results))] = f"{status.st_size} {status.st_mtime_ns}"
+    return files
 
 
-def sources_of(results: Path) -> str:
-    """Return a digest of a database's other sources: the plan, imported runs, and the version of its tables."""
-    files = [results / PLAN_FILE, *sorted(results.glob("imported/*/study.json"))]
-    noted = [(str(path.relative_to(results)), sha256(path)) for path in files if path.is_file()]
-    return hashlib.sha256(json.dumps([SCHEMA_VERSION, *noted]).encode()).hexdigest()[:16]
+def _signature(folder: Path) -> str:
+    if replaced(folder):
+        return ""
+    signatures = {}
+    for name in COLLECTED_FILES:
+        with suppress(OSError):
+            file = os.stat(f"{folder}/{name}")  # text: ten thousand stages are looked at
+            signatures[name] = f"{name} {file.st_size} {file.st_mtime_ns}"
+    return "; ".join(signatures.values()) if STATUS in signatures else ""
 
 
-def states_now(results: Path) -> States:
-    """Return the state of each stage of plan.json by its key, read now; none where there is no plan.
+def planned_folders(results: Path) -> dict[str, Path]:
+    """Return the folder of each stage of plan.json by its key; none where there is no plan.
 
     Raises TrackerError where the plan cannot be read, PermissionError where this user may not.
     """
     try:
         plan = read_json(results / PLAN_FILE, _MAX_BYTES)
-        folders = {stage["key"]: stage_folder(results, plan["results"], stage["dir"]) for stage in plan["stages"]}
+        return {stage["key"]: stage_folder(results, plan["results"], stage["dir"]) for stage in plan["stages"]}
     except FileNotFoundError:
         return {}
     except PermissionError:
         raise
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise TrackerError(f"{results / PLAN_FILE}: not a plan ({error}); delete it and run `snakemake`") from None
-    return {key: read_state(folder, key) for key, folder in folders.items()}
+
+
+def note_collected(folder: Path, sources: Sources, corrupt: Mapping[str, str]) -> None:
+    """Write `collected.json` beside a database. corrupt: key -> reason, of stages with a damaged file."""
+    write_json(folder / COLLECTED, {**sources._asdict(), "corrupt": corrupt})
+
+
+def read_collected(folder: Path) -> dict[str, Any]:
+    """Return the content of collected.json; {} where there is none that can be read: it is only a hint."""
+    try:
+        content = read_json(folder / COLLECTED, _MAX_BYTES)
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) and isinstance(content.get("corrupt"), dict) else {}
+
+
+def noted_sources(folder: Path) -> Sources | None:
+    """Return what the database in a folder was made from, if that is known."""
+    files, stages = map(read_collected(folder).get, Sources._fields)
+    return Sources(files, stages) if isinstance(files, dict) and isinstance(stages, dict) else None
 
 
 def stage_folder(results: Path, planned: Path | str, folder: Path | str) -> Path:
@@ -80,33 +119,14 @@ def stage_folder(results: Path, planned: Path | str, folder: Path | str) -> Path
     return results / folder.relative_to(planned) if folder.is_relative_to(planned) else folder
 
 
+def is_alone(results: Path) -> bool:
+    """Whether a database is the only source of its results: they were moved here without stages and imported runs."""
+    return not any((results / name).exists() for name in ("stages", "imported"))
+
+
 def is_copy(results: Path) -> bool:
     """Whether the folder holds a database that was not collected here: nothing else is, but the plan maybe."""
-    return not any((results / name).exists() for name in ("stages", "imported", COLLECTED))
-
-
-def is_current(results: Path, states: States) -> bool:
-    """Whether the database matches the current plan, imports, statuses and tables of this version.
-
-    A database without a folder of stages is the only source.
-    """
-    if not (results / "stages").exists() and not (results / "imported").exists():
-        return True
-    noted = read_collected(results)
-    return (noted.get("stages"), noted.get("sources")) == (digest(states.items()), sources_of(results))
-
-
-def lost(results: Path, states: States) -> int:
-    """Return how many stages in the database have been deleted since, or run again."""
-    noted = read_collected(results)
-    ended = noted.get("ended")
-    if not isinstance(ended, int) or noted.get("sources") != sources_of(results):
-        return 0
-    return max(0, ended - _ended(states))
-
-
-def _ended(states: States) -> int:
-    return sum(state.state not in TO_COME for state in states.values())
+    return is_alone(results) and not (results / COLLECTED).exists()
 
 
 def claim_reports(results: Path, reports: Path) -> None:

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from ablation.config.dotted import leaves
 from ablation.contract.atomic import LONG_AGO, date, write_json
 from ablation.contract.display import listed
-from ablation.contract.errors import ConfigError
+from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import read_json
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import FAILED, TO_COME, StageState, read_state, replaced
-from ablation.plan.collected import COLLECTED, is_current, read_collected
+from ablation.plan.collected import COLLECTED, noted_sources, read_collected, sources_now
 from ablation.plan.plan_file import Address, Plan, PlannedRun, PlannedStage, read_plan
 
 States = dict[Address, StageState]
@@ -63,9 +63,9 @@ def _is_current(plan: Plan, states: States) -> bool:
         ended = [stage.status for address, stage in plan.stages.items() if states[address].state not in TO_COME]
         if any(os.stat(status).st_mtime_ns > collected for status in ended):
             return False
-    except OSError:
+        return noted_sources(plan.settings.results) == sources_now(plan.settings.results)
+    except (OSError, TrackerError):  # no database, or a damaged plan, which is written again
         return False
-    return is_current(plan.settings.results, {key: state for (_, key), state in states.items()})
 
 
 # Which run again

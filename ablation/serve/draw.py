@@ -16,13 +16,13 @@ from typing import Any
 
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import TrackerError
-from ablation.contract.process import end_with_parent
+from ablation.contract.process import end_with_parent, is_locked
 from ablation.contract.stage_folder import DATABASE
-from ablation.plan.collected import PLAN_FILE, digest, is_current, states_now
+from ablation.plan.collected import is_alone, noted_sources, planned_folders, sources_now
 from ablation.show.page.content import read_page
 from ablation.show.page.inline import Live, asset
 from ablation.show.page.render import draw as draw_page
-from ablation.store.collect import collect_apart
+from ablation.store.current import collect_beside, holds
 from ablation.store.database import Store
 
 PAGE, ASKED = "page.html", "asked"
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         asked = folder / ASKED
         if asked.exists() and time.time() - asked.stat().st_mtime < max(LOOKED_AT, 2 * every):
             try:
-                if (sources := sources_now(results)) != drawn:
+                if (sources := drawn_from(results)) != drawn:
                     draw(results, folder, every)
                     drawn, said = sources, ""
             except (TrackerError, OSError) as error:
@@ -55,12 +55,11 @@ def main(arguments: Sequence[str]) -> int:
         time.sleep(pause)
 
 
-def sources_now(results: Path) -> Any:
-    """What a page is drawn from, to be compared: how stages ended, what running ones logged, and the other files."""
+def drawn_from(results: Path) -> Any:
+    """What a page is drawn from, to be compared: the sources of its database, and what running stages logged."""
     logs = results.glob("stages/*/*/*/metrics.parquet")
-    beside = (results / PLAN_FILE, results / DATABASE, *results.glob("imported/*/study.json"))
-    stamps = sorted((str(path), path.stat().st_mtime_ns) for path in (*logs, *beside) if path.exists())
-    return digest(states_now(results).items()), stamps
+    stamps = sorted((str(path), path.stat().st_mtime_ns) for path in (results / DATABASE, *logs) if path.exists())
+    return sources_now(results), stamps
 
 
 def draw(results: Path, folder: Path, seconds: float) -> Path:
@@ -77,23 +76,21 @@ def draw(results: Path, folder: Path, seconds: float) -> Path:
 def database_now(results: Path, folder: Path) -> Path:
     """Return a complete database: the results' own, or one that is collected into `folder`."""
     ours = results / DATABASE
-    if ours.exists() and _is_current(results):
+    if ours.exists() and (is_alone(results) or _is_current(results)):
         return ours
-    for name in ("stages", "imported"):  # the page looks for these next to its database
-        (folder / name).unlink(missing_ok=True)
-        if (results / name).exists():
-            (folder / name).symlink_to((results / name).resolve())
-    return collect_apart(results, folder / DATABASE).database
+    return collect_beside(results, folder)
 
 
 def _is_current(results: Path) -> bool:
     """Whether the results' own database can be opened and is complete, while no stage runs."""
-    states = states_now(results)
-    if not is_current(results, states) or any(state.state == "running" for state in states.values()):
+    sources = sources_now(results)
+    if noted_sources(results) != sources:
+        return False
+    waiting = (folder for key, folder in planned_folders(results).items() if not sources.stages[key])
+    if any(is_locked(folder) for folder in waiting):
         return False
     try:
-        with Store(results / DATABASE):
-            return True
+        return holds(results / DATABASE, sources)
     except TrackerError:  # of another version
         return False
 

@@ -22,9 +22,9 @@ from ablation.config.variant_tree import compared
 from ablation.contract.atomic import write_text
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
+from ablation.plan.collected import HISTORY_FILE
 from ablation.plan.plan_file import StudyRecord
 
-FILE = "analysis_history.json"
 _KINDS = {"digest": str, "analysis": dict, "since": str, "comparisons": list, "seeds": dict, "rules": int}
 
 
@@ -55,7 +55,7 @@ def record_analysis(
 
     `runs`: the variant of each run. Without `record` the file stays as it is, and the history is what it would be.
     """
-    path = results / FILE
+    path = results / HISTORY_FILE
     content = _read(path)
     history = content.get(study.name, [])
     if not has_results:
@@ -83,7 +83,7 @@ def record_analysis(
 
 def merged_history(results: Path, other: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the history merged with that of another results folder, by time: a plan that was changed there counts."""
-    ours, theirs = _read(results / FILE), _read(other / FILE)
+    ours, theirs = _read(results / HISTORY_FILE), _read(other / HISTORY_FILE)
     merged: dict[str, list[dict[str, Any]]] = {}
     for study in ours | theirs:
         for entry in sorted([*ours.get(study, []), *theirs.get(study, [])], key=lambda entry: entry["since"]):
@@ -95,8 +95,8 @@ def merged_history(results: Path, other: Path) -> dict[str, list[dict[str, Any]]
 
 def write_history(results: Path, content: Mapping[str, Any]) -> None:
     """Replace the history, if it is another."""
-    if content != _read(results / FILE):
-        write_text(results / FILE, json.dumps(content, indent=1, sort_keys=True) + "\n")
+    if content != _read(results / HISTORY_FILE):
+        write_text(results / HISTORY_FILE, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
 def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:

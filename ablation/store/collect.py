@@ -1,7 +1,6 @@
 """Collects plan.json, the stage folders and imported runs into one DuckDB file, complete or not at all."""
 
 import json
-import os
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -13,16 +12,21 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from ablation.config.judging_rules import RULES
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.atomic import date, from_the_future, replacing
 from ablation.contract.process import alone
-from ablation.contract.reading import sha256
 from ablation.contract.stage_folder import DATABASE
-from ablation.contract.status import COLLECTED_FILES, STATUS, TO_COME, StageState, altered, read_state, replaced
-from ablation.plan.collected import PLAN_FILE, note_collected, sources_of
+from ablation.contract.status import STATUS, StageState, altered, read_state
+from ablation.plan.collected import (
+    COLLECTED,
+    PLAN_FILE,
+    Sources,
+    note_collected,
+    noted_sources,
+    source_files,
+    sources_now,
+)
 from ablation.plan.plan_file import PlanFile, PlannedVariant, StudyRecord, digest_of_plan, read_plan
-from ablation.store import analysis_history
 from ablation.store.analysis_history import StoredStudy, record_analysis
 from ablation.store.database import SCHEMA, SCHEMA_VERSION, Store, is_whole
 from ablation.store.health_events import find_events
@@ -70,85 +74,66 @@ def collect_apart(results: Path, database: Path) -> Collected:
     if not database.exists() and (results / DATABASE).is_file():  # most of its rows are the same
         with replacing(database, sync=False) as aside:
             shutil.copyfile(results / DATABASE, aside)
+        with suppress(FileNotFoundError):
+            shutil.copyfile(results / COLLECTED, database.with_name(COLLECTED))
     return _collect(results, database, apart=True)
 
 
-def _previous_stages(database: Path) -> tuple[str, dict[str, tuple[str, StageState, StageState]]]:
-    """Return what the database of an earlier collect was made from, and its stages; nothing if it cannot be read.
-
-    Of each stage: the signature of its files, its state by status.json, and that with what was found in the files.
-    """
-    if not database.is_file() or not is_whole(database):
-        return "", {}
-    stages = {}
+def _previous(database: Path) -> tuple[Sources | None, dict[str, StageState]]:
+    """Return what the database of an earlier collect was made from, and its stages; nothing if it cannot be read."""
+    noted = noted_sources(database.parent)
+    if noted is None or not database.is_file() or not is_whole(database):
+        return None, {}
     with Store(database) as store:
-        query = f"SELECT key, signature, status, {', '.join(_STATE)} FROM stages LEFT JOIN loaded USING (key)"
-        for key, signature, status, *values in store.rows(query)[1]:
-            state = StageState(**dict(zip(_STATE, values, strict=True)))
-            stages[key] = signature or "", replace(state, state=status or state.state), state
-        return store.meta().get("sources", ""), stages
-
-
-def _signature(folder: Path) -> str:
-    """Return length, time and inode of a stage's files, which change when a file does; '' if there is no status."""
-    if replaced(folder):
-        return ""
-    signatures = {}
-    for name in COLLECTED_FILES:
-        with suppress(OSError):
-            file = os.stat(f"{folder}/{name}")  # text: ten thousand stages are looked at
-            signatures[name] = f"{name} {file.st_size} {file.st_mtime_ns} {file.st_ino}"
-    return "; ".join(signatures.values()) if STATUS in signatures else ""
+        if store.meta().get("sources") != noted.digest:
+            return None, {}
+        rows = store.rows(f"SELECT key, {', '.join(_STATE)} FROM stages")[1]
+    return noted, {key: StageState(**dict(zip(_STATE, values, strict=True))) for key, *values in rows}
 
 
 def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected:
-    sources = sources_of(results)
     plan = _plan(results)
     places = plan.folders(results)
     if not apart:
         with suppress(OSError):  # another user's files: only Snakemake cares, and reports it
             date(from_the_future(folder / STATUS for folder in places.values()))
-    made_before, previous = _previous_stages(database)
-    signatures = {key: _signature(folder) for key, folder in places.items()}
-    same = {key for key, text in signatures.items() if text and previous.get(key, ("",))[0] == text}
-    read = {key: previous[key][1] if key in same else read_state(folder, key) for key, folder in places.items()}
-    studies = _with_history(results, plan, read, record=not apart)
+    found = sources_now(results)  # before anything is read of them
+    noted, previous = _previous(database)
+    same = {key for key in places if noted and found.stages.get(key) and found.stages[key] == noted.stages.get(key)}
+    states = {key: previous[key] if key in same else read_state(folder, key) for key, folder in places.items()}
+    studies = _with_history(results, plan, states, record=not apart)
     imports = load_imports(results, [study.name for study in studies])
-    history = results / analysis_history.FILE
-    made_from = f"{sources} {len(RULES)} {sha256(history) if history.is_file() else ''}"
-    missing = {key for key, (_, _, state) in previous.items() if state.state == "missing"}
-    as_before = all(key in same or (key in missing and state.state == "missing") for key, state in read.items())
-    if as_before and made_before == made_from and previous.keys() == read.keys():
+    runs_now = apart and any(state.state == "running" for state in states.values())  # its metrics are read each time
+    if noted == found and not runs_now and all(states[key] == previous[key] for key in states):
         return _summary(database, imports.problems)
-    states = {key: previous[key][2] if key in same else state for key, state in read.items()}
     for key, state in states.items():
         if key not in same and (problem := altered(places[key], state)):
             states[key] = replace(state, state="corrupt", reason=problem)
     all_states = states | imports.states
     with replacing(database) as aside:
         try:
-            if made_before:
+            if noted:
                 shutil.copyfile(database, aside)
             with duckdb.connect(str(aside)) as connection:
-                _keep(connection, same) if made_before else connection.execute(SCHEMA)
-                _write_plan(connection, plan, studies, made_from)
+                _keep(connection, same) if noted else connection.execute(SCHEMA)
+                _write_plan(connection, plan, studies)
                 new = {key: place for key, place in (places | imports.places).items() if key not in same}
                 load_stages(connection, new, all_states)
                 if apart:
                     load_unfinished(connection, places, states)
-                ended = [key for key, state in read.items() if state.state not in TO_COME and key not in same]
-                insert(connection, "loaded", ((key, signatures[key], read[key].state) for key in ended))
                 insert(connection, "health", find_events(connection, plan, health_rules(imports)))
                 _write_stages(connection, plan, all_states)
                 _write_imports(connection, results, imports, all_states, record=not apart)
+                made_from = Sources(source_files(results), found.stages)  # with the history as it is now
+                insert(connection, "meta", [("sources", made_from.digest)])
                 connection.execute("CHECKPOINT")
         except _DISK_FAULTS as error:  # a full disk, then, in a commit or at the checkpoint
             raise OSError(" ".join(str(error).split())) from error
         finally:
             with suppress(OSError):
                 aside.with_name(f"{aside.name}.wal").unlink(missing_ok=True)
-    if not apart:
-        note_collected(results, {key: all_states[key] for key in states}, read, sources)
+    corrupt = {key: state.reason for key, state in states.items() if state.state == "corrupt"}
+    note_collected(database.parent, made_from, corrupt)
     return _summary(database, imports.problems)
 
 
@@ -157,7 +142,7 @@ def _keep(connection: duckdb.DuckDBPyConnection, keys: Collection[str]) -> None:
     tables = [name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
     connection.register("kept", pa.table({"key": pa.array(keys, pa.string())}))
     for table in tables:
-        condition = " WHERE key NOT IN (SELECT key FROM kept)" if table in (*TABLES, "loaded") else ""
+        condition = " WHERE key NOT IN (SELECT key FROM kept)" if table in TABLES else ""
         connection.execute(f"DELETE FROM {table}{condition}")
     connection.unregister("kept")
 
@@ -181,12 +166,10 @@ def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState], 
     return stored
 
 
-def _write_plan(
-    connection: duckdb.DuckDBPyConnection, plan: PlanFile, studies: Sequence[StoredStudy], sources: str
-) -> None:
+def _write_plan(connection: duckdb.DuckDBPyConnection, plan: PlanFile, studies: Sequence[StoredStudy]) -> None:
     now, digest = datetime.now(UTC).isoformat(timespec="seconds"), digest_of_plan(plan.text())
     meta = {"scale": plan.scale, "created": now, "plan digest": digest, "schema version": SCHEMA_VERSION}
-    insert(connection, "meta", (meta | {"sources": sources}).items())
+    insert(connection, "meta", meta.items())
     for study, planned in zip(studies, plan.studies, strict=True):
         run_stages = (
             (study.name, run.variant, run.seed, stage, position, key)

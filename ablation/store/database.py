@@ -40,8 +40,6 @@ CREATE TABLE stages (key VARCHAR, study VARCHAR, stage VARCHAR, seed BIGINT, lab
     reason VARCHAR, started VARCHAR, ended VARCHAR, wall_s DOUBLE, attempt INTEGER, device VARCHAR, devices INTEGER,
     dir VARCHAR, inputs JSON,
     device_hours DOUBLE GENERATED ALWAYS AS (coalesce(wall_s, 0) / 3600 * coalesce(devices, 1)) VIRTUAL);
--- Stages that have ended: what tells that their files changed, and the state by their status.json.
-CREATE TABLE loaded (key VARCHAR, signature VARCHAR, status VARCHAR);
 CREATE TABLE run_stages (study VARCHAR, variant VARCHAR, seed BIGINT, stage VARCHAR, position INTEGER, key VARCHAR);
 CREATE TABLE health (key VARCHAR, rule VARCHAR, metric VARCHAR, severity VARCHAR, first_step BIGINT, last_step BIGINT,
     value DOUBLE, diagnosis VARCHAR, remedy VARCHAR);

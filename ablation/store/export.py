@@ -88,7 +88,7 @@ def export_tables(database: Path, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     files, views = [], []
     with duckdb.connect(str(database), read_only=True, config={"threads": 1}) as store:
-        names = "SELECT table_name FROM information_schema.tables WHERE table_name <> 'loaded' ORDER BY table_name"
+        names = "SELECT table_name FROM information_schema.tables ORDER BY table_name"
         for (name,) in store.sql(names).fetchall():
             file = folder / f"{name}.parquet"
             types = store.table(name).types

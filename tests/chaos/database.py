@@ -5,7 +5,7 @@ import json
 import duckdb
 
 # Left out, with the reason:
-#   meta.created, meta.sources; loaded             when it was collected, and of which files
+#   meta.created, meta.sources                     when it was collected, and of which files
 #   the order of the stages                        a stage that ran again is inserted last
 #   stages.started, ended, wall_s, device_hours    times
 #   stages.attempt                                 how often the stage was begun: what the faults change

@@ -12,7 +12,7 @@ from ablation.cli.main import main
 from ablation.contract.errors import explained
 from ablation.contract.process import alone
 from ablation.contract.status import read_state
-from ablation.plan.collected import states_now
+from ablation.plan.collected import sources_now
 from ablation.runner.lifetime import lock_folder
 from ablation.show.tables import build_table
 from ablation.store.database import Store
@@ -175,7 +175,7 @@ def leave_a_stage():
 def test_results_that_another_keeps_to_himself_are_not_damaged(shared):
     assert not as_user(1501, 0o077, leave_a_stage)
     Path("plan.json").touch(mode=0o600)
-    for work in (lambda: read_state(Path()), lambda: states_now(Path())):
+    for work in (lambda: read_state(Path()), lambda: sources_now(Path())):
         said = as_user(1502, 0o002, work)
         assert "PermissionError: " in said
         assert "json: cannot be used (Permission denied); let its owner make it readable" in said
