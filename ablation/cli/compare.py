@@ -60,9 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--allow",
         nargs="+",
-        choices=("prompt", "target", "task", "identical"),
+        choices=("prompt", "target", "task", "identical", "scale"),
         default=[],
-        help="what may differ, being the change that is compared; identical: it may change no value",
+        help="what may differ, being the change that is compared; identical: it may change no value; scale: values of "
+        "another size are meant",
     )
     broken = "what an item counts that has no value, as something broke: 0 or, of both sides, nothing (default: refuse)"
     add("--errors", choices=get_args(Errors), help=broken)

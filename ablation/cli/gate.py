@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_requirement(parser, "the verdict that every comparison needs (default: not-worse)")
     since = "compare the variants with ANCESTOR, all changes since it together, instead of with their parents"
     add("--since", metavar="ANCESTOR", help=since)
-    identical = "identical: imported runs of baseline and candidate may have the same values"
-    add("--allow", nargs="+", choices=("identical",), default=[], help=identical)
+    allowed = "identical: imported runs of both may have the same values; scale: values of another size are meant"
+    add("--allow", nargs="+", choices=("identical", "scale"), default=[], help=allowed)
     nightly = parser.add_argument_group("one new run against past runs (docs/how-to/nightly-gate.md)")
     add = nightly.add_argument
     add("--reference", metavar="PAST", help="a folder of runs, or the CSV file that --update keeps")
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if "/" in arguments.study:
         remedy = "gate evaluations with `ablation compare BASE --with NEW --require not-worse`"
         raise ConfigError("gate", "STUDY", arguments.study, "is a path, not a study", remedy)
-    from ablation.judge.gate import answers, apply_guardrails, chosen
+    from ablation.judge.gate import answers, apply_guardrails, check_margins, chosen
     from ablation.judge.measurements import runs_named
     from ablation.judge.verdicts import judge_study
     from ablation.show.gated import Gated, as_rows
@@ -70,13 +70,13 @@ def run(arguments: argparse.Namespace) -> int:
     with open_store(results, strict=True) as store:
         check_study(store, "gate", arguments.study)
         without = runs_named("gate", arguments.without)
-        identical = "identical" in arguments.allow
         _refuse_other_plans(store, results, arguments.study)
-        judged = judge_study(store, arguments.study, without, may_be_identical=identical, since=arguments.since)
+        judged = judge_study(store, arguments.study, without, allow=frozenset(arguments.allow), since=arguments.since)
     comparisons = chosen(judged.comparisons, arguments.comparisons)
     if not comparisons or all(state == "missing" for state, _ in judged.measurements.states.values()):
         problem = "has not run" if comparisons else "has no comparison to compare"
         raise ConfigError("gate", "STUDY", arguments.study, problem, "run the grid first")
+    check_margins(comparisons, judged.guarded)
     required = arguments.require or "not-worse"
     of = apply_guardrails(answers(judged.measurements, judged.comparisons, required, comparisons), judged.guarded)
     gated = Gated(judged.measurements, required, of, price_per_hour(), judged.guarded)

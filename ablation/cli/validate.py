@@ -48,15 +48,18 @@ def run(arguments: argparse.Namespace) -> int:
         sizes = {"variants": variants, "runs": variants * len(settings.seeds_of(study.name)), "stages": own}
         rows.append({"study": study.name, **sizes, "assets": len(stages) - own, "refused": refused})
     unlogged = list(_unlogged(plan))
+    margins = [(study.name, study.analysis.margin or 0.0) for study in plan.studies.values()]
+    wide = "{}: margin {:g} is as wide as the scale if values are shares (0 to 1); then `ablation gate` refuses it"
+    notes = [wide.format(name, margin) for name, margin in margins if margin >= 1]
     if arguments.json:
-        print_json("validate", rows, scale=settings.scale, unlogged=unlogged)
+        print_json("validate", rows, scale=settings.scale, unlogged=unlogged, notes=notes)
     else:
         for row in rows:
             *counts, assets = (counted(row[f"{name}s"], name) for name in _COUNTED)
             print(f"{row['study']}: {', '.join(counts)} and {assets} at scale {settings.scale}")
             for problem in row["refused"]:
                 print(f"    will be refused: {problem}")
-        for line in unlogged:
+        for line in (*unlogged, *(f"note: {note}" for note in notes)):
             print(line)
     return int(any(row["refused"] for row in rows))
 

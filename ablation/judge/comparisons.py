@@ -273,7 +273,7 @@ class Comparison(Judged):
     @property
     def identical(self) -> bool:
         """Whether two evaluations that somebody gave have the same values throughout, as a file and its copy have."""
-        given = not self.of.planned and not self.of.may_be_identical
+        given = not self.of.planned and "identical" not in self.of.allowed
         return given and self.estimate is not None and _no_difference(self.estimate)
 
     @property

@@ -19,7 +19,7 @@ from ablation.judge.comparisons import Comparison, judge_comparisons, may_differ
 from ablation.judge.correct import CORRECTIONS, Correction
 from ablation.judge.judged import NOT_COMPARED
 from ablation.judge.measurements import Measurements
-from ablation.judge.remarks import other_units
+from ablation.judge.scales import margin_is_the_scale, unlike_units
 from ablation.judge.significance import enough_seeds_for_equivalence, sequential_p
 from ablation.judge.stored import read_measurements
 from ablation.store.database import Store
@@ -88,6 +88,18 @@ def answers(
     ]
 
 
+def check_margins(comparisons: Sequence[Comparison], guarded: Mapping["Pair", Sequence["Guarded"]]) -> None:
+    """Refuse a plan whose margin, or a guardrail's, lets everything pass, or that states none. Raises ConfigError."""
+    for comparison in comparisons:
+        rails = [rail.comparison for rail in guarded.get(comparison.pair, ())]
+        for each in (comparison, *rails):
+            margin = each.of.analysis.margin
+            why = "is not stated" if margin is None else margin_is_the_scale(each.of, each.parent)
+            if why:
+                remedy = f"state the smallest difference of {each.of.analysis.value} that matters, in its units"
+                raise ConfigError(each.of.name, "analysis.margin", margin, why, remedy)
+
+
 @dataclass(frozen=True)
 class NotWorse:
     """The test of one comparison: its p, over interim analyses and corrected, and the seeds that it rests on."""
@@ -136,8 +148,9 @@ def _answer(
 def _unless_other_units(answer: Answer) -> Answer:
     """Let nothing pass whose runs seem to be in different units."""
     comparison = answer.comparison
-    why = other_units(comparison.of, comparison.compared_runs) if answer.outcome == "passed" else ""
-    return Answer(comparison, "invalid", f"{why}; import them in one unit, or leave runs out") if why else answer
+    why = unlike_units(comparison.of, comparison.compared_runs) if answer.outcome == "passed" else ""
+    remedy = "give them in one unit, leave runs out, or pass --allow scale"
+    return Answer(comparison, "invalid", f"{why}; {remedy}") if why else answer
 
 
 def _why_invalid(comparison: Comparison) -> str:

@@ -132,7 +132,7 @@ class Measurements:
     samples: Mapping[str, int] = field(default_factory=dict)  # of an item, that its value is the mean of, by variant
     imported: bool = False  # other programs made the runs
     planned: bool = True  # a plan knows which runs should be there; else they are those that somebody gave
-    may_be_identical: bool = False  # evaluations that somebody gave may have the same values throughout
+    allowed: frozenset[str] = frozenset()  # identical: the same values throughout; scale: values of another size
     without: frozenset[Run] = frozenset()  # runs that may be missing or have failed: their seeds are left out
     steps: Mapping[Run, Sequence[int]] = field(default_factory=dict)  # of final metrics that were logged, by subset
     kept: bool = False  # these steps are of models that were kept, and not the last, in some runs

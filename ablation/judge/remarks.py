@@ -12,9 +12,9 @@ import numpy as np
 
 from ablation.config.study import Change
 from ablation.judge.measurements import PACKAGES, Environment, Measurements, Run, Weights
+from ablation.judge.scales import unlike_units
 from ablation.store.analysis_history import seeds_added
 
-_REAL = 4  # times that one run may be as good as another in the same units
 _TELLING, _FEW = 20, 0.1  # items in which seeds differ, that tell what is usual; share of it that a copy differs in
 NEARLY = 0.01  # relative distance of two trainings up to which their weights are nearly equal
 _WORDS = {"device": "on different processors", "devices": "on different numbers of devices"} | {
@@ -32,7 +32,7 @@ def comparison_remarks(study: Measurements, child: str, parent: str, runs: Seque
         *_environments(study.environments, child, parent, common),
         *_added(study, child, parent),
         *steps_apart(study, runs),
-        *filter(None, [other_units(study, runs)]),
+        *filter(None, [unlike_units(study, runs) if study.imported else ""]),
         *(("imported runs, without code fingerprint",) if study.imported else ()),
     )
 
@@ -50,23 +50,6 @@ def steps_apart(study: Measurements, runs: Sequence[Run]) -> Iterator[str]:
         yield f"values are of the models that were kept: {listed}"
     else:
         yield f"runs end at different steps: {listed}; import them again with --at common if all logged one step"
-
-
-def other_units(study: Measurements, runs: Sequence[Run]) -> str:
-    """Say that some values are shares and others percent; nothing where they are not.
-
-    Runs of a plan were measured by one program, and `compare` names the files of such values.
-    """
-    for subset in study.analysis.subsets if study.imported else ():
-        values = (study.values[run][subset].values for run in runs)
-        by_run = sorted((of for of in values if len(of)), key=lambda of: float(of.max()))
-        if not by_run or min(float(of.min()) for of in by_run) < 0:
-            continue
-        low, high = float(by_run[0].max()), float(by_run[-1].max())
-        times = float(by_run[-1].mean()) / max(float(by_run[0].mean()), 1e-300)
-        if low <= 1 < high <= 100 and 100 / _REAL <= times <= 100 * _REAL:
-            return f"{subset} is up to {low:g} in one run and up to {high:g} in another: shares beside percent?"
-    return ""
 
 
 def near_copies(study: Measurements, seeds_of: Mapping[str, Sequence[int]]) -> Iterator[str]:

@@ -73,15 +73,16 @@ def judge_study(
     name: str,
     without: frozenset[Run] = frozenset(),
     *,
-    may_be_identical: bool = False,
+    allow: frozenset[str] = frozenset(),
     since: str | None = None,
 ) -> JudgedStudy:
     """Read one study and judge it; `without`: runs that may be missing or have failed. Raises ConfigError.
 
-    may_be_identical: two imported variants may have the same values, which otherwise pass no gate.
+    allow: `identical`, two imported variants may have the same values; `scale`, values of another size. Otherwise
+        these pass no gate.
     since: compare each of this variant's descendants with it, instead of what the plan compares.
     """
-    study = replace(permitting(read_measurements(store, name), without), may_be_identical=may_be_identical)
+    study = replace(permitting(read_measurements(store, name), without), allowed=allow)
     rails = [permitting(rail, without) for rail in read_guardrails(store, name)]
     if since is not None:
         study, *rails = (compared_with(since, of) for of in (study, *rails))

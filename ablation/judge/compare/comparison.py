@@ -6,6 +6,7 @@ The judge reads Measurements, as for a grid, and judges by the same rules.
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +34,7 @@ from ablation.judge.compare.weights import ALL, pooled, task_groups_that_disagre
 from ablation.judge.comparisons import Comparison, judge_comparisons
 from ablation.judge.measurements import Items, Measurements, Run, RunRow, measurements_of, permitting
 from ablation.judge.resampling import number_clusters
+from ablation.judge.scales import scale_doubts
 from ablation.judge.statistics import Group as JudgedGroup
 from ablation.judge.statistics import contrast_groups
 from ablation.plan.plan_file import PlannedVariant
@@ -186,15 +188,17 @@ def compare(name: str, groups: Sequence[Group], variant_tree: Mapping[str, TreeN
     notes += [remark for sheet in sheets for remark in sheet.facts.remarks]
     analysis, more, unstated = plan_analysis(sheets, rules.direction, rules.margin, **analysis_rules)
     check_failed(sheets, analysis.direction)
-    doubts += _scales(sheets, analysis.margin)
-    notes += [*doubts, *more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
+    notes += [*more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
     if rules.weight == "items":
         groups = [pooled(group) for group in groups]
         named = {group.name: group for group in groups}
         analysis = analysis.model_copy(update={"subsets": [ALL]})
     measured = permitting(measurements(name, groups, analysis, variant_tree), rules.without)
-    measured = replace(measured, may_be_identical="identical" in rules.allow)
+    measured = replace(measured, allowed=frozenset(rules.allow))
     comparisons = judge_comparisons(measured)
+    found = (scale_doubts(measured, each.parent, each.compared_runs) for each in comparisons)
+    doubts += dict.fromkeys(chain.from_iterable(found))
+    notes = [*doubts, *notes]
     results = tuple(_beside(comparison, named, measured, rules.changed_items) for comparison in comparisons)
     return ComparisonResult(name, named, measured, results, tuple(dict.fromkeys(notes)), tuple(doubts), tuple(unstated))
 
@@ -250,20 +254,6 @@ def _shared(sheets: Sequence[Sheet]) -> Iterator[str]:
     for subset, shared in {sheet.subset: sheet.facts.shared for sheet in sheets if sheet.facts.shared}.items():
         together = f"items of {subset} share {shared}: they are correlated, and intervals are too narrow"
         yield f"{together}; --cluster {shared.split(',')[0]} counts the texts"
-
-
-def _scales(sheets: Sequence[Sheet], margin: float | None) -> Iterator[str]:
-    """Doubts about the units: shares beside percent, or a margin that no difference of the values can exceed."""
-    for subset in dict.fromkeys(sheet.subset for sheet in sheets):
-        of = sorted((sheet for sheet in sheets if sheet.subset == subset), key=lambda sheet: float(sheet.values.max()))
-        least, most = of[0].values, of[-1].values
-        inside = min(least.min(), most.min()) >= 0 and least.max() <= 1 < most.max() <= 100
-        if inside and most.mean() >= 10 * least.mean():
-            told = f"{of[0].source} has values up to {least.max():g}, {of[-1].source} up to {most.max():g}"
-            yield f"{subset}: {told}: shares in one and percent in the other?"
-    low, high = min(float(s.values.min()) for s in sheets), max(float(s.values.max()) for s in sheets)
-    if margin is not None and low < high <= low + margin:
-        yield f"margin {margin:g} is as large as the range of the values, {low:g} to {high:g}: nothing could be worse"
 
 
 def _reported(sheets: Sequence[Sheet]) -> Iterator[str]:

@@ -52,7 +52,7 @@ class EvaluationStudyFile(Strict):
     seed_from: Text | None = None
     at: Text | None = None
     weight: Weight = "tasks"
-    allow: list[Literal["prompt", "target", "task", "identical"]] = Field(default=[])
+    allow: list[Literal["prompt", "target", "task", "identical", "scale"]] = Field(default=[])
     common_items: bool = False
     errors: Errors = "refuse"
     analysis: dict[str, Any] = Field(default={}, description="As in _study.yaml; what is left out the files tell.")

@@ -1,0 +1,89 @@
+"""Whether the values of a comparison are on one scale, and whether any of them could exceed the margin.
+
+A study that fails here can look like a pass: shares beside percent are a large gain, and within a margin as wide as
+the scale nothing is worse.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ablation.contract.rows import LOGGED
+from ablation.judge.measurements import Measurements, Run
+from ablation.judge.statistics import Array, gain
+
+_FEW = 8  # items of a run from which their range tells the scale
+_UNLIKE = 5.0  # times that one run's largest value and mean exceed another's on one scale, at most
+_PERCENT, _REAL = 100, 4  # times that a value in percent exceeds a share; that one run may be as good as another
+
+
+def scale_doubts(study: Measurements, parent: str, runs: Sequence[Run]) -> Iterator[str]:
+    """Yield why no answer may rest on the values of the runs of a comparison, or on the margin."""
+    if why := unlike_units(study, runs):
+        yield why
+    if study.analysis.margin is not None and (why := margin_is_the_scale(study, parent)):
+        yield f"margin {study.analysis.margin:g} {why}"
+
+
+def unlike_units(study: Measurements, runs: Sequence[Run]) -> str:
+    """Say why the values of some runs seem to be on two scales; nothing if they do not.
+
+    Runs of a plan were measured by one program, and are not asked about.
+    """
+    if "scale" in study.allowed or not (study.imported or not study.planned):
+        return ""
+    for subset in study.analysis.subsets:
+        of = [values for run in runs if len(values := study.values[run][subset].values)]
+        if of and (why := _unlike(sorted(of, key=lambda values: (float(values.max()), float(values.mean()))))):
+            return f"{subset}: {why}"
+    return ""
+
+
+def _unlike(by_size: Sequence[Array]) -> str:
+    """Say it of the values of runs, the smallest first."""
+    least, most, every = by_size[0], by_size[-1], np.concatenate(by_size)
+    if every.min() < 0 or every.max() <= 1:
+        return ""
+    ranges = f"one run's values are {_range(least)}, another's {_range(most)}"
+    if len(least) < _FEW or len(most) < _FEW:
+        times = float(most.mean()) / max(float(least.mean()), 1e-300)
+        percent = least.max() <= 1 and most.max() <= 100 and _PERCENT / _REAL <= times <= _PERCENT * _REAL
+        return f"{ranges}: shares beside percent?" if percent else ""
+    above = float(every[every > 1].min())
+    if above >= _UNLIKE and (((every > 0) & (every < 1)).any() or ({0.0, 1.0} <= set(every) and above >= 10)):
+        return f"{ranges}, and none lies between 1 and {above:g}: shares beside percent?"
+    times = min(float(most.max()) / float(least.max() or 1e-300), float(most.mean()) / float(least.mean() or 1e-300))
+    apart = least.max() <= most.min() or (least.max() <= 1 < np.median(most)) or times >= _UNLIKE
+    return f"{ranges}: two scales?" if apart and least.max() > 0 else ""
+
+
+def _range(values: Array) -> str:
+    return f"{values.min():g} to {values.max():g}"
+
+
+def margin_is_the_scale(study: Measurements, parent: str) -> str:
+    """Say that even the worst values would lie within the margin of a parent; nothing if they would not.
+
+    The worst value of items is the worst that was seen. Of logged metrics it is 0, or 1 of shares; where there is no
+    such end, a hundred times the largest.
+    """
+    margin, logged = study.analysis.margin, study.analysis.protocol == LOGGED
+    if margin is None:
+        return ""
+    room = []
+    for subset in study.analysis.subsets:
+        runs = {run: of[subset].values for run, of in study.values.items() if subset in of and len(of[subset].values)}
+        own = [values.mean() for (variant, _), values in runs.items() if variant == parent]
+        if not own:
+            return ""
+        every = np.concatenate([*runs.values()])
+        ends = [every.min(), every.max()]
+        if logged and ends[0] >= 0:
+            ends = [0.0, 1.0 if ends[1] <= 1 else _PERCENT * ends[1]]
+        elif logged:
+            ends = [-_PERCENT * np.abs(every).max(), _PERCENT * np.abs(every).max()]
+        centre, *worst = gain(np.array([np.mean(own), *ends]), study.direction)
+        room.append(float(centre - min(worst)))
+    if np.mean(room) > margin:
+        return ""
+    return f"is as wide as the scale: the worst value that there is lies {np.mean(room):.4g} from the mean of {parent}"
