@@ -181,7 +181,7 @@ Alarm = Callable[[np.ndarray, np.ndarray], bool]
 """Whether a check calls a night worse, given past losses and those of the new run and two reruns."""
 
 CHECKS: dict[str, Alarm] = {
-    "`gate --reference`": lambda past, new: watch("loss", "min", [*past], [*new]).outcome == "worse",
+    "`ablation nightly`": lambda past, new: watch("loss", "min", [*past], [*new]).outcome == "worse",
     "mean + 2 sd": lambda past, new: bool(new[0] > past.mean() + 2 * past.std(ddof=1)),
     "above the worst of the last ten": lambda past, new: bool(new[0] > past[-10:].max()),
     "fixed: first run + 0.1%": lambda past, new: bool(new[0] > 1.001 * past[0]),
@@ -217,7 +217,7 @@ def nightly(contest: Contest) -> Iterator[str]:
     yield markdown(head, rows)
     yield """
 A fixed threshold is right only by luck: it depends on one run and on a percentage that has nothing to do with the
-noise. [How to use it](../how-to/nightly-gate.md)."""
+noise. [How to use it](../how-to/nightly.md)."""
 
 
 def page() -> str:

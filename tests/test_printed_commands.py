@@ -48,7 +48,7 @@ ELSEWHERE = {  # what runs in other tests, or cannot run in one
     "check example/average": "tests/test_followed_pages.py",
     "check example/base": "the project of `init`: tests/ablation/cli/test_check.py",
     "merge": "needs a second site: tests/ablation/store/test_merge.py",
-    "gate --reference": "tests/ablation/cli/test_nightly.py runs what docs/how-to/nightly-gate.md prints",
+    "nightly": "tests/ablation/cli/test_nightly.py runs what docs/how-to/nightly.md prints",
     "import trainer_state": "tests/test_docs.py runs the README's; the folder of docs/how-to/import.md is the reader's",
     "import table": "a file of the reader's: tests/ablation/readers",
     "import wandb": "runs of the reader's: tests/ablation/readers",
@@ -67,7 +67,7 @@ ELSEWHERE = {  # what runs in other tests, or cannot run in one
 }
 BARE = (
     *("add-seeds", "check", "check-paper", "collect", "compare", "diff", "export", "gate", "import", "init"),
-    *("power", "sql", "tables", "trace"),
+    *("nightly", "power", "sql", "tables", "trace"),
 )
 """Named as commands, not to be typed alone."""
 

@@ -82,12 +82,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.markdown and (arguments.csv or arguments.json):
         raise ConfigError("compare", "--markdown", None, "cannot be combined with --csv or --json", "leave one out")
     result = _from_study(arguments) if arguments.study else _from_files(arguments)
-    gated = _gated(result, arguments.require) if arguments.require or arguments.markdown else None
     if arguments.require and result.unstated:
         raise result.unstated[0]
     if arguments.require and result.doubts:
         remedy = "correct the files, margin or direction; without --require it is a warning"
         raise ConfigError("compare", "--require", arguments.require, result.doubts[0], remedy)
+    gated = _gated(result, arguments.require) if arguments.require or arguments.markdown else None
     if arguments.output:
         write_comparison(result, arguments.output)
     if arguments.csv:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from ablation.store.database import Store
 
 
-_NIGHTLY = ("new", "metric", "window", "at", "update")
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
@@ -35,30 +32,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--since", metavar="ANCESTOR", help=since)
     allowed = "identical: imported runs of both may have the same values; scale: values of another size are meant"
     add("--allow", nargs="+", choices=("identical", "scale"), default=[], help=allowed)
-    nightly = parser.add_argument_group("one new run against past runs (docs/how-to/nightly-gate.md)")
-    add = nightly.add_argument
-    add("--reference", metavar="PAST", help="a folder of runs, or the CSV file that --update keeps")
-    add("--new", nargs="+", type=Path, metavar="RUN", help="the new run, then its reruns")
-    watched = "what is watched: NAME (larger is better; of a loss or error, NAME:max), NAME:min, NAME:both"
-    add("--metric", nargs="+", metavar="NAME[:min]", help=watched)
-    add("--window", metavar="last:N", help="mean of the last N values (default: last)")
-    kept = "step of the values: last, best (of the first metric) or a number; default: of the model that was kept"
-    add("--at", metavar="STEP", help=f"{kept}, else the last")
-    add("--update", action="store_true", help="append a run that passes to PAST")
+    add("--reference", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the answers."""
-    _refuse_what_is_not_asked(arguments)
     if arguments.reference is not None:
-        from ablation.cli.reference import run_reference
-
-        return run_reference(arguments)
+        remedy = "ablation nightly PAST --new RUN --metric NAME"
+        raise ConfigError("gate", "--reference", None, "is a command of its own", remedy)
     if arguments.study is None:
-        remedy = "name a study, as `ablation gate gad`, or --reference; `ablation status --failed` lists what failed"
+        remedy = "name a study, as `ablation gate gad`; `ablation status --failed` lists what failed"
         raise ConfigError("gate", "STUDY", None, "is missing", remedy)
     if "/" in arguments.study:
-        remedy = "gate evaluations with `ablation compare BASE --with NEW --require not-worse`"
+        remedy = "gate evaluations: `ablation compare BASE --with NEW --margin M --direction max --require not-worse`"
         raise ConfigError("gate", "STUDY", arguments.study, "is a path, not a study", remedy)
     from ablation.judge.gate import answers, apply_guardrails, check_margins, chosen
     from ablation.judge.measurements import runs_named
@@ -120,18 +106,6 @@ def _refuse_other_plans(store: "Store", results: Path, study: str) -> None:
         raise ConfigError("gate", "STUDY", study, problem, remedy)
     if unplanned := [name for name in now.parents if name not in parents]:
         print(f"note: {listed(unplanned, 5)}: not in the plan of these results, and not judged", file=sys.stderr)
-
-
-def _refuse_what_is_not_asked(arguments: argparse.Namespace) -> None:
-    """Raise ConfigError for options of the other form of the command, which would pass unseen."""
-    nightly = arguments.reference is not None
-    other = ("study", "require", "since", "without", "allow", "markdown") if nightly else _NIGHTLY
-    for name in other:
-        if value := getattr(arguments, name):
-            option = "STUDY" if name == "study" else f"--{name}"
-            problem = "does not go with --reference" if nightly else "needs --reference"
-            shown = None if value is True else value
-            raise ConfigError("gate", option, shown, problem, "leave it out, or ask in a call of its own")
 
 
 def report(gated: "Gated", *, markdown: bool) -> str:

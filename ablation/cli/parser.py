@@ -30,6 +30,7 @@ GROUPS = {  # {group: {command: what it does}}
         "compare": "Compare evaluations that other tools wrote",
         "verdicts": "Judge every comparison of a study",
         "gate": "Decide whether a change may merge",
+        "nightly": "Tell whether a new run is worse than past runs predict",
         "explain": "Find which changes carry an effect",
         "power": "Calculate how many seeds and items an effect needs",
         "audit": "Check published numbers",
@@ -56,7 +57,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         prog="ablation",
         usage="ablation COMMAND ...",
         description=f"Tell whether a change to a model, a prompt or a training run really helped.\n\n{_listed()}",
-        epilog="Exit code: 0 success; 1 a check found a problem; 2 bad input; of `gate` also 10 to 13.\n"
+        epilog="Exit code: 0 success; 1 a check found a problem; 2 bad input; of `gate` and `nightly` also 10 to 13.\n"
         "Help on a command: ablation COMMAND --help\n"
         'Completion in bash and zsh: eval "$(register-python-argcomplete ablation)"',
         formatter_class=Help,

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         sizes = {"variants": variants, "runs": variants * len(settings.seeds_of(study.name)), "stages": own}
         rows.append({"study": study.name, **sizes, "assets": len(stages) - own, "refused": refused})
     unlogged = list(_unlogged(plan))
-    margins = [(study.name, study.analysis.margin or 0.0) for study in plan.studies.values()]
+    margins = [(study.name, study.analysis.margin or 0.0) for study in plan.content.studies]
     wide = "{}: margin {:g} is as wide as the scale if values are shares (0 to 1); then `ablation gate` refuses it"
     notes = [wide.format(name, margin) for name, margin in margins if margin >= 1]
     if arguments.json:

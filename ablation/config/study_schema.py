@@ -189,7 +189,7 @@ class Guardrail(Strict):
 
     metric: Text = Field(description="items.name, of the items of the primary metric.")
     direction: Literal["max", "min"] | Target
-    margin: float = Field(gt=0, allow_inf_nan=False, description="A loss below it does not matter.")
+    margin: float = Field(gt=0, lt=1e100, description="A loss below it does not matter.")
 
 
 _LATER = ("guardrails", "samples", "pass_at", "cons_at", "seeds", "claim")
@@ -204,7 +204,7 @@ class Analysis(Strict):
         default=["all"], min_length=1, description="items.subset; the statistic is the mean over them."
     )
     direction: Literal["max", "min"] | Target
-    margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+    margin: Annotated[float, Field(gt=0, lt=1e100)] | None = Field(
         description="Equivalence: a smaller difference does not matter. null: none is stated, so nothing is "
         "equivalent, and the gate refuses."
     )

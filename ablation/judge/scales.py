@@ -34,13 +34,13 @@ def unlike_units(study: Measurements, runs: Sequence[Run]) -> str:
         return ""
     for subset in study.analysis.subsets:
         of = [values for run in runs if len(values := study.values[run][subset].values)]
-        if of and (why := _unlike(sorted(of, key=lambda values: (float(values.max()), float(values.mean()))))):
+        if of and (why := unlike(sorted(of, key=lambda values: (float(values.max()), float(values.mean()))))):
             return f"{subset}: {why}"
     return ""
 
 
-def _unlike(by_size: Sequence[Array]) -> str:
-    """Say it of the values of runs, the smallest first."""
+def unlike(by_size: Sequence[Array]) -> str:
+    """Say why the values of runs, the smallest first, seem to be on two scales; nothing if they do not."""
     least, most, every = by_size[0], by_size[-1], np.concatenate(by_size)
     if every.min() < 0 or every.max() <= 1:
         return ""
@@ -58,7 +58,8 @@ def _unlike(by_size: Sequence[Array]) -> str:
 
 
 def _range(values: Array) -> str:
-    return f"{values.min():g} to {values.max():g}"
+    low, high = float(values.min()), float(values.max())
+    return f"{low:g} to {high:g}" if low < high else f"{low:g}"
 
 
 def margin_is_the_scale(study: Measurements, parent: str) -> str:

@@ -5,6 +5,7 @@ names, {"step": "iteration"}; if `values` is given, only these columns hold metr
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -50,4 +51,10 @@ def read(
         logged += points([(line, row)], "step", names, partial(refuse, names))
     if stepless and len({name for _, name, _ in logged}) < len(logged):
         raise ConfigError(file, "step", None, "is missing, and a metric has several values", _REMEDY)
+    for (step, name), given in Counter((step, name) for step, name, _ in logged).items():
+        if given > 1:
+            problem(
+                f"{file}: {as_text(name)} has {given} values at step {step}, and so may other steps; the last counts"
+            )
+            break
     yield ImportedRun(source=file, id=file.name, name=file.stem, metrics=metric_table(logged))

@@ -4,6 +4,7 @@ The file has a row for each run and metric: `run,metric,window,last_step,value`.
 """
 
 import csv
+import hashlib
 import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +16,9 @@ import pyarrow.compute as pc
 from ablation.config.formats import formats_of
 from ablation.config.names import suggest
 from ablation.contract.atomic import write_text
+from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
+from ablation.contract.process import alone
 from ablation.contract.reading import read_text
 from ablation.readers.kept import MAY_KEEP, kept_step
 from ablation.readers.run import ImportedRun, Problem, load_reader, name_below
@@ -36,6 +39,16 @@ class Value:
     last_step: int
     value: float
 
+    @property
+    def identity(self) -> str:
+        """What tells the run from others: the digest of all that it logged, or its name."""
+        return self.run.rpartition("#")[2]
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What a file has one row of."""
+        return self.identity, self.metric, self.window
+
 
 def read_runs(paths: Sequence[Path], metrics: Sequence[str], problem: Problem) -> list[ImportedRun]:
     """Return the runs at the paths that logged one of the metrics, by the first format that reads any of them.
@@ -47,7 +60,7 @@ def read_runs(paths: Sequence[Path], metrics: Sequence[str], problem: Problem) -
 
 def _runs_at(path: Path, metrics: Sequence[str], problem: Problem) -> list[ImportedRun]:
     if not path.exists():
-        raise ConfigError("gate", str(path), None, "does not exist", "name a folder or file of runs")
+        raise ConfigError("nightly", str(path), None, "does not exist", "name a folder or file of runs")
     logged: set[str] = set()
     for name in _FORMATS:
         problems: list[str] = []
@@ -57,14 +70,23 @@ def _runs_at(path: Path, metrics: Sequence[str], problem: Problem) -> list[Impor
             continue
         names = {name for run in runs for name in pc.unique(run.metrics["name"]).to_pylist()}
         if names.intersection(metrics):
-            for each in problems:
+            for each in (*problems, *_unread(path, name, runs)):
                 problem(each)
             return runs
         logged |= names
     if not logged:
         remedy = f"formats: {', '.join(_FORMATS)}"
-        raise ConfigError("gate", str(path), None, "holds no run that can be read", remedy)
-    raise ConfigError("gate", "--metric", metrics[0], f"no run of {path} has logged it", suggest(metrics[0], logged))
+        raise ConfigError("nightly", str(path), None, "holds no run that can be read", remedy)
+    raise ConfigError("nightly", "--metric", metrics[0], f"no run of {path} has logged it", suggest(metrics[0], logged))
+
+
+def _unread(path: Path, name: str, runs: Sequence[ImportedRun]) -> Iterator[str]:
+    """Yield a note on folders of a folder of runs from which none was read."""
+    inside = list(path.iterdir()) if path.is_dir() else []
+    folders = {each.name for each in inside if each.is_dir() and not each.name.startswith(".")}
+    read = {run.source.relative_to(path).parts[0] for run in runs if run.source != path and inside}
+    if len(folders & read) > 1 and (left := sorted(folders - read)):
+        yield f"{path}: no run of the format {name} in {listed(left)}"
 
 
 def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:
@@ -72,14 +94,29 @@ def _runs_of(name: str, path: Path, problem: Problem) -> Iterator[ImportedRun]:
     reader = load_reader(name, "collect")
     tables = [f"metrics{suffix}" for suffix in SUFFIXES]
     if name != "metrics" or not path.is_dir() or any((path / table).is_file() for table in tables):
-        yield from reader(path, problem)
+        yield from map(_whole, reader(path, problem))
         return
     folders = {file.parent for file in files_below(path, tables, problem)}
     for folder in sorted(each for each in folders if folders.isdisjoint(each.parents)):  # a table below is of one run
         try:
-            yield from (replace(run, name=name_below(path, folder)) for run in reader(folder, problem))
+            yield from (_whole(replace(run, name=name_below(path, folder))) for run in reader(folder, problem))
         except ConfigError as error:
             problem(str(error))
+
+
+def _whole(run: ImportedRun) -> ImportedRun:
+    """Return the run, as one that has not ended where the last line of its CSV file was cut."""
+    return replace(run, state="running") if run.source.suffix == ".csv" and _is_cut(read_text(run.source)) else run
+
+
+def _is_cut(text: str) -> bool:
+    return not text.endswith("\n")
+
+
+def digest(run: ImportedRun) -> str:
+    """Return what tells a run from others wherever its files lie: all that it logged."""
+    logged = b"".join(run.metrics[name].to_numpy().tobytes() for name in ("step", "value"))
+    return hashlib.sha256(logged).hexdigest()[:8]
 
 
 @dataclass(frozen=True)
@@ -97,6 +134,11 @@ class Window:
     count: int
     at: int | str | None = None
     smaller: bool = False
+
+    @property
+    def ends_the_run(self) -> bool:
+        """Whether the run must have ended well: nobody asked for the values of one step."""
+        return not isinstance(self.at, int)
 
     def __str__(self) -> str:
         return self.text if self.at is None else f"{self.text} at {self.at}"
@@ -146,21 +188,31 @@ def window_of(text: str, at: str | None, *, smaller: bool) -> Window:
     """Return the window of `--window` and `--at`. Raises ConfigError."""
     head, _, number = text.partition(":")
     if text != "last" and (head != "last" or not number.isdecimal() or int(number) < 1):
-        raise ConfigError("gate", "--window", text, "is not a valid window", "write last or last:20")
+        raise ConfigError("nightly", "--window", text, "is not a valid window", "write last or last:20")
     if at is not None and at not in ("last", "best") and not at.isdecimal():
-        raise ConfigError("gate", "--at", at, "is not a step", "write last, best or a number, as 1000")
+        raise ConfigError("nightly", "--at", at, "is not a step", "write last, best or a number, as 1000")
     return Window(text, int(number or 1), int(at) if at and at.isdecimal() else at, smaller)
 
 
 def read_file(path: Path) -> list[Value]:
-    """Return the rows of a file of past runs. Raises ConfigError, OSError."""
+    """Return the rows of a file of past runs, each once. Raises ConfigError, OSError."""
     try:
-        rows = csv.DictReader(io.StringIO(read_text(path)), strict=True)
+        text = read_text(path)
+        rows = csv.DictReader(io.StringIO(text), strict=True)
         if tuple(rows.fieldnames or ()) != COLUMNS:
             raise ConfigError(
-                path, "", None, f"its first line is not {','.join(COLUMNS)}", "see docs/how-to/nightly-gate.md"
+                path, "", None, f"its first line is not {','.join(COLUMNS)}", "see docs/how-to/nightly.md"
             )
-        return [_value(path, rows.line_num, row) for row in rows]
+        if _is_cut(text):
+            problem, remedy = "its last line has no end, so it may be cut", "restore it, for example from git"
+            raise ConfigError(path, f"line {len(text.splitlines())}", text.splitlines()[-1], problem, remedy)
+        values: dict[tuple[str, str, str], Value] = {}
+        for row in rows:
+            value = _value(path, rows.line_num, row)
+            if values.setdefault(value.key, value) != value:
+                problem, remedy = f"{value.run} has another value of {value.metric} above", "delete one of the two"
+                raise ConfigError(path, f"line {rows.line_num}", value.value, problem, remedy)
+        return [*values.values()]
     except (csv.Error, UnicodeDecodeError) as error:
         raise ConfigError(path, "", None, f"is not a CSV file ({error})", "restore it, for example from git") from None
 
@@ -177,13 +229,19 @@ def _value(path: Path, line: int, row: dict[str, str]) -> Value:
 
 
 def append(path: Path, new: Iterable[Value]) -> int:
-    """Add the values that the file does not have, and return the number of their runs; the file is made if need be."""
-    past = read_file(path) if path.exists() else []
-    known = {(value.run, value.metric, value.window) for value in past}
-    added = [value for value in new if (value.run, value.metric, value.window) not in known]
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(COLUMNS)
-    rows.writerows((each.run, each.metric, each.window, each.last_step, repr(each.value)) for each in past + added)
-    write_text(path, text.getvalue())
+    """Add the values that the file does not have, and return the number of their runs; the file is made if need be.
+
+    The file is replaced as a whole, by one process at a time.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    with alone(lock):
+        past = read_file(path) if path.exists() else []
+        known = {value.key for value in past}
+        added = [value for value in new if value.key not in known]
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(COLUMNS)
+        rows.writerows((each.run, each.metric, each.window, each.last_step, repr(each.value)) for each in past + added)
+        write_text(path, text.getvalue())
+        lock.unlink()
     return len({value.run for value in added})

@@ -96,15 +96,10 @@ def test_verdicts_begin_with_small_gains_that_are_shown_together(results, capsys
         (["known", "v9"], "COMPARISON = 'v9': is not a comparison of the study; choose from v0:v1, v0:v2, v0:v3"),
         (["steps", "--since", "v3"], "--since = 'v3': has no descendants; choose from v0, v1, v2"),
         (["steps", "--since", "v9"], "--since = 'v9': is not a variant of steps; choose from v0, v1, v2"),
-        (["known", "--metric", "correct"], "--metric = ['correct']: needs --reference"),
-        (["known", "--new", "night"], "needs --reference"),
-        (["known", "--update"], "--update: needs --reference"),
-        (["known", "--at", "0"], "--at = '0': needs --reference"),
-        (["known", "--window", "last:2"], "--window = 'last:2': needs --reference"),
         ([], "STUDY: is missing; name a study"),
         (
             ["runs/base", "runs/new"],
-            "'runs/base': is a path, not a study; gate evaluations with `ablation compare BASE",
+            "'runs/base': is a path, not a study; gate evaluations: `ablation compare BASE",
         ),
     ],
 )

@@ -1,13 +1,14 @@
-"""`gate --reference`: one new run against a folder of runs, and against the file that --update keeps."""
+"""`ablation nightly`: one new run against a folder of runs, and against the file that --update keeps."""
 
 import json
 import math
 import re
+import shutil
 
 import numpy as np
 import pytest
 
-from tests.ablation.typed import output, refused
+from tests.ablation.typed import output, refused, typed
 
 
 def write(folder, level, steps=100, last=None, planned=None):
@@ -23,35 +24,35 @@ def write(folder, level, steps=100, last=None, planned=None):
 
 @pytest.fixture
 def nights(tmp_path):
-    for night, level in enumerate((0.70, 0.71, 0.69, 0.705, 0.695, 0.70)):
+    for night, level in enumerate((0.70, 0.71, 0.69, 0.705, 0.695, 0.702)):
         write(tmp_path / "nights" / f"night{night}", level)
     return tmp_path / "nights"
 
 
-def gate(capsys, *words, status, metrics=("reward",)):
-    return output(capsys, "gate", *words, "--metric", *metrics, "--window", "last:20", status=status)
+def nightly(capsys, *words, status, metrics=("reward",)):
+    return output(capsys, "nightly", *words, "--metric", *metrics, "--window", "last:20", status=status)
 
 
 def test_an_alarm_asks_for_reruns_that_decide(nights, tmp_path, capsys):
     runs = [write(tmp_path / name, level) for name, level in (("low", 0.62), ("a", 0.61), ("b", 0.615))]
-    said = gate(capsys, "--reference", nights, "--new", runs[0], status=11)
+    said = nightly(capsys, nights, "--new", runs[0], status=11)
     assert "outside what 6 past runs predict; rerun it twice" in said
     assert "--new RUN RERUN RERUN" in said
-    assert "the mean of its 2 reruns is outside" in gate(capsys, "--reference", nights, "--new", *runs, status=10)
-    well = [write(tmp_path / name, level) for name, level in (("c", 0.70), ("d", 0.69))]
-    assert gate(capsys, "--reference", nights, "--new", runs[0], *well, status=0).endswith("passed\n")
+    assert "the mean of its 2 reruns is outside" in nightly(capsys, nights, "--new", *runs, status=10)
+    well = [write(tmp_path / name, level) for name, level in (("c", 0.7004), ("d", 0.6906))]
+    assert nightly(capsys, nights, "--new", runs[0], *well, status=0).endswith("passed\n")
 
 
 def test_the_file_grows_by_runs_that_pass(nights, tmp_path, capsys):
     past = tmp_path / "past.csv"
     for number, night in enumerate(sorted(nights.iterdir())):
-        said = gate(capsys, "--reference", past, "--new", night, "--update", status=0 if number == 5 else 11)
+        said = nightly(capsys, past, "--new", night, "--update", status=0 if number == 5 else 11)
         assert "1 run appended" in said
     rows = past.read_text().splitlines()
     assert (rows[0], len(rows)) == ("run,metric,window,last_step,value", 7)
     alarm = write(tmp_path / "low", 0.62)
-    assert "appended" not in gate(capsys, "--reference", past, "--new", alarm, "--update", status=11)
-    again = gate(capsys, "--reference", past, "--new", nights / "night0", "--update", status=0)
+    assert "appended" not in nightly(capsys, past, "--new", alarm, "--update", status=11)
+    again = nightly(capsys, past, "--new", nights / "night0", "--update", status=0)
     assert re.search(r"nights/night0#[0-9a-f]{8}: left out of the past runs, being the new run", again)
     assert past.read_text().splitlines() == rows
 
@@ -59,11 +60,11 @@ def test_the_file_grows_by_runs_that_pass(nights, tmp_path, capsys):
 def test_an_alarm_is_not_appended_when_another_metric_is_new(nights, tmp_path, capsys):
     past = tmp_path / "past.csv"
     for number, night in enumerate(sorted(nights.iterdir())):
-        gate(capsys, "--reference", past, "--new", night, "--update", status=0 if number == 5 else 11)
+        nightly(capsys, past, "--new", night, "--update", status=0 if number == 5 else 11)
     rows = past.read_text()
     low = [write(tmp_path / name, level) for name, level in (("low", 0.62), ("a", 0.61), ("b", 0.615))]
     for runs, status in ((low[:1], 11), (low, 10)):
-        gate(capsys, "--reference", past, "--new", *runs, "--update", metrics=("reward", "kl:min"), status=status)
+        nightly(capsys, past, "--new", *runs, "--update", metrics=("reward", "kl:min"), status=status)
         assert past.read_text() == rows
 
 
@@ -71,7 +72,7 @@ def test_each_night_counts_in_a_folder_that_is_used_again(tmp_path, capsys):
     """The metric has few values, and the next night often has one of an earlier night."""
     past, state = tmp_path / "past.csv", write(tmp_path / "runs/tonight", 0.7) / "trainer_state.json"
     content = json.loads(state.read_text())
-    words = ("gate", "--reference", past, "--new", state.parent, "--metric", "acc", "--update")
+    words = ("nightly", past, "--new", state.parent, "--metric", "acc", "--update")
     for night, accuracy in enumerate((0.71, 0.70, 0.71, 0.70, 0.72, 0.71)):
         content["log_history"][-1] |= {"acc": accuracy, "train_runtime": 100 + night}
         state.write_text(json.dumps(content))
@@ -83,14 +84,14 @@ def test_each_night_counts_in_a_folder_that_is_used_again(tmp_path, capsys):
 def test_past_runs_without_the_metric_are_left_out(nights, tmp_path, capsys):
     state = nights / "night5/trainer_state.json"
     state.write_text(state.read_text().replace("reward", "other"))
-    said = gate(capsys, "--reference", nights, "--new", write(tmp_path / "new", 0.7), status=0)
+    said = nightly(capsys, nights, "--new", write(tmp_path / "new", 0.7004), status=0)
     assert "night5: left out of the past runs, reward has not been logged" in said
     assert "what 5 past runs predict" in said
 
 
 def test_metrics_have_directions_and_share_the_level(nights, tmp_path, capsys):
     new = write(tmp_path / "new", 0.75)
-    words = ("gate", "--reference", nights, "--new", new, "--window", "last:20", "--json", "--metric")
+    words = ("nightly", nights, "--new", new, "--window", "last:20", "--json", "--metric")
     assert json.loads(output(capsys, *words, "reward:both", status=11))["rows"][0]["direction"] == "both"
     two = json.loads(output(capsys, *words, "reward", "kl:min", status=0))
     assert [row["outcome"] for row in two["rows"]] == ["passed", "passed"]
@@ -111,11 +112,14 @@ def test_the_model_that_was_kept_is_judged(options, value, tmp_path, capsys):
         folder = write(tmp_path / place, 0.7)
         state = json.loads((folder / "trainer_state.json").read_text())
         losses = {50: 0.4, 100: 1.0, 200: 1.5, 300: 0.5, 400: 2.0}
-        rows = [{"step": step, "eval_loss": loss + int(place[-1:] == "1") / 1e3} for step, loss in losses.items()]
+        rows = [
+            {"step": step, "eval_loss": loss + place.count("/") * (1 + int(place[-1:].replace("w", "0"))) / 1e3}
+            for step, loss in losses.items()
+        ]
         kept = {"global_step": 400, "max_steps": 400, "best_global_step": 300, "log_history": rows}
         (folder / "trainer_state.json").write_text(json.dumps(state | kept))
         (folder / "args.json").write_text(json.dumps({"load_best_model_at_end": True}))
-    words = ("gate", "--reference", tmp_path / "nights", "--new", tmp_path / "new", "--metric", "eval_loss:min")
+    words = ("nightly", tmp_path / "nights", "--new", tmp_path / "new", "--metric", "eval_loss:min")
     found = json.loads(output(capsys, *words, *options, "--json", status=0))
     assert found["rows"][0]["value"] == pytest.approx(value)
     assert any("kept, at step 300; --at last" in note for note in found["notes"]) == (not options)
@@ -132,7 +136,7 @@ def test_tables_of_metrics_are_runs(head, tmp_path, capsys):
     (tmp_path / "nights/n0/metrics.csv").write_text("step,reward\n1,0.7\n2,high\n")
     (tmp_path / "nights/n6/eval").mkdir()
     (tmp_path / "nights/n6/eval/metrics.csv").write_text("step,reward\n1,0.1\n")  # another table of the same run
-    words = ("gate", "--reference", tmp_path / "nights", "--new", tmp_path / "nights/n6", "--metric", "reward")
+    words = ("nightly", tmp_path / "nights", "--new", tmp_path / "nights/n6", "--metric", "reward")
     said = output(capsys, *words, status=0)
     assert "what 5 past runs predict" in said
     assert "note: n6: left out of the past runs, being the new run" in said
@@ -149,7 +153,7 @@ def test_tables_of_metrics_are_runs(head, tmp_path, capsys):
 )
 def test_a_broken_run_is_invalid(nights, tmp_path, capsys, run, said):
     new = write(tmp_path / "new", 0.7, **run)
-    assert said in gate(capsys, "--reference", nights, "--new", new, status=12)
+    assert said in nightly(capsys, nights, "--new", new, status=12)
 
 
 NIGHT = ["--new", "nights/night0"]
@@ -158,8 +162,6 @@ NIGHT = ["--new", "nights/night0"]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (NIGHT, "needs --metric"),
-        (["--metric", "reward"], "needs --new"),
         (["--new", "nowhere", "--metric", "reward"], "nowhere: does not exist"),
         (["--new", "nights", "--metric", "reward"], "hold 6 runs, and 1 were named; name each run's own folder"),
         ([*NIGHT, "--metric", "rewad:max"], "did you mean 'reward'"),
@@ -170,21 +172,129 @@ NIGHT = ["--new", "nights/night0"]
         ([*NIGHT, "--metric", "reward", "--update"], "--update = 'nights': is a folder"),
         ([*NIGHT, "--metric", "reward", "--at", "end"], "is not a step; write last, best or a number"),
         ([*NIGHT, "--metric", "reward", "--at", "101"], "ends at step 100; name a step that all runs"),
-        ([*NIGHT, "--metric", "reward", "--since", "v0"], "does not go with --reference"),
-        ([*NIGHT, "--metric", "reward", "--without", "v1:0"], "does not go with --reference"),
-        ([*NIGHT, "--metric", "reward", "--require", "better"], "does not go with --reference"),
-        ([*NIGHT, "--metric", "reward", "--allow", "identical"], "does not go with --reference"),
-        ([*NIGHT, "--metric", "reward", "--markdown"], "--markdown: does not go with"),
-        (["known", *NIGHT, "--metric", "reward"], "STUDY = 'known': does not go with --reference"),
+        ([*NIGHT, "--metric", "reward:max", "reward:min"], "names reward twice"),
+        ([*NIGHT, "--metric", "reward", "reward:min"], "names reward twice"),
+        ([*NIGHT, NIGHT[1], "--metric", "reward"], "names one run twice"),
     ],
 )
 def test_bad_input_is_one_line(nights, monkeypatch, capsys, words, said):
     monkeypatch.chdir(nights.parent)
-    assert said in refused(capsys, "gate", "--reference", "nights", *words)
+    assert said in refused(capsys, "nightly", "nights", *words)
 
 
 def test_a_damaged_file_names_its_line(nights, tmp_path, capsys):
     past = tmp_path / "past.csv"
     past.write_text("run,metric,window,last_step,value\nn,reward,last,100,high\n")
-    words = ("gate", "--reference", past, "--new", nights / "night0", "--metric", "reward")
+    words = ("nightly", past, "--new", nights / "night0", "--metric", "reward")
     assert "line 2 = 'n,reward,last,100,high': is not a row of a past run" in refused(capsys, *words)
+
+
+def past_file(path, values, steps=100, names=None):
+    """A file of past runs, as --update writes it."""
+    ends = [steps] * len(values) if isinstance(steps, int) else steps
+    rows = [
+        f"{name},reward,last,{step},{value!r}"
+        for name, step, value in zip(names or [f"n{k}" for k in range(len(values))], ends, values, strict=True)
+    ]
+    path.write_text("\n".join(["run,metric,window,last_step,value", *rows]) + "\n")
+    return path
+
+
+GOOD = [0.7012345678, 0.7112345678, 0.6912345678, 0.7052345678, 0.6952345678, 0.7032345678]
+
+
+def ended(folder, value, steps=100, extra=()):
+    """A run that ended at a value."""
+    folder.mkdir(parents=True)
+    rows = ["step,reward", *(f"{n},{value + n / 1e6}" for n in range(1, steps)), f"{steps},{value}", *extra]
+    (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "tried",
+    [
+        ([v / 2 for v in GOOD], 35.0, 12, "shares beside percent?"),
+        ([*GOOD[:5], 70.1], 0.35, 2, "shares beside percent?"),
+        (GOOD * 2, 0.2, 2, "have the same value to the last digit: are they copies?"),
+        (
+            [*GOOD[:4], *[0.212345678] * 4],
+            0.212345678,
+            2,
+            "n4, n5, n6 and 1 more have the same value to the last digit",
+        ),
+        ([0.75, 0.71, 0.75, 0.75, 0.71, 0.72], 0.73, 0, "passed"),  # of 100 items
+    ],
+)
+def test_past_values_that_cannot_be_independent_runs_on_one_scale_are_refused(tmp_path, capsys, tried):
+    past, new, status, said = tried
+    file, run = past_file(tmp_path / "past.csv", past), ended(tmp_path / "new", new)
+    for direction in ("max", "min", "both"):
+        code, out, err = typed(capsys, "nightly", file, "--new", run, "--metric", f"reward:{direction}")
+        assert (code, said in out + err) == (status, True), out + err
+
+
+def test_a_file_that_was_cut_is_refused(tmp_path, capsys):
+    """`0.70` cut to `0` was read as a run of value 0, within whose spread a collapsed run passed."""
+    file, run = past_file(tmp_path / "past.csv", GOOD), ended(tmp_path / "new", 0.2)
+    file.write_text(file.read_text()[: -len(".7032345678\n")])
+    words = ("nightly", file, "--new", run, "--metric", "reward")
+    assert "line 7 = 'n5,reward,last,100,0': its last line has no end" in refused(capsys, *words)
+    assert "its last line has no end" in refused(capsys, *words, "--update")
+    past_file(file, [*GOOD, 0.5], names=[*(f"n{k}" for k in range(6)), "n0"])
+    assert "line 8 = 0.5: n0 has another value of reward above" in refused(capsys, *words)
+    (run / "metrics.csv").write_text((run / "metrics.csv").read_text()[:-1])
+    past_file(file, GOOD)
+    assert "the run has not ended" in output(capsys, *words, status=12)
+
+
+def test_one_run_counts_once_wherever_it_lies(nights, tmp_path, capsys):
+    for copy in ("again", "more"):
+        shutil.copytree(nights / "night0", nights / copy)
+    shutil.copytree(nights / "night1", tmp_path / "elsewhere/night1")
+    said = nightly(capsys, nights, "--new", tmp_path / "elsewhere/night1", status=0)
+    assert "what 5 past runs predict" in said
+    assert "night0: left out of the past runs, a copy of again" in said
+    assert "more: left out of the past runs, a copy of again" in said
+    assert "night1: left out of the past runs, being the new run" in said
+    past = tmp_path / "past.csv"
+    for place in (nights / "night1", tmp_path / "elsewhere/night1"):
+        said = nightly(capsys, past, "--new", place, "--update", status=11)
+    assert "0 runs appended" in said
+    assert not list(tmp_path.glob(".past.csv*"))
+
+
+def test_a_past_run_that_ended_early_excuses_no_other(tmp_path, capsys):
+    file = past_file(tmp_path / "past.csv", GOOD, steps=[50, *[100] * 5])
+    words = ("nightly", file, "--metric", "reward", "--new")
+    said = output(capsys, *words, ended(tmp_path / "short", 0.7, steps=50), status=12)
+    assert "ends at step 50, in all past runs at 100 or later" in said
+    assert "n0: left out of the past runs, reward ends at step 50, in most at 100" in said
+    said = output(capsys, *words, ended(tmp_path / "long", 0.7, steps=150), status=0)
+    assert "reward goes on to step 150, in past runs to 100 at most" in said
+
+
+def test_what_a_run_logged_oddly_is_told(tmp_path, capsys):
+    file = past_file(tmp_path / "past.csv", GOOD)
+    words = ("nightly", file, "--metric", "reward", "--new")
+    said = output(capsys, *words, ended(tmp_path / "twice", 0.2, extra=["100,0.7"]), status=0)
+    assert "reward has 2 values at step 100" in said
+    past_file(file, GOOD, steps=1)
+    file.write_text(file.read_text().replace(",last,", ",last at best,"))
+    run = ended(tmp_path / "nan", 0.7, extra=["101,nan"])
+    assert "reward is nan" in output(capsys, *words, run, "--at", "best", status=12)
+
+
+def test_nights_without_a_table_are_named(tmp_path, capsys):
+    for night in range(7):
+        ended(tmp_path / f"nights/n{night}", 0.7 + night / 1000)
+    for night in (5, 6):
+        (tmp_path / f"nights/n{night}/metrics.csv").rename(tmp_path / f"nights/n{night}/log.csv")
+    new = ended(tmp_path / "new", 0.7005)
+    said = output(capsys, "nightly", tmp_path / "nights", "--new", new, "--metric", "reward", status=0)
+    assert "nights: no run of the format metrics in n5, n6" in said
+
+
+def test_the_gate_names_the_command(capsys):
+    said = refused(capsys, "gate", "--reference", "nights", "--new", "x", "--metric", "reward")
+    assert "--reference: is a command of its own; ablation nightly PAST --new RUN --metric NAME" in said

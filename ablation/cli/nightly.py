@@ -1,0 +1,235 @@
+"""The command `nightly`: one new run against the runs that we have."""
+
+import argparse
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import asdict
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pyarrow.compute as pc
+
+from ablation.cli.common import print_json
+from ablation.cli.options import add_json
+from ablation.config.names import known_direction
+from ablation.contract.display import aligned, counted, listed
+from ablation.contract.errors import ConfigError
+from ablation.judge.gate import STATUS
+from ablation.judge.reference import ALARM, CONFIRM, MIN_RUNS, RERUNS, Direction, Watched, watch
+from ablation.judge.scales import unlike
+from ablation.readers.past_runs import Value, Window, append, digest, read_file, read_runs, values_of, window_of
+from ablation.readers.run import ImportedRun, Problem
+
+_DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+_COARSE = 8  # characters of a value up to which runs often have the same one, as of an accuracy
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = (
+        "Tell whether a new run is worse than past runs of the same recipe predict (docs/how-to/nightly.md). Exit "
+        "code: 0 passed, 10 worse, 11 undecided (reruns or past runs are needed), 12 invalid."
+    )
+    add = parser.add_argument
+    add("past", metavar="PAST", help="a folder of runs, or the CSV file that --update keeps")
+    add("--new", nargs="+", type=Path, metavar="RUN", required=True, help="the new run, then its reruns")
+    watched = "what is watched: NAME:max if larger is better, NAME:min, NAME:both; a common NAME needs no more"
+    add("--metric", nargs="+", metavar="NAME[:max]", required=True, help=watched)
+    add("--window", metavar="last:N", help="mean of the last N values (default: last)")
+    kept = "step of the values: last, best (of the first metric) or a number; default: of the model that was kept"
+    add("--at", metavar="STEP", help=f"{kept}, else the last")
+    add("--update", action="store_true", help="append a run that passes to PAST")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judge the new run; with --update, append it to the past runs if each metric passed or has too few."""
+    notes: list[str] = []
+    watched = _watched(arguments.metric)
+    names, path = list(watched), Path(arguments.past)
+    if arguments.at == "best" and watched[names[0]] == "both":
+        raise ConfigError("nightly", "--at", "best", f"asks which value of {names[0]} is better", "name a step")
+    window = window_of(arguments.window or "last", arguments.at, smaller=watched[names[0]] == "min")
+    if arguments.update and path.is_dir():
+        raise ConfigError(
+            "nightly", "--update", str(path), "is a folder", "name a file that is to be kept, as past.csv"
+        )
+    runs = [(_name(run, place), run) for place in arguments.new for run in read_runs([place], names, notes.append)]
+    if len(runs) != len(arguments.new):
+        problem = f"hold {len(runs)} runs, and {len(arguments.new)} were named"
+        raise ConfigError("nightly", "--new", listed([name for name, _ in runs]), problem, "name each run's own folder")
+    new = {name: values_of(run, name, names, window, notes.append) for name, run in runs}
+    if len({digest(run) for _, run in runs}) < len(runs):
+        raise ConfigError("nightly", "--new", listed([*new]), "names one run twice", "name reruns with other seeds")
+    past: dict[str, list[Value]] = {name: [] for name in names}
+    if path.exists() or not arguments.update:
+        past = _past(path, names, window, new={digest(run) for _, run in runs}, note=notes.append)
+    broken = [fault for name, run in runs if (fault := _fault(run, new[name], past, window, notes.append))]
+    answers = (
+        [] if broken else [_answer(name, direction, past, new, len(watched)) for name, direction in watched.items()]
+    )
+    outcome = "invalid" if broken else next(o for o in STATUS if any(a.outcome == o for a in answers))
+    may_join = not broken and all(answer.outcome == "passed" or answer.runs < MIN_RUNS for answer in answers)
+    if arguments.update and may_join:
+        added = append(path, [value for values in new.values() for value in values])
+        notes.append(f"{path}: {counted(added, 'run')} appended")
+    if arguments.json:
+        print_json("nightly", [asdict(answer) for answer in answers], outcome=outcome, broken=broken, notes=notes)
+    else:
+        print(_in_words(answers, broken, notes, outcome))
+    return STATUS[outcome]
+
+
+def _watched(texts: Sequence[str]) -> dict[str, Direction]:
+    """Return {name: direction} of `NAME:min`, or of a NAME that is known. Raises ConfigError for any other."""
+    watched: dict[str, Direction] = {}
+    for text in texts:
+        head, _, end = text.rpartition(":")
+        stated = next((known for known in _DIRECTIONS if head and end == known), None)
+        name, direction = (text, known_direction(text)) if stated is None else (head, stated)
+        if direction is None:
+            remedy = f"write {text}:max if larger is better, {text}:min if smaller is, {text}:both if neither"
+            raise ConfigError("nightly", "--metric", text, "does not say which values are better", remedy)
+        if name in watched:
+            raise ConfigError("nightly", "--metric", text, f"names {name} twice", "name each metric once")
+        watched[name] = direction
+    return watched
+
+
+def _name(run: ImportedRun, place: Path) -> str:
+    """Return the name by which a run is known in the file of past runs: of the path that was named, and what it logged.
+
+    A folder may hold another run each night, with the same value of a coarse metric.
+    """
+    return f"{'/'.join(place.resolve().parts[-2:]) if place.is_dir() else run.name}#{digest(run)}"
+
+
+def _past(path: Path, names: Sequence[str], window: Window, *, new: Set[str], note: Problem) -> dict[str, list[Value]]:
+    """Return {metric: a value of each past run}, without the new runs, copies, and runs that failed or ended early.
+
+    `new`: digests. Raises ConfigError for values that cannot be those of independent runs on one scale.
+    """
+    values = [*_logged(path, names, window, note)] if path.is_dir() else read_file(path)
+    values = [value for value in values if value.window == str(window) and value.metric in names]
+    by_run: dict[str, list[Value]] = {}
+    for value in values:
+        by_run.setdefault(value.run, []).append(value)
+    usual = {name: _usual_end(value.last_step for value in values if value.metric == name) for name in names}
+    seen = dict.fromkeys(new, "")
+    past: dict[str, list[Value]] = {name: [] for name in names}
+    for name, own in by_run.items():
+        shown = name.partition("#")[0] if path.is_dir() else name
+        if why := _unusable(own, seen, usual):
+            note(f"{shown}: left out of the past runs, {why}")
+            continue
+        seen[own[0].identity] = shown
+        for value in own:
+            past[value.metric].append(value)
+    for of in filter(None, past.values()):
+        _check(path, of)
+    return past
+
+
+def _logged(path: Path, names: Sequence[str], window: Window, note: Problem) -> Iterator[Value]:
+    """Yield the values of the runs in a folder that ended well."""
+    for run in read_runs([path], names, note):
+        if run.state != "finished":
+            note(f"{run.name}: left out of the past runs, it is {run.state}")
+            continue
+        try:
+            yield from values_of(run, f"{run.name}#{digest(run)}", names, window, note)
+        except ConfigError as error:
+            note(f"{run.name}: left out of the past runs, {error.key} {error.problem}")
+
+
+def _unusable(own: Sequence[Value], seen: Mapping[str, str], usual: Mapping[str, int]) -> str:
+    """Return why a past run does not count; `seen`: the identities of the runs that do, and of the new ones."""
+    same = seen.get(own[0].identity)
+    if same is not None:
+        return f"a copy of {same}" if same else "being the new run"
+    for value in own:
+        if not math.isfinite(value.value):
+            return f"{value.metric} is {value.value}"
+        if value.last_step < usual[value.metric]:
+            return f"{value.metric} ends at step {value.last_step}, in most at {usual[value.metric]}"
+    return ""
+
+
+def _check(path: Path, past: Sequence[Value]) -> None:
+    """Raise ConfigError for values of one metric on two scales, or that are copies of each other under other names."""
+    if why := unlike([np.array([value.value]) for value in sorted(past, key=lambda value: value.value)]):
+        most = max(past, key=lambda value: value.value)
+        raise ConfigError(path, most.metric, most.value, f"{most.run}: {why}", "correct the value, or remove the run")
+    times = Counter(value.value for value in past if len(repr(value.value)) > _COARSE)
+    most_often = max(times.values(), default=0)
+    all_twice = times.total() == len(past) and min(times.values(), default=0) > 1
+    if len(times) > 1 and (all_twice or (most_often > 2 and 2 * most_often >= len(past))):
+        value = max(times, key=times.__getitem__)
+        runs = listed([each.run for each in past if each.value == value])
+        problem = f"{runs} have the same value to the last digit: are they copies?"
+        raise ConfigError(path, past[0].metric, value, problem, "keep one of them")
+
+
+def _usual_end(steps: Iterable[int]) -> int:
+    """Return the step at which most runs end; where ends vary, the first."""
+    ends = Counter(steps)
+    step, count = max(ends.items(), key=lambda each: (each[1], each[0]), default=(0, 0))
+    return step if 2 * count > ends.total() else min(ends, default=0)
+
+
+def _fault(
+    run: ImportedRun, values: Sequence[Value], past: Mapping[str, Sequence[Value]], window: Window, note: Problem
+) -> str:
+    """Return why a new run cannot be compared; empty if it can."""
+    if run.state != "finished":
+        how = "has not ended: it is still running, or was killed" if run.state == "running" else "failed"
+        return f"{values[0].run}: the run {how}"
+    for value in values:
+        logged = run.metrics.filter(pc.equal(run.metrics["name"], value.metric))["value"]
+        last = logged[-1].as_py() if window.ends_the_run else value.value
+        if odd := next((each for each in (value.value, last) if not math.isfinite(each)), None):
+            return f"{value.run}: {value.metric} is {odd}"
+        of = past[value.metric]
+        steps = [each.last_step for each in of]
+        if steps and value.last_step < min(steps):
+            ended = f"ends at step {value.last_step}, in all past runs at {min(steps)} or later"
+            return f"{value.run}: {value.metric} {ended}"
+        if steps and value.last_step > max(steps):
+            note(f"{value.run}: {value.metric} goes on to step {value.last_step}, in past runs to {max(steps)} at most")
+        both = sorted([value.value, *(each.value for each in of)])
+        if of and (why := unlike([np.array([each]) for each in both])):
+            return f"{value.run}: {value.metric}: {why}"
+    return ""
+
+
+def _answer(
+    metric: str, direction: Direction, past: Mapping[str, Sequence[Value]], new: Mapping[str, list[Value]], metrics: int
+) -> Watched:
+    values = [value.value for run in new.values() for value in run if value.metric == metric]
+    return watch(metric, direction, [value.value for value in past[metric]], values, metrics)
+
+
+def _in_words(answers: Sequence[Watched], broken: Sequence[str], notes: Sequence[str], outcome: str) -> str:
+    rows = [("metric", "new", "predicted", "past runs", "p", "")]
+    for each in answers:
+        past = f"{each.mean:.4g} (sd {each.sd:.2g}, {each.runs} runs)" if each.runs > 1 else f"{each.runs}"
+        p = "-" if math.isnan(each.p) else f"{each.p:.2g}"
+        rows.append((each.metric, f"{each.value:.4g}", _predicted(each), past, p, f"{each.outcome}: {each.why}"))
+    lines = aligned(rows, (False, True, False, False, True, False)) if answers else []
+    lines += [f"invalid: {fault}" for fault in broken]
+    if any(each.outcome == "undecided" and each.p <= ALARM for each in answers):
+        lines.append(
+            f"next: rerun with other seeds, then name the run and its {RERUNS} reruns: --new RUN RERUN RERUN "
+            f"(worse if their mean is outside at {CONFIRM:.0%})"
+        )
+    return "\n".join([*lines, *(f"note: {note}" for note in notes), outcome])
+
+
+def _predicted(each: Watched) -> str:
+    if math.isinf(each.low) and math.isinf(each.high):
+        return "-"
+    if math.isinf(each.high):
+        return f"above {each.low:.4g}"
+    return f"below {each.high:.4g}" if math.isinf(each.low) else f"{each.low:.4g} to {each.high:.4g}"
