@@ -1,6 +1,5 @@
 """The options of a comparison, which the command `compare` and `ablation.compare` share."""
 
-import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -48,7 +47,7 @@ def compare_evaluations(
     Raises:
         ConfigError: an option that is not valid, evaluations that cannot be read or paired, or no way to judge them.
     """
-    if margin is not None and not 0 < margin < math.inf:
+    if margin is not None and not 0 < margin < 1e100:
         raise ConfigError("compare", "--margin", margin, "is not a valid margin", "give a number above 0")
     if not 0 < alpha < 0.5:
         raise ConfigError("compare", "alpha", alpha, "is not a valid level", "give a number between 0 and 0.5")
