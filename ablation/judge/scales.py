@@ -47,8 +47,8 @@ def unlike(by_size: Sequence[Array]) -> str:
     ranges = f"one run's values are {_range(least)}, another's {_range(most)}"
     if len(least) < _FEW or len(most) < _FEW:
         times = float(most.mean()) / max(float(least.mean()), 1e-300)
-        percent = least.max() <= 1 and most.max() <= 100 and _PERCENT / _REAL <= times <= _PERCENT * _REAL
-        return f"{ranges}: shares beside percent?" if percent else ""
+        apart = least.max() <= 1 and most.max() <= _PERCENT and _UNLIKE <= times <= _PERCENT * _REAL
+        return f"{ranges}: shares beside percent or ratings?" if apart else ""
     above = float(every[every > 1].min())
     if above >= _UNLIKE and (((every > 0) & (every < 1)).any() or ({0.0, 1.0} <= set(every) and above >= 10)):
         return f"{ranges}, and none lies between 1 and {above:g}: shares beside percent?"

@@ -214,8 +214,8 @@ def ended(folder, value, steps=100, extra=()):
 @pytest.mark.parametrize(
     "tried",
     [
-        ([v / 2 for v in GOOD], 35.0, 12, "shares beside percent?"),
-        ([*GOOD[:5], 70.1], 0.35, 2, "shares beside percent?"),
+        ([v / 2 for v in GOOD], 35.0, 12, "shares beside percent or ratings?"),
+        ([*GOOD[:5], 70.1], 0.35, 2, "shares beside percent or ratings?"),
         (GOOD * 2, 0.2, 2, "have the same value to the last digit: are they copies?"),
         (
             [*GOOD[:4], *[0.212345678] * 4],

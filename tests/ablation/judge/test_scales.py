@@ -45,6 +45,7 @@ def study(*runs, margin=0.01, direction="max", protocol="test", allowed=frozense
         (LOSSES, 1.5 * LOSSES, False),
         (SHARES, SHARES - 0.5, False),
         ([0.7], [70.0], True),  # of one item, as final metrics are
+        ([0.7], [5.0], True),
         ([0.7], [0.75], False),
         ([0.9], [1.4], False),
         ([3.31], [3.28], False),
