@@ -111,7 +111,7 @@ def _gated(result: ComparisonResult, required: str | None) -> "Gated":
 
     comparisons = [compared.comparison for compared in result.compared]
     answered = answers(result.measured, comparisons, required or "not-worse", comparisons)
-    return Gated(result.measured, required, answered, doubts=result.doubts)
+    return Gated(result.measured, required, answered, doubts=[*result.turned, *result.doubts])
 
 
 def _from_files(arguments: argparse.Namespace) -> ComparisonResult:

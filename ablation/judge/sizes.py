@@ -114,7 +114,7 @@ def evaluations_source(baseline: Path, candidate: Path, metric: str | None = Non
     a, b = (expand([str(path)]) for path in (baseline, candidate))
     # Of one run each `compare` would judge these checkpoints, which say nothing of other seeds.
     analysis = {"claim": "recipe"}
-    rules = Rules(allow=frozenset({"prompt", "target", "task"}), changed_items=0, analysis=analysis)
+    rules = Rules(weight="tasks", allow=frozenset({"prompt", "target", "task"}), changed_items=0, analysis=analysis)
     wanted = Wanted(metric, None, (), None, item)
     return Source(compare_files(a, b, None, Options(wanted), rules).measured, lambda *_: None)
 

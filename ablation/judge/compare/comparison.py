@@ -3,7 +3,9 @@
 The judge reads Measurements, as for a grid, and judges by the same rules.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain
@@ -32,6 +34,7 @@ from ablation.judge.compare.groups import (
 )
 from ablation.judge.compare.weights import ALL, pooled, task_groups_that_disagree
 from ablation.judge.comparisons import Comparison, judge_comparisons
+from ablation.judge.judged import NOT_COMPARED
 from ablation.judge.measurements import Items, Measurements, Run, RunRow, measurements_of, permitting
 from ablation.judge.resampling import number_clusters
 from ablation.judge.scales import scale_doubts
@@ -79,6 +82,7 @@ def _paired_runs(parent: Group, child: Group, *, paired: bool) -> list[list[dict
 
 
 PROTOCOL = "evaluated"
+_MOST_OTHERS = 4  # metrics, or filters, that are tried beside the first
 FACTOR = "what was evaluated"
 Direction = Literal["max", "min"] | Target
 Weight = Literal["tasks", "items"]
@@ -102,7 +106,7 @@ class Rules:
     common_items: bool = False
     errors: Errors = "refuse"
     without: frozenset[Run] = frozenset()  # runs that may be missing
-    weight: Weight = "tasks"  # what counts equally
+    weight: Weight | None = None  # what counts equally; None: tasks, as long as nobody chose
     changed_items: int = 3
     chosen: Wanted = ANY  # the caller's own choices, which need no note
     analysis: Mapping[str, Any] = field(
@@ -148,6 +152,7 @@ class ComparisonResult:
     compared: tuple[Compared, ...]
     notes: tuple[str, ...]  # the doubts among them
     doubts: tuple[str, ...] = ()  # why no answer may rest on it
+    turned: tuple[str, ...] = ()  # other choices, not made by the caller, that turn a sign or a verdict
     unstated: tuple[ConfigError, ...] = ()  # what a requirement needs to be told, and was not
 
     @property
@@ -161,8 +166,69 @@ class ComparisonResult:
         return sorted({sheet.filter for sheet in self.sheets} - {""})
 
 
-def compare(name: str, groups: Sequence[Group], variant_tree: Mapping[str, TreeNode], rules: Rules) -> ComparisonResult:
-    """Check, pair and judge.
+def compare(
+    name: str,
+    groups: Sequence[Group],
+    variant_tree: Mapping[str, TreeNode],
+    rules: Rules,
+    read_as: Callable[[Wanted], Sequence[Group]] | None = None,
+) -> ComparisonResult:
+    """Check, pair and judge, and say which other choices that the files offer turn a sign or a verdict.
+
+    read_as: reads the groups again, by another metric or filter; None: the files offer no other.
+
+    Raises:
+        ConfigError: groups that cannot be paired, or no way to judge them.
+    """
+    result = _compare(name, groups, variant_tree, rules)
+    turned = []
+    for words, option, wanted, other_rules in _other_choices(result, rules):
+        if wanted != rules.chosen and read_as is None:
+            continue
+        with suppress(ConfigError):  # what cannot be compared so says nothing
+            read = groups if wanted == rules.chosen or read_as is None else read_as(wanted)
+            other = _compare(name, read, variant_tree, replace(other_rules, changed_items=0))
+            turned += [f"{words}, {told} ({option})" for told in _turns(result, other)]
+    by_items = any("--weight items" in line for line in turned)
+    if rules.weight is None and not by_items:
+        for compared in result.compared:
+            parent, child = (result.groups[each] for each in reversed(compared.comparison.pair))
+            turned += task_groups_that_disagree(parent, child)
+    return replace(result, notes=(*turned, *result.notes), turned=tuple(turned))
+
+
+def _other_choices(result: ComparisonResult, rules: Rules) -> Iterator[tuple[str, str, Wanted, Rules]]:
+    """Yield the choices that the caller did not make, and that could have been another: in words, and the option."""
+    if rules.weight is None and len({sheet.subset for sheet in result.sheets}) > 1:
+        yield "with items counted equally", "--weight items", rules.chosen, replace(rules, weight="items")
+    for kind in ("metric", "filter"):
+        if getattr(rules.chosen, kind) is not None:
+            continue
+        for name in _others(result.sheets, kind)[:_MOST_OTHERS]:
+            chosen = replace(rules.chosen, **{kind: name})
+            # The direction and margin that were stated are those of the first metric.
+            stated = {} if kind == "filter" else {"direction": None, "margin": None}
+            yield f"by {kind} {name}", f"--{kind} {shlex.quote(name)}", chosen, replace(rules, chosen=chosen, **stated)
+
+
+def _turns(result: ComparisonResult, other: ComparisonResult) -> Iterator[str]:
+    """Say which comparisons have another sign or verdict in another result, if that knows which direction is better."""
+    same_metric = result.measured.analysis.value == other.measured.analysis.value
+    if not same_metric and any(error.key == "--direction" for error in other.unstated):
+        return
+    for ours, theirs in zip(result.compared, other.compared, strict=True):
+        before, after = ours.comparison, theirs.comparison
+        decided = {"better", "worse"} & {before.verdict, after.verdict}
+        if after.verdict in NOT_COMPARED:
+            continue
+        if before.effect * after.effect < 0 or (decided and before.verdict != after.verdict):
+            yield f"{after.child} against {after.parent} is {after.verdict}, {after.effect:+.4f}"
+
+
+def _compare(
+    name: str, groups: Sequence[Group], variant_tree: Mapping[str, TreeNode], rules: Rules
+) -> ComparisonResult:
+    """Check, pair and judge by one choice of metric, filter and weighting.
 
     Raises:
         ConfigError: groups that cannot be paired, or no way to judge them.
@@ -183,12 +249,11 @@ def compare(name: str, groups: Sequence[Group], variant_tree: Mapping[str, TreeN
     paired = analysis_rules.get("seeds") != "independent"
     for child, parent in dict.fromkeys([*pairs, *compared("parent", parents)]):
         notes += check(named[parent], named[child], rules.allow, paired=paired)
-        notes += task_groups_that_disagree(named[parent], named[child]) if rules.weight == "tasks" else ()
     sheets = [sheet for group in groups for sheet in group.sheets]
     notes += [remark for sheet in sheets for remark in sheet.facts.remarks]
     analysis, more, unstated = plan_analysis(sheets, rules.direction, rules.margin, **analysis_rules)
     check_failed(sheets, analysis.direction)
-    notes += [*more, *_other_choices(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
+    notes += [*more, *_first_taken(sheets, rules.chosen), *_shared(sheets), *_reported(sheets)]
     if rules.weight == "items":
         groups = [pooled(group) for group in groups]
         named = {group.name: group for group in groups}
@@ -236,17 +301,27 @@ def compare_files(
         raise ConfigError("compare", "--names", parent, "names both", "give two names")
     groups = [read_group(name, files, options) for name, files in ((parent, a), (child, b))]
     variant_tree = {parent: TreeNode(None, "the baseline"), child: TreeNode(parent, "the candidate")}
-    return compare(f"{child} against {parent}", groups, variant_tree, rules)
+
+    def read_as(wanted: Wanted) -> list[Group]:
+        chosen = replace(options.wanted, metric=wanted.metric, filter=wanted.filter)
+        return [read_group(name, files, replace(options, wanted=chosen)) for name, files in ((parent, a), (child, b))]
+
+    return compare(f"{child} against {parent}", groups, variant_tree, rules, read_as)
 
 
-def _other_choices(sheets: Sequence[Sheet], chosen: Wanted) -> Iterator[str]:
+def _others(sheets: Sequence[Sheet], kind: str) -> list[str]:
+    """The metrics or filters of the files that were not taken."""
+    taken = {getattr(sheet, kind) for sheet in sheets}
+    offered = dict.fromkeys(name for sheet in sheets for name in getattr(sheet.facts, f"{kind}s"))
+    return [name for name in offered if name not in taken]
+
+
+def _first_taken(sheets: Sequence[Sheet], chosen: Wanted) -> Iterator[str]:
     """Notes on the files' other metrics and filters, if the caller chose none and the first was taken."""
     for kind in ("metric", "filter"):
-        if getattr(chosen, kind) is None:
-            taken = {getattr(sheet, kind) for sheet in sheets}
-            others = dict.fromkeys(name for sheet in sheets for name in getattr(sheet.facts, f"{kind}s"))
-            if left := [name for name in others if name not in taken]:
-                yield f"{kind} {', '.join(sorted(taken))}; also there: {', '.join(left)} (--{kind})"
+        if getattr(chosen, kind) is None and (left := _others(sheets, kind)):
+            taken = sorted({getattr(sheet, kind) for sheet in sheets})
+            yield f"{kind} {', '.join(taken)}; also there: {', '.join(left)} (--{kind})"
 
 
 def _shared(sheets: Sequence[Sheet]) -> Iterator[str]:

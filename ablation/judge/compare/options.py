@@ -76,7 +76,7 @@ def compare_evaluations(
         without=runs_named("compare", without),
         common_items=common_items,
         errors=errors or "refuse",
-        weight=weight or "tasks",
+        weight=weight,
         changed_items=changed_items,
         chosen=options.wanted,
         analysis={"alpha": alpha, "seeds": seeds, "claim": claim},

@@ -166,28 +166,28 @@ def test_the_first_filter_is_taken_unless_another_is_named(tmp_path, capsys):
 
 
 def test_items_may_count_equally_and_a_group_of_the_other_sign_is_named(tmp_path, capsys):
-    sizes = {"small": 10, "large": 90}
-    for group, shares in (("base", (0.2, 0.6)), ("new", (0.6, 0.5))):
-        results = {"results": {}, "groups": {}, "group_subtasks": {"both": ["inner"], "inner": [*sizes]}}
+    sizes = {"small": 10, "large": 90, "other": 100}
+    for group, shares in (("base", (0.2, 0.6, 0.2)), ("new", (0.6, 0.5, 0.6))):
+        results = {"results": {}, "groups": {}, "group_subtasks": {"both": ["inner"], "inner": ["small", "large"]}}
         for (task, count), share in zip(sizes.items(), shares, strict=True):
             values = [float(at < round(share * count)) for at in range(count)]
             asked = [row(at, value, question=f"{task} {at}") for at, value in enumerate(values)]
             path = write_samples(tmp_path / group, asked, task=task, results=False)
-        whole = sum(share * count for share, count in zip(shares, sizes.values(), strict=True)) / 100
+        whole = (shares[0] * 10 + shares[1] * 90) / 100
         results["groups"]["both"] = {"acc,none": whole}
-        path.with_name(path.name.replace("samples_large", "results").replace("jsonl", "json")).write_text(
+        path.with_name(path.name.replace("samples_other", "results").replace("jsonl", "json")).write_text(
             json.dumps(results)
         )
     typed = [tmp_path / "base", "--with", tmp_path / "new"]
     found = read(capsys, *typed)
-    assert found["effect"] == pytest.approx(0.15)
+    assert found["effect"] == pytest.approx((0.4 - 0.1 + 0.4) / 3)  # by items +0.175, but not of this group
     [note] = [note for note in found["notes"] if "--weight" in note]
     assert note.startswith(
         "lm-eval's own both of new is -0.0500 against base, by items; the mean of its tasks is +0.1500"
     )
     found = read(capsys, *typed, *note.rpartition(": ")[2].split()[:2])
-    assert (found["effect"], found["items"]) == (pytest.approx(-0.05), 100)
-    assert found["best"][0]["text"]["asked"].startswith("Q: small ")
+    assert (found["effect"], found["items"]) == (pytest.approx(0.175), 200)
+    assert found["worst"][0]["text"]["asked"].startswith("Q: large ")
     assert not any("--weight" in note for note in found["notes"])
 
 
@@ -361,3 +361,52 @@ def test_text_json_and_markdown_name_the_same_items(tmp_path, capsys):
     assert [item["item"] for item in row["best"]] == ["q5"]
     assert re.findall(r"worst (q\d)", told(capsys, *words)) == ["q3", "q2", "q4"]
     assert re.findall(r"  - (q\d)", told(capsys, *words, "--markdown")) == ["q3", "q5", "q2"]
+
+
+def by_documents(folder, capsys):
+    """Three tasks: two small ones that gain, and a large one that loses; by documents the loss is larger."""
+    for side in ("base", "new"):
+        for task, items, right in (("a", 10, (2, 6)), ("b", 10, (3, 6)), ("c", 180, (100, 88))):
+            values = [float(k < right[side == "new"]) for k in range(items)]
+            rows = [row(k, value, question=f"{task} {k}") for k, value in enumerate(values)]
+            write_samples(folder / side / "seed0", rows, task=task)
+    return folder / "base", "--with", folder / "new", "--margin", 0.01
+
+
+def test_a_weighting_that_turns_the_sign_is_named(tmp_path, capsys):
+    """As of MMLU: by tasks a gain of .2111, by documents, as lm-eval prints it, a loss of .0250."""
+    words = by_documents(tmp_path, capsys)
+    assert read(capsys, *words)["effect"] == pytest.approx((0.4 + 0.3 - 12 / 180) / 3)
+    line = "with items counted equally, new against base is undecided, -0.0250 (--weight items)"
+    assert line in " ".join(told(capsys, *words).split())
+    assert line in told(capsys, *words, "--markdown").replace("\\", "")
+    assert json.loads(told(capsys, *words, "--json"))["notes"][0] == line
+    assert read(capsys, *words, "--weight", "items")["effect"] == pytest.approx(-5 / 200)
+    for chosen in ("tasks", "items"):
+        assert "counted equally" not in told(capsys, *words, "--weight", chosen)
+
+
+def test_a_filter_that_turns_the_sign_is_named(tmp_path, capsys):
+    for side, strict, flexible in (("base", 60, 50), ("new", 20, 58)):
+        rows = [
+            row(k, float(k < right), name=name)
+            for name, right in (("strict-match", strict), ("flexible-extract", flexible))
+            for k in range(80)
+        ]
+        write_samples(tmp_path / side / "seed0", rows)
+    words = tmp_path / "base", "--with", tmp_path / "new", "--margin", 0.01
+    found = " ".join(told(capsys, *words).split())
+    assert "base: worse" in found
+    assert "by filter flexible-extract, new against base is better, +0.1000 (--filter flexible-extract)" in found
+    assert "by filter" not in told(capsys, *words, "--filter", "strict-match")
+
+
+def test_another_choice_that_says_the_same_is_not_named(tmp_path, capsys):
+    for side, right in (("base", (20, 21)), ("new", (60, 62))):
+        rows = [row(k, float(k < n), name=name) for name, n in zip("xy", right, strict=True) for k in range(80)]
+        for task in ("a", "b"):
+            write_samples(tmp_path / side / "seed0", rows, task=task)
+    found = told(capsys, tmp_path / "base", "--with", tmp_path / "new", "--margin", 0.01)
+    assert "also there: y (--filter)" in found
+    assert "by filter" not in found
+    assert "counted equally" not in found
