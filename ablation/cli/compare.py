@@ -123,7 +123,7 @@ def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
 
 
 def _from_study(arguments: argparse.Namespace) -> ComparisonResult:
-    from ablation.judge.compare.study_file import read_study_file
+    from ablation.judge.compare.study_file import compare_study
 
     given = [
         f"--{name.replace('_', '-')}" for name in ["names", *_OF_FILES] if getattr(arguments, name) not in (None, [])
@@ -131,7 +131,8 @@ def _from_study(arguments: argparse.Namespace) -> ComparisonResult:
     if arguments.files or arguments.other or given:
         problem = f"cannot be combined with {', '.join(given) or 'files on the command line'}"
         raise ConfigError("compare", "--study", str(arguments.study), problem, "write it into the file")
-    return read_study_file(arguments.study).compare(
+    return compare_study(
+        arguments.study,
         allow=frozenset(arguments.allow),
         without=runs_named("compare", arguments.without),
         common_items=arguments.common_items,

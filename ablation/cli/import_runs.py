@@ -13,6 +13,7 @@ from ablation.cli.common import print_json, results_folder
 from ablation.cli.configs import tree
 from ablation.cli.options import add_json, add_results
 from ablation.config.formats import formats_of
+from ablation.config.import_file import ImportFile, checked_name, read_import_file, with_options
 from ablation.config.settings import load_settings
 from ablation.config.study_schema import read_direction
 from ablation.contract.display import counted
@@ -25,7 +26,6 @@ from ablation.store.imports.final_step import FinalStep
 from ablation.store.imports.grouping import safe_name
 from ablation.store.imports.importing import Outcome, Request, import_runs
 from ablation.store.imports.stored import FOLDER, MANIFEST, PlacedRun, read_study
-from ablation.store.imports.study_file import ImportFile, checked_name, read_import_file, with_options
 
 _SHOWN = 6  # runs of a variant
 _TITLES = {"table": "a table (CSV, TSV, JSON lines, Parquet) with a row for each run or logged value"}

@@ -152,8 +152,8 @@ class ComparisonResult:
     compared: tuple[Compared, ...]
     notes: tuple[str, ...]  # the doubts among them
     doubts: tuple[str, ...] = ()  # why no answer may rest on it
-    turned: tuple[str, ...] = ()  # other choices, not made by the caller, that turn a sign or a verdict
     unstated: tuple[ConfigError, ...] = ()  # what a requirement needs to be told, and was not
+    turned: tuple[str, ...] = ()  # other choices, not made by the caller, that turn a sign or a verdict
 
     @property
     def sheets(self) -> list[Sheet]:
@@ -171,23 +171,21 @@ def compare(
     groups: Sequence[Group],
     variant_tree: Mapping[str, TreeNode],
     rules: Rules,
-    read_as: Callable[[Wanted], Sequence[Group]] | None = None,
+    read_as: Callable[[Wanted], Sequence[Group]],
 ) -> ComparisonResult:
     """Check, pair and judge, and say which other choices that the files offer turn a sign or a verdict.
 
-    read_as: reads the groups again, by another metric or filter; None: the files offer no other.
+    read_as: reads the groups again, by another metric or filter.
 
     Raises:
         ConfigError: groups that cannot be paired, or no way to judge them.
     """
     result = _compare(name, groups, variant_tree, rules)
     turned = []
-    for words, option, wanted, other_rules in _other_choices(result, rules):
-        if wanted != rules.chosen and read_as is None:
-            continue
+    for words, option, choice in _other_choices(result, rules):
         with suppress(ConfigError):  # what cannot be compared so says nothing
-            read = groups if wanted == rules.chosen or read_as is None else read_as(wanted)
-            other = _compare(name, read, variant_tree, replace(other_rules, changed_items=0))
+            read = groups if choice.chosen == rules.chosen else read_as(choice.chosen)
+            other = _compare(name, read, variant_tree, replace(choice, changed_items=0))
             turned += [f"{words}, {told} ({option})" for told in _turns(result, other)]
     by_items = any("--weight items" in line for line in turned)
     if rules.weight is None and not by_items:
@@ -197,18 +195,19 @@ def compare(
     return replace(result, notes=(*turned, *result.notes), turned=tuple(turned))
 
 
-def _other_choices(result: ComparisonResult, rules: Rules) -> Iterator[tuple[str, str, Wanted, Rules]]:
+def _other_choices(result: ComparisonResult, rules: Rules) -> Iterator[tuple[str, str, Rules]]:
     """Yield the choices that the caller did not make, and that could have been another: in words, and the option."""
     if rules.weight is None and len({sheet.subset for sheet in result.sheets}) > 1:
-        yield "with items counted equally", "--weight items", rules.chosen, replace(rules, weight="items")
+        yield "with items counted equally", "--weight items", replace(rules, weight="items")
     for kind in ("metric", "filter"):
         if getattr(rules.chosen, kind) is not None:
             continue
         for name in _others(result.sheets, kind)[:_MOST_OTHERS]:
-            chosen = replace(rules.chosen, **{kind: name})
-            # The direction and margin that were stated are those of the first metric.
-            stated = {} if kind == "filter" else {"direction": None, "margin": None}
-            yield f"by {kind} {name}", f"--{kind} {shlex.quote(name)}", chosen, replace(rules, chosen=chosen, **stated)
+            if kind == "filter":
+                other = replace(rules, chosen=replace(rules.chosen, filter=name))
+            else:  # the direction and margin that were stated are those of the first metric
+                other = replace(rules, chosen=replace(rules.chosen, metric=name), direction=None, margin=None)
+            yield f"by {kind} {name}", f"--{kind} {shlex.quote(name)}", other
 
 
 def _turns(result: ComparisonResult, other: ComparisonResult) -> Iterator[str]:
@@ -299,14 +298,13 @@ def compare_files(
     parent, child = names or name_groups(a.paths, b.paths)
     if parent == child:
         raise ConfigError("compare", "--names", parent, "names both", "give two names")
-    groups = [read_group(name, files, options) for name, files in ((parent, a), (child, b))]
     variant_tree = {parent: TreeNode(None, "the baseline"), child: TreeNode(parent, "the candidate")}
 
     def read_as(wanted: Wanted) -> list[Group]:
         chosen = replace(options.wanted, metric=wanted.metric, filter=wanted.filter)
         return [read_group(name, files, replace(options, wanted=chosen)) for name, files in ((parent, a), (child, b))]
 
-    return compare(f"{child} against {parent}", groups, variant_tree, rules, read_as)
+    return compare(f"{child} against {parent}", read_as(options.wanted), variant_tree, rules, read_as)
 
 
 def _others(sheets: Sequence[Sheet], kind: str) -> list[str]:

@@ -116,8 +116,10 @@ def expand(words: Iterable[str], base: Path = Path()) -> Files:
         elif path.exists():  # a pipe, say, which would be waited for
             here, problem = [], "is not a file"
         else:
-            found = map(Path, sorted(glob.glob(str(path), recursive=True)))
+            found = list(map(Path, sorted(glob.glob(str(path), recursive=True))))
             here = [whole_of(each) for each in found if each.is_file() or is_whole(each)]
+            for folder in found if not here else []:
+                here += evaluations_below(folder, notes.append, tables=False)
             problem = "no such file, and no file fits it as a pattern"
         if not here:
             raise ConfigError(str(path), "", None, problem, "give files, a folder, or a pattern in quotes")

@@ -1,133 +1,130 @@
-"""A study of evaluations: one YAML file that names variants, their files and how they are judged."""
+"""`compare --study`: many variants in one file, the `study.yaml` that `ablation import` reads."""
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from ablation.config.names import Strict, Text, suggest
+from ablation.config.import_file import ImportFile, read_import_file
+from ablation.config.names import suggest
 from ablation.config.study_schema import Analysis
 from ablation.config.validation import validate
 from ablation.config.variant_tree import walk
-from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError
-from ablation.judge.compare.comparison import ComparisonResult, Rules, TreeNode, Weight, compare
-from ablation.judge.compare.groups import Options, expand, read_group
+from ablation.judge.compare.comparison import ComparisonResult, Rules, TreeNode, compare
+from ablation.judge.compare.groups import Group, Options, expand, read_group
 from ablation.judge.measurements import Run
-from ablation.readers.sheet import Errors, Wanted
+from ablation.readers.run import EVALUATION
+from ablation.readers.sheet import Wanted
 
-_KEYS = (
-    "direction",
-    "margin",
-    "alpha",
-    "error",
-    "rare",
-    "correction",
-    "variance",
-    "comparisons",
-    "seeds",
-    "claim",
-)  # of `analysis`
+_ANALYSIS = ("direction", "margin", "alpha", "error", "rare", "correction", "variance", "comparisons", "seeds", "claim")
+_VALUES = ("metric", "value", "protocol", "subsets")
+_BY_NAME = "name:"  # where runs.seed is a regular expression
 
 
-class EvaluatedVariant(Strict):
-    """One variant: its files and its parent."""
-
-    extends: Text | None = Field(default=None, description="Its parent; without it, a root.")
-    why: str = ""
-    files: list[Text] = Field(min_length=1, description="Files, folders or patterns, from the folder of this file.")
-
-
-class EvaluationStudyFile(Strict):
-    """The file."""
-
-    title: Text | None = None
-    metric: Text | None = None
-    item: Text | None = None
-    filter: Text | None = None
-    cluster: Text | None = None
-    tasks: list[Text] = Field(default=[], description="Only these; none: all in the files.")
-    seed_from: Text | None = None
-    at: Text | None = None
-    weight: Weight = "tasks"
-    allow: list[Literal["prompt", "target", "task", "identical", "scale"]] = Field(default=[])
-    common_items: bool = False
-    errors: Errors = "refuse"
-    analysis: dict[str, Any] = Field(default={}, description="As in _study.yaml; what is left out the files tell.")
-    variants: dict[Text, EvaluatedVariant] = Field(min_length=2)
-
-
-@dataclass(frozen=True)
-class EvaluationStudy:
-    """A study that was read and whose variants form a tree, parents before children."""
-
-    path: Path
-    file: EvaluationStudyFile
-    rules: Mapping[str, Any]  # the keys of `Analysis` that the file names
-    variant_tree: Mapping[str, TreeNode]
-
-    def compare(
-        self, *, allow: Set[str], without: frozenset[Run], common_items: bool, latest: bool, changed_items: int
-    ) -> ComparisonResult:
-        """Read all files, and judge; `allow` and `common_items` add to what the file says."""
-        file = self.file
-        wanted = Wanted(file.metric, file.filter, tuple(file.tasks), file.cluster, file.item, errors=file.errors)
-        independent = self.rules.get("seeds") == "independent" and file.seed_from is None
-        options = Options(wanted, file.seed_from, latest, at=file.at, independent=independent)
-        groups = [
-            read_group(name, expand(file.variants[name].files, self.path.parent), options) for name in self.variant_tree
-        ]
-        return compare(
-            file.title or self.path.stem,
-            groups,
-            self.variant_tree,
-            Rules(
-                direction=self.rules.get("direction"),
-                margin=self.rules.get("margin"),
-                allow=allow | frozenset(file.allow),
-                common_items=file.common_items or common_items,
-                errors=file.errors,
-                without=without,
-                weight=file.weight,
-                changed_items=changed_items,
-                chosen=Wanted(file.metric, file.filter),
-                analysis={key: value for key, value in self.rules.items() if key not in ("direction", "margin")},
-            ),
-        )
-
-
-def read_study_file(path: Path) -> EvaluationStudy:
-    """Return the study of a file.
+def compare_study(
+    path: Path, *, allow: Set[str], without: frozenset[Run], common_items: bool, latest: bool, changed_items: int
+) -> ComparisonResult:
+    """Read the evaluations of all variants, and judge; `allow` and `common_items` add to what the file says.
 
     Raises:
-        ConfigError: an unknown key, a value out of range, an unknown parent or comparison, a cycle.
+        ConfigError: a key that is not known or is for `import` alone, a parent or comparison that is not there, or as
+            `compare`.
     """
-    file = validate(EvaluationStudyFile, load_yaml(path), path)
-    rules = _rules(file.analysis, path)
-    parents = {name: variant.extends for name, variant in file.variants.items()}
+    _, file = read_import_file(path)
+    given, rules = file.evaluations, _rules(file.analysis, path)
+    seed_from = _seed_from(file, path)
+    variant_tree = _tree(file, rules, path)
+    wanted = _wanted(file, path)
+    independent = rules.get("seeds") == "independent" and seed_from is None
+    options = Options(wanted, seed_from, latest, at=given.at, independent=independent)
+    files = {name: expand(file.variants[name].runs, path.parent) for name in variant_tree}
+
+    def read_as(wanted: Wanted) -> list[Group]:
+        return [read_group(name, of, replace(options, wanted=wanted)) for name, of in files.items()]
+
+    return compare(
+        file.title or path.stem,
+        read_as(wanted),
+        variant_tree,
+        Rules(
+            direction=rules.pop("direction", None),
+            margin=rules.pop("margin", None),
+            allow=allow | {*file.runs.allow, *given.allow},
+            common_items=given.common_items or common_items,
+            errors=given.errors,
+            without=without,
+            weight=given.weight,
+            changed_items=changed_items,
+            chosen=wanted,
+            analysis=rules,
+        ),
+        read_as,
+    )
+
+
+def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the part of an analysis plan that the file states, as a whole plan would have it, without the values."""
+    stated = {key: value for key, value in given.items() if value is not None and key not in _VALUES}
+    if wrong := [key for key in stated if key not in _ANALYSIS]:
+        remedy = suggest(wrong[0], (*_VALUES, *_ANALYSIS))
+        raise ConfigError(path, f"analysis.{wrong[0]}", None, "is not known here", remedy)
+    of_the_files = {"value": "-", "protocol": "-", "subsets": ["-"], "direction": "max", "margin": None}
+    complete = validate(Analysis, of_the_files | stated, path, "analysis.")
+    return {key: getattr(complete, key) for key in stated}
+
+
+def _wanted(file: ImportFile, path: Path) -> Wanted:
+    """The values that are compared: `metric`, or items by the names that imported evaluations give them.
+
+    Raises:
+        ConfigError: both, several metrics, or items that are not of evaluation files.
+    """
+    given, chosen = {key: file.analysis[key] for key in _VALUES if key in file.analysis}, file.evaluations
+    metric, filter, tasks = given.get("metric"), chosen.filter, chosen.tasks
+    if metric is None and given:
+        items = {"protocol": "", "value": "", "subsets": tasks} | given
+        if items["protocol"] != EVALUATION or not isinstance(items["value"], str):
+            problem = "does not name values of evaluation files"
+            raise ConfigError(path, "analysis", given, problem, f"give `metric`, or value and `protocol: {EVALUATION}`")
+        metric, _, of_lm_eval = items["value"].partition(",")
+        filter, tasks = filter or of_lm_eval or None, items["subsets"]
+    elif metric is not None and (len(given) > 1 or not isinstance(metric, str)):
+        problem, remedy = "is not one metric, and nothing else", "name one metric or items, not both"
+        raise ConfigError(path, "analysis.metric", metric, problem, remedy)
+    return Wanted(metric, filter, tuple(tasks), chosen.cluster, chosen.item, errors=chosen.errors)
+
+
+def _seed_from(file: ImportFile, path: Path) -> str | None:
+    """The expression that finds the seed in a path. Raises ConfigError for rules that only `import` follows."""
+    for name in sorted(file.runs.model_fields_set - {"seed", "allow"}):
+        problem = "is for `ablation import`: evaluations are not sorted by settings"
+        raise ConfigError(path, f"runs.{name}", None, problem, "name each variant's files: variants.NAME.runs")
+    seed = file.runs.seed
+    if seed is not None and not seed.startswith(_BY_NAME):
+        problem = "is not a way to find the seed of an evaluation"
+        raise ConfigError(path, "runs.seed", seed, problem, "write name:REGEX, whose group is the number in a path")
+    return None if seed is None else seed.removeprefix(_BY_NAME)
+
+
+def _tree(file: ImportFile, rules: Mapping[str, Any], path: Path) -> dict[str, TreeNode]:
+    """The variants, parents before children. Raises ConfigError."""
+    for name, variant in file.variants.items():
+        if variant.where or not variant.runs:
+            problem = "is for `ablation import`" if variant.where else "is missing"
+            key = f"variants.{name}.{'where' if variant.where else 'runs'}"
+            raise ConfigError(path, key, None, problem, "name its files, folders or patterns in `runs`")
+    parents = {name: variant.parent for name, variant in file.variants.items()}
     comparisons = rules["comparisons"] if isinstance(rules.get("comparisons"), list) else []
-    named = [(f"variants.{name}.extends", parent) for name, parent in parents.items() if parent is not None]
+    named = [(f"variants.{name}.parent", parent) for name, parent in parents.items() if parent is not None]
     for key, name in [*named, *(("analysis.comparisons", name) for pair in comparisons for name in pair)]:
         if name not in parents:
             raise ConfigError(path, key, name, "there is no such variant", suggest(name, parents))
     if not comparisons and not named:
-        raise ConfigError(
-            path, "variants", None, "no variant extends another: nothing is compared", "give `extends`, or comparisons"
-        )
-    variant_tree = {place.name: TreeNode(place.parent, file.variants[place.name].why) for place in walk(parents)}
-    if circle := [name for name in parents if name not in variant_tree]:
-        problem = f"extends each other in a circle: {', '.join(circle)}"
-        raise ConfigError(path, "variants", None, problem, "one of them must extend nothing")
-    return EvaluationStudy(path, file, rules, variant_tree)
-
-
-def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the part of an analysis plan that the file names, as a whole plan would have it."""
-    said = {key: value for key, value in given.items() if value is not None}
-    if wrong := [key for key in said if key not in _KEYS]:
-        raise ConfigError(path, f"analysis.{wrong[0]}", None, "is not known here", suggest(wrong[0], _KEYS))
-    told_by_the_files = {"value": "-", "protocol": "-", "subsets": ["-"], "direction": "max", "margin": None}
-    complete = validate(Analysis, told_by_the_files | said, path, "analysis.")
-    return {key: getattr(complete, key) for key in said}
+        problem = "no variant has a parent, so nothing is compared"
+        raise ConfigError(path, "variants", None, problem, "give `parent`, or comparisons in `analysis`")
+    tree = {place.name: TreeNode(place.parent, file.variants[place.name].why or "") for place in walk(parents)}
+    if circle := [name for name in parents if name not in tree]:
+        problem = f"descend from each other in a circle: {', '.join(circle)}"
+        raise ConfigError(path, "variants", None, problem, "one of them must have no parent")
+    return tree

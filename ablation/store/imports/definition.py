@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ablation.config.import_file import ImportFile, analysis_of, with_known_direction
 from ablation.config.names import suggest
 from ablation.config.study_schema import Analysis, CurveDefinition, TableDefinition
 from ablation.contract.errors import ConfigError
@@ -21,7 +22,6 @@ from ablation.plan.plan_file import StudyRecord
 from ablation.store.imports import stored
 from ablation.store.imports.health import rules_for
 from ablation.store.imports.stored import Record
-from ablation.store.imports.study_file import ImportFile, analysis_of, with_known_direction
 
 _MOST_CURVES = 6
 _TELLING = 10  # values of curves: two runs that share so many are one

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ablation.config.import_file import ImportFile, with_known_direction
 from ablation.contract.errors import ConfigError
 from ablation.store.imports.stored import Record
-from ablation.store.imports.study_file import ImportFile, with_known_direction
 
 
 @dataclass

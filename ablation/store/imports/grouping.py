@@ -9,12 +9,12 @@ from itertools import pairwise
 from typing import Any
 
 from ablation.config import dotted
+from ablation.config.import_file import ImportFile, NamedVariant
 from ablation.config.names import is_safe_name
 from ablation.config.variant_tree import natural
 from ablation.contract.errors import ConfigError
 from ablation.readers.seeds import seed_in, without_seed
 from ablation.store.imports.stored import Record
-from ablation.store.imports.study_file import ImportFile, NamedVariant
 
 SEED_KEYS = ("seed", "random_seed", "manual_seed", "global_seed", "seed_everything")
 _PLACES = ("output_dir", "logging_dir", "default_local_dir", "validation_data_dir", "rollout_data_dir")

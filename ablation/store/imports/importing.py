@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ablation.config.import_file import ImportFile
 from ablation.config.study_schema import Analysis
 from ablation.contract.atomic import update_text
 from ablation.contract.display import listed, one_line
@@ -30,7 +31,6 @@ from ablation.store.imports.definition import KnownRun, describe_study, known_ru
 from ablation.store.imports.final_step import FinalStep
 from ablation.store.imports.grouping import changed_settings, continued, none_tells_its_seed, other_ranks
 from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
-from ablation.store.imports.study_file import ImportFile
 from ablation.store.imports.variant_tree import derive
 
 _FACTS = (PlacedRun.model_fields.keys() & Record.model_fields.keys()) - {"seed"}  # that a study lists of a run

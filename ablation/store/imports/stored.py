@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field, ValidationError
 
+from ablation.config.import_file import ImportFile
 from ablation.config.names import Strict
 from ablation.contract.atomic import write_json, write_text
 from ablation.contract.errors import ConfigError, TrackerError
@@ -36,7 +37,6 @@ from ablation.contract.rows import LOGGED, LOGGED_VALUE
 from ablation.plan.keys import KEY_LENGTH
 from ablation.plan.plan_file import PlannedVariant, StudyRecord
 from ablation.readers.run import ITEM_ROWS, METRIC_ROWS, State, item_means
-from ablation.store.imports.study_file import ImportFile
 
 FOLDER, MANIFEST, RUN = "imported", "study.json", "run.json"
 OUTCOME = "outcome"

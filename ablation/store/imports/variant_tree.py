@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablation.config.dotted import nested
+from ablation.config.import_file import ImportFile
 from ablation.config.names import suggest
 from ablation.config.study import Change, factor_of
 from ablation.config.variant_tree import ancestors, natural, walk
@@ -21,7 +22,6 @@ from ablation.contract.errors import ConfigError
 from ablation.plan.plan_file import PlannedVariant
 from ablation.store.imports.grouping import Group, group_runs, safe_name
 from ablation.store.imports.stored import Record
-from ablation.store.imports.study_file import ImportFile
 
 _PRODUCT_OF = {  # by default and on one device, in the Trainer and TRL
     "train_batch_size": ("per_device_train_batch_size",),

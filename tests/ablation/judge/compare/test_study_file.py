@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ablation.cli.main import main
 from tests.ablation.readers.command import refused, told
 from tests.ablation.readers.samples import hits, write_group
 
-TWO = "variants: {a: {files: [base]}, b: {extends: a, files: [new]}}"
+TWO = "variants: {a: {runs: [base]}, b: {parent: a, runs: [new]}}"
 
 
 @pytest.mark.parametrize(
@@ -23,9 +24,9 @@ TWO = "variants: {a: {files: [base]}, b: {extends: a, files: [new]}}"
 def test_a_study_of_three_variants(comparisons, pairs, groups, tmp_path, capsys):
     write_group(tmp_path / "third", gain=0.26)
     (tmp_path / "my.yaml").write_text(
-        f"title: Toy\nmetric: acc\nanalysis: {{margin: 0.02, comparisons: {comparisons}}}\nvariants:\n"
-        "  third: {extends: new, why: more, files: [third]}\n"
-        "  base: {files: ['base/*/samples_*.jsonl']}\n  new: {extends: base, why: a gain, files: [new]}\n"
+        f"title: Toy\nanalysis: {{metric: acc, margin: 0.02, comparisons: {comparisons}}}\nvariants:\n"
+        "  third: {parent: new, why: more, runs: [third]}\n"
+        "  base: {runs: ['base/*/samples_*.jsonl']}\n  new: {parent: base, why: a gain, runs: [new]}\n"
     )
     words = "--study", tmp_path / "my.yaml", "--output", tmp_path / "p.html"
     rows = json.loads(told(capsys, *words, "--json"))["rows"]
@@ -43,11 +44,11 @@ def test_the_order_of_variants_decides_nothing(groups, tmp_path, capsys):
     """Corrected p draw from the family of comparisons."""
     for name, gain in (("v2", 0.05), ("v3", 0.1), ("v10", 0.02)):
         write_group(tmp_path / name, gain=gain)
-    lines = [f"  {name}: {{extends: base, why: x, files: [{name}]}}" for name in ("v2", "new", "v10", "v3")]
-    lines.append("  base: {files: [base]}")
+    lines = [f"  {name}: {{parent: base, why: x, runs: [{name}]}}" for name in ("v2", "new", "v10", "v3")]
+    lines.append("  base: {runs: [base]}")
     found = []
     for order in (lines, lines[::-1]):
-        (tmp_path / "my.yaml").write_text("\n".join(["metric: acc", "analysis: {margin: 0.02}", "variants:", *order]))
+        (tmp_path / "my.yaml").write_text("\n".join(["analysis: {metric: acc, margin: 0.02}", "variants:", *order]))
         rows = json.loads(told(capsys, "--study", tmp_path / "my.yaml", "--json"))["rows"]
         assert "max-t" in rows[0]["reason"]
         found.append({row["child"]: row for row in rows})
@@ -58,22 +59,49 @@ def test_the_order_of_variants_decides_nothing(groups, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("variants: {a: {files: [base]}, b: {extends: c, files: [new]}}", "there is no such variant"),
-        ("variants: {a: {extends: b, files: [base]}, b: {extends: a, files: [new]}}", "circle"),
-        ("variants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
-        ("analysis: {comparisons: root}\nvariants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
-        ("variants: {a: {files: [base]}, b: {extends: a, files: [new], file: 1}}", "b.file"),
-        ("variants: {a: {files: [base]}}", "variants"),
+        ("variants: {a: {runs: [base]}, b: {parent: c, runs: [new]}}", "there is no such variant"),
+        ("variants: {a: {parent: b, runs: [base]}, b: {parent: a, runs: [new]}}", "circle"),
+        ("variants: {a: {runs: [base]}, b: {runs: [new]}}", "nothing is compared"),
+        ("analysis: {comparisons: root}\nvariants: {a: {runs: [base]}, b: {runs: [new]}}", "nothing is compared"),
+        ("variants: {a: {runs: [base]}, b: {parent: a, runs: [new], file: 1}}", "b.file"),
+        ("variants: {a: {runs: [base]}, b: {parent: a}}", "variants.b.runs: is missing"),
+        (
+            "variants: {a: {runs: [base]}, b: {parent: a, where: {lr: 1}, runs: [new]}}",
+            "where: is for `ablation import`",
+        ),
+        (f"runs: {{ignore: [lr]}}\n{TWO}", "runs.ignore: is for `ablation import`"),
+        (f"runs: {{seed: lr}}\n{TWO}", "write name:REGEX"),
+        (f"analysis: {{metric: [acc, f1]}}\n{TWO}", "is not one metric"),
+        ("variants: {a: {runs: [base]}}", "variants"),
         (f"analysis: {{comparisons: []}}\n{TWO}", "must be different pairs"),
         (f"analysis: {{margin: 0}}\n{TWO}", "my.yaml: analysis.margin = 0"),
-        (f"analysis: {{protocol: x}}\n{TWO}", "my.yaml: analysis.protocol: is not known here"),
+        (f"analysis: {{protocol: x}}\n{TWO}", "does not name values of evaluation files"),
         (f"analysis: {{margins: 1}}\n{TWO}", "did you mean 'margin'?"),
-        ("variants: {a: {files: [base]}, b: {extends: a, files: [gone]}}", "no such file"),
+        ("variants: {a: {runs: [base]}, b: {parent: a, runs: [gone]}}", "no such file"),
     ],
 )
 def test_a_study_that_is_wrong(text, words, groups, tmp_path, capsys):
     (tmp_path / "my.yaml").write_text(text)
     assert words in refused(capsys, "--study", tmp_path / "my.yaml")
+
+
+def test_a_file_that_import_reads_as_well(groups, tmp_path, capsys, monkeypatch):
+    """One dialect: values, direction and margin, seeds by names, and variants by patterns of their runs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(
+        "name: mine\nruns: {seed: 'name:seed(\\d+)'}\n"
+        "analysis: {protocol: evaluation, value: acc, subsets: [toy], direction: max, margin: 0.02}\n"
+        "evaluations: {weight: items, allow: [prompt]}\n"
+        "variants: {base: {runs: ['base/*']}, new: {parent: base, why: more, runs: ['new/*']}}\n"
+    )
+    [compared] = json.loads(told(capsys, "--study", "study.yaml", "--json"))["rows"]
+    assert main(["import", "evaluation", ".", "--study", "study.yaml"]) == 0
+    capsys.readouterr()
+    assert main(["verdicts", "--json"]) == 0
+    [imported] = json.loads(capsys.readouterr().out)["rows"]
+    names = ("parent", "child", "seeds", "verdict")
+    assert [compared[name] for name in names] == [imported[name] for name in names] == ["base", "new", 3, "better"]
+    assert compared["effect"] == pytest.approx(imported["effect"])
 
 
 @pytest.mark.parametrize("words", [("--metric", "acc"), ("--names", "a", "b")])

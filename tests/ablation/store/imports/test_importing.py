@@ -14,13 +14,13 @@ from scipy import stats
 
 from ablation.cli.main import main
 from ablation.config import dotted
+from ablation.config.import_file import ImportFile
 from ablation.judge.verdicts import judge_study
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from ablation.store.imports import importing
 from ablation.store.imports.grouping import other_ranks
 from ablation.store.imports.stored import Record
-from ablation.store.imports.study_file import ImportFile
 from tests.ablation import typed
 from tests.repository import ROOT
 from tests.simulate import Study, simulate

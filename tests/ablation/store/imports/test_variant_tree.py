@@ -5,11 +5,11 @@ import random
 
 import pytest
 
+from ablation.config.import_file import ImportFile, with_options
 from ablation.contract.errors import ConfigError
 from ablation.readers.run import item_table, metric_table
 from ablation.store.imports.grouping import Group
 from ablation.store.imports.stored import Record, merged_items, merged_metrics
-from ablation.store.imports.study_file import ImportFile, with_options
 from ablation.store.imports.variant_tree import _differs, _nearest, derive
 
 

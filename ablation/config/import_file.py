@@ -1,6 +1,7 @@
-"""`study.yaml` of imported runs: question, analysis plan, and rules that place runs. Unknown keys are errors.
+"""`study.yaml` of imported runs, or of evaluations that `compare --study` judges. Unknown keys are errors.
 
-All of it except the analysis is optional, and what is left out is derived from the runs.
+It has the question, the analysis plan, and rules that place runs. All of it except the analysis is optional, and what
+is left out is derived from the runs.
 """
 
 from collections.abc import Mapping
@@ -44,13 +45,31 @@ class RunRules(Strict):
     )
 
 
+class Evaluations(Strict):
+    """How `compare --study` reads and weights evaluation files: its options of these names."""
+
+    item: Text | None = None
+    filter: Text | None = None
+    cluster: Text | None = None
+    tasks: list[Text] = Field(default=[], description="Only these; none: all in the files.")
+    at: Text | None = None
+    weight: Literal["tasks", "items"] | None = None
+    allow: list[Literal["prompt", "target", "task", "identical", "scale"]] = Field(default=[])
+    common_items: bool = False
+    errors: Literal["refuse", "leave-out", "fail"] = "refuse"
+
+
 class NamedVariant(Strict):
     """A variant that the file names."""
 
     parent: Text | None = None
     why: Text | None = None
     where: dict[Text, Any] = Field(default={}, description="Dotted key: value; the runs for which all hold.")
-    runs: list[Text] = Field(default=[], description="Shell patterns of the names of its runs.")
+    runs: list[Text] = Field(
+        default=[],
+        description="Shell patterns of the names of its runs; for `compare --study` files, folders or patterns, from "
+        "the folder of this file.",
+    )
 
 
 class ImportFile(Strict):
@@ -67,6 +86,7 @@ class ImportFile(Strict):
     curves: list[CurveDefinition] | None = None
     factors: dict[str, list[Text]] = Field(default={}, description="Keys that count as one factor.")
     runs: RunRules = RunRules()
+    evaluations: Evaluations = Evaluations()
     variants: dict[Text, NamedVariant] = Field(default={})
 
 
