@@ -142,6 +142,38 @@ class _Runs:
         self.squares += step * (value - self.mean)
 
 
+class Pool:
+    """Fresh runs of all variants by one command, and their pooled noise."""
+
+    def __init__(self, variant: str, values: Sequence[float]) -> None:
+        self.of: dict[str, _Runs] = {}
+        self.tied = False  # two runs of a variant gave one value: the metric has few values
+        self._squares, self._freedom = 0.0, 0
+        self._seen: set[tuple[str, float]] = set()
+        for value in values:
+            self.add(variant, value)
+
+    def add(self, variant: str, value: float) -> None:
+        """Count a run."""
+        runs = self.of.setdefault(variant, _Runs())
+        squares = runs.squares
+        runs.add(value)
+        self._squares += runs.squares - squares
+        self._freedom += runs.n > 1
+        self.tied |= (variant, value) in self._seen
+        self._seen.add((variant, value))
+
+    def noise(self) -> tuple[float, int]:
+        """Return the variance of one run, pooled over variants, and its degrees of freedom."""
+        return self._squares / self._freedom, self._freedom
+
+    def variance(self, variant: str, prior: int) -> tuple[float, float]:
+        """Return the variance of a run of one variant, shrunk towards the pooled one, and its degrees of freedom."""
+        pooled, freedom = self.noise()
+        runs, prior = self.of.get(variant, _Runs(1)), min(prior, freedom)
+        return (prior * pooled + runs.squares) / (prior + runs.n - 1), prior + runs.n - 1
+
+
 @dataclass
 class Levels:
     """LORD++ (Ramdas, Yang, Wainwright and Jordan 2017): the level of each test, given which earlier ones rejected."""
@@ -187,33 +219,37 @@ class Referee:
         verifications: all that were made.
     """
 
-    def __init__(self, rules: Rules, baseline: str, values: Sequence[float], paired: bool = False) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        baseline: str,
+        values: Sequence[float],
+        *,
+        paired: bool = False,
+        held_out: Sequence[float] = (),
+    ) -> None:
+        """Begin with runs of the baseline; `held_out`: those of another command, which alone verifies.
+
+        paired: two runs of one seed may have noise in common.
+        """
         self.rules, self.paired = rules, paired
         self.verified = self.provisional = self.anchor = baseline
         self.steps = 0
         self.verifications: list[Verification] = []
         self.levels = Levels(rules)
-        self._fresh: dict[str, _Runs] = {}
+        self.pool = Pool(baseline, values)
+        self._verifying = Pool(baseline, held_out) if held_out else self.pool
         self._differences = _Runs()  # squares only: of pairs, about the mean of their verification
-        self._seed = len(values)
-        self._squares, self._freedom = 0.0, 0
-        self._seen: set[tuple[str, float]] = set()
-        self._tied = False  # two fresh runs of a variant gave one value: the metric has few values
-        for value in values:
-            self._add(baseline, value)
-
-    def noise(self) -> tuple[float, int]:
-        """Return the variance of one run, pooled over variants, and its degrees of freedom."""
-        return self._squares / self._freedom, self._freedom
+        self._seed = max(len(values), len(held_out))
 
     @property
     def exact(self) -> bool:
         """Whether runs of one variant have always given the same value."""
-        return self.noise()[0] == 0
+        return self.pool.noise()[0] == 0
 
-    def fresh(self, variant: str) -> _Runs:
-        """Return the fresh runs of a champion."""
-        return self._fresh[variant]
+    def skip(self, seed: int) -> None:
+        """Use no seed below this one any more."""
+        self._seed = max(self._seed, seed)
 
     def trial(self, variant: str, left: float = math.inf) -> Generator[Batch, Values, Decision]:
         """Try a variant that was made from the provisional champion; `left` is the runs that the campaign still has."""
@@ -226,7 +262,7 @@ class Referee:
         if len(known) < len(values):
             return replace(decision, word="crash")
         decision = replace(decision, again=fmean(known))
-        if not self.exact and not self._tied and len({value, *known}) == 1:
+        if not self.exact and not self.pool.tied and len({value, *known}) == 1:
             return replace(decision, word="constant")
         if self._falls_short(fmean(known), self.rules.keep):
             return decision
@@ -247,25 +283,30 @@ class Referee:
         if self.exact:
             self._step(variant, [value], simplified=True)
             return replace(decision, word="step")
-        self._fresh[variant] = _Runs()
+        known: list[float] = []
+        if self._verifying is not self.pool:  # a champion has fresh runs by the loop's own command
+            values = yield self._batch("again", [variant] * self.rules.again)
+            known = [each for each in values if each is not None]
+            if len(known) < len(values):
+                return replace(decision, word="crash")
         tested = yield from self._verify(self.anchor, variant, pairs, margin)
         if tested.shown:
-            self._step(variant, [], simplified=True)
+            self._step(variant, known, simplified=True)
         return replace(decision, word="verified" if tested.shown else "reset", verification=tested)
 
     def _undecided(self, value: float | None) -> Decision:
-        champion = self._fresh[self.provisional]
-        error = math.sqrt(self.noise()[0] * (1 + 1 / champion.n))
+        champion = self.pool.of[self.provisional]
+        error = math.sqrt(self.pool.noise()[0] * (1 + 1 / champion.n))
         return Decision("crash" if value is None else "reset", value, champion.mean, error)
 
     def _falls_short(self, value: float, threshold: float) -> bool:
         """Whether a value is not this many sd above the champion; where there is no noise, not above it at all."""
-        above = value - self._fresh[self.provisional].mean
-        return above <= 0 if self.exact else above < threshold * math.sqrt(self.noise()[0])
+        above = value - self.pool.of[self.provisional].mean
+        return above <= 0 if self.exact else above < threshold * math.sqrt(self.pool.noise()[0])
 
     def _step(self, variant: str, values: Sequence[float], *, simplified: bool = False) -> None:
         for value in values:
-            self._add(variant, value)
+            self.pool.add(variant, value)
         if simplified:  # what was claimed of the champion is claimed of its simplification, up to the margin
             self.verified = variant if self.verified == self.provisional else self.verified
         else:
@@ -274,7 +315,7 @@ class Referee:
 
     def pairs_for(self, gain: float) -> int:
         """Return the pairs that show a gain with the policy's power at the level of the next test."""
-        variance, freedom = self.noise()
+        variance, freedom = self._verifying.noise()
         z = t_quantile(self.levels.next(), max(freedom, 2)) + _NORMAL.inv_cdf(self.rules.power)
         return max(self.rules.least, math.ceil(2 * variance * (z / gain) ** 2))
 
@@ -290,7 +331,7 @@ class Referee:
 
     def ahead(self) -> float:
         """Return by how much fresh runs of the provisional champion exceed those of the verified one."""
-        return self._fresh[self.provisional].mean - self._fresh[self.verified].mean
+        return self.pool.of[self.provisional].mean - self.pool.of[self.verified].mean
 
     def closing(self, left: float) -> int:
         """Return the pairs of the last verification if no more than its runs are left, else 0."""
@@ -324,9 +365,9 @@ class Referee:
             before, after = (one, two) if first == old else (two, one)
             crashed |= after is None
             if before is not None:
-                self._add(old, before)
+                self._verifying.add(old, before)
             if after is not None:
-                self._add(new, after)
+                self._verifying.add(new, after)
             if before is not None and after is not None:
                 differences.add(after - before)
         if differences.n > 1:
@@ -354,24 +395,10 @@ class Referee:
             prior = min(rules.prior, pooled.n)
             variance = prior * pooled.squares / pooled.n + differences.squares
             return math.sqrt(variance / (prior + n - 1) / n), prior + n - 1
-        sides = [self._variance(old), self._variance(new)]
+        sides = [self._verifying.variance(old, rules.prior), self._verifying.variance(new, rules.prior)]
         variance = sum(each for each, _ in sides)
         freedom = variance**2 / sum(each**2 / nu for each, nu in sides) if variance else 1  # Satterthwaite
         return math.sqrt(variance / n), max(1, int(freedom))
-
-    def _variance(self, variant: str) -> tuple[float, float]:
-        pooled, freedom = self.noise()
-        runs, prior = self._fresh[variant], min(self.rules.prior, freedom)
-        return (prior * pooled + runs.squares) / (prior + runs.n - 1), prior + runs.n - 1
-
-    def _add(self, variant: str, value: float) -> None:
-        runs = self._fresh.setdefault(variant, _Runs())
-        squares = runs.squares
-        self._tied |= (variant, value) in self._seen
-        self._seen.add((variant, value))
-        runs.add(value)
-        self._squares += runs.squares - squares
-        self._freedom += runs.n > 1
 
     def _batch(self, purpose: str, variants: Sequence[str], *, pairs: bool = False) -> Batch:
         """Return runs with seeds that nothing has used; the two runs of a pair share one."""

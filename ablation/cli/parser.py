@@ -35,6 +35,10 @@ GROUPS = {  # {group: {command: what it does}}
         "power": "Calculate how many seeds and items an effect needs",
         "audit": "Check published numbers",
     },
+    "Campaign": {
+        "try": "Run a commit of a loop and say whether to keep it",
+        "campaign": "Begin, report or judge a campaign of trials",
+    },
     "Output": {
         "report": "Write the report page",
         "serve": "Show the report page in a browser while the grid runs",
@@ -48,7 +52,7 @@ GROUPS = {  # {group: {command: what it does}}
     },
 }
 SUMMARIES = {name: text for commands in GROUPS.values() for name, text in commands.items()}
-MODULES = {"import": "import_runs"}  # where a module cannot have the name of its command
+MODULES = {"import": "import_runs", "try": "try_commit"}  # where a module cannot have the name of its command
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:

@@ -304,15 +304,23 @@ class _File(NamedTuple):
 _CACHE: dict[tuple[str, bytes], _File] = {}
 
 
+def digest_of(content: bytes, name: str) -> str:
+    """Return the digest by which a file of this content and name counts."""
+    return _file(content, name).digest
+
+
 def _read(path: Path) -> _File:
-    content = path.read_bytes()
+    return _file(path.read_bytes(), path.name)
+
+
+def _file(content: bytes, name: str) -> _File:
     digest = hashlib.sha256(content)
-    plain, key = _File(digest.digest(), digest.hexdigest()[:LENGTH]), (path.name, digest.digest())
-    if path.suffix != ".py":
+    plain, key = _File(digest.digest(), digest.hexdigest()[:LENGTH]), (name, digest.digest())
+    if not name.endswith(".py"):
         return plain
     if key not in _CACHE:
         try:
-            _CACHE[key] = _python(plain.sha, ast.parse(content, path.name))
+            _CACHE[key] = _python(plain.sha, ast.parse(content, name))
         except (SyntaxError, ValueError) as error:  # a template, say; running it will report the error
             _CACHE[key] = plain._replace(broken=str(error))
     return _CACHE[key]

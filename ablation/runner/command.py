@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from signal import Signals
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import yaml
 
@@ -106,14 +106,14 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, *, locks: Se
     def follow() -> None:
         # A momentarily full disk is not a reason to end a program that may not be writing at all.
         with contextlib.suppress(OSError):
-            if bar := _newest_bar(_tail(log, begin), total):
+            if bar := _newest_bar(tail(log, begin), total):
                 stage.progress(*bar)
 
     stage.progress(0, total or 1, "steps" if total else "commands")
-    status = _run_guarded(words, locks, follow, minutes=plan.time_limit)
+    status = run_guarded(words, locks, follow, minutes=plan.time_limit)
     follow()
     if status != 0:
-        raise _failure(status, _last_words(log, begin))
+        raise failure(status, last_words(log, begin))
     after = _files(output)
     ended = {"seconds": round(time.time() - began, 3), "files": {path: stamp[1:] for path, stamp in after.items()}}
     ended["left"] = [path for path, stamp in after.items() if before.get(path) == stamp]
@@ -189,12 +189,20 @@ def _left_by(folder: Path) -> Path:
     return (folder / OUTPUT if is_command else folder).absolute()
 
 
-def _run_guarded(
-    words: Sequence[str], locks: Sequence[int], follow: Callable[[], None], *, minutes: int | None = None
+def run_guarded(
+    words: Sequence[str],
+    locks: Sequence[int],
+    follow: Callable[[], None],
+    *,
+    minutes: float | None = None,
+    log: IO[bytes] | None = None,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> int:
     """Run a command below a guard; return its exit status, or minus the number of the signal that ended it.
 
-    When it returns or raises, nothing of the command is left.
+    When it returns or raises, nothing of the command is left. Its output goes to `log`, by default to this process's;
+    it runs in `folder` with `environment`, by default this process's. Raises RuntimeError after the time limit.
     """
     grace = _grace()
     adopt_orphans()
@@ -204,6 +212,10 @@ def _run_guarded(
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for this process, which ends the command by ending
         pass_fds=locks,
+        stdout=log,
+        stderr=log,
+        cwd=folder,
+        env=environment,
     )
     try:
         in_time = _ends_within(guard, minutes, follow)
@@ -213,11 +225,11 @@ def _run_guarded(
         if code == -Signals.SIGKILL:  # the guard itself, perhaps: what it watched over is ours now
             end_below(0)
     if not in_time and code < 0:
-        raise RuntimeError(f"ended after its time_limit of {minutes} minutes")
+        raise RuntimeError(f"ended after its time_limit of {minutes:g} minutes")
     return code
 
 
-def _ends_within(guard: subprocess.Popen[bytes], minutes: int | None, follow: Callable[[], None]) -> bool:
+def _ends_within(guard: subprocess.Popen[bytes], minutes: float | None, follow: Callable[[], None]) -> bool:
     """Wait for the end, or the time limit, and follow meanwhile; tell which came first."""
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     while True:
@@ -242,7 +254,7 @@ def _grace() -> str:
     raise NoResult(f"ABLATION_GRACE = {written!r}: is not a number of seconds from 0 on; correct it, or unset it")
 
 
-def _failure(code: int, words: str, who: str = "the command") -> Exception:
+def failure(code: int, words: str, who: str = "the command") -> Exception:
     """Return the error of an exit status that is not 0; `words` are the last that it said."""
     said = f": {words}" if words else ""
     number = -code if code < 0 else code - _SHELL
@@ -254,16 +266,16 @@ def _failure(code: int, words: str, who: str = "the command") -> Exception:
     return RuntimeError(f"exit status {code}{said}")
 
 
-def _last_words(log: Path, begin: int) -> str:
+def last_words(log: Path, begin: int) -> str:
     """Return the log line that best says why the command failed: the last error, or else the last line."""
-    text = _tail(log, begin).replace("\r\n", "\n")
+    text = tail(log, begin).replace("\r\n", "\n")
     lines = [line.rpartition("\r")[2].strip() for line in text.split("\n")]
     spoken = [line for line in lines if line]
     errors = [line for line in spoken if _ERROR.fullmatch(line) and not any(word in line for word in _WRAPPERS)]
     return one_line((errors or spoken or [""])[-1], 300)
 
 
-def _tail(log: Path, begin: int) -> str:
+def tail(log: Path, begin: int) -> str:
     """Return the end of a log, from byte `begin` at most, or of one that a program has emptied (`> /dev/stderr`)."""
     try:
         with log.open("rb") as file:
@@ -293,11 +305,11 @@ def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str],
     begin = log.stat().st_size
     write_json(place / "left.json", left)  # an argument has 128 KiB at most
     words = [sys.executable, "-m", plan.reader, str(output), str(place), json.dumps(plan.collect)]
-    code = _run_guarded(words, locks, lambda: None)
+    code = run_guarded(words, locks, lambda: None)
     if code < 0:
-        raise _failure(code, _last_words(log, begin), "the reader")
+        raise failure(code, last_words(log, begin), "the reader")
     if code != 0:
-        said = _last_words(log, begin).removeprefix("error: ").replace(f"{output}/", "").replace(str(output), OUTPUT)
+        said = last_words(log, begin).removeprefix("error: ").replace(f"{output}/", "").replace(str(output), OUTPUT)
         raise RuntimeError(f"collect: {said}")
     items = pq.read_table(place / "items.parquet")
     if items.num_rows:

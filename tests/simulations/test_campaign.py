@@ -109,7 +109,9 @@ class Bench:
 
 def campaign(world: World, rng: np.random.Generator, rules: Rules) -> tuple[Bench, Referee]:
     bench = Bench(world, rng)
-    referee = Referee(rules, "base", [bench.run("base", seed) for seed in range(rules.baseline)], world.correlation > 0)
+    referee = Referee(
+        rules, "base", [bench.run("base", seed) for seed in range(rules.baseline)], paired=world.correlation > 0
+    )
     trials = 0
     while (left := world.runs - bench.used) > 0:
         if pairs := referee.closing(left):

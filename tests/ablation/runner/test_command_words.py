@@ -5,7 +5,7 @@ import resource
 
 import pytest
 
-from ablation.runner.command import NoResult, _failure, _grace, _last_words, _newest_bar, _tail
+from ablation.runner.command import NoResult, failure, _grace, last_words, _newest_bar, tail
 
 
 def test_a_gigabyte_without_an_end_of_line_is_not_read(tmp_path):
@@ -13,15 +13,15 @@ def test_a_gigabyte_without_an_end_of_line_is_not_read(tmp_path):
     log.touch()
     os.truncate(log, 1 << 30)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert _newest_bar(_tail(log, 0), None) is None
-    assert _last_words(log, 0)[:4] == "\\x00"
+    assert _newest_bar(tail(log, 0), None) is None
+    assert last_words(log, 0)[:4] == "\\x00"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 
 
 def test_a_log_that_the_program_has_begun_anew_says_why_all_the_same(tmp_path):
     """A shell's `echo ... > /dev/stderr` empties the file that standard error is."""
     (tmp_path / "log.txt").write_text("echoed\nValueError: no such model\n")
-    assert _last_words(tmp_path / "log.txt", 5000) == "ValueError: no such model"
+    assert last_words(tmp_path / "log.txt", 5000) == "ValueError: no such model"
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ def test_a_log_that_the_program_has_begun_anew_says_why_all_the_same(tmp_path):
         ("", ""),
     ],
 )
-def test_the_last_words(tmp_path, log, words):
+def test_thelast_words(tmp_path, log, words):
     (tmp_path / "log.txt").write_text(log)
-    assert _last_words(tmp_path / "log.txt", 0) == words
+    assert last_words(tmp_path / "log.txt", 0) == words
 
 
 @pytest.mark.parametrize("seconds", ["ten", "-1", "nan", "inf", " "])
@@ -64,5 +64,5 @@ def test_a_grace_is_a_number_of_seconds(monkeypatch, seconds):
     ],
 )
 def test_how_it_ended_has_a_name(code, reason):
-    assert str(_failure(code, "why")) == reason
-    assert isinstance(_failure(code, "why"), NoResult) == ("KILL" in reason or "TERM" in reason)
+    assert str(failure(code, "why")) == reason
+    assert isinstance(failure(code, "why"), NoResult) == ("KILL" in reason or "TERM" in reason)

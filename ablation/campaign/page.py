@@ -1,0 +1,81 @@
+"""The report of a campaign as one HTML file that opens offline, with its staircase."""
+
+import html
+import io
+from pathlib import Path
+
+from ablation.campaign.campaign import Campaign
+from ablation.campaign.report import in_words, path
+from ablation.contract.atomic import write_text
+
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Campaign: {metric}</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
+pre {{ overflow-x: auto; font-size: 13px }} svg {{ width: 100%; height: auto }}</style>
+<h1>Campaign: {metric}</h1>
+{figure}
+<pre>{text}</pre></html>
+"""
+
+
+def write_page(campaign: Campaign, file: Path) -> None:
+    """Write the page. Raises WriteError."""
+    metric, text = html.escape(campaign.settings.metric), html.escape(in_words(campaign))
+    write_text(file, _PAGE.format(metric=metric, figure=staircase(campaign), text=text))
+
+
+def staircase(campaign: Campaign) -> str:
+    """Return an SVG: all trials over runs, and the values of the provisional and of the verified champion."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    from ablation.show.figure_style import MUTED, PALETTE, RC
+
+    runs = [event for event in campaign.ledger.events if event["event"] == "run"]
+    base = campaign.settings.sign * campaign.referee_baseline()
+    steps: dict[str, tuple[list[int], list[float]]] = {"provisional": ([0], [base]), "verified": ([0], [base])}
+    values = {campaign.commits["base"]: base}
+    for row in path(campaign):
+        if row["value"] is not None and row["word"] != "back":
+            values[row["commit"]] = row["value"]
+        for name, commit in (("provisional", row["commit"]), ("verified", row["verified"])):
+            steps[name][0].append(row["run"])
+            steps[name][1].append(values.get(commit, base))
+    with rc_context({**RC, "svg.hashsalt": "ablation"}):
+        figure = Figure(figsize=(8, 3.2), layout="constrained")
+        axes = figure.add_subplot()
+        screened = [
+            (n + 1, run["value"])
+            for n, run in enumerate(runs)
+            if run["purpose"] == "screen" and run["value"] is not None
+        ]
+        if screened:
+            axes.plot(*zip(*screened, strict=True), "o", color=MUTED, markersize=2, label="trials, one run each")
+        for (name, (places, heights)), colour, width in zip(steps.items(), PALETTE, (1.0, 2.2), strict=False):
+            axes.step(
+                [*places, len(runs)], [*heights, heights[-1]], where="post", color=colour, linewidth=width, label=name
+            )
+        heights = [height for _, each in steps.values() for height in each]
+        near = [value for _, value in screened if _near(value, heights)]
+        axes.set_ylim(*_padded([*heights, *near]))
+        axes.set_xlabel("runs")
+        axes.set_ylabel(campaign.settings.metric)
+        axes.legend()
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    text = drawn.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _near(value: float, heights: list[float]) -> bool:
+    """Whether a trial is near enough to the champions to be drawn: a collapse would flatten all else."""
+    width = max(heights) - min(heights)
+    return min(heights) - max(width, 1e-9) <= value <= max(heights) + max(width, 1e-9)
+
+
+def _padded(values: list[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    room = 0.06 * (high - low) or abs(high) * 0.01 or 0.01
+    return low - room, high + room

@@ -1,0 +1,128 @@
+"""What a campaign was told at its start: `campaign.toml`, which a trial may not change."""
+
+import json
+import math
+import re
+import shlex
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ablation.contract.display import one_line
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import read_text
+
+SETTINGS, LEDGER = "campaign.toml", "campaign.jsonl"
+POLICIES = ("steps", "confirm")
+_HEAD = "# What this campaign measures, and how. `ablation try` refuses to go on after an edit: begin anew with init.\n"
+_SHELL = re.compile(r"&&|\|\||[|<>;`]|\$\(")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One campaign.
+
+    Attributes:
+        run: the command that trains and prints the metric. verify_run: another, which alone is used in verifications.
+        metric, direction: its name, and `min` or `max`. metric_file: the file that holds it, if it is not printed.
+        seed_arg, seed_env: how the command takes a seed: words with `{seed}`, or the name of an environment variable.
+        margin: by which a simplification may be worse.
+        budget: hours of runs.
+        locked: paths that no trial may change. links: paths that git ignores and runs need (data, .venv).
+        time_limit: minutes of a run (default: 3 times the baseline). min_seconds: a run that ends sooner did not train
+            (default: a tenth of the baseline).
+        gpus: devices of a run. tag: whether verified champions get a git tag.
+        policy: `steps`, or `confirm`: verify each step before the next.
+        results: the table in the loop's own format.
+    """
+
+    run: str
+    metric: str
+    direction: str
+    verify_run: str = ""
+    metric_file: str = ""
+    seed_arg: str = ""
+    seed_env: str = ""
+    margin: float | None = None
+    budget: float | None = None
+    locked: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    time_limit: float | None = None
+    min_seconds: float | None = None
+    gpus: int = 1
+    tag: bool = False
+    policy: str = "steps"
+    results: str = "results.tsv"
+
+    @property
+    def sign(self) -> int:
+        """Return what turns the metric into one whose larger values are better."""
+        return -1 if self.direction == "min" else 1
+
+    def text(self) -> str:
+        """Return `campaign.toml`."""
+        values = {name: value for name, value in asdict(self).items() if value not in (None, "", ())}
+        return _HEAD + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+
+    def words(self, seed: int, *, verify: bool) -> list[str]:
+        """Return the command of a run; what only a shell understands is run by one."""
+        command = (verify and self.verify_run) or self.run
+        if self.seed_arg:
+            command += " " + self.seed_arg.replace("{seed}", str(seed))
+        return ["sh", "-c", command] if _SHELL.search(command) else shlex.split(command)
+
+
+def checked(settings: Settings) -> Settings:
+    """Return the settings. Raises ConfigError where they cannot be a campaign's."""
+
+    def refuse(option: str, value: Any, problem: str, remedy: str) -> None:
+        raise ConfigError("campaign init", option, value, problem, remedy)
+
+    for option, command in (("--run", settings.run), ("--verify-run", settings.verify_run)):
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            refuse(option, command, f"is not a command ({error})", "close the quotation")
+        if not words and option == "--run":
+            refuse(option, command, "is empty", 'name the command that trains: "uv run train.py"')
+    if settings.seed_arg and "{seed}" not in settings.seed_arg:
+        refuse("--seed-arg", settings.seed_arg, "lacks {seed}", 'write "--seed {seed}"')
+    for option, value in (("--margin", settings.margin), ("--budget", settings.budget)):
+        if value is not None and not 0 < value < math.inf:
+            refuse(option, value, "is not a number above 0", "correct it")
+    if settings.time_limit is not None and not 0 < settings.time_limit < math.inf:
+        refuse("--time-limit", settings.time_limit, "is not a number of minutes above 0", "correct it")
+    return settings
+
+
+def split_metric(text: str) -> tuple[str, str]:
+    """Return name and direction of `val_bpb:min`. Raises ConfigError where the direction is not known."""
+    from ablation.config.names import smaller_is_better  # imports pydantic, which no trial needs
+
+    name, _, direction = text.rpartition(":")
+    if direction not in ("min", "max"):
+        name, direction = text, "min" if smaller_is_better(text) else ""
+    if not name or not direction:
+        problem, remedy = (
+            "which direction is better is not known",
+            f"write {name or 'NAME'}:min or {name or 'NAME'}:max",
+        )
+        raise ConfigError("campaign init", "--metric", text, problem, remedy)
+    return name, direction
+
+
+def from_values(values: Mapping[str, Any]) -> Settings:
+    """Return settings from JSON or TOML. Raises TypeError for a key that there is not."""
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return Settings(**given)
+
+
+def read_settings(path: Path) -> Settings:
+    """Return the settings in a `campaign.toml`. Raises ConfigError."""
+    remedy = "restore it, or begin anew: ablation campaign init"
+    try:
+        return from_values(tomllib.loads(read_text(path)))
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(path, "", None, f"cannot be read ({one_line(error, 200)})", remedy) from None
