@@ -5,7 +5,7 @@ import resource
 
 import pytest
 
-from ablation.runner.command import NoResult, failure, _grace, last_words, _newest_bar, tail
+from ablation.runner.command import NoResult, _grace, _newest_bar, failure, last_words, tail
 
 
 def test_a_gigabyte_without_an_end_of_line_is_not_read(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ablation.judge.ledger import Attempt, pooled_sd, settle
+from ablation.campaign.past import Attempt, pooled_sd, settle
 
 
 def ledger(rng, gains, sd=1.0):

@@ -1,4 +1,4 @@
-"""A ledger of attempts, one run each, in which whatever measured better was kept: how much of the gain is luck?
+"""A table of attempts, one run each, in which whatever measured better was kept: how much of the gain is luck?
 
 Keeping the best of many noisy measurements favours lucky runs, so the measured gain of a champion is too large. Here
 the attempts share a distribution of true gains, which is estimated from all of them, the discarded ones included:
@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import linalg, optimize, special
 
-from ablation.readers.ledger import Attempt
+from ablation.campaign.past_table import Attempt
 
 __all__ = ["Attempt", "Kept", "Settled", "pooled_sd", "settle"]
 RERUNS = 3
@@ -35,7 +35,7 @@ class Kept:
 
     Attributes:
         measured: its measured gain.
-        likely, low, high: mean and 95% interval of its true gain, given the whole ledger.
+        likely, low, high: mean and 95% interval of its true gain, given the whole table.
         real: probability that its true gain is above 0.
         noise: whether two single runs without any difference differ so much in more than 5% of cases.
     """
@@ -52,7 +52,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Settled:
-    """What a ledger tells: its keeps, the champion's whole gain, and the reruns that would settle most.
+    """What a table tells: its keeps, the champion's whole gain, and the reruns that would settle most.
 
     `wrong` is the expected number of keeps that are no improvements; `wrong_after` is the expected number of wrong
     decisions if, after the reruns, each keep that is then unlikely to be one is dropped.
@@ -81,7 +81,7 @@ def pooled_sd(attempts: Sequence[Attempt]) -> float:
 
 
 def settle(attempts: Sequence[Attempt], sd: float, sign: int) -> Settled:
-    """Judge a ledger.
+    """Judge a table of attempts.
 
     Args:
         attempts: in the order in which they were made; the first that has a value is the baseline. Rows of one name are
@@ -91,17 +91,17 @@ def settle(attempts: Sequence[Attempt], sd: float, sign: int) -> Settled:
     """
     tree = _tree(attempts, sign)
     mean, cov = _posterior(tree, sd)
-    keeps = [_kept(node, tree, mean, cov, sd) for node in tree.kept]
-    total = _gain(tree.champion, 0, mean, cov)
+    keeps = [_kept(number, tree, mean, cov, sd) for number in range(1, len(tree.champions))]
+    total = _gain(len(keeps), 0, mean, cov)
     reruns, wrong, after = _reruns(tree, mean, cov, sd)
     return Settled(
         tuple(keeps),
         sd,
-        float(tree.values[tree.champion] - tree.values[0]),
+        float(tree.values[tree.champions[-1]] - tree.values[0]),
         total[0],
         total[0] - 1.96 * total[1],
         total[0] + 1.96 * total[1],
-        tuple(tree.nodes[node].name for node in reruns),
+        tuple(tree.nodes[tree.champions[number]].name for number in reruns),
         wrong,
         after,
     )
@@ -109,21 +109,25 @@ def settle(attempts: Sequence[Attempt], sd: float, sign: int) -> Settled:
 
 @dataclass(frozen=True)
 class _Tree:
-    """The attempts that have a value, each below the champion of its time; node 0 is the baseline."""
+    """The attempts that have a value, each below the champion of its time: 0 is the baseline, then come the keeps.
+
+    champions: node of each champion. parent: champion that a node was made from (of the baseline: itself). own: of a
+    node that is a champion, its number, else -1. depth: gains between the baseline and a node.
+    """
 
     nodes: list[Attempt]
-    parents: list[int]
+    champions: list[int]
+    parent: NDArray[np.int64]
+    own: NDArray[np.int64]
+    depth: Array
     values: Array  # mean of the repeats, larger is better
     counts: Array  # repeats
-    kept: list[int]  # nodes, but for the baseline
-    champion: int
-    path: Array  # [node, node]: 1 where the gain of the column's node is a part of the row's value
 
 
 def _tree(attempts: Sequence[Attempt], sign: int) -> _Tree:
     places: dict[str, int] = {}
     nodes: list[Attempt] = []
-    parents, kept, champion = [], [], 0
+    parent, champions = [], [0]
     values: list[list[float]] = []
     for attempt in attempts:
         if attempt.value is None:
@@ -135,48 +139,70 @@ def _tree(attempts: Sequence[Attempt], sign: int) -> _Tree:
         else:
             nodes.append(attempt)
             values.append([sign * attempt.value])
-            parents.append(champion)
-        if attempt.kept and place != champion and place not in kept:
-            kept.append(place)
-            champion = place
-    path = np.eye(len(nodes))
-    for node in range(1, len(nodes)):
-        path[node] += path[parents[node]]
-    means = np.array([np.mean(each) for each in values])
-    return _Tree(nodes, parents, means, np.array([len(each) for each in values], float), kept, champion, path)
+            parent.append(len(champions) - 1)
+        if attempt.kept and place not in champions:
+            champions.append(place)
+    own = np.full(len(nodes), -1)
+    own[champions] = np.arange(len(champions))
+    deep = [0.0]
+    for node in champions[1:]:
+        deep.append(deep[parent[node]] + 1)
+    depth = np.array([deep[each] + 1 for each in parent])
+    depth[0] = 0
+    means, counts = np.array([np.mean(each) for each in values]), np.array([len(each) for each in values], float)
+    return _Tree(nodes, champions, np.array(parent), own, depth, means, counts)
 
 
 def _posterior(tree: _Tree, sd: float) -> tuple[Array, Array]:
-    """Return mean and covariance of all true values, given the measured ones."""
-    gains = tree.values - tree.values[tree.parents]
+    """Return mean and covariance of the champions' true values, given all measured ones.
+
+    V = D + Z P Z', where P is the covariance of the keeps and Z names the keep below which a value was measured, so
+    that systems of the size of the keeps are solved, and none of the size of the table (Woodbury).
+    """
+    gains = tree.values - tree.values[np.array(tree.champions)[tree.parent]]
     gain_sd = 1.4826 * float(np.median(np.abs(gains[1:] - np.median(gains[1:])))) + sd
-    used = np.array([0, *(n for n in range(1, len(gains)) if n in tree.kept or gains[n] > -_BROKEN * gain_sd)])
-    design, observed = tree.path[np.ix_(used, used)], tree.values[used]
-    noise, depth = np.diag(sd**2 / tree.counts[used]), design[:, 1:].sum(1)
-    fixed = np.stack([np.ones(len(used)), depth], axis=1)  # the baseline's value, and mu
+    is_champion = tree.own >= 0
+    used = is_champion | (gains > -_BROKEN * gain_sd)
+    leaf = ~is_champion[used]
+    below = np.where(is_champion, tree.own, tree.parent)[used]  # the champion whose value a node tells of
+    observed, keeps = tree.values[used], len(tree.champions) - 1
+    fixed = np.stack([np.ones(len(below)), tree.depth[used]], axis=1)  # the baseline's value, and mu
+    steps = np.eye(keeps)
+    for number, node in enumerate(tree.champions[1:]):
+        if tree.parent[node]:
+            steps[number, tree.parent[node] - 1] = -1
+
+    def gathered(rows: Array) -> Array:
+        """Z' rows."""
+        out = np.zeros((keeps + 1, *rows.shape[1:]))
+        np.add.at(out, below, rows)
+        return out[1:]
 
     def fit(log_tau: float) -> tuple[float, Array, Array, Array]:
         tau = math.exp(log_tau)
-        prior = tau**2 * design[:, 1:] @ design[:, 1:].T
-        inverse = np.linalg.inv(prior + noise)
-        information = fixed.T @ inverse @ fixed
-        effects = np.linalg.lstsq(information, fixed.T @ inverse @ observed, rcond=None)[0]
-        rest = observed - fixed @ effects
-        fitted = float(rest @ inverse @ rest) - np.linalg.slogdet(inverse)[1] + np.linalg.slogdet(information)[1]
-        return fitted, effects, prior, inverse
+        noise = sd**2 / tree.counts[used] + tau**2 * leaf
+        inner = linalg.cho_factor(steps.T @ steps / tau**2 + np.diag(gathered(1 / noise)))
+        both = np.column_stack([fixed, observed])
+        weighted = both / noise[:, None]
+        inside = linalg.cho_solve(inner, gathered(weighted))
+        products = both.T @ weighted - gathered(weighted).T @ inside  # of X and y, in the metric of V's inverse
+        information, target = products[:2, :2], products[:2, 2]
+        effects = np.linalg.lstsq(information, target, rcond=None)[0]
+        fitted = float(products[2, 2] - effects @ target) + np.linalg.slogdet(information)[1]
+        fitted += np.log(noise).sum() + 2 * keeps * log_tau + 2 * np.log(np.diag(inner[0])).sum()
+        whole = np.vstack([np.zeros(3), inside])  # the baseline has no gain
+        return fitted, effects, whole, linalg.block_diag(0.0, linalg.cho_solve(inner, np.eye(keeps)))
 
     bounds = math.log(sd / 30), math.log(30 * (sd + gain_sd))
     best = optimize.minimize_scalar(lambda log_tau: fit(log_tau)[0], bounds=bounds, method="bounded").x
-    _, effects, prior, inverse = fit(best)
-    rest = observed - fixed @ effects
-    mean = fixed @ effects + prior @ inverse @ rest
-    information = np.linalg.pinv(fixed.T @ inverse @ fixed)
-    left = fixed - prior @ inverse @ fixed
-    cov = prior - prior @ inverse @ prior + left @ information @ left.T
-    whole_mean, whole_cov = tree.values.copy(), np.diag(sd**2 / tree.counts)  # of broken attempts: as measured
-    whole_mean[used] = mean
-    whole_cov[np.ix_(used, used)] = cov
-    return whole_mean, whole_cov
+    _, effects, inside, cov = fit(best)
+    own = np.column_stack([np.ones(keeps + 1), tree.depth[tree.champions]])
+    left = own - inside[:, :2]
+    noise = sd**2 / tree.counts[used] + math.exp(best) ** 2 * leaf
+    weighted = fixed / noise[:, None]
+    information = fixed.T @ weighted - gathered(weighted).T @ inside[1:, :2]
+    mean = own @ effects + inside[:, 2] - inside[:, :2] @ effects
+    return mean, cov + left @ np.linalg.pinv(information) @ left.T
 
 
 def _gain(node: int, parent: int, mean: Array, cov: Array) -> tuple[float, float]:
@@ -185,9 +211,10 @@ def _gain(node: int, parent: int, mean: Array, cov: Array) -> tuple[float, float
     return float(mean[node] - mean[parent]), math.sqrt(max(float(variance), 0.0))
 
 
-def _kept(node: int, tree: _Tree, mean: Array, cov: Array, sd: float) -> Kept:
-    parent = tree.parents[node]
-    likely, error = _gain(node, parent, mean, cov)
+def _kept(number: int, tree: _Tree, mean: Array, cov: Array, sd: float) -> Kept:
+    node, above = tree.champions[number], int(tree.parent[tree.champions[number]])
+    parent = tree.champions[above]
+    likely, error = _gain(number, above, mean, cov)
     measured = float(tree.values[node] - tree.values[parent])
     noise = sd * math.sqrt(1 / tree.counts[node] + 1 / tree.counts[parent])
     real = float(special.ndtr(likely / error)) if error else float(likely > 0)
@@ -200,11 +227,11 @@ def _kept(node: int, tree: _Tree, mean: Array, cov: Array, sd: float) -> Kept:
 def _reruns(tree: _Tree, mean: Array, cov: Array, sd: float) -> tuple[list[int], float, float]:
     """Choose one rerun after the other, each where it is expected to lower the number of wrong decisions most."""
     chosen: list[int] = []
-    pairs = [(node, tree.parents[node]) for node in tree.kept]
+    pairs = [(number, int(tree.parent[node])) for number, node in enumerate(tree.champions) if number]
     wrong = sum(float(special.ndtr(-gain / error)) for gain, error in (_gain(*pair, mean, cov) for pair in pairs))
     expected, current = _wrong(pairs, mean, cov, cov), cov
     for _ in range(min(RERUNS, len(pairs))):
-        after = {node: _rerun(current, node, sd) for node in (0, *tree.kept)}
+        after = {node: _rerun(current, node, sd) for node in range(len(tree.champions))}
         errors = {node: _wrong(pairs, mean, cov, after[node]) for node in after}
         node = min(errors, key=lambda each: errors[each])
         chosen.append(node)

@@ -1,28 +1,33 @@
-"""The command `import ledger`: which of the attempts that were kept are improvements, and what to rerun."""
+"""`ablation campaign FILE`: which of the attempts that were kept are improvements, and what to rerun."""
 
 import argparse
 import math
+from pathlib import Path
 
+from ablation.campaign.past import Attempt, Settled, pooled_sd, settle
+from ablation.campaign.past_table import read_table, resolved
+from ablation.cli.common import print_json
 from ablation.config.names import known_direction
 from ablation.contract.display import aligned, counted
 from ablation.contract.errors import ConfigError
-from ablation.judge.ledger import Attempt, Settled, pooled_sd, settle
-from ablation.readers.ledger import read_ledger
 
 
-def run_ledger(arguments: argparse.Namespace) -> int:
-    """Print the answer; nothing is written."""
-    if len(arguments.paths) > 1:
-        raise ConfigError("import", "PATH", str(arguments.paths[1]), "is a second ledger", "name one")
-    [path] = arguments.paths
-    metrics = arguments.metric or [None]
-    if len(metrics) > 1:
-        raise ConfigError("import", "--metric", metrics[1], "is a second metric", "name one")
-    attempts, metric = read_ledger(path, metrics[0])
-    better = arguments.direction or known_direction(metric)
-    if better not in ("min", "max"):
-        problem = "is not known" if arguments.direction is None else "is not a direction of a ledger"
-        raise ConfigError("import", "--direction", arguments.direction, problem, "pass min or max")
+def judge_past(path: Path, arguments: argparse.Namespace) -> int:
+    """Print the answer; nothing is written. Raises ConfigError."""
+    asked, _, direction = (arguments.metric or "").rpartition(":")
+    if direction not in ("min", "max"):
+        asked, direction = arguments.metric or "", ""
+    table = read_table(path, asked or None)
+    direction = direction or known_direction(table.metric) or ""
+    if not direction:
+        problem, remedy = "which direction is better is not known", f"write {table.metric}:min or {table.metric}:max"
+        raise ConfigError(path, "--metric", table.metric, problem, remedy)
+    smaller = direction == "min"
+    attempts, ended = resolved(table.attempts, smaller)
+    left_out = ", ".join(f"{count} ({reason})" for reason, count in table.left_out.items())
+    if sum(attempt.value is not None for attempt in attempts) < 2:
+        problem = "has fewer than two attempts with a value" + (f"; left out: {left_out}" if left_out else "")
+        raise ConfigError(path, "", None, problem, "wait for more")
     repeats = pooled_sd(attempts)
     sd = repeats if arguments.sd is None else arguments.sd
     if math.isnan(sd):
@@ -30,15 +35,29 @@ def run_ledger(arguments: argparse.Namespace) -> int:
         raise ConfigError(path, "--sd", None, problem, "run the baseline three times, or pass its standard deviation")
     if not 0 < sd < math.inf:
         raise ConfigError(path, "--sd", sd, "is not a standard deviation above 0", "pass that of one run")
+    settled = settle(attempts, sd, -1 if smaller else 1)
+    if arguments.json:
+        rows = [
+            {"name": keep.attempt.name, "measured": keep.measured, "likely": keep.likely, "low": keep.low}
+            | {"high": keep.high, "improvement": keep.real}
+            for keep in settled.keeps
+        ]
+        total = {"measured": settled.measured, "likely": settled.likely, "low": settled.low, "high": settled.high}
+        print_json("campaign", rows, metric=table.metric, sd=sd, total=total, left_out=dict(table.left_out))
+        return 0
     source = "stated" if arguments.sd is not None else "of the rows with one name"
-    kept = sum(attempt.kept for attempt in attempts)
+    kept = sum(bool(attempt.kept) for attempt in attempts)
     crashed = sum(attempt.value is None for attempt in attempts)
-    side = "smaller" if better == "min" else "larger"
+    better = "smaller" if smaller else "larger"
     print(
-        f"{path}: {counted(len(attempts), 'attempt')}, {kept} kept, {crashed} crashed; {metric}, {side} is better; "
-        f"standard deviation of one run {sd:.3g} ({source})"
+        f"{path}: {counted(len(attempts), 'attempt')}, {kept} kept, {crashed} crashed; {table.metric}, {better} is "
+        f"better; standard deviation of one run {sd:.3g} ({source})"
     )
-    print(_in_words(settle(attempts, sd, -1 if better == "min" else 1), attempts))
+    if left_out:
+        print(f"left out: {left_out}")
+    if ended:
+        print(f"{counted(ended, 'row')} only said that the run ended: kept where it was better than all before")
+    print(_in_words(settled, attempts))
     return 0
 
 
