@@ -206,7 +206,7 @@ def format_page() -> str:
     for name, each in FORMATS.items():
         cells = [
             f"`{name}`",
-            ", ".join(f"`{use}`" for use in each.uses).replace("`ledger`", "`import`"),
+            ", ".join(f"`{use}`" for use in each.uses),
             each.files,
             each.content,
             each.left_out,

@@ -24,6 +24,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import sha256
 from ablation.runner.devices import lease, visible_devices
 
+_OTHER = "restore the file, or the tracker's version, or begin anew: ablation campaign init"
 Asked = Generator[Batch, Values, Any]
 
 
@@ -146,8 +147,8 @@ class Campaign:
         wanted = [(verify, code, seed) for code, seed in batch.runs]
         missing = [run for run in wanted if run not in self.known]
         if missing and not make:
-            problem = "was decided by runs that it does not hold"
-            raise ConfigError(self.ledger.path, f"line {trial['n'] + 1}", None, problem, "restore the file")
+            problem = "was decided by runs that the ledger lacks, or by another version of the policy"
+            raise ConfigError(self.ledger.path, f"line {trial['n'] + 1}", None, problem, _OTHER)
         self.run(missing, batch.purpose, trial["why"])
         runs = [self.known[run] for run in wanted]
         if refused := next((run for run in runs if run.get("refused") and run["code"] == trial["code"]), None):

@@ -3,10 +3,14 @@
 import html
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ablation.campaign.campaign import Campaign
 from ablation.campaign.report import in_words, path
 from ablation.contract.atomic import write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Campaign: {metric}</title>
@@ -23,11 +27,14 @@ pre {{ overflow-x: auto; font-size: 13px }} svg {{ width: 100%; height: auto }}<
 def write_page(campaign: Campaign, file: Path) -> None:
     """Write the page. Raises WriteError."""
     metric, text = html.escape(campaign.settings.metric), html.escape(in_words(campaign))
-    write_text(file, _PAGE.format(metric=metric, figure=staircase(campaign), text=text))
+    drawn = io.StringIO()
+    staircase(campaign).savefig(drawn, format="svg", metadata={"Date": None})
+    picture = drawn.getvalue()
+    write_text(file, _PAGE.format(metric=metric, figure=picture[picture.index("<svg") :], text=text))
 
 
-def staircase(campaign: Campaign) -> str:
-    """Return an SVG: all trials over runs, and the values of the provisional and of the verified champion."""
+def staircase(campaign: Campaign) -> "Figure":
+    """Return a figure: all trials over runs, and the values of the provisional and of the verified champion."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -63,10 +70,7 @@ def staircase(campaign: Campaign) -> str:
         axes.set_xlabel("runs")
         axes.set_ylabel(campaign.settings.metric)
         axes.legend()
-        drawn = io.StringIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None})
-    text = drawn.getvalue()
-    return text[text.index("<svg") :]
+    return figure
 
 
 def _near(value: float, heights: list[float]) -> bool:

@@ -32,6 +32,7 @@ class Rules:
         start: the part of it for the first claim: the chance of any false claim where nothing helps.
         decay: of the levels of later tests.
         prior: degrees of freedom with which the pooled variance enters the variance of one variant.
+        near: likewise, for the screen.
         pooled: degrees of freedom of paired differences from which on their own variance is used.
         confirm: verify each step before the next one.
     """
@@ -48,6 +49,7 @@ class Rules:
     start: float = 0.05
     decay: float = 1.6
     prior: int = 4
+    near: int = 1
     pooled: int = 8
     confirm: bool = False
 
@@ -296,13 +298,17 @@ class Referee:
 
     def _undecided(self, value: float | None) -> Decision:
         champion = self.pool.of[self.provisional]
-        error = math.sqrt(self.pool.noise()[0] * (1 + 1 / champion.n))
+        error = self._sd() * math.sqrt(1 + 1 / champion.n)
         return Decision("crash" if value is None else "reset", value, champion.mean, error)
 
     def _falls_short(self, value: float, threshold: float) -> bool:
         """Whether a value is not this many sd above the champion; where there is no noise, not above it at all."""
         above = value - self.pool.of[self.provisional].mean
-        return above <= 0 if self.exact else above < threshold * math.sqrt(self.pool.noise()[0])
+        return above <= 0 if self.exact else above < threshold * self._sd()
+
+    def _sd(self) -> float:
+        """Return the sd of a run of the champion. Its own runs count most: better programs are often less noisy."""
+        return math.sqrt(self.pool.variance(self.provisional, self.rules.near)[0])
 
     def _step(self, variant: str, values: Sequence[float], *, simplified: bool = False) -> None:
         for value in values:
@@ -315,9 +321,10 @@ class Referee:
 
     def pairs_for(self, gain: float) -> int:
         """Return the pairs that show a gain with the policy's power at the level of the next test."""
-        variance, freedom = self._verifying.noise()
-        z = t_quantile(self.levels.next(), max(freedom, 2)) + _NORMAL.inv_cdf(self.rules.power)
-        return max(self.rules.least, math.ceil(2 * variance * (z / gain) ** 2))
+        sides = [self._verifying.variance(each, self.rules.prior) for each in (self.verified, self.provisional)]
+        freedom = max(2, int(sum(nu for _, nu in sides)))
+        z = t_quantile(self.levels.next(), freedom) + _NORMAL.inv_cdf(self.rules.power)
+        return max(self.rules.least, math.ceil(sum(variance for variance, _ in sides) * (z / gain) ** 2))
 
     def _due(self, left: float) -> int:
         """Return the pairs of the verification that is due; 0 if none is."""

@@ -96,7 +96,7 @@ class Repository:
 
         links: paths of the main folder that are linked into it; hidden: paths that are removed.
         """
-        place = self.folder / f"worktree-{slot}"
+        place, commit = self.folder / f"worktree-{slot}", self.commit(commit)
         if (place / ".git").exists():
             self.git("checkout", "--quiet", "--force", "--detach", commit, at=place)
             self.git("clean", "-ffdxq", at=place)

@@ -99,11 +99,11 @@ def checked(settings: Settings) -> Settings:
 
 def split_metric(text: str) -> tuple[str, str]:
     """Return name and direction of `val_bpb:min`. Raises ConfigError where the direction is not known."""
-    from ablation.config.names import smaller_is_better  # imports pydantic, which no trial needs
+    from ablation.config.names import known_direction  # imports pydantic, which no trial needs
 
     name, _, direction = text.rpartition(":")
     if direction not in ("min", "max"):
-        name, direction = text, "min" if smaller_is_better(text) else ""
+        name, direction = text, known_direction(text) or ""
     if not name or not direction:
         problem, remedy = (
             "which direction is better is not known",

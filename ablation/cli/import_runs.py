@@ -34,7 +34,7 @@ _SILENT = 5.0  # seconds
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    formats = formats_of("import") | formats_of("ledger")
+    formats = formats_of("import")
     parser.description = "Import runs that other programs logged."
     parser.epilog = "\n".join(
         [
@@ -51,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("format", metavar="FORMAT", help="what wrote the runs")
     add("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
     add("--study", metavar="S", help="name of the imported study, or its study.yaml")
-    add("--sd", type=float, metavar="SD", help="of a ledger: standard deviation of one run (default: of its repeats)")
     add(
         "--map",
         nargs="+",
@@ -79,10 +78,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Show what would be imported, or import it and collect."""
     from ablation.store.collect import collect
 
-    if arguments.format == "ledger":
-        from ablation.cli.ledger import run_ledger
-
-        return run_ledger(arguments)
     if arguments.study is None:
         raise ConfigError("import", "--study", None, "is missing", "name the study, as --study lr")
     reader = load_reader(arguments.format)

@@ -12,8 +12,7 @@ class Format:
     """The description of a format.
 
     Attributes:
-        uses: the commands that read it: `import`, `compare`, `collect` (of a stage that is a command); `ledger` is
-            `import ledger`.
+        uses: the commands that read it: `import`, `compare`, `collect` (of a stage that is a command).
         title: in a few words.
         files: where they are found, in Markdown.
         content: what is read of them, in Markdown.
@@ -196,13 +195,6 @@ FORMATS = {
         patterns=("*.db",),
         left_out="system metrics, tables, histograms, media, traces",
         tried="trackio 0.43.0",
-    ),
-    "ledger": Format(
-        ("ledger",),
-        "a table of attempts, kept or discarded",
-        "a TSV or CSV file, as `results.tsv` of autoresearch",
-        "`commit` (or `name`, `id`), a metric, `status` (`keep`, `discard`, `crash`), `description`; the answer is "
-        "printed, and nothing is imported: [A ledger](../how-to/ledger.md)",
     ),
     "evaluation": Format(
         ("import",),
