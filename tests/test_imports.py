@@ -172,6 +172,11 @@ def test_planning_loads_no_heavy_library():
     assert not loaded_after(code) & {"torch", "transformers", "pandas", "numpy", "duckdb", "snakemake", "scipy"}
 
 
+def test_a_trial_of_a_loop_loads_no_heavy_library():
+    loaded = loaded_after("from ablation.campaign.trial import try_commit\nimport ablation.cli.try_commit")
+    assert not loaded & {"pandas", "numpy", "duckdb", "pyarrow", "scipy", "pydantic", "matplotlib", "yaml"}
+
+
 @pytest.mark.parametrize("study", CONFIGURED)
 def test_a_config_model_needs_pydantic_only(study):
     assert not loaded_after(f"import trainers.{study}.config") & {"torch", "transformers", "numpy", "pandas"}

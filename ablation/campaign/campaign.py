@@ -16,7 +16,7 @@ from ablation.campaign.ledger import Event, Ledger
 from ablation.campaign.policy import Batch, Decision, Referee, Rules, Values, Verification
 from ablation.campaign.repository import Repository
 from ablation.campaign.results import write_results
-from ablation.campaign.runs import Outcome, last_lines, run_once
+from ablation.campaign.runs import Outcome, last_lines, on_another_scale, run_once
 from ablation.campaign.settings import LEDGER, SETTINGS, Settings, from_values
 from ablation.contract.atomic import write_text
 from ablation.contract.display import one_line
@@ -153,7 +153,13 @@ class Campaign:
         runs = [self.known[run] for run in wanted]
         if refused := next((run for run in runs if run.get("refused") and run["code"] == trial["code"]), None):
             raise Refused(refused["why_none"])
-        return [None if run["value"] is None else self.settings.sign * run["value"] for run in runs]
+        values = [run["value"] for run in runs]
+        others = [run["value"] for run in self._baseline() if run["verify"] == verify]
+        if odd := next((value for value in values if value is not None and on_another_scale(value, others)), None):
+            raise Refused(
+                f"{odd:g} is on another scale than {others[0]:g}: a percentage among shares, or a metric renamed"
+            )
+        return [None if value is None else self.settings.sign * value for value in values]
 
     def run(self, runs: Sequence[tuple[bool, str, int]], purpose: str, why: str) -> None:
         """Make runs, as many at once as there are devices, and record each."""

@@ -13,8 +13,9 @@ from ablation.campaign.repository import Repository, environment
 from ablation.campaign.settings import Settings
 from ablation.contract.display import one_line
 from ablation.contract.reading import read_text, sha256
-from ablation.runner.command import NoResult, failure, last_words, run_guarded
+from ablation.runner.guarded import NoResult, failure, last_words, run_guarded
 
+_NUMBER = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf|infinity|nan)", re.ASCII | re.IGNORECASE)
 _SHOWN = 20  # last lines of a run that has no metric
 
 
@@ -117,11 +118,18 @@ def read_metric(text: str, name: str) -> tuple[float | None, str, bool]:
         return None, f"printed no {name}", False
     if len(found) > 1:
         return None, f"printed {name} {len(found)} times; print it once, at the end", True
-    try:
-        value = float(found[0])
-    except (TypeError, ValueError):
+    if isinstance(found[0], bool) or not _NUMBER.fullmatch(str(found[0])):
         return None, f"printed {name} = {one_line(found[0], 40)}, which is not a number", False
+    value = float(found[0])
     return (value, "", False) if math.isfinite(value) else (None, f"printed {name} = {value}", False)
+
+
+def on_another_scale(value: float, known: Sequence[float]) -> bool:
+    """Whether a value is about a hundred times, or a hundredth of, all others: a percentage among shares, say."""
+    low, high = min(map(abs, known)), max(map(abs, known))
+    if not 0 < high <= 3 * low or low / 5 <= abs(value) <= 5 * high:
+        return False
+    return any(low / 2 <= factor * abs(value) <= 2 * high for factor in (100, 0.01))
 
 
 def _json(text: str) -> Any:

@@ -1,5 +1,6 @@
 """`ablation try`: one commit of a loop, from its checks to an exit code and a line that says why."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,11 +9,11 @@ from typing import Any
 
 from ablation.campaign.campaign import Campaign, Refused
 from ablation.campaign.ledger import Event
-from ablation.campaign.policy import Decision, Verification
+from ablation.campaign.policy import Decision, Referee, Verification
 from ablation.campaign.repository import Repository
 from ablation.campaign.runs import last_lines
 from ablation.contract.display import counted, duration
-from ablation.runner.command import NoResult
+from ablation.runner.guarded import NoResult
 from ablation.runner.lifetime import lock_folder
 
 KEEP, RESET, AGAIN, CRASHED, REFUSED = 0, 10, 11, 12, 13  # exit codes
@@ -31,8 +32,6 @@ class Answer:
 @contextmanager
 def locked(repository: Repository) -> Iterator[None]:
     """Hold the campaign's lock: a second caller waits until the first one's trial is decided."""
-    import os
-
     repository.folder.mkdir(parents=True, exist_ok=True)
     handle = lock_folder(
         repository.folder, float("inf"), lambda who: print(f"waits for {who}, which tries a commit", file=sys.stderr)
@@ -55,8 +54,8 @@ def try_commit(repository: Repository, why: str, *, simplified: bool = False, ma
         try:
             campaign.check_settings()
             campaign.check_locked(commit)
-            if simplified and (margin := margin or campaign.settings.margin) is None:
-                raise Refused("--claim not-worse needs a margin: pass --margin M")
+            if simplified:
+                margin = _checked(campaign.settings.margin if margin is None else margin, state)
             code = repository.identity(campaign.commits["base"], commit)
             pending = campaign.pending()
             if pending and pending["code"] != code:
@@ -91,6 +90,17 @@ def try_commit(repository: Repository, why: str, *, simplified: bool = False, ma
             again = f"again: {error}; run it again: about {duration(campaign.seconds())}"
             return Answer(AGAIN, [*notes, again], {"word": "again", "seconds": campaign.seconds()})
         return _answer(campaign, pending, notes)
+
+
+def _checked(margin: float | None, state: Referee) -> float:
+    """Return the margin of a simplification. Raises Refused for one that would let anything pass."""
+    if margin is None:
+        raise Refused("--claim not-worse needs a margin: pass --margin M")
+    if not 0 < margin < abs(state.pool.of[state.verified].mean) + 20 * state.pool.noise()[0] ** 0.5:
+        raise Refused(
+            f"--margin {margin:g} is not a number above 0, or as large as the metric itself; pass a smaller one"
+        )
+    return margin
 
 
 def verify_now(repository: Repository, pairs: int | None = None) -> Answer:

@@ -77,6 +77,7 @@ def test_uncommitted_changes_are_tried_and_named(loop):
         ("echo score: 9; echo score: 9", 13, "refused: printed score 2 times"),
         ("echo '{\"score\": 9}'; echo score: 9", 13, "refused: printed score 2 times"),
         ("echo score: 9", 13, "refused: three seeds gave one value"),
+        ("echo '{\"score\": true}'", 12, "printed score = True, which is not a number"),
         ("kill -9 $$", 11, "again: the command was ended by SIGKILL"),
     ],
 )
@@ -155,6 +156,30 @@ def test_a_held_out_command_measures_verifications_alone(loop):
     loop.write("held/out.sh", "echo score: 9")
     loop.commit()
     assert "changes what is locked: held/out.sh" in loop.attempt()[1]
+
+
+def test_a_percentage_among_shares_is_refused(loop):
+    loop.write("gain", "0.6")
+    loop.commit()
+    loop.begin()
+    loop.write("train.sh", loop.folder.joinpath("train.sh").read_text().replace("g + x", "100 * (g + x)"))
+    loop.commit()
+    status, out, _ = loop.attempt()
+    assert (status, "is on another scale than 0.6: a percentage among shares" in out) == (13, True), out
+
+
+@pytest.mark.parametrize("margin", ["nan", "-1", "0", "inf", "1e308"])
+def test_a_margin_that_lets_anything_pass_is_refused(loop, margin):
+    loop.begin()
+    status, out, _ = loop.attempt(-5, "worse", "--claim", "not-worse", f"--margin={margin}")
+    assert (status, "as large as the metric itself" in out) == (13, True), out
+
+
+def test_a_hook_that_a_trial_left_is_not_run(loop):
+    loop.begin()
+    loop.write(".git/hooks/post-checkout", "#!/bin/sh\necho -9 > gain\n")
+    (loop.folder / ".git/hooks/post-checkout").chmod(0o755)
+    assert loop.attempt(5)[0] == 0
 
 
 def test_a_simplification_is_not_worse(loop):

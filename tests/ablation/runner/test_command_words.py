@@ -5,7 +5,8 @@ import resource
 
 import pytest
 
-from ablation.runner.command import NoResult, _grace, _newest_bar, failure, last_words, tail
+from ablation.runner.command import _newest_bar
+from ablation.runner.guarded import NoResult, _grace, failure, last_words, tail
 
 
 def test_a_gigabyte_without_an_end_of_line_is_not_read(tmp_path):
