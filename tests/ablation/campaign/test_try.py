@@ -218,7 +218,7 @@ def test_the_ledger_is_a_chain(loop):
 
 def try_in_a_process(loop, **more):
     return subprocess.Popen(
-        [sys.executable, "-m", "ablation", "try", "--why", "x"],
+        [sys.executable, "-m", "ablation", "try", "--why", "change"],
         cwd=loop.folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
