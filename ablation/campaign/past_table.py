@@ -17,7 +17,7 @@ from ablation.config.names import suggest
 from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_text
-from ablation.readers.tabular import number
+from ablation.readers.columns import number
 
 _NAMES = ("commit", "git_commit", "hash", "sha", "id", "tag", "name", "experiment", "exp", "run")
 _TEXTS = ("description", "desc", "note", "notes", "change", "hypothesis", "message", "summary")
