@@ -15,7 +15,6 @@ from typing import Any
 from ablation.campaign.ledger import Event, Ledger
 from ablation.campaign.policy import Batch, Decision, Referee, Rules, Values, Verification
 from ablation.campaign.repository import Repository
-from ablation.campaign.results import write_results
 from ablation.campaign.runs import Outcome, last_lines, on_another_scale, run_once
 from ablation.campaign.settings import LEDGER, SETTINGS, Settings, from_values
 from ablation.contract.atomic import write_text
@@ -239,7 +238,6 @@ class Campaign:
         decided = self.ledger.add({"event": "decision", "word": word, **champions, **more})
         trial |= {"decision": decided, "result": result, "seeds": 1 + max(seed for _, _, seed in self.known)}
         state.skip(trial["seeds"])
-        write_results(self)
         return decided
 
     def begin(self, event: str, commit: str, code: str, why: str, **more: Any) -> Event:
@@ -348,6 +346,4 @@ def measure_baseline(campaign: Campaign) -> Campaign:
             problem = one_line(f"the baseline's run {event['why_none']}", 300)
             remedy = "mend the command; files that git ignores are not in its folder unless --link names them"
             raise ConfigError("campaign init", "--verify-run" if run[0] else "--run", command, problem, remedy)
-    measured = Campaign(campaign.repository)
-    write_results(measured)
-    return measured
+    return Campaign(campaign.repository)

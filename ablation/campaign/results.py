@@ -1,18 +1,15 @@
 """`results.tsv`, the table of trials in the loop's own format, as the ledger tells it."""
 
 import sys
-from typing import TYPE_CHECKING
 
+from ablation.campaign.campaign import Campaign
 from ablation.contract.atomic import WriteError, write_text
 from ablation.contract.reading import read_text
-
-if TYPE_CHECKING:
-    from ablation.campaign.campaign import Campaign
 
 _STATUS = {"step": "keep", "verified": "keep", "crash": "crash"}
 
 
-def results_text(campaign: "Campaign") -> str:
+def results_text(campaign: Campaign) -> str:
     """Return the table: commit, metric, memory, status and description of the baseline and each decided trial."""
     lines = [f"commit\t{campaign.settings.metric}\tmemory_gb\tstatus\tdescription"]
     base = campaign.known[False, "base", 0]
@@ -33,7 +30,7 @@ def _row(commit: str, value: float | None, memory: float | None, status: str, wh
     return f"{commit[:7]}\t{value or 0.0:.6f}\t{memory or 0.0:.1f}\t{status}\t{why}"
 
 
-def write_results(campaign: "Campaign") -> None:
+def write_results(campaign: Campaign) -> None:
     """Bring the table up to date, unless the loop writes that file, too. It is only a view: a failure is said."""
     path, text = campaign.repository.root / campaign.settings.results, results_text(campaign)
     try:

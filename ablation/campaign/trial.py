@@ -11,6 +11,7 @@ from ablation.campaign.campaign import Campaign, Refused
 from ablation.campaign.ledger import Event
 from ablation.campaign.policy import Decision, Referee, Verification
 from ablation.campaign.repository import Repository
+from ablation.campaign.results import write_results
 from ablation.campaign.runs import last_lines
 from ablation.contract.display import counted, duration
 from ablation.runner.guarded import NoResult
@@ -59,7 +60,7 @@ def try_commit(repository: Repository, why: str, *, simplified: bool = False, ma
             code = repository.identity(campaign.commits["base"], commit)
             pending = campaign.pending()
             if pending and pending["code"] != code:
-                campaign.decide(pending)
+                _decide(campaign, pending)
                 notes.append(f"first finished the trial that was interrupted: {_outcome(campaign, pending)}")
                 campaign = Campaign(repository)
                 state, pending = campaign.state, None
@@ -78,18 +79,23 @@ def try_commit(repository: Repository, why: str, *, simplified: bool = False, ma
                     last = campaign.begin(
                         "verification", campaign.commits[state.provisional], state.provisional, "last", pairs=pairs
                     )
-                    campaign.decide(last)
+                    _decide(campaign, last)
                     notes.append(f"last verification: {_outcome(campaign, last)}")
                 if campaign.left() < 1:
                     raise Refused("the budget is used up; see: ablation campaign")
                 pending = campaign.begin("trial", commit, code, why, margin=margin if simplified else None)
-            campaign.decide(pending)
+            _decide(campaign, pending)
         except Refused as refusal:
             return Answer(REFUSED, [*notes, f"refused: {refusal}"], {"word": "refused", "reason": str(refusal)})
         except NoResult as error:
             again = f"again: {error}; run it again: about {duration(campaign.seconds())}"
             return Answer(AGAIN, [*notes, again], {"word": "again", "seconds": campaign.seconds()})
         return _answer(campaign, pending, notes)
+
+
+def _decide(campaign: Campaign, trial: Event) -> None:
+    campaign.decide(trial)
+    write_results(campaign)
 
 
 def _checked(margin: float | None, state: Referee) -> float:
@@ -111,7 +117,7 @@ def verify_now(repository: Repository, pairs: int | None = None) -> Answer:
             campaign.check_settings()
             notes = []
             if pending := campaign.pending():
-                campaign.decide(pending)
+                _decide(campaign, pending)
                 notes.append(f"first finished the trial that was interrupted: {_outcome(campaign, pending)}")
                 campaign = Campaign(repository)
             state = campaign.state
@@ -129,7 +135,7 @@ def verify_now(repository: Repository, pairs: int | None = None) -> Answer:
                 "asked for",
                 pairs=pairs or campaign.rules.most,
             )
-            campaign.decide(event)
+            _decide(campaign, event)
         except Refused as refusal:
             return Answer(REFUSED, [f"refused: {refusal}"], {"word": "refused", "reason": str(refusal)})
         except NoResult as error:

@@ -92,6 +92,7 @@ def _init(arguments: argparse.Namespace) -> int:
     from ablation.campaign.policy import Rules
     from ablation.campaign.report import in_words
     from ablation.campaign.repository import Repository
+    from ablation.campaign.results import write_results
     from ablation.campaign.settings import Settings, checked, split_metric
     from ablation.campaign.trial import locked
 
@@ -123,6 +124,7 @@ def _init(arguments: argparse.Namespace) -> int:
     with locked(repository):
         rules = Rules(confirm=settings.policy == "confirm")
         campaign = measure_baseline(begin_campaign(repository, checked(settings), rules))
+        write_results(campaign)
     print(in_words(campaign))
     if not campaign.settings.locked and len(campaign.start["locked"]) == 2:
         print("nothing is locked: a trial may change the code that measures it; --locked names these files")
