@@ -13,8 +13,9 @@ from ablation.judge.measurements import Measurements, Run
 from ablation.judge.statistics import Array, gain
 
 _FEW = 8  # items of a run from which their range tells the scale
-_UNLIKE = 5.0  # times that one run's largest value and mean exceed another's on one scale, at most
-_PERCENT, _REAL = 100, 4  # times that a value in percent exceeds a share; that one run may be as good as another
+_BEYOND = 5.0  # where percent and ratings begin, if there are shares and none of them lies between
+_LARGER = 4.0, 2.0  # times that one run's largest value, and its mean, exceed another's on one scale, at most
+_FAR = 100  # times that a metric without an end can exceed the largest value that was seen
 
 
 def scale_doubts(study: Measurements, parent: str, runs: Sequence[Run]) -> Iterator[str]:
@@ -45,16 +46,14 @@ def unlike(by_size: Sequence[Array]) -> str:
     if every.min() < 0 or every.max() <= 1:
         return ""
     ranges = f"one run's values are {_range(least)}, another's {_range(most)}"
-    if len(least) < _FEW or len(most) < _FEW:
-        times = float(most.mean()) / max(float(least.mean()), 1e-300)
-        apart = least.max() <= 1 and most.max() <= _PERCENT and _UNLIKE <= times <= _PERCENT * _REAL
-        return f"{ranges}: shares beside percent or ratings?" if apart else ""
     above = float(every[every > 1].min())
-    if above >= _UNLIKE and (((every > 0) & (every < 1)).any() or ({0.0, 1.0} <= set(every) and above >= 10)):
-        return f"{ranges}, and none lies between 1 and {above:g}: shares beside percent?"
-    times = min(float(most.max()) / float(least.max() or 1e-300), float(most.mean()) / float(least.mean() or 1e-300))
-    apart = least.max() <= most.min() or (least.max() <= 1 < np.median(most)) or times >= _UNLIKE
-    return f"{ranges}: two scales?" if apart and least.max() > 0 else ""
+    if above >= _BEYOND and (((every > 0) & (every < 1)).any() or ({0.0, 1.0} <= set(every) and above >= 10)):
+        return f"{ranges}, and none lies between 1 and {above:g}: shares beside percent or ratings?"
+    if least.max() <= 0 or min(len(least), len(most)) < _FEW:
+        return ""
+    larger = most.max() >= _LARGER[0] * least.max() and most.mean() >= _LARGER[1] * least.mean()
+    apart = least.max() <= most.min() or least.max() <= 1 < np.median(most) or larger
+    return f"{ranges}: two scales?" if apart else ""
 
 
 def _range(values: Array) -> str:
@@ -80,9 +79,9 @@ def margin_is_the_scale(study: Measurements, parent: str) -> str:
         every = np.concatenate([*runs.values()])
         ends = [every.min(), every.max()]
         if logged and ends[0] >= 0:
-            ends = [0.0, 1.0 if ends[1] <= 1 else _PERCENT * ends[1]]
+            ends = [0.0, 1.0 if ends[1] <= 1 else _FAR * ends[1]]
         elif logged:
-            ends = [-_PERCENT * np.abs(every).max(), _PERCENT * np.abs(every).max()]
+            ends = [-_FAR * np.abs(every).max(), _FAR * np.abs(every).max()]
         centre, *worst = gain(np.array([np.mean(own), *ends]), study.direction)
         room.append(float(centre - min(worst)))
     if np.mean(room) > margin:

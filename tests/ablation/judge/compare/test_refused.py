@@ -240,7 +240,11 @@ def test_one_evaluation_in_both_groups_passes_nothing(tmp_path, capsys, linked):
 @pytest.mark.parametrize(
     ("groups", "words", "said"),
     [
-        (((1, 0), (100, -0.2)), ["--margin", "1"], "and none lies between 1 and 100: shares beside percent?"),
+        (
+            ((1, 0), (100, -0.2)),
+            ["--margin", "1"],
+            "and none lies between 1 and 100: shares beside percent or ratings?",
+        ),
         (((1, 0), (1, -0.2)), ["--margin", "1"], "margin 1 is as wide as the scale: the worst value"),
         (((1, 0), (1, 0.3), 9), ["--common-items", "--margin", "0.1"], "of 200 items only 9 are common to all runs"),
     ],
