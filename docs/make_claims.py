@@ -1,17 +1,21 @@
-"""Writes docs/studies/README.md, the claims of the five sources beside what was measured: `make_claims.py RESULTS`.
+"""Writes docs/studies/README.md, the claims of the five sources beside what was measured: `make_claims.py RESULTS ...`.
 
-RESULTS is the results folder of a grid. Without one, no claim is testable: the table then says what is claimed.
+Each RESULTS is the results folder of a grid. The table is of the first; of each there is a line of counts. A claim of a
+variant that a grid did not run is not testable there. Fails where a claim is on a metric that its runs do not log.
 """
 
 import sys
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from ablation.audit.claimed import Claimed, claimed  # noqa: E402
+from ablation.audit import claimed  # noqa: E402
+from ablation.audit.claimed import Claimed  # noqa: E402
 from ablation.audit.measured import measured, published_value  # noqa: E402
+from ablation.config.published_schema import PublishedFile  # noqa: E402
 from ablation.config.settings import load_settings  # noqa: E402
 from ablation.config.variants import load_studies  # noqa: E402
 from ablation.judge.measurements import read_measurements  # noqa: E402
@@ -32,47 +36,70 @@ sources](from-the-sources.md) translates their scripts and flags.
 ## What the notes claim, and what was measured here
 
 `docs/make_claims.py RESULTS` makes this page from `configs/published/` and a results folder. Our models and sizes are
-those of the scale, not the sources'. {scale}
+those of the scale, not the sources'. `make demo` runs the variants of `debias` but for `v8.1`; the other rows need
+`make grid`.
 
-A change is *reproduced* if the 95% interval of our mean lies on the claimed side of 0 (around 0 where none is claimed),
-*contradicted* on the other side, else *not seen*. A figure of a training log is reproduced if our curve passes it, a
-range if at least half of our steps lie inside (*contradicted*: none).
+- *reproduced*, *contradicted*: the 95% interval of our mean lies on the claimed side of 0, or on the other one. If no
+  change is claimed: within the study's margin, or off 0.
+- *not seen*: the interval contains 0, and a change as large as the claimed one would have been shown with 80% power.
+- *too small to see here*: it would not. "Visible from" is the smallest change that would, in the claim's unit.
+- *inert here*: both variants give every item the same value in every seed. The change did not reach this metric.
+- *true by construction*: the code can compute nothing else, so no run can fail the claim.
+- *set by the scale*: the figure repeats a setting that has another value here.
+- *not testable here*: not run, or seeds that agree to the last digit, or a length of the source's data.
+
+A number of a training log is reproduced if another run of ours could give it: as its median over the training, or as
+its mean around the named step, at the same fraction of our training. A range is reproduced if at least half of our
+steps lie inside, and contradicted if none does.
 """
+COLUMNS = "| variant | claimed | measured | visible from | verdict |\n| --- | --- | --- | --- | --- |"
+
+Tables = Mapping[str, Sequence[Claimed]]
 
 
-def page(results: Path | None, configs: Path = CONFIGS) -> str:
-    """Return the page of a results folder, or of none."""
+def page(results: Sequence[Path], configs: Path = CONFIGS) -> str:
+    """Return the page. Raises SystemExit for a claim on a metric that is not logged."""
     names = sorted(path.parent.name for path in configs.glob("studies/*/_study.yaml"))
     studies = load_studies(load_settings({"studies": names}, configs=configs))
     sources = {name: study.published for name, study in studies.items() if study.published is not None}
-    if results is None:
-        tables = {name: claimed(published, None) for name, published in sources.items()}
-        scale = "Nothing was measured."
-    else:
-        with Store(results / DATABASE) as store:
-            tables = {}
-            for name, published in sources.items():
-                ours = None
-                if name in store.studies():
-                    value = published_value(store, name, published)
-                    ours = measured(store, read_measurements(store, name, value), published)
-                tables[name] = claimed(published, ours)
-            scale = f"Measured at scale {store.meta()['scale']}."
-    counts = Counter(claim.verdict for claims in tables.values() for claim in claims)
-    lines = [HEAD.format(scale=scale), f"Of {counts.total()} claims, {_counted(counts)}.", ""]
-    lines += ["| study | variant | claimed | measured | verdict |", "| --- | --- | --- | --- | --- |"]
-    lines += [_row(name, claim) for name, claims in tables.items() for claim in claims]
+    by_scale = [tables(folder, sources) for folder in results]
+    lines = [HEAD, *(_summary(scale, found) for scale, found in by_scale)]
+    for name, claims in by_scale[0][1].items():
+        lines += ["", f"### {name}", "", COLUMNS, *map(_row, claims)]
     return "\n".join(lines) + "\n"
 
 
-def _row(study: str, claim: Claimed) -> str:
-    cells = [markdown(text) for text in (claim.said, claim.measured, claim.verdict)]
-    return f"| {study} | `{claim.variant}` | {' | '.join(cells)} |"
+def tables(results: Path, sources: Mapping[str, PublishedFile]) -> tuple[str, Tables]:
+    """Return a results folder's scale, and the lines of each study."""
+    found = {}
+    with Store(results / DATABASE) as store:
+        for name, published in sources.items():
+            ours = None
+            if name in store.studies():
+                value = published_value(store, name, published)
+                ours = measured(store, read_measurements(store, name, value), published)
+            found[name] = claimed(published, ours)
+        scale = str(store.meta()["scale"])
+    for claim in (claim for claims in found.values() for claim in claims if claim.verdict == "not logged"):
+        raise SystemExit(f"configs/published: {claim.variant}: {claim.said}: {claim.measured}; name a logged metric")
+    return scale, found
 
 
-def _counted(counts: Counter[str]) -> str:
-    return ", ".join(f"{number} {'is' if number == 1 else 'are'} {verdict}" for verdict, number in counts.most_common())
+def _summary(scale: str, found: Tables) -> str:
+    counts = Counter(claim.verdict for claims in found.values() for claim in claims)
+    return f"At scale {scale}, of {counts.total()} claims: {_counted(counts.most_common())}."
+
+
+def _counted(counts: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{number} {verdict}" for verdict, number in counts)
+
+
+def _row(claim: Claimed) -> str:
+    cells = [markdown(text) or "–" for text in (claim.said, claim.measured, claim.visible, claim.verdict)]
+    return f"| `{claim.variant}` | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
-    (DOCS / "studies" / "README.md").write_text(page(Path(sys.argv[1]) if len(sys.argv) > 1 else None))
+    if not sys.argv[1:]:
+        raise SystemExit(__doc__)
+    (DOCS / "studies" / "README.md").write_text(page([Path(folder) for folder in sys.argv[1:]]))

@@ -5,11 +5,13 @@
 Finding.kind is mean, attainability, share, grimmer, claim, noise or reproduction.
 """
 
+from ablation.audit.claimed import Claimed, claimed_changes, claimed_standings
 from ablation.audit.claims import claim_findings, standing_findings
 from ablation.audit.noise import noise_findings
 from ablation.audit.possible import attainability_findings, grimmer_findings
 from ablation.audit.reproduction import Measured, cell_findings, delta_findings
 from ablation.audit.table import Finding, Table, mean_findings
+from ablation.audit.training_claims import claimed_figures
 from ablation.config.published_schema import PublishedFile
 
 
@@ -21,3 +23,10 @@ def audit(published: PublishedFile, measured: Measured | None = None) -> list[Fi
     if measured is not None:
         findings += [*cell_findings(table, measured), *delta_findings(published.deltas, measured)]
     return findings
+
+
+def claimed(published: PublishedFile, measured: Measured | None) -> list[Claimed]:
+    """Hold each claim of a source against what was measured: changes, superlatives, bounds, figures of the training."""
+    ours = measured or Measured({})
+    claims = claimed_changes, claimed_standings, claimed_figures
+    return [line for of in claims for line in of(published, ours)]

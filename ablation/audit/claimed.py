@@ -1,164 +1,205 @@
-"""One line for each claim of a source: what it says, what was measured here, and whether that agrees.
+"""One line for each claim of a source: what it says, what was measured here, and what that says of the claim.
 
-A claimed change or a superlative is compared with the confidence interval of our mean. A figure of the training is
-compared with our whole curve, because their steps are not our steps. The verdict is about our models and sizes;
+Each word follows from a rule:
+
+- *reproduced*, *contradicted*: the confidence interval of our mean lies on the claimed side of 0, or on the other one;
+  where no change is claimed, within the study's margin, or off 0.
+- *not seen*: the interval contains 0, and the study would have shown a change as large as the claimed one.
+- *too small to see here*: it would not; the seeds that would are beside it.
+- *inert here*: both variants have the same value on every item in every seed, so the change did not reach the metric.
+- *not testable here*: not run, one seed, or seeds that agree to the last digit, which says nothing of other seeds.
+
+`ablation.audit.training_claims` has the rules for figures of a training. The words are about our models and sizes;
 `Measured.difference` says whether they are the source's.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import isfinite, nan
 from typing import Literal
 
-import numpy as np
-
 from ablation.audit.reproduction import Measured, MeasuredCell
-from ablation.config.printed import Printed
-from ablation.config.published_schema import PublishedFile, Reading
+from ablation.config.published_schema import PublishedFile, Standing
 from ablation.contract.display import counted
+from ablation.judge.power import MOST_SEEDS, minimal_detectable_effect, seeds_needed
+from ablation.judge.significance import half_width
 
-Verdict = Literal["reproduced", "not seen", "contradicted", "not testable here"]
-LARGE = 50  # percent, from which a claim about one part is a claim of its own beside that about the mean
+Verdict = Literal[
+    "reproduced",
+    "not seen",
+    "contradicted",
+    "too small to see here",
+    "inert here",
+    "true by construction",
+    "set by the scale",
+    "not testable here",
+    "not logged",  # an error of the file: the figure names a metric that its runs do not log
+]
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """A claim of the source, what was measured for it, and the verdict."""
+    """A claim of the source, what was measured, the smallest change that the study would have shown, and the word."""
 
     variant: str
     said: str
     measured: str
     verdict: Verdict
+    visible: str = ""
 
 
-def claimed(published: PublishedFile, measured: Measured | None) -> list[Claimed]:
-    """Return the claims on changes of the mean, large changes of a part, superlatives, ranges and the training."""
-    ours = measured or Measured({})
-    return [*_changes(published, ours), *_standings(published, ours), *_training_figures(published, ours)]
-
-
-def _changes(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
+def claimed_changes(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
+    """Yield the claims on the change of a number from one variant to another."""
     for claim in published.claims:
-        if claim.column != published.mean and abs(claim.percent.value) < LARGE:
-            continue
-        said = f"{claim.percent.value:+g}% against {claim.against}, {claim.column}: {claim.text}"
+        said = f"{claim.column} {claim.percent.value:+g}% against {claim.against}: {claim.text}"
         cell = ours.deltas.get((claim.variant, claim.against, claim.column))
-        yield Claimed(claim.variant, said, *_sign(cell, claim.percent.value, claim.percent.value))
+        base = ours.rows.get(claim.against, {}).get(claim.column)
+        unit = _Unit("%", 100 / abs(base.value) if base is not None and base.value else nan)
+        change = _Change(cell, unit, claim.percent.value, claim.percent.value, ours.margin, ours.alpha)
+        yield change.claimed(claim.variant, said, ours.reached.get((claim.variant, claim.against), ""))
     for delta in published.deltas:
         low, high = delta.low.value, delta.high.value
-        said = f"{low:+g} to {high:+g} against {delta.against}, {delta.column}: {delta.text}"
+        said = f"{delta.column} {low:+g} to {high:+g} against {delta.against}: {delta.text}"
         cell = ours.deltas.get((delta.variant, delta.against, delta.column))
-        yield Claimed(delta.variant, said, *_sign(cell, low, high))
+        change = _Change(cell, _Unit("", 1.0), low, high, ours.margin, ours.alpha)
+        yield change.claimed(delta.variant, said, ours.reached.get((delta.variant, delta.against), ""))
 
 
-def _sign(cell: MeasuredCell | None, low: float, high: float) -> tuple[str, Verdict]:
-    """Return what was measured and whether its sign agrees; an interval that contains 0 reproduces a change of 0."""
-    if cell is None or not isfinite(cell.value) or not isfinite(cell.half):
-        if cell is None or not isfinite(cell.value):
-            return "", "not testable here"
-        said = "1 seed" if cell.seeds == 1 else f"the same in {cell.seeds} seeds"
-        return f"{cell.value:+.4f} ({said})", "not testable here"
-    text = f"{cell.value:+.4f} ± {cell.half:.4f} ({counted(cell.seeds, 'seed')})"
-    side = (cell.value > 0) - (cell.value < 0) if abs(cell.value) > cell.half else 0
-    wanted = 1 if high > 0 and low >= 0 else -1 if low < 0 and high <= 0 else 0
-    if side == wanted:
-        return text, "reproduced"
-    return text, "not seen" if side == 0 or (wanted == 0 and low < high) else "contradicted"
+@dataclass(frozen=True)
+class _Unit:
+    """The unit of a claim: `per` of it are one of the metric's."""
+
+    sign: str
+    per: float
+
+    def show(self, value: float, *, signed: bool = False) -> str:
+        digits = ".0f" if self.sign else ".4f"
+        return f"{self.per * value:{'+' if signed else ''}{digits}}{self.sign}"
 
 
-def _standings(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
-    pick = min if published.target is not None else max
+@dataclass(frozen=True)
+class _Change:
+    """A claimed change between `low` and `high`, in `unit`, beside our difference."""
+
+    cell: MeasuredCell | None
+    unit: _Unit
+    low: float
+    high: float
+    margin: float
+    alpha: float
+
+    def claimed(self, variant: str, said: str, reached: str) -> Claimed:
+        """Return the line of the table; `reached`: what an inert change did reach."""
+        cell = self.cell
+        if cell is None or not cell.seeds:
+            return Claimed(variant, said, "not run" if cell is None else cell.problem, "not testable here")
+        if cell.identical:
+            return Claimed(variant, said, f"every item the same{reached}", "inert here")
+        if not _known(cell) or not isfinite(self.unit.per):
+            return Claimed(variant, said, _unknown(cell, f"{cell.value:+.4f}"), "not testable here")
+        shown, half = self.unit.show(cell.value, signed=True), self.unit.show(cell.half)
+        smallest = _mde(cell, self.alpha)
+        text, visible = f"{shown} ± {half} ({counted(cell.seeds, 'seed')})", self.unit.show(smallest)
+        verdict = self._verdict(cell, smallest)
+        if verdict == "too small to see here" and self._least:
+            visible += _seeds(cell, self._least, self.alpha)
+        return Claimed(variant, said, text, verdict, visible)
+
+    @property
+    def _least(self) -> float:
+        """The smallest change that agrees with the claim, in the metric's unit; 0 where it names a side alone."""
+        return 0.0 if self.low * self.high <= 0 else min(abs(self.low), abs(self.high)) / self.unit.per
+
+    def _verdict(self, cell: MeasuredCell, smallest: float) -> Verdict:
+        side = (cell.value > 0) - (cell.value < 0) if abs(cell.value) > cell.half else 0
+        if self.low == 0 == self.high:
+            if side:
+                return "contradicted"
+            return "reproduced" if abs(cell.value) + cell.half <= self.margin else "too small to see here"
+        if side:
+            return "reproduced" if side == (1 if self.low + self.high > 0 else -1) else "contradicted"
+        return "not seen" if smallest <= self._least else "too small to see here"
+
+
+def _known(cell: MeasuredCell) -> bool:
+    """Whether the seeds say how far another one may lie: an interval without width says nothing."""
+    return isfinite(cell.value) and isfinite(cell.half) and cell.half > 0
+
+
+def _unknown(cell: MeasuredCell, value: str) -> str:
+    if cell.seeds > 1 and isfinite(cell.value):
+        return f"{value} (the same in {cell.seeds} seeds)"
+    return f"{value} ({counted(cell.seeds, 'seed')})"
+
+
+def _mde(cell: MeasuredCell, alpha: float) -> float:
+    return nan if cell.noise is None else minimal_detectable_effect(cell.noise, alpha)
+
+
+def _seeds(cell: MeasuredCell, effect: float, alpha: float) -> str:
+    """How many seeds would show the effect, for brackets after the smallest one that these show."""
+    if cell.noise is None:
+        return ""
+    seeds = seeds_needed(effect, cell.noise, cell.seeds, alpha)
+    return f" (claimed: over {MOST_SEEDS:,} seeds)" if seeds is None else f" (claimed: {seeds:,} seeds)"
+
+
+def claimed_standings(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
+    """Yield the superlatives and bounds."""
     for standing in published.standings:
-        cells = {
-            name: row[standing.column]
-            for name, row in ours.rows.items()
-            if standing.column in row and isfinite(row[standing.column].value)
-        }
-        own = cells.get(standing.variant)
+        own = ours.rows.get(standing.variant, {}).get(standing.column)
         said = f"{standing.column}: {standing.text}"
-        if own is None or not isfinite(own.half) or (standing.best and len(cells) < 2):
-            yield Claimed(standing.variant, said, "", "not testable here")
+        if own is None or not own.seeds:
+            yield Claimed(standing.variant, said, "not run" if own is None else own.problem, "not testable here")
         elif standing.best:
-            best = pick(cells, key=lambda name: cells[name].value)
-            text = f"{own.value:.4f}; the best is {best} with {cells[best].value:.4f}, of {len(cells)}"
-            yield Claimed(standing.variant, said, text, "reproduced" if best == standing.variant else "not seen")
+            yield _best(published, standing, own, said, ours)
+        elif not _known(own):
+            yield Claimed(standing.variant, said, _unknown(own, f"{own.value:.4f}"), "not testable here")
         elif standing.below is not None:
             bound = standing.below.value
-            inside, outside = own.value + own.half < bound, own.value - own.half > bound
+            inside, outside = own.value + own.half < bound, own.value - own.half >= bound
             text = f"{own.value:.4f} ± {own.half:.4f} ({counted(own.seeds, 'seed')})"
-            verdict: Verdict = "reproduced" if inside else "contradicted" if outside else "not seen"
+            verdict: Verdict = "reproduced" if inside else "contradicted" if outside else "too small to see here"
             yield Claimed(standing.variant, said, text, verdict)
 
 
-def _training_figures(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
-    for reading in published.training:
-        figures = [
-            _Figure(metric, *((value, value) if isinstance(value, Printed) else value))
-            for metric, value in reading.values.items()
-        ]
-        notes = "; ".join(part for part in (reading.kind, reading.at, reading.text) if part)
-        said = f"{', '.join(f'{figure.metric} {figure}' for figure in figures)} ({notes})"
-        courses = [(figure, figure.course(reading, ours)) for figure in figures]
-        outcomes = [(figure.verdict(values), figure.shown(values)) for figure, values in courses if len(values)]
-        verdicts = {verdict for verdict, _ in outcomes}
-        verdict: Verdict = "not testable here"
-        if outcomes:
-            verdict = "reproduced" if verdicts == {"reproduced"} else "not seen"
-            verdict = "contradicted" if "contradicted" in verdicts else verdict
-        yield Claimed(reading.variant, said, "; ".join(text for _, text in outcomes), verdict)
+def _best(published: PublishedFile, standing: Standing, own: MeasuredCell, said: str, ours: Measured) -> Claimed:
+    """Compare the variant with each of the others, at a level that is divided by their number.
 
-
-class _Figure:
-    """A stated figure of a training: a range, or a number as a range of no width; `|metric|` is an absolute value.
-
-    A number is reproduced where our curve passes it, else not seen. A range is reproduced by at least half of our
-    steps, contradicted by none, else not seen.
+    Contradicted by one that is shown better, reproduced where all are shown worse.
     """
-
-    def __init__(self, metric: str, low: Printed | None, high: Printed | None) -> None:
-        self.metric = metric
-        self.low, self.high = -inf if low is None else low.value, inf if high is None else high.value
-
-    def __str__(self) -> str:
-        if self.low == self.high:
-            return f"{self.low:g}"
-        if self.high == inf:
-            return f"{self.low:g} and more"
-        return f"{self.high:g} and less" if self.low == -inf else f"{self.low:g} to {self.high:g}"
-
-    def course(self, reading: Reading, ours: Measured) -> np.ndarray:
-        """Return our values of all steps, seeds and stages."""
-        name = self.metric.strip("|")
-        seeds = [
-            values
-            for (variant, stage, metric), by_seed in ours.curves.items()
-            if (variant, metric) == (reading.variant, name) and reading.stage in (None, stage)
-            for values in by_seed
-        ]
-        values = np.concatenate(seeds) if seeds else np.empty(0)
-        return values if name == self.metric else np.abs(values)
-
-    def share(self, values: np.ndarray) -> float:
-        """Return the share of values inside; bounds count as inside."""
-        slack = 1e-9 * max(abs(bound) for bound in (self.low, self.high, 0.0) if isfinite(bound))
-        return float(np.mean((values >= self.low - slack) & (values <= self.high + slack)))
-
-    def verdict(self, values: np.ndarray) -> Verdict:
-        """Return the verdict of our values."""
-        if self.low == self.high:
-            return "reproduced" if values.min() <= self.low <= values.max() else "not seen"
-        share = self.share(values)
-        return "reproduced" if share >= 0.5 else "not seen" if share else "contradicted"
-
-    def shown(self, values: np.ndarray) -> str:
-        """Return our course in words."""
-        course = f"{self.metric} {values.min():.4g} to {values.max():.4g}, median {np.median(values):.4g}"
-        if self.low == self.high:
-            return course if self.verdict(values) == "reproduced" else f"{course}, never there"
-        return f"{course}, {self.share(values):.0%} inside"
+    name, column, sign = standing.variant, standing.column, -1 if published.target is not None else 1
+    rivals = {
+        rival: cell
+        for rival in published.rows
+        if (cell := ours.deltas.get((name, rival, column))) is not None and cell.seeds and isfinite(cell.value)
+    }
+    if not rivals:
+        return Claimed(name, said, f"{own.value:.4f}; no other variant was run", "not testable here")
+    level = ours.alpha / len(rivals)
+    ahead = {rival: sign * cell.value for rival, cell in rivals.items()}
+    known = {rival: cell for rival, cell in rivals.items() if cell.noise is not None and _known(cell)}
+    reach = {rival: half_width(cell.noise, level) for rival, cell in known.items() if cell.noise is not None}
+    nearest = min(ahead, key=ahead.__getitem__)
+    text = f"{own.value:.4f}; {nearest} {own.value - rivals[nearest].value:.4f}, of {len(rivals) + 1} variants"
+    if any(ahead[rival] < -reach[rival] for rival in known):
+        return Claimed(name, said, text, "contradicted")
+    if len(known) == len(rivals) and all(ahead[rival] > reach[rival] for rival in known):
+        return Claimed(name, said, text, "reproduced")
+    if alike := [rival for rival, cell in rivals.items() if cell.identical]:
+        return Claimed(name, said, f"{text}; every item the same as in {', '.join(alike)}", "inert here")
+    smallest = max((_mde(cell, level) for cell in known.values()), default=nan)
+    verdict: Verdict = "not seen" if smallest <= _lead(published, standing) else "too small to see here"
+    return Claimed(name, said, text, verdict, f"{smallest:.4f}")
 
 
-def stated_metrics(published: PublishedFile) -> list[str]:
-    """Return the names of the metrics with figures in the source, without the bars of an absolute value."""
-    names = (name.strip("|") for reading in published.training for name in reading.values)
-    return list(dict.fromkeys(names))
+def _lead(published: PublishedFile, standing: Standing) -> float:
+    """By how much the source's own number is ahead of the next one; 0 where it is not the best."""
+    index = published.columns.index(standing.column)
+    numbers = {name: row[index] for name, row in published.rows.items()}
+    values = {name: cell.number.value for name, cell in numbers.items() if cell is not None}
+    own = values.pop(standing.variant, nan)
+    if not values:
+        return 0.0
+    lead = min(values.values()) - own if published.target is not None else own - max(values.values())
+    return max(lead, 0.0) if isfinite(lead) else 0.0

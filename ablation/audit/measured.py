@@ -7,13 +7,13 @@ from math import nan
 
 import numpy as np
 
-from ablation.audit.claimed import stated_metrics
 from ablation.audit.reproduction import Curves, Measured, MeasuredCell
+from ablation.audit.training_claims import stated_metrics
 from ablation.config.published_schema import PublishedFile
-from ablation.judge.measurements import Measurements, item_clusters, paired_values
+from ablation.judge.measurements import Measurements, item_clusters, paired_values, read_measurements
 from ablation.judge.significance import Array, Noise, half_width
 from ablation.judge.statistics import Direction, Numbers, contrast
-from ablation.store.database import Store
+from ablation.store.database import ENDED_WELL, Store
 
 Part = tuple[Sequence[Array], Sequence[Numbers]]  # one array [groups, seeds, items] and one [items] per subset
 
@@ -23,12 +23,34 @@ def measured(store: Store, study: Measurements, published: PublishedFile) -> Mea
     them.
     """
     rows = {name: _cells(study, [name], published) for name in study.parents if name in published.rows}
+    deltas = _deltas(study, published)
+    identical = {(variant, against) for (variant, against, _), cell in deltas.items() if cell.identical}
     return Measured(
         {name: {column: row[column] for column in published.columns if column in row} for name, row in rows.items()},
         _difference(store, study, published),
-        _deltas(study, published),
+        deltas,
         _curves(store, study.name, stated_metrics(published)),
+        scale=store.meta().get("scale", ""),
+        settings={variant.name: variant.resolved for variant in study.variants},
+        ran=frozenset(variant for (variant, _), (state, _) in study.states.items() if state in ENDED_WELL),
+        reached=_reached(store, study, identical),
+        margin=study.analysis.margin,
+        alpha=study.analysis.alpha,
     )
+
+
+def _reached(store: Store, study: Measurements, pairs: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Say of pairs with identical published values whether the value that verdicts rest on differs, for a sentence."""
+    plan = store.study(study.name).analysis
+    if not pairs or plan.named == study.analysis.named:
+        return {}
+    planned, texts = read_measurements(store, study.name), {}
+    for pair in sorted(pairs):
+        values, _, _ = paired_values(planned, pair)
+        differ = sum(int((subset[0] != subset[1]).sum()) for subset in values)
+        everything = sum(subset[0].size for subset in values)
+        texts[pair] = f"; {plan.named} differs in {differ} of {everything}" if values else ""
+    return texts
 
 
 def published_value(store: Store, study: str, published: PublishedFile) -> str | None:
@@ -70,9 +92,12 @@ def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
 
 
 def _deltas(study: Measurements, published: PublishedFile) -> dict[tuple[str, str, str], MeasuredCell]:
-    """Return our own differences where the source reports one or claims a change, as far as we have them."""
+    """Return our own differences where the source reports or claims one, or calls a variant the best of all."""
     comparisons = [(delta.variant, delta.against, delta.column) for delta in published.deltas]
     comparisons += [(claim.variant, claim.against, claim.column) for claim in published.claims]
+    for standing in published.standings:
+        rivals = [rival for rival in published.rows if standing.best and rival != standing.variant]
+        comparisons += [(standing.variant, rival, standing.column) for rival in rivals]
     cells_by_pair: dict[tuple[str, str], dict[str, MeasuredCell]] = {}
     deltas = {}
     for variant, against, column in comparisons:
@@ -116,7 +141,8 @@ def _cell(
     if target is not None and len(weights) == 1:
         low = float(np.maximum(low, 0.0))  # keeps NaN
     sure = half_width(numbers.noise, alpha) if numbers.noise.seeds_known else nan
-    return MeasuredCell(value, low, value + half, numbers.seeds, problem, sure)
+    identical = len(weights) == 2 and all(np.array_equal(subset[0], subset[1]) for subset in values)
+    return MeasuredCell(value, low, value + half, numbers.seeds, problem, sure, numbers.noise, identical)
 
 
 def _difference(store: Store, study: Measurements, published: PublishedFile) -> str:

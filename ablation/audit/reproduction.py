@@ -7,6 +7,7 @@ outside of the latter most of the time when there are many seeds.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, nan
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from ablation.audit.table import Finding, Severity, Table
 from ablation.config.printed import Printed
 from ablation.config.published_schema import Delta
 from ablation.contract.display import counted
+from ablation.judge.significance import Noise
 
 Curves = Mapping[tuple[str, str, str], Sequence[np.ndarray]]  # variant, stage, metric: [seeds] of [steps]
 
@@ -23,8 +25,9 @@ class MeasuredCell:
     """Our number for one published cell, in the published metric's own sense.
 
     `low` to `high` is the prediction interval of a mean over as many runs as the source's; NaN with one seed, which
-    says nothing about another. `problem` says what is wrong with our runs, "" where nothing is. `half`: half width of
-    the confidence interval of our own mean, NaN with one seed.
+    says nothing about another. `problem` says what is wrong with our runs, "" where nothing is. `noise` is that of our
+    own mean, and `half` the half width of its confidence interval; NaN with one seed. `identical`: of a difference,
+    that every item has the same value in both variants, in each seed.
     """
 
     value: float
@@ -33,16 +36,29 @@ class MeasuredCell:
     seeds: int
     problem: str = ""
     half: float = nan
+    noise: Noise | None = None
+    identical: bool = False
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Our table. `difference` says in words why it may not be compared with the source; "" where it may."""
+    """Our table. `difference` says in words why it may not be compared with the source; "" where it may.
+
+    `curves` are of the metrics whose training figures the source states, `settings` the variants' resolved
+    configurations, `ran` the variants with a run that ended well. `reached`: of a pair with identical published cells,
+    whether the value that verdicts rest on differs. `margin` is the study's, in the metric's unit.
+    """
 
     rows: Mapping[str, Mapping[str, MeasuredCell]]
     difference: str = ""
     deltas: Mapping[tuple[str, str, str], MeasuredCell] = field(default_factory=dict)  # variant, against, column
-    curves: Curves = field(default_factory=dict)  # of metrics whose training figures the source states
+    curves: Curves = field(default_factory=dict)
+    scale: str = ""
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ran: frozenset[str] = frozenset()
+    reached: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    margin: float = nan
+    alpha: float = 0.05
 
 
 def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:

@@ -72,6 +72,22 @@ class Delta(Strict):
         return self
 
 
+Figure = Printed | tuple[Printed | None, Printed | None]  # a number, or a range that null leaves open
+
+
+class Step(Strict):
+    """A step of the source's training and how many steps it had: ours is the step at the same fraction."""
+
+    step: Count
+    of: Count
+
+    @model_validator(mode="after")
+    def _within(self) -> Self:
+        if self.step > self.of:
+            raise ValueError(f"step {self.step} is after the last of {self.of}")
+        return self
+
+
 class Reading(Strict):
     """Training figures of one variant that the source states together: one line of its log, or one of its tables.
 
@@ -84,15 +100,25 @@ class Reading(Strict):
     kind: Literal["seen", "healthy", "expected"] = Field(
         description="seen in a log of the source; the range that it calls healthy; what it expected of the variant."
     )
-    at: Text | None = Field(default=None, description="Where in the source's training, such as `step 141`.")
-    values: dict[Text, Printed | tuple[Printed | None, Printed | None]] = Field(
-        min_length=1, description="Metric: value."
+    at: Literal["start", "end"] | Step | None = Field(
+        default=None, description="Where in the training: its first or last tenth, or a step; null: all of it."
+    )
+    values: dict[Text, Figure] = Field(min_length=1, description="Metric: value.")
+    possible: dict[Text, Figure] = Field(
+        default={},
+        description="Metric: what the code can compute at all. A claim that contains it is true by construction.",
+    )
+    set_by: dict[Text, Text] = Field(
+        default={}, description="Metric: the key that its number repeats. Compared only where the key has that value."
+    )
+    scale: Text | None = Field(
+        default=None, description="The only scale at which it is compared: lengths and constants of the source's data."
     )
     text: Text = Field(description="What the source calls it.")
 
     @model_validator(mode="after")
-    def _ranges(self) -> Self:
-        for metric, value in self.values.items():
+    def _figures(self) -> Self:
+        for metric, value in [*self.values.items(), *self.possible.items()]:
             if isinstance(value, Printed):
                 continue
             low, high = value
@@ -100,6 +126,10 @@ class Reading(Strict):
                 raise ValueError(f"{metric}: a range needs a bound")
             if low is not None and high is not None and low.exact > high.exact:
                 raise ValueError(f"{metric}: low {low} is above high {high}")
+        for metric in {*self.possible, *self.set_by} - {*self.values}:
+            raise ValueError(f"{metric} is not among the values")
+        if self.at is not None and self.stage is None:
+            raise ValueError("`at` needs the `stage` whose steps it counts")
         return self
 
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
-from ablation.audit import audit
-from ablation.audit.claimed import Claimed, claimed
+from ablation.audit import audit, claimed
+from ablation.audit.claimed import Claimed
 from ablation.audit.measured import measured, published_value
 from ablation.audit.table import Finding
 from ablation.config import dotted

@@ -1,0 +1,151 @@
+"""What a source's figures of a training say beside our curves.
+
+- A number is *reproduced* where it lies within the interval in which another run of ours would fall: of its median, or
+  of its mean at the place that the figure names, where `at` names one. Else it is *not seen*.
+- A range is *reproduced* where at least half of our steps lie inside, *contradicted* where none does, else *not seen*.
+- *true by construction*: the code can compute nothing outside the figure (`possible`), so that no run can fail it.
+- *set by the scale*: the figure repeats a setting (`set_by`) that has another value here.
+- *not testable here*: not run, one seed, or a length or constant of the source's data (`scale`).
+- *not logged*: an error of the file.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, sqrt
+
+import numpy as np
+
+from ablation.audit.claimed import Claimed, Verdict
+from ablation.audit.reproduction import Measured
+from ablation.config import dotted
+from ablation.config.printed import Printed
+from ablation.config.published_schema import Figure, PublishedFile, Reading, Step
+from ablation.judge.significance import Array, student_isf
+
+WINDOW = 0.1  # of a training: what is averaged for a figure at one place
+ZERO = 1e-6  # what counts as 0: rounding of sums of numbers of order 1
+_UNTESTED: tuple[Verdict, ...] = ("not logged", "set by the scale", "true by construction", "not testable here")
+
+
+def claimed_figures(published: PublishedFile, ours: Measured) -> Iterator[Claimed]:
+    """Yield one line for each reading."""
+    for reading in published.training:
+        figures = [_Stated(reading, metric, value) for metric, value in reading.values.items()]
+        outcomes = [figure.outcome(ours) for figure in figures]
+        place = f"step {reading.at.step} of {reading.at.of}" if isinstance(reading.at, Step) else reading.at
+        notes = "; ".join(part for part in (reading.kind, place, reading.text) if part)
+        said = f"{', '.join(map(str, figures))} ({notes})"
+        words = [word for _, word in outcomes]
+        alike = len(set(words)) == 1
+        measured = [text if alike or not text else f"{text} ({word})" for text, word in outcomes]
+        yield Claimed(reading.variant, said, "; ".join(filter(None, dict.fromkeys(measured))), _together(words))
+
+
+def _together(words: Sequence[Verdict]) -> Verdict:
+    """Return the word for several figures: of those that were tested the worst, else why they were not."""
+    order: tuple[Verdict, ...] = ("contradicted", "not seen", "reproduced", *_UNTESTED)
+    if "not logged" in words:
+        return "not logged"
+    return min(words, key=order.index)
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """One stated figure: a range, or a number as a range of no width."""
+
+    reading: Reading
+    metric: str
+    value: Figure
+
+    def __str__(self) -> str:
+        if isinstance(self.value, Printed):
+            return f"{self.metric} {self.value.value:g}"
+        low, high = bounds(self.value)
+        if high == inf:
+            return f"{self.metric} {low:g} and more"
+        return f"{self.metric} {high:g} and less" if low == -inf else f"{self.metric} {low:g} to {high:g}"
+
+    def outcome(self, ours: Measured) -> tuple[str, Verdict]:
+        """Return what was measured, and the word."""
+        reading = self.reading
+        reason = "" if reading.variant in ours.ran else "not run"
+        if reading.scale not in (None, ours.scale):
+            reason = f"a length of the source's data, compared at scale {reading.scale}"
+        if reason:
+            return reason, "not testable here"
+        courses = self._courses(ours)
+        if not courses:
+            return f"{self.metric} is not logged", "not logged"
+        if key := reading.set_by.get(self.metric):
+            setting = dotted.get(ours.settings.get(reading.variant, {}), key, None)
+            if not isinstance(self.value, Printed) or setting != self.value.value:
+                return f"{self._median(courses)}; {key} is {setting}", "set by the scale"
+        if possible := reading.possible.get(self.metric):
+            (least, most), (low, high) = bounds(possible), bounds(self.value)
+            everything = np.concatenate(courses)
+            if low <= least and most <= high and _share(everything, least, most) == 1:
+                return self._median(courses), "true by construction"
+        if len(courses) < 2:
+            return f"{self._median(courses)} (1 seed)", "not testable here"
+        parts = [course[window(len(course), reading.at)] for course in courses]
+        return self._number(parts, ours.alpha) if isinstance(self.value, Printed) else self._range(parts)
+
+    def _courses(self, ours: Measured) -> list[Array]:
+        """Return our finite values by step, one array for each seed, its stages one after the other."""
+        name = self.metric.strip("|")
+        stages = [
+            by_seed
+            for (variant, stage, metric), by_seed in ours.curves.items()
+            if (variant, metric) == (self.reading.variant, name) and self.reading.stage in (None, stage)
+        ]
+        found = [np.concatenate(of_seed) for of_seed in zip(*stages, strict=False)]
+        return found if name == self.metric else [np.abs(values) for values in found]
+
+    def _median(self, courses: Sequence[Array]) -> str:
+        return f"{self.metric} {np.median(np.concatenate(courses)):.3g}"
+
+    def _number(self, parts: Sequence[Array], alpha: float) -> tuple[str, Verdict]:
+        assert isinstance(self.value, Printed)
+        centre = np.median if self.reading.at is None else np.mean
+        by_run = np.array([centre(part) for part in parts])
+        half = student_isf(len(by_run) - 1, alpha / 2) * float(by_run.std(ddof=1)) * sqrt(1 + 1 / len(by_run))
+        stated, mean = self.value.value, float(by_run.mean())
+        slack = self.value.half if stated else ZERO
+        text = f"{self.metric} {mean:.3g} [{mean - half:.3g}, {mean + half:.3g}]"
+        return text, "reproduced" if abs(mean - stated) <= half + slack else "not seen"
+
+    def _range(self, parts: Sequence[Array]) -> tuple[str, Verdict]:
+        values = np.concatenate(parts)
+        share = _share(values, *bounds(self.value))
+        text = f"{self.metric} {np.median(values):.3g}, {share:.0%} inside"
+        return text, "reproduced" if share >= 0.5 else "not seen" if share else "contradicted"
+
+
+def bounds(figure: Figure) -> tuple[float, float]:
+    """Return the least and the largest value of a figure."""
+    low, high = (figure, figure) if isinstance(figure, Printed) else figure
+    return -inf if low is None else low.value, inf if high is None else high.value
+
+
+def window(steps: int, at: str | Step | None) -> slice:
+    """Return the steps that belong to a place: all, the first or last tenth, or a tenth around a step's fraction."""
+    wide = max(1, round(WINDOW * steps))
+    if at is None:
+        return slice(0, steps)
+    if at == "start":
+        return slice(0, wide)
+    last = steps if not isinstance(at, Step) else round(at.step / at.of * steps + wide / 2)
+    last = min(max(last, wide), steps)
+    return slice(last - wide, last)
+
+
+def _share(values: Array, low: float, high: float) -> float:
+    """Return the share of values inside; bounds count as inside."""
+    slack = ZERO if low == high else 1e-9 * max(abs(bound) for bound in (low, high, 0.0) if isfinite(bound))
+    return float(np.mean((values >= low - slack) & (values <= high + slack)))
+
+
+def stated_metrics(published: PublishedFile) -> list[str]:
+    """Return the names of the metrics with figures in the source, without the bars of an absolute value."""
+    names = (name.strip("|") for reading in published.training for name in reading.values)
+    return list(dict.fromkeys(names))
