@@ -1,6 +1,8 @@
-"""docs/studies/from-the-sources.md names only what exists: keys, variants, stages, metrics, commands and files."""
+"""docs/studies/statements.tsv lists what the five sources state, and names only what exists; the page is made of it."""
 
 import re
+import runpy
+from collections import Counter
 from functools import cache
 
 import pytest
@@ -42,19 +44,9 @@ def spans(text):
     return re.findall(r"`([^`]+)`", text)
 
 
-def rows():
-    """(heading, source, here, note) of every row below a heading of a source, and of published numbers."""
-    heading, found = "", []
-    for line in PAGE.read_text().splitlines():
-        if line.startswith("## "):
-            heading = line[3:]
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")] if line.startswith("| ") else []
-        if heading and cells and cells[0] not in ("in the source", "source") and not cells[0].startswith("---"):
-            found.append((heading, *([cell.strip("| ") for cell in cells] + [""] * 3)[:3]))
-    return found
-
-
-ROWS = rows()
+MAKE = runpy.run_path(str(ROOT / "docs/make_sources.py"))
+ROWS = MAKE["statements"]()
+STUDY = {"biasedit": "debias"}
 
 
 @cache
@@ -69,6 +61,8 @@ def known(study):
 
 def exists(name, study):
     """Whether what a span of the second column names exists."""
+    if name.startswith("make "):
+        return f"\n{name.split()[1]}:" in (ROOT / "Makefile").read_text()
     if name.startswith(("ablation ", "snakemake ")):
         return True  # tests/test_printed_commands.py
     if name.startswith("$"):
@@ -76,23 +70,49 @@ def exists(name, study):
     return name in known(study) or (ROOT / name).exists()
 
 
-def test_the_page_has_a_table_for_each_source():
-    named = {heading.partition(":")[0] for heading, *_ in ROWS if " notes:" in heading}
-    assert named == {f"The {name} notes" for name in ("BiasEdit", "innovations", "GAD", "demonstrations", "GSPO")}
-    assert len(ROWS) > 110
+COUNTS = {"biasedit": 89, "innovations": 43, "gad": 115, "demonstrations": 46, "gspo": 37}
 
 
-@pytest.mark.parametrize("heading", sorted({heading for heading, *_ in ROWS}))
-def test_everything_named_exists(heading):
-    wrong, [study] = [], re.findall(r"study `(\w+)`", heading) or [None]
-    for _, source, here, note in (row for row in ROWS if row[0] == heading):
-        if here == "none":
-            wrong += [] if note else [f"{source}: no reason"]
-            continue
-        left = re.sub(r"`[^`]+`", "", here).strip(", ")
-        wrong += [f"{source}: {left!r} is not in code"] if left or not here else []
-        wrong += [f"{source}: {name!r} does not exist" for name in spans(here) if not exists(name, study)]
-    assert not wrong, "\n".join(wrong)
+def test_no_statement_is_dropped():
+    """Shortening the page takes the word `page` from a row, and leaves the row."""
+    assert Counter(row["source"] for row in ROWS) == COUNTS
+    assert len({(row["source"], row["section"], row["statement"]) for row in ROWS}) == len(ROWS)
+    assert {row["page"] for row in ROWS} == {"", "page"}
+    gad = {row["section"].split()[0].split(".")[0] for row in ROWS if row["source"] == "gad"}
+    assert gad == {str(number) for number in range(1, 23)}
+    versions = {row["section"] for row in ROWS if row["source"] == "biasedit"}
+    assert versions >= {"baseline", *(f"v{number}" for number in range(1, 11)), "v8.1", "v8-earlystop"}
+
+
+def test_the_page_is_made_of_the_statements():
+    assert MAKE["page"](ROWS) == PAGE.read_text(), "run: python docs/make_sources.py"
+    for row in ROWS:
+        assert (f"| {row['statement']} | {row['here']} |" in PAGE.read_text()) == bool(row["page"]), row
+
+
+def wrong(row):
+    """What a row names that does not exist; a row without a place has a reason."""
+    here, study = row["here"], STUDY.get(row["source"], row["source"])
+    if here == "none":
+        return [] if row["note"] else ["no reason"]
+    left = re.sub(r"`[^`]+`", "", here).strip(", ")
+    return [f"{left!r} is not in code"] * bool(left or not here) + [n for n in spans(here) if not exists(n, study)]
+
+
+@pytest.mark.parametrize("source", sorted(COUNTS))
+def test_everything_named_exists(source):
+    found = {row["statement"]: fault for row in ROWS if row["source"] == source and (fault := wrong(row))}
+    assert not found, found
+
+
+def test_a_row_without_a_place_or_a_reason_is_found():
+    row = {"source": "gspo", "here": "none", "note": ""}
+    assert wrong(row)
+    assert not wrong(row | {"note": "an opinion"})
+    assert wrong(row | {"here": ""})
+    assert wrong(row | {"here": "`gspo/gspo` and more"})
+    assert wrong(row | {"here": "`gspo/gspo`, `grpo.betta`"})
+    assert not wrong(row | {"here": "`gspo/gspo`, `kl.target`"})
 
 
 @pytest.mark.parametrize(
