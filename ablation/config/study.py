@@ -24,6 +24,7 @@ class Change(Strict):
     new: Any = Field(alias="to")
     factor: str = Field(description="The group of keys that it counts for.")
     no_effect: str = Field(default="", description="Why it cannot matter at the study's scale, where that is known.")
+    idle_part: str = Field(default="", description="Which values of it cannot matter, if others of it can, and why.")
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ def changes(
 ) -> list[Change]:
     """Return the leaves in which `new`, the values of `child`, differs from `old`, the values of `parent`.
 
-    A config model may say why a change cannot matter: `unseen_changes(parent) -> {dotted key: reason}`.
+    A config model may say why a change cannot matter: `unseen_changes(parent) -> {dotted key: reason}`. A key below
+    one that differs is a part of its value: `rcs.alphas.1` of the list `rcs.alphas`.
     """
     unseen_changes = getattr(child, "unseen_changes", None)
     reasons = unseen_changes(parent) if unseen_changes else {}
@@ -98,7 +100,11 @@ def changes(
         if was is None and _other_kind(key, old, new) and now == _default(child, key):
             continue  # of a kind of its own, whose name says it
         row = {"key": key, "from": was, "to": now, "factor": factor_of(key, factors)}
-        leaves.append(Change.model_validate(row | {"no_effect": reasons.get(key, "")}))
+        parts = [
+            f"{part.removeprefix(f'{key}.')}: {why}" for part, why in reasons.items() if part.startswith(f"{key}.")
+        ]
+        notes = {"no_effect": reasons.get(key, ""), "idle_part": "; ".join(parts)}
+        leaves.append(Change.model_validate(row | notes))
     return leaves
 
 

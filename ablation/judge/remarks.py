@@ -80,6 +80,9 @@ def _planned(changes: Sequence[Change]) -> Iterator[str]:
     """Changes that cannot matter according to the study's configuration."""
     idle = [change for change in changes if change.no_effect]
     yield from (f"{change.key} can have no effect: {change.no_effect}" for change in idle)
+    yield from (
+        f"a part of {change.key} can have no effect: {change.idle_part}" for change in changes if change.idle_part
+    )
     if idle and len(idle) == len(changes):
         yield "nothing that this comparison changes can have an effect"
 

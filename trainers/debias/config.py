@@ -7,7 +7,7 @@ default, because a stage is given the keys that it reads and no others.
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -214,11 +214,13 @@ class DebiasConfig(Strict):
     checkpoint_every: int = Field(default=10, ge=1, description="Edit batches between checkpoints.")
 
     def unseen_changes(self, parent: Self) -> dict[str, str]:
-        """Return the changed keys of `rcs` if together they cannot matter, each with the reason, for the reader.
+        """Return the changed values of `rcs` that cannot matter, each with the reason, for the reader.
 
         SS of n items moves in steps of 1/n, so two thresholds between the same two values of |SS - 0.5| act alike; and
-        a phase that begins after the last epoch has begun never acts. A last, smaller batch of an epoch, whose size is
-        not known here, may still tell them apart.
+        a phase that begins after the last epoch has begun never acts. A value is named if the child would act alike
+        with the parent's, and the parent with the child's: `rcs.alphas` whole, else `rcs.alphas.1`, or the
+        `rcs.schedule.thresholds` of its phases. A last, smaller batch of an epoch, whose size is not known here, may
+        still tell them apart.
         """
         mine, theirs = self.rcs, parent.rcs
         if isinstance(mine, RcsOff) or isinstance(theirs, RcsOff) or self.edit != parent.edit:
@@ -226,15 +228,36 @@ class DebiasConfig(Strict):
         sizes = {min(self.edit.batch_size, self.edit.n_edits), self.edit.n_edits % self.edit.batch_size} - {0}
         distances = sorted({abs(count / size - 0.5) for size in sizes for count in range(size + 1)})
 
-        changed = [key for key in ("thresholds", "alphas", "schedule") if getattr(mine, key) != getattr(theirs, key)]
-        if mine._strengths(self.n_epochs, distances) != theirs._strengths(self.n_epochs, distances):
-            return {}
+        def alike(rcs: Rcs, **values: Any) -> bool:
+            other = rcs.model_copy(update=values)
+            return other._strengths(self.n_epochs, distances) == rcs._strengths(self.n_epochs, distances)
+
+        def idle(key: str, old: list[Any], new: list[Any]) -> bool:
+            return old != new and alike(mine, **{key: old}) and alike(theirs, **{key: new})
+
         shown = ", ".join(f"{distance:.4g}" for distance in distances[:4])
         where = f"|SS - 0.5| of a batch of {max(sizes)} items is one of {shown}, ..."
-        if "schedule" in changed:
+        found = {}
+        for key in ("thresholds", "alphas"):
+            new, old = list(getattr(mine, key)), list(getattr(theirs, key))
+            if idle(key, old, new):
+                found[f"rcs.{key}"] = where
+                continue
+            for place, values in enumerate(zip(old, new, strict=True)):
+                with_old, with_new = [*new], [*old]
+                with_old[place], with_new[place] = values
+                if values[0] != values[1] and alike(mine, **{key: with_old}) and alike(theirs, **{key: with_new}):
+                    found[f"rcs.{key}.{place}"] = where
+        if idle("schedule", theirs.schedule, mine.schedule):
             begin = [f"{epoch / self.n_epochs:.4g}" for epoch in range(self.n_epochs)]
-            where += f"; epochs begin at {', '.join(begin[:4])}{', ...' if begin[4:] else ''}"
-        return {f"rcs.{key}": where for key in changed}
+            found["rcs.schedule"] = f"{where}; epochs begin at {', '.join(begin[:4])}{', ...' if begin[4:] else ''}"
+        elif mine.schedule != theirs.schedule:
+            for key in ("thresholds", "alphas"):
+                first = getattr(mine, key)
+                phases = [phase.model_copy(update={key: first}) for phase in mine.schedule]
+                if phases != mine.schedule and alike(mine, schedule=phases):
+                    found[f"rcs.schedule.{key}"] = where
+        return found
 
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""

@@ -43,7 +43,7 @@ def test_a_phase_that_acts_as_the_one_before_cannot_matter():
     # within the steps of 16 items: 0.02, 0.05 and 0.01, 0.06 act alike, and the middle alpha is never used
     alike = {"after": 0.3, "thresholds": [0.01, 0.06], "alphas": [0.0, 7.0, 2.0]}
     assert list(unseen_changes({"schedule": [alike]}, batch_size=16)) == ["rcs.schedule"]
-    assert unseen_changes({"schedule": [alike]}, batch_size=32) == {}
+    assert list(unseen_changes({"schedule": [alike]}, batch_size=32)) == ["rcs.schedule.thresholds"]  # 7 acts
 
 
 def test_two_changes_that_matter_together_only_are_not_called_unseen():
@@ -51,6 +51,32 @@ def test_two_changes_that_matter_together_only_are_not_called_unseen():
     parent = {"mode": "adaptive", "thresholds": [0.02, 0.025], "alphas": [0.0, 2.0, 2.0]}
     both = {"thresholds": [0.02, 0.05], "alphas": [0.0, 1.0, 2.0]}
     assert unseen_changes(both, parent=parent) == {}
+
+
+def test_each_value_is_asked_by_itself():
+    """v8.1 of the notes: of its four changes the two of the thresholds never act, those of the strengths do."""
+    assert list(unseen_changes({"thresholds": [0.015, 0.04], "alphas": [0.0, 1.2, 2.5]})) == ["rcs.thresholds"]
+    # 0.03125 leaves the middle: the upper threshold acts, the lower one does not
+    assert list(unseen_changes({"thresholds": [0.015, 0.03], "alphas": [0.0, 1.2, 2.5]})) == ["rcs.thresholds.0"]
+    # of 8 items: 0, 0.125, ...: nothing ever lies in the middle
+    alphas = unseen_changes({"alphas": [0.0, 1.2, 2.5]}, batch_size=8, n_edits=8)
+    assert list(alphas) == ["rcs.alphas.1"]
+    assert unseen_changes({"alphas": [0.0, 1.2, 2.5]}) == {}
+    # either of two changes alone has the effect of both: none of them is idle
+    parent = {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0.0, 1.0, 2.0]}
+    assert unseen_changes({"thresholds": [0.02, 0.03], "alphas": [0.0, 2.0, 2.0]}, parent=parent) == {}
+
+
+def test_thresholds_of_phases_are_asked_by_themselves():
+    """v9 of the notes: 0.018 and 0.045, 0.015 and 0.04 act as 0.02 and 0.05; only the strengths grow."""
+    phases = [
+        {"after": 0.3, "thresholds": [0.018, 0.045], "alphas": [0.0, 1.1, 2.2]},
+        {"after": 0.6, "thresholds": [0.015, 0.04], "alphas": [0.0, 1.2, 2.5]},
+    ]
+    assert list(unseen_changes({"schedule": phases})) == ["rcs.schedule.thresholds"]
+    assert unseen_changes({"schedule": phases}, batch_size=128) == {}
+    wider = [phases[0] | {"thresholds": [0.018, 0.07]}]
+    assert unseen_changes({"schedule": wider}) == {}
 
 
 @pytest.mark.parametrize("parent", [{"mode": "off"}, V8])
