@@ -155,7 +155,14 @@ def build_table(store: Store, study: str) -> ComparisonTable:
             if event["variant"] == node.name
         ]
     unchanged, warnings = _reference_row(reference, columns, results)
-    columns, all_rows = _with_changes(columns, [*unchanged, *rows], [c.change for c in definition.table.columns])
+    claims = (
+        {(c.variant, c.against, c.column): c.percent.value for c in definition.published.claims}
+        if definition.published
+        else {}
+    )
+    columns, all_rows = _with_changes(
+        columns, [*unchanged, *rows], [c.change for c in definition.table.columns], claims
+    )
     shown = tuple(with_decimals(c, i, all_rows) for i, c in enumerate(columns))
     caption = _caption(store, definition)
     warnings += find_unlogged(store, study)
@@ -164,9 +171,16 @@ def build_table(store: Store, study: str) -> ComparisonTable:
 
 
 def _with_changes(
-    columns: Sequence[ComparisonColumn], rows: Sequence[Row], wanted: Sequence[bool]
+    columns: Sequence[ComparisonColumn],
+    rows: Sequence[Row],
+    wanted: Sequence[bool],
+    claims: Mapping[tuple[str, str, str], float],
 ) -> tuple[list[ComparisonColumn], list[Row]]:
-    """Add a column after each that is wanted: 100 (value / mean of the parent - 1), as tables of notes have it."""
+    """Add a column after each that is wanted: 100 (value / mean of the parent - 1), as tables of notes have it.
+
+    `claims`: percent by variant, parent and published column, as the source prints it. From its rounded cells it may
+    come out otherwise, so a change that the source does not state has no published number.
+    """
     of = {row.name: row for row in rows}
     shown = [
         new
@@ -180,9 +194,9 @@ def _with_changes(
             cells.append(cell)
             published.append(number)
             if wanted[index]:
-                mean, theirs = (parent.cells[index].mean, parent.published[index]) if parent else (None, None)
+                mean = parent.cells[index].mean if parent else None
                 cells.append(Cell(tuple(100 * (value / mean - 1) for value in cell.values) if mean else ()))
-                published.append(100 * (number / theirs - 1) if number is not None and theirs else None)
+                published.append(claims.get((row.name, row.parent or "", columns[index].published or "")))
         return replace(row, cells=tuple(cells), published=tuple(published))
 
     return shown, [changed(row) for row in rows]

@@ -126,18 +126,22 @@ def test_digits_follow_the_spread_and_published_numbers_keep_theirs(results):
 
 
 def test_a_change_is_in_percent_of_the_parents_mean_measured_and_published(results):
-    published = {"baseline": {"gender": 0.02}, "v1": {"gender": 0.015}}
+    """The source's change is the one that it prints: here 26%, where its rounded numbers give 25."""
+    published = {"baseline": {"gender": 0.02}, "v1": {"gender": 0.015}, "v2": {"gender": 0.01}}
+    claim = {"variant": "v1", "against": "baseline", "column": "gender", "percent": -26, "text": "better"}
     with editing(simulate(results, [Study(variant_tree=DEBIAS, seeds=3, published=published)])) as plan:
         plan["studies"][0]["table"]["columns"][0]["change"] = True
+        plan["studies"][0]["published"]["claims"] = [claim]
     table = table_of(results)
     assert [column.label for column in table.columns[:3]] == ["gender", "gender, change in %", "race"]
     root, child = (row_of(table, name) for name in ("baseline", "v1"))
     assert (child.parent, root.cells[1].values, root.published[1]) == ("baseline", (), None)
     assert child.cells[1].mean == pytest.approx(100 * (child.cells[0].mean / root.cells[0].mean - 1))
     assert child.cells[1].sd == pytest.approx(100 * child.cells[0].sd / root.cells[0].mean)
-    assert child.published[1] == pytest.approx(-25)
+    assert child.published[1] == -26
+    assert row_of(table, "v2").published[1] is None  # it states no change
     [line] = [line for line in to_markdown(table).splitlines() if line.startswith("| v1 ")]
-    assert line.split(" | ")[-2:] == ["0.015", "-25 |"]
+    assert line.split(" | ")[-2:] == ["0.015", "-26 |"]
     assert not table.notes
     with Store(results / DATABASE) as store:
         grouped = group_table(table, store.variants("toy"), "rcs.alphas")
