@@ -1,19 +1,20 @@
-"""Writes docs/studies/README.md, the claims of the five sources beside what was measured: `make_claims.py RESULTS ...`.
+"""Writes docs/studies/claims.tsv and README.md, the sources' claims beside what was measured.
 
-Each RESULTS is the results folder of a grid. The table is of the first; of each there is a line of counts. A claim of a
-variant that a grid did not run is not testable there. Fails where a claim is on a metric that its runs do not log.
+`make_claims.py RESULTS ...`: each RESULTS is the results folder of a grid; claims.tsv has a table of each, and the page
+is made of claims.tsv. Fails where a claim is on a metric that its runs do not log.
 """
 
+import csv
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
 from ablation.audit import claimed  # noqa: E402
-from ablation.audit.claimed import Claimed  # noqa: E402
+from ablation.audit.claimed import NOT_RUN, Claimed  # noqa: E402
 from ablation.audit.measured import measured, published_value  # noqa: E402
 from ablation.config.published_schema import PublishedFile  # noqa: E402
 from ablation.config.settings import load_settings  # noqa: E402
@@ -35,14 +36,14 @@ sources](from-the-sources.md) translates their scripts and flags.
 
 ## What the notes claim, and what was measured here
 
-`docs/make_claims.py RESULTS` makes this page from `configs/published/` and a results folder. Our models and sizes are
-those of the scale, not the sources'. `make demo` runs the variants of `debias` but for `v8.1`; the other rows need
-`make grid`.
+[claims.tsv](claims.tsv) has all claims of `configs/published/`, what was measured, the smallest change that the grid
+would have shown, and the verdict. `docs/make_claims.py RESULTS` writes it and this page from results folders. Our
+models and sizes are those of the scale, not the sources'.
 
 - *reproduced*, *contradicted*: the 95% interval of our mean lies on the claimed side of 0, or on the other one. If no
   change is claimed: within the study's margin, or off 0.
 - *not seen*: the interval contains 0, and a change as large as the claimed one would have been shown with 80% power.
-- *too small to see here*: it would not. "Visible from" is the smallest change that would, in the claim's unit.
+- *too small to see here*: it would not.
 - *inert here*: both variants give every item the same value in every seed. The change did not reach this metric.
 - *true by construction*: the code can compute nothing else, so no run can fail the claim.
 - *set by the scale*: the figure repeats a setting that has another value here.
@@ -52,54 +53,88 @@ A number of a training log is reproduced if another run of ours could give it: a
 its mean around the named step, at the same fraction of our training. A range is reproduced if at least half of our
 steps lie inside, and contradicted if none does.
 """
-COLUMNS = "| variant | claimed | measured | visible from | verdict |\n| --- | --- | --- | --- | --- |"
+COLUMNS = ("scale", "study", "variant", "claimed", "measured", "visible from", "verdict")
+SHOWN = ("reproduced", "contradicted", "not seen")  # verdicts whose rows stand on the page
+NEEDED = "`make demo` runs those of `debias`, but for `v8.1`; the others need `make grid`."
+VERDICTS = (
+    *SHOWN,
+    "too small to see here",
+    "inert here",
+    "true by construction",
+    "set by the scale",
+    "not testable here",
+)
 
-Tables = Mapping[str, Sequence[Claimed]]
-
-
-def page(results: Sequence[Path], configs: Path = CONFIGS) -> str:
-    """Return the page. Raises SystemExit for a claim on a metric that is not logged."""
-    names = sorted(path.parent.name for path in configs.glob("studies/*/_study.yaml"))
-    studies = load_studies(load_settings({"studies": names}, configs=configs))
-    sources = {name: study.published for name, study in studies.items() if study.published is not None}
-    by_scale = [tables(folder, sources) for folder in results]
-    lines = [HEAD, *(_summary(scale, found) for scale, found in by_scale)]
-    for name, claims in by_scale[0][1].items():
-        lines += ["", f"### {name}", "", COLUMNS, *map(_row, claims)]
-    return "\n".join(lines) + "\n"
+Row = dict[str, str]
 
 
-def tables(results: Path, sources: Mapping[str, PublishedFile]) -> tuple[str, Tables]:
-    """Return a results folder's scale, and the lines of each study."""
-    found = {}
+def rows_of(results: Path, sources: Mapping[str, PublishedFile]) -> Iterator[Row]:
+    """Yield the lines of a results folder. Raises SystemExit for a claim on a metric that is not logged."""
     with Store(results / DATABASE) as store:
+        scale = str(store.meta()["scale"])
         for name, published in sources.items():
             ours = None
             if name in store.studies():
                 value = published_value(store, name, published)
                 ours = measured(store, read_measurements(store, name, value), published)
-            found[name] = claimed(published, ours)
-        scale = str(store.meta()["scale"])
-    for claim in (claim for claims in found.values() for claim in claims if claim.verdict == "not logged"):
+            yield from (_row(scale, name, claim) for claim in claimed(published, ours))
+
+
+def _row(scale: str, study: str, claim: Claimed) -> Row:
+    if claim.verdict == "not logged":
         raise SystemExit(f"configs/published: {claim.variant}: {claim.said}: {claim.measured}; name a logged metric")
-    return scale, found
+    cells = scale, study, claim.variant, claim.said, claim.measured, claim.visible, claim.verdict
+    return dict(zip(COLUMNS, cells, strict=True))
 
 
-def _summary(scale: str, found: Tables) -> str:
-    counts = Counter(claim.verdict for claims in found.values() for claim in claims)
-    return f"At scale {scale}, of {counts.total()} claims: {_counted(counts.most_common())}."
+def page(rows: Sequence[Row]) -> str:
+    """Return the page: the claims of each scale by study and verdict, and the rows of those that were decided."""
+    scales = list(dict.fromkeys(row["scale"] for row in rows))
+    lines = [HEAD]
+    for scale in scales:
+        of_scale = [row for row in rows if row["scale"] == scale]
+        ran = sum(row["measured"] != NOT_RUN for row in of_scale)
+        said = f"{ran} of {len(of_scale)} claims are on variants that ran."
+        lines += [
+            f"### Scale {scale}",
+            "",
+            f"{said} {NEEDED}" if ran < len(of_scale) else said,
+            "",
+            f"| study | {' | '.join(VERDICTS)} |",
+            f"| --- |{' --- |' * len(VERDICTS)}",
+        ]
+        for study in dict.fromkeys(row["study"] for row in of_scale):
+            counts = Counter(row["verdict"] for row in of_scale if row["study"] == study)
+            lines.append(f"| {study} | {' | '.join(str(counts[verdict]) for verdict in VERDICTS)} |")
+        lines.append("")
+        shown = [row for row in of_scale if row["verdict"] in SHOWN]
+        if shown:
+            lines += ["| variant | claimed | measured | visible from | verdict |", "| --- | --- | --- | --- | --- |"]
+            for row in shown:
+                cells = [markdown(row[column]) for column in ("claimed", "measured", "visible from", "verdict")]
+                lines.append(f"| `{row['study']}/{row['variant']}` | {' | '.join(cells)} |")
+            lines.append("")
+    return "\n".join(lines)
 
 
-def _counted(counts: Iterable[tuple[str, int]]) -> str:
-    return ", ".join(f"{number} {verdict}" for verdict, number in counts)
+def read(file: Path) -> list[Row]:
+    """Return the rows of claims.tsv."""
+    with file.open(encoding="utf-8", newline="") as text:
+        return list(csv.DictReader(text, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-def _row(claim: Claimed) -> str:
-    cells = [markdown(text) or "–" for text in (claim.said, claim.measured, claim.visible, claim.verdict)]
-    return f"| `{claim.variant}` | {' | '.join(cells)} |"
+def main(results: Sequence[Path], configs: Path = CONFIGS, studies: Path = DOCS / "studies") -> None:
+    """Write both files into the folder `studies`."""
+    names = sorted(path.parent.name for path in configs.glob("studies/*/_study.yaml"))
+    known = load_studies(load_settings({"studies": names}, configs=configs))
+    sources = {name: study.published for name, study in known.items() if study.published is not None}
+    rows = [row for folder in results for row in rows_of(folder, sources)]
+    lines = ["\t".join(COLUMNS), *("\t".join(row[column] for column in COLUMNS) for row in rows)]
+    (studies / "claims.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (studies / "README.md").write_text(page(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":
     if not sys.argv[1:]:
         raise SystemExit(__doc__)
-    (DOCS / "studies" / "README.md").write_text(page([Path(folder) for folder in sys.argv[1:]]))
+    main([Path(folder) for folder in sys.argv[1:]])

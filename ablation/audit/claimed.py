@@ -35,6 +35,7 @@ Verdict = Literal[
     "not testable here",
     "not logged",  # an error of the file: the figure names a metric that its runs do not log
 ]
+NOT_RUN = "not run"  # what is said of a claim whose variant has no run here
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class _Change:
         """Return the line of the table; `reached`: what an inert change did reach."""
         cell = self.cell
         if cell is None or not cell.seeds:
-            return Claimed(variant, said, "not run" if cell is None else cell.problem, "not testable here")
+            return Claimed(variant, said, NOT_RUN if cell is None else cell.problem, "not testable here")
         if cell.identical:
             return Claimed(variant, said, f"every item the same{reached}", "inert here")
         if not _known(cell) or not isfinite(self.unit.per):
@@ -150,7 +151,7 @@ def claimed_standings(published: PublishedFile, ours: Measured) -> Iterator[Clai
         own = ours.rows.get(standing.variant, {}).get(standing.column)
         said = f"{standing.column}: {standing.text}"
         if own is None or not own.seeds:
-            yield Claimed(standing.variant, said, "not run" if own is None else own.problem, "not testable here")
+            yield Claimed(standing.variant, said, NOT_RUN if own is None else own.problem, "not testable here")
         elif standing.best:
             yield _best(published, standing, own, said, ours)
         elif not _known(own):

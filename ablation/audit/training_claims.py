@@ -15,7 +15,7 @@ from math import inf, isfinite, sqrt
 
 import numpy as np
 
-from ablation.audit.claimed import Claimed, Verdict
+from ablation.audit.claimed import NOT_RUN, Claimed, Verdict
 from ablation.audit.reproduction import Measured
 from ablation.config import dotted
 from ablation.config.printed import Printed
@@ -68,11 +68,14 @@ class _Stated:
     def outcome(self, ours: Measured) -> tuple[str, Verdict]:
         """Return what was measured, and the word."""
         reading = self.reading
-        reason = "" if reading.variant in ours.ran else "not run"
+        if reading.variant not in ours.ran:
+            return NOT_RUN, "not testable here"
         if reading.scale not in (None, ours.scale):
-            reason = f"a length of the source's data, compared at scale {reading.scale}"
-        if reason:
-            return reason, "not testable here"
+            return f"a length of the source's data, compared at scale {reading.scale}", "not testable here"
+        return self._compared(ours)
+
+    def _compared(self, ours: Measured) -> tuple[str, Verdict]:
+        reading = self.reading
         courses = self._courses(ours)
         if not courses:
             return f"{self.metric} is not logged", "not logged"

@@ -2,6 +2,7 @@
 
 import math
 import os
+import runpy
 
 import pandas as pd
 import pytest
@@ -76,6 +77,16 @@ def test_the_pages_define_what_is_logged_and_nothing_else(grid):
         for study, name in store.rows(query)[1]:
             logged[study].add(name)
     assert differences(logged) == []
+
+
+def test_the_table_of_claims_is_made_of_the_grid_and_every_stated_figure_is_logged(grid, tmp_path):
+    """It ends with an error for a figure whose metric a variant does not log."""
+    make = runpy.run_path(str(ROOT / "docs/make_claims.py"))
+    make["main"]([grid.folder / "results"], studies=tmp_path)
+    rows = make["read"](tmp_path / "claims.tsv")
+    assert {row["study"] for row in rows} == set(STUDIES)
+    assert {row["verdict"] for row in rows} <= set(make["VERDICTS"])
+    assert "### Scale smoke" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_page_shows_every_study(grid):

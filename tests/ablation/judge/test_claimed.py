@@ -1,5 +1,6 @@
 """A source's claims beside what was measured: every word, and made data on the other side of its rule."""
 
+import runpy
 from math import nan
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy import stats
 from ablation.audit import claimed
 from ablation.audit.measured import _deltas, measured
 from ablation.audit.reproduction import Measured, MeasuredCell
-from ablation.audit.training_claims import window
+from ablation.audit.training_claims import stated_metrics, window
 from ablation.config.published_schema import PublishedFile, Step, load_published
 from ablation.config.validation import validate
 from ablation.contract.errors import ConfigError
@@ -21,8 +22,10 @@ from ablation.store.database import Store
 from tests.ablation.judge.published import claim, published
 from tests.ablation.judge.studies import measurements
 from tests.ablation.judge.test_verdicts import edit_analysis, run
+from tests.documented_metrics import PAGES, documented, fits
 from tests.repository import ROOT
 
+PUBLISHED = {path.stem: path for path in (ROOT / "configs/published").glob("*.yaml")}
 ROWS = {"old": ["0.10", "0.10", "0.10"], "new": ["0.05", "0.10", "0.08"]}
 T = stats.t.ppf(0.975, 4)
 
@@ -219,6 +222,26 @@ def test_a_figure_of_a_metric_that_is_not_logged_is_an_error_and_of_a_variant_th
     assert figure(0.5, []).verdict == "not logged"
     assert "loss is not logged" in figure(0.5, []).measured
     assert figure(0.5, [], ran=()).verdict == "not testable here"
+
+
+def test_every_figure_of_the_sources_is_of_a_metric_that_is_documented():
+    known = set().union(*map(documented, PAGES))
+    for name in ("gad", "gspo", "innovations"):
+        stated = stated_metrics(load_published(ROOT / f"configs/published/{name}.yaml"))
+        assert stated
+        assert not [metric for metric in stated if not any(fits(metric, pattern) for pattern in known)]
+    assert not any(fits("critic/student_sum", pattern) for pattern in known)
+
+
+def test_the_page_of_the_studies_is_made_of_the_table_of_claims():
+    make = runpy.run_path(str(ROOT / "docs/make_claims.py"))
+    rows = make["read"](ROOT / "docs/studies/claims.tsv")
+    page = (ROOT / "docs/studies/README.md").read_text(encoding="utf-8")
+    assert make["page"](rows) == page, "run: python docs/make_claims.py RESULTS"
+    lines = {name: claimed(load_published(file), None) for name, file in PUBLISHED.items()}
+    for scale in {row["scale"] for row in rows}:
+        found = [(row["study"], row["variant"], row["claimed"]) for row in rows if row["scale"] == scale]
+        assert found == [(name, line.variant, line.said) for name in sorted(lines) for line in lines[name]]
 
 
 def test_figures_of_one_line_are_judged_together():
