@@ -33,7 +33,7 @@ from ablation.readers.arrays import Values
 from ablation.readers.sheet import Errors
 from ablation.show.answer import results_html, verdict_html
 from ablation.show.comparison import as_rows, in_words
-from ablation.show.effects import studies_with, tell_pair
+from ablation.show.effects import measured_pair, studies_with, tell_pair
 from ablation.store.current import check_study, load_or_collect
 from ablation.store.database import Store
 
@@ -118,12 +118,12 @@ class Results:
         having = studies_with(self._store, study, a, b)
         if len(having) != 1 or a == b:
             among = [name for name in self.studies if study in (None, name)]
-            known = [variant.name for name in among for variant in self._store.variants(name)]
+            known = [variant.name for name in among for variant in self._store.variants(name, helpers=True)]
             absent = [name for name in (a, b) if name not in known]
             problem = "are one variant" if a == b else f"are in {len(having)} studies" if having else "are in no study"
             remedy = suggest(absent[0], known) if absent else f"name two of one of {self.studies}"
             raise ConfigError(self.folder, f"{a} and {b}", study, problem, remedy)
-        measured = read_measurements(self._store, having[0])
+        measured = measured_pair(self._store, having[0], a, b)
         told = tell_pair(measured, self._store.meta()["scale"], a, b)
         return Verdict({**(told.effect or {}), "changes": plain(told.changes)}, "\n".join([*told.changed, *told.lines]))
 

@@ -45,7 +45,7 @@ def stored_study(arguments: argparse.Namespace, study: str) -> tuple[str, list["
     with open_store(results) as store:
         if project and study not in store.studies():
             return None
-        return store.study(study).title, store.variants(study)
+        return store.study(study).title, store.variants(study, helpers=True)
 
 
 def tree(variants: "Sequence[Variant | PlannedVariant]", more: Callable[[Any], list[str]]) -> Iterator[str]:

@@ -112,7 +112,7 @@ class _Explained:
             if (scale := store.meta()["scale"]) != self.settings.scale:
                 problem, remedy = f"its results are at scale {scale}", f"add --scale {scale}, or name other --results"
                 raise ConfigError(results, "scale", self.settings.scale, problem, remedy)
-            measured = read_measurements(store, name) if name in store.studies() else None
+            measured = read_measurements(store, name, helpers=True) if name in store.studies() else None
         known = {variant.name for variant in measured.variants} if measured else set()
         return measured if {variant.name for variant in self.runs.values()} <= known else None
 

@@ -47,10 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
         studies = verdicts.judge_studies(store, arguments.study)
     if arguments.brief:
         for study in studies:
-            said = answer(verdicts.comparison_table([study]), study.measurements.analysis)
-            print(paragraph(f"{study.name}: {said}"))
-            for steps in joint_steps(study.comparisons):
-                print(paragraph(f"{study.name}: {steps_in_words(steps)}"))
+            table, together = verdicts.comparison_table([study]), joint_steps(study.comparisons)
+            print(paragraph(f"{study.name}: {answer(table, study.measurements.analysis, together)}"))
         return 0
     if arguments.json:
         combinations = clean_records(verdicts.interaction_table(studies))
@@ -71,11 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_verdicts(study: verdicts.JudgedStudy) -> None:
-    for steps in joint_steps(study.comparisons):
-        print(paragraph(f"{study.name}: {steps_in_words(steps)}"))
     if study.comparisons:
         columns = [*SHOWN[:3], *(["guardrails"] if study.guarded else []), *SHOWN[3:]]
         print(f"{study.name}\n{as_text(verdicts.comparison_table([study])[columns])}\n\n{reasons(study.comparisons)}\n")
+    for steps in joint_steps(study.comparisons):
+        print(paragraph(f"{study.name}: {steps_in_words(steps)}"))
     if far := [comparison for comparison in study.comparisons if comparison.root not in ("", comparison.parent)]:
         table = verdicts.comparison_rows(far)[TO_ROOT].set_axis(
             ["child", "root", "effect", "joint_low", "joint_high"], axis=1

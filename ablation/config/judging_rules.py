@@ -38,6 +38,8 @@ RULES = (
     "2026-11-29: `compare` of evaluations without a stated margin calls nothing equivalent, unless every value is 0 or "
     "1. A metric whose name is a common one has that name's direction: a loss is better if it is smaller.",
     "2026-11-29: Items of 0 and 100 are right or wrong as those of 0 and 1 are: the exact tests judge them, too.",
+    "2026-11-29: The variants that `explain` writes between two others do not form the prior of the seeds' noise: "
+    "other intervals in a study that has them.",
 )
 RECORDED = 2  # of these were in force before histories counted them
 FOLLOWED_RESULTS = tuple(rule for rule in RULES if "Made " in rule)

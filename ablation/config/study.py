@@ -47,6 +47,7 @@ class Variant:
     resolved: BaseModel
     changes: tuple[Change, ...]
     factors: tuple[str, ...]
+    helper: bool = False  # it lies between two others for `explain`, and is in no comparison of the study
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,7 @@ def resolve(
         resolved=resolved,
         changes=tuple(own_changes),
         factors=tuple(dict.fromkeys(change.factor for change in own_changes)),
+        helper=file.between,
     )
 
 

@@ -23,12 +23,15 @@ from ablation.store.database import Store
 _MEAN = {"samples": None, "pass_at": None, "cons_at": None}  # of another value than the plan's
 
 
-def read_measurements(store: Store, name: str, value: str | None = None) -> Measurements:
-    """Read one study from the database; `value` names another item value than the analysis plan's, as its mean."""
+def read_measurements(store: Store, name: str, value: str | None = None, *, helpers: bool = False) -> Measurements:
+    """Read one study from the database; `value` names another item value than the analysis plan's, as its mean.
+
+    `helpers`: with the variants that `explain` wrote between two others, which change no verdict of the study.
+    """
     definition = store.study(name)
     analysis = definition.analysis.model_copy(update={"value": value} | _MEAN if value else {})
-    variants = store.variants(name)
-    runs = store.runs(name)
+    variants = store.variants(name, helpers=helpers)
+    runs = store.runs(name, helpers=helpers)
     # Rows stand in the order of the plan, where added seeds follow those that were there.
     added = store.sql("SELECT seed FROM run_stages WHERE study = ? GROUP BY seed ORDER BY min(rowid)", [name])
     place = {int(seed): number for number, seed in enumerate(added["seed"])}

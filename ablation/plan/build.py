@@ -200,7 +200,10 @@ def _planned_study(study: Study, runs: Iterator[PlannedRun]) -> PlannedStudy:
         PlannedVariant(
             resolved=variant.values,
             file=str(variant.file),
-            **{name: getattr(variant, name) for name in ("name", "parent", "why", "gpu", "factors", "changes")},
+            **{
+                name: getattr(variant, name)
+                for name in ("name", "parent", "why", "gpu", "factors", "changes", "helper")
+            },
         )
         for variant in study.variants.values()
     )

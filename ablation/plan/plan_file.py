@@ -45,6 +45,7 @@ class PlannedVariant(Strict):
     resolved: dict[str, Any]
     factors: tuple[str, ...]
     changes: tuple[Change, ...]
+    helper: bool = False  # written by `explain` between two others: only `explain` judges it
 
 
 class PlannedRun(Strict):

@@ -23,9 +23,9 @@ _COUNTED = {
 }
 
 
-def answer(verdicts: pd.DataFrame, analysis: Analysis) -> str:
+def answer(verdicts: pd.DataFrame, analysis: Analysis, joint: Sequence[JointSteps] = ()) -> str:
     """Return the findings of one study as a paragraph."""
-    return sentences(findings(verdicts, analysis))
+    return sentences(findings(verdicts, analysis, joint))
 
 
 def sentences(texts: Sequence[str]) -> str:
@@ -33,12 +33,15 @@ def sentences(texts: Sequence[str]) -> str:
     return ". ".join(texts) + "." if texts else "Nothing has been judged yet."
 
 
-def findings(verdicts: pd.DataFrame, analysis: Analysis) -> list[str]:
-    """Return a short sentence, without its full stop, for each verdict that occurs in one study: the best ones first.
+def findings(verdicts: pd.DataFrame, analysis: Analysis, joint: Sequence[JointSteps] = ()) -> list[str]:
+    """Return short sentences, without their full stops: single changes that are better or worse first.
+
+    Then come steps that are shown only together, and last the counts of the other verdicts.
 
     Args:
         verdicts: a row per comparison, as `ablation.judge.verdicts.comparison_table` returns them.
         analysis: the study's analysis plan.
+        joint: as `ablation.judge.joint_steps.joint_steps` returns them.
     """
     rows = clean_records(verdicts)
     by_verdict = {name: [row for row in rows if row["verdict"] == name] for name in {row["verdict"] for row in rows}}
@@ -46,6 +49,7 @@ def findings(verdicts: pd.DataFrame, analysis: Analysis) -> list[str]:
     halves = [(high - low) / 2 for low, high in ends if is_number(low) and is_number(high)]
     decimals = decimals_for(halves or [analysis.margin or 0.0])
     sentences = [_moved(name, by_verdict[name], decimals) for name in ("better", "worse") if name in by_verdict]
+    sentences += map(steps_in_words, joint)
     for name, (one, many) in _COUNTED.items():
         if counted := by_verdict.get(name):
             sentence = f"{plural(len(counted), 'change')} {one if len(counted) == 1 else many}"
@@ -123,8 +127,8 @@ def steps_in_words(steps: JointSteps) -> str:
     """Small gains or losses that are shown only together."""
     effect, low, high = leveled((steps.effect, steps.low, steps.high), "+")
     verdict = "better" if steps.effect > 0 else "worse"
-    several = f"no single step from {steps.ancestor} to {steps.child} is shown"
-    return f"{several}; together they are {verdict}: {effect} [{low}, {high}]"
+    together = f"{steps.child} is {verdict} than {steps.ancestor}: {effect} [{low}, {high}]"
+    return f"{together}, but none of the {steps.steps} steps between them is shown to be"
 
 
 _COLOURS = {"better": "#005f9e", "worse": "#a83c00", "equivalent": "#5d5c55"}

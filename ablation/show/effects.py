@@ -40,7 +40,7 @@ def tell_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Told
     with Store(load_or_collect(results)) as store:
         measured_at = store.meta()["scale"]
         known = study.name in store.studies()
-        measured = read_measurements(store, study.name) if known else None
+        measured = measured_pair(store, study.name, a, b) if known else None
     names = {variant.name for variant in measured.variants} if measured else set()
     if lacking := [name for name in (a, b) if name not in names]:
         return Told([], [], None, [f"no results of {' and '.join(lacking)} in {results}"])
@@ -69,13 +69,19 @@ def tell_stored(results: Path, name: str | None, a: str, b: str) -> Told | None:
             raise ConfigError(results, f"{a} and {b}", None, f"are in {len(having)} studies", remedy)
         if not having:
             return None
-        return tell_pair(read_measurements(store, having[0]), store.meta()["scale"], a, b)
+        return tell_pair(measured_pair(store, having[0], a, b), store.meta()["scale"], a, b)
 
 
 def studies_with(store: Store, name: str | None, a: str, b: str) -> list[str]:
     """The studies, or the one of a name, that have both variants."""
     studies = [study for study in store.studies() if name in (None, study)]
-    return [study for study in studies if {a, b} <= {variant.name for variant in store.variants(study)}]
+    return [study for study in studies if {a, b} <= {variant.name for variant in store.variants(study, helpers=True)}]
+
+
+def measured_pair(store: Store, study: str, a: str, b: str) -> Measurements:
+    """The study as its verdicts see it; with the variants of `explain` only if A or B is one of them."""
+    own = {variant.name for variant in store.variants(study)}
+    return read_measurements(store, study, helpers=not {a, b} <= own)
 
 
 def tell_pair(study: Measurements, scale: str, a: str, b: str) -> Told:

@@ -35,7 +35,7 @@ SCHEMA = f"""{_SHARDS}
 CREATE TABLE meta (key VARCHAR, value VARCHAR);
 CREATE TABLE studies (study VARCHAR, title VARCHAR, question VARCHAR, source VARCHAR, definition JSON);
 CREATE TABLE variants (study VARCHAR, variant VARCHAR, parent VARCHAR, position INTEGER, why VARCHAR,
-    file VARCHAR, resolved JSON, factors JSON, changes JSON);
+    file VARCHAR, resolved JSON, factors JSON, changes JSON, helper BOOLEAN);
 CREATE TABLE stages (key VARCHAR, study VARCHAR, stage VARCHAR, seed BIGINT, label VARCHAR, state VARCHAR,
     reason VARCHAR, started VARCHAR, ended VARCHAR, wall_s DOUBLE, attempt INTEGER, device VARCHAR, devices INTEGER,
     dir VARCHAR, inputs JSON,
@@ -169,19 +169,20 @@ class Store:
             raise ConfigError(self.path, "study", study, "it is not in the database", f"one of {self.studies()}")
         return StoredStudy.model_validate_json(rows[0][0])
 
-    def variants(self, study: str) -> list[PlannedVariant]:
-        """Return the variants in the plan's order; their `gpu` is not kept."""
+    def variants(self, study: str, *, helpers: bool = False) -> list[PlannedVariant]:
+        """Return the variants in the plan's order; their `gpu` is not kept. `helpers`: those of `explain` as well."""
         from ablation.plan.plan_file import PlannedVariant
 
         query = """SELECT json_object('name', variant, 'parent', parent, 'why', why, 'file', file, 'resolved', resolved,
-                       'factors', factors, 'changes', changes)
-                   FROM variants WHERE study = ? ORDER BY position"""
-        return [PlannedVariant.model_validate_json(text) for (text,) in self.rows(query, [study])[1]]
+                       'factors', factors, 'changes', changes, 'helper', helper)
+                   FROM variants WHERE study = ? AND (NOT helper OR ?) ORDER BY position"""
+        return [PlannedVariant.model_validate_json(text) for (text,) in self.rows(query, [study, helpers])[1]]
 
-    def runs(self, study: str) -> pd.DataFrame:
-        """variant, seed, state, reason, wall_s: one row per run."""
-        query = "SELECT variant, seed, state, reason, wall_s FROM runs WHERE study = ? ORDER BY variant, seed"
-        return self.sql(query, [study])
+    def runs(self, study: str, *, helpers: bool = False) -> pd.DataFrame:
+        """variant, seed, state, reason, wall_s: one row per run. `helpers`: those of `explain` as well."""
+        query = """SELECT variant, seed, state, reason, wall_s FROM runs JOIN variants USING (study, variant)
+                   WHERE study = ? AND (NOT helper OR ?) ORDER BY variant, seed"""
+        return self.sql(query, [study, helpers])
 
     def results(self, study: str, metrics: Sequence[str] | None = None) -> pd.DataFrame:
         """variant, seed, metric, value: final metrics of ok runs, all or these; NaN if not finite."""

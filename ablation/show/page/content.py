@@ -21,7 +21,7 @@ from ablation.judge.measurements import Measurements
 from ablation.judge.stored import read_measurements
 from ablation.judge.verdicts import JudgedStudy, comparison_table, interaction_table, judge_study
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.answer import findings, steps_in_words
+from ablation.show.answer import findings
 from ablation.show.methods import could_help
 from ablation.show.other_tables import group_table, keys_that_group
 from ablation.show.page.comparisons import Comparison, bound_of, study_comparisons, within
@@ -118,7 +118,7 @@ def study_page(store: Store, definition: StoredStudy, judged: JudgedStudy, curve
         },  # the tail of a row's id
         curves=curves,
         highlight=_highlight(comparisons.judged, curves),
-        answers=[*map(steps_in_words, joint_steps(judged.comparisons)), *findings(verdicts, analysis)],
+        answers=findings(verdicts, analysis, joint_steps(judged.comparisons)),
         resized=_resized(variants),
         averaged=means_over(definition, variants, analysis.protocol),
         pairs=study_pairs(variants, comparisons, pairs, bound),

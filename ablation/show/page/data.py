@@ -106,6 +106,8 @@ def study_curves(store: Store, study: str, definition: StudyDefinition, budget: 
     values = [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in raw_values]
     by_metric: dict[tuple[str, str], list[tuple[str, int, slice]]] = {}
     for (stage, metric, variant, seed), rows in series_of.items():
+        if variant not in index:  # a helper of `explain`
+            continue
         by_metric.setdefault((stage, metric), []).append((variant, int(seed), rows))
     metrics = []
     kept: Any = budget.kept[budget.kept["study"] == study].itertuples(index=False)

@@ -78,12 +78,13 @@ def test_the_interval_is_the_one_that_agrees_with_the_verdict(results, capsys):
         assert row["joint_low"] != pytest.approx(row["low"], abs=1e-4)
 
 
-def test_verdicts_begin_with_small_gains_that_are_shown_together(results, capsys):
-    said = "steps: no single step from v0 to v3 is shown; together they are better: +0.0384 [+0.0091, +0.0677]"
+def test_verdicts_name_small_gains_that_are_shown_together_after_single_changes(results, capsys):
+    said = "v3 is better than v0: +0.0384 [+0.0091, +0.0677], but none of the 3 steps between them is shown to be"
     shown = [output(capsys, "verdicts", "steps", *brief, "--results", results) for brief in ((), ("--brief",))]
     whole, brief = (" ".join(text.split()) for text in shown)  # lines end where the terminal does
-    assert whole.startswith(said)
-    assert brief.endswith(said)
+    assert whole.startswith("steps parent child")
+    assert f"steps: {said}" in whole
+    assert brief.startswith(f"steps: {said}. 3 changes are undecided")
     [steps] = json.loads(output(capsys, "verdicts", "--json", "--results", results))["joint_steps"]
     assert (steps["study"], steps["ancestor"], steps["child"], steps["steps"]) == ("steps", "v0", "v3", 3)
 

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from ablation.config.study_schema import Analysis
+from ablation.judge.joint_steps import JointSteps
 from ablation.judge.verdicts import COMPARISON_COLUMNS
 from ablation.show.answer import answer
 
@@ -16,9 +17,9 @@ def comparison(child, verdict, effect=0.01, half=0.005, **words):
 PLAN = Analysis(value="ss", protocol="edited", subsets=["all"], direction="max", margin=0.02)
 
 
-def said(*comparisons):
+def said(*comparisons, joint=()):
     columns = [*COMPARISON_COLUMNS, "guardrails"]
-    return answer(pd.DataFrame(comparisons, columns=columns).astype({"seeds_needed": "Int64"}), PLAN)
+    return answer(pd.DataFrame(comparisons, columns=columns).astype({"seeds_needed": "Int64"}), PLAN, joint)
 
 
 def test_what_moved_is_named_with_its_interval_the_largest_first_and_the_rest_is_counted():
@@ -26,6 +27,15 @@ def test_what_moved_is_named_with_its_interval_the_largest_first_and_the_rest_is
     assert said(*better, comparison("d", "worse", -0.04)) == (
         "b is better than v1 by 0.0300 [0.0250, 0.0350]; 2 more are better. d is worse than v1 by 0.0400 [0.0350, "
         "0.0450]."
+    )
+
+
+def test_steps_that_are_shown_only_together_come_after_single_changes_and_before_counts():
+    joint = [JointSteps("base", "z", 86, -0.0500, -0.0800, -0.0200)]
+    others = [comparison(name, "undecided") for name in ("c", "d")]
+    assert said(comparison("a", "better"), *others, joint=joint) == (
+        "a is better than v1 by 0.0100 [0.0050, 0.0150]. z is worse than base: -0.0500 [-0.0800, -0.0200], but none of "
+        "the 86 steps between them is shown to be. 2 changes are undecided."
     )
 
 

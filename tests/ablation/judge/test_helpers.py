@@ -1,0 +1,59 @@
+"""The variants that `explain` writes between two others change nothing of their study but its answer."""
+
+import pytest
+
+from ablation.judge.measurements import read_measurements
+from ablation.judge.verdicts import comparison_table, judge_study
+from ablation.show.page.content import read_page
+from ablation.show.page.render import draw
+from ablation.show.tables import build_table
+from ablation.store.collect import collect
+from ablation.store.database import Store
+from tests.simulate import Study, editing, simulate
+
+HELPERS = ("v4", "v5", "v6")
+
+
+def store_of(folder, helpers):
+    """Seven variants; v4 to v6 are noisier ones that `explain` wrote ("kept"), are "gone", or are roots ("roots")."""
+    study = Study(variants=7, seeds=4, seed_sd=0.05, distance=0.25, distances={"v1": 0.3})
+    with editing(simulate(folder, [study])) as plan:
+        [planned] = plan["studies"]
+        for variant in planned["variants"]:
+            if variant["name"] in HELPERS:
+                variant |= {"parent": None, "helper": helpers == "kept"}
+        if helpers == "gone":
+            planned["variants"] = [of for of in planned["variants"] if of["name"] not in HELPERS]
+            planned["runs"] = [run for run in planned["runs"] if run["variant"] not in HELPERS]
+            kept = {key for run in planned["runs"] for key in run["stages"].values()}
+            plan["stages"] = [stage for stage in plan["stages"] if stage["key"] in kept]
+    return Store(collect(folder).database)
+
+
+@pytest.fixture
+def stores(tmp_path):
+    found = {helpers: store_of(tmp_path / helpers, helpers) for helpers in ("kept", "gone", "roots")}
+    yield found
+    for store in found.values():
+        store.close()
+
+
+def test_verdicts_are_those_without_the_helpers(stores):
+    tables = {name: comparison_table([judge_study(store, "toy")]) for name, store in stores.items()}
+    assert tables["kept"].equals(tables["gone"])
+    assert not tables["kept"]["p"].equals(tables["roots"]["p"])  # as variants of the study they would form the prior
+
+
+def test_tables_and_the_page_are_those_without_the_helpers(stores):
+    rows = {name: build_table(store, "toy").rows for name, store in stores.items()}
+    assert rows["kept"] == rows["gone"]
+    named = {name: f">{HELPERS[0]}<" in draw(read_page(stores[name])) for name in ("kept", "roots")}
+    assert named == {"kept": False, "roots": True}
+
+
+def test_explain_sees_them(stores):
+    measured = read_measurements(stores["kept"], "toy", helpers=True)
+    assert {*HELPERS} < {*measured.parents}
+    assert ("v4", 0) in measured.states
+    assert ("v4", 0) not in read_measurements(stores["kept"], "toy").states
+    assert measured.prior == read_measurements(stores["roots"], "toy").prior
