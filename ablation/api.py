@@ -27,7 +27,6 @@ from ablation.judge.compare.options import compare_evaluations
 from ablation.judge.design import Claim, Seeds
 from ablation.judge.power import POWER
 from ablation.judge.sizes import Request, search_sizes, study_source
-from ablation.judge.stored import read_measurements
 from ablation.judge.verdicts import comparison_table, judge_studies
 from ablation.readers.arrays import Values
 from ablation.readers.sheet import Errors

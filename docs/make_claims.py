@@ -19,7 +19,7 @@ from ablation.audit.measured import measured, published_value  # noqa: E402
 from ablation.config.published_schema import PublishedFile  # noqa: E402
 from ablation.config.settings import load_settings  # noqa: E402
 from ablation.config.variants import load_studies  # noqa: E402
-from ablation.judge.measurements import read_measurements  # noqa: E402
+from ablation.judge.stored import read_measurements  # noqa: E402
 from ablation.show.text import markdown  # noqa: E402
 from ablation.store.database import DATABASE, Store  # noqa: E402
 
@@ -48,6 +48,8 @@ models and sizes are those of the scale, not the sources'.
 - *true by construction*: the code can compute nothing else, so no run can fail the claim.
 - *set by the scale*: the figure repeats a setting that has another value here.
 - *not testable here*: not run, or seeds that agree to the last digit, or a length of the source's data.
+
+Each claim is judged by itself, so one in twenty of the intervals misses by chance.
 
 A number of a training log is reproduced if another run of ours could give it: as its median over the training, or as
 its mean around the named step, at the same fraction of our training. A range is reproduced if at least half of our

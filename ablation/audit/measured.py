@@ -10,9 +10,10 @@ import numpy as np
 from ablation.audit.reproduction import Curves, Measured, MeasuredCell
 from ablation.audit.training_claims import stated_metrics
 from ablation.config.published_schema import PublishedFile
-from ablation.judge.measurements import Measurements, item_clusters, paired_values, read_measurements
+from ablation.judge.measurements import Measurements, item_clusters, paired_values
 from ablation.judge.significance import Array, Noise, half_width
 from ablation.judge.statistics import Direction, Numbers, contrast
+from ablation.judge.stored import read_measurements
 from ablation.store.database import ENDED_WELL, Store
 
 Part = tuple[Sequence[Array], Sequence[Numbers]]  # one array [groups, seeds, items] and one [items] per subset
@@ -34,7 +35,7 @@ def measured(store: Store, study: Measurements, published: PublishedFile) -> Mea
         settings={variant.name: variant.resolved for variant in study.variants},
         ran=frozenset(variant for (variant, _), (state, _) in study.states.items() if state in ENDED_WELL),
         reached=_reached(store, study, identical),
-        margin=study.analysis.margin,
+        margin=nan if study.analysis.margin is None else study.analysis.margin,
         alpha=study.analysis.alpha,
     )
 

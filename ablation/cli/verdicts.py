@@ -47,8 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
         studies = verdicts.judge_studies(store, arguments.study)
     if arguments.brief:
         for study in studies:
-            table, together = verdicts.comparison_table([study]), joint_steps(study.comparisons)
-            print(paragraph(f"{study.name}: {answer(table, study.measurements.analysis, together)}"))
+            table, steps = verdicts.comparison_table([study]), joint_steps(study.comparisons)
+            print(paragraph(f"{study.name}: {answer(table, study.measurements.analysis, steps)}"))
         return 0
     if arguments.json:
         combinations = clean_records(verdicts.interaction_table(studies))

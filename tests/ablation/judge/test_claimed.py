@@ -15,9 +15,9 @@ from ablation.audit.training_claims import stated_metrics, window
 from ablation.config.published_schema import PublishedFile, Step, load_published
 from ablation.config.validation import validate
 from ablation.contract.errors import ConfigError
-from ablation.judge.measurements import read_measurements
 from ablation.judge.power import minimal_detectable_effect, seeds_needed
 from ablation.judge.significance import Noise, half_width
+from ablation.judge.stored import read_measurements
 from ablation.store.database import Store
 from tests.ablation.judge.published import claim, published
 from tests.ablation.judge.studies import measurements

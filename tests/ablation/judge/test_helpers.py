@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablation.judge.measurements import read_measurements
+from ablation.judge.stored import read_measurements
 from ablation.judge.verdicts import comparison_table, judge_study
 from ablation.show.page.content import read_page
 from ablation.show.page.render import draw
