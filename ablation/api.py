@@ -220,8 +220,7 @@ def compare(
             _evaluation(given, folder, name) for given, name in zip((a, b), DEFAULT_NAMES, strict=True)
         )
         result = compare_evaluations(
-            baseline,
-            candidate,
+            [baseline, candidate],
             names,
             metric=metric,
             filter=filter,

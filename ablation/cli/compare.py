@@ -1,6 +1,7 @@
 """The command compare: verdicts on evaluations that others wrote, without a project."""
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -11,7 +12,7 @@ from ablation.config.formats import formats_of
 from ablation.contract.display import no_formula
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.comparison import ComparisonResult
-from ablation.judge.compare.groups import expand
+from ablation.judge.compare.groups import expand, sides_of
 from ablation.judge.compare.options import compare_evaluations
 from ablation.judge.measurements import runs_named
 from ablation.readers.sheet import Errors
@@ -34,10 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "\n".join(["formats:", *(f"  {each.title}" for each in formats_of("compare").values())])
     add = parser.add_argument
-    add("files", nargs="*", metavar="A", help="evaluations of the baseline, all seeds and tasks")
+    add("files", nargs="*", metavar="A", help="evaluations of the baseline; without --with and --by, a system each")
     add("--with", nargs="+", dest="other", metavar="B", default=[], help="evaluations of the candidate")
+    add(
+        "--by", metavar="NAME", help="a side for each value of a column, or of a setting such as `model`; NAME,NAME too"
+    )
+    add("--all-pairs", action="store_true", help="of several systems, compare each with each, not with the first")
     add("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
-    add("--names", nargs=2, metavar=("A", "B"), help="names of baseline and candidate (default: from their paths)")
+    add("--names", nargs="+", metavar="NAME", help="names of the sides; with --by, which values (default: all)")
     add("--metric", metavar="NAME", help="or the column of a table (default: the first, or `value`)")
     add("--item", metavar="NAME", help="the column that names a table's items (default: `item`)")
     add("--pass-at", type=int, metavar="K", help="compare the chance that any of K samples is right")
@@ -96,7 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
         rows = comparison_rows(compared.comparison for compared in result.compared)
         print(rows.map(no_formula).to_csv(index=False), end="")
     elif arguments.json:
-        print_json("compare", as_rows(result), notes=result.notes)
+        board = {"leaderboard": [asdict(each) for each in result.leaderboard]} if result.leaderboard else {}
+        print_json("compare", as_rows(result), **board, notes=result.notes)
     elif gated and arguments.markdown:
         print(report(gated, markdown=True), end="")
     else:
@@ -115,18 +121,29 @@ def _gated(result: ComparisonResult, required: str | None) -> "Gated":
 
 
 def _from_files(arguments: argparse.Namespace) -> ComparisonResult:
-    if not arguments.files or not arguments.other:
-        remedy = "ablation compare A... --with B..., or --study FILE"
+    by = [name.strip() for name in (arguments.by or "").split(",") if name.strip()]
+    if by and arguments.other:
+        raise ConfigError(
+            "compare", "--by", arguments.by, "cannot be combined with --with", "give all files before --by"
+        )
+    if arguments.other or by:
+        sides = [expand(words) for words in (arguments.files, arguments.other) if words]
+    else:
+        sides = sides_of(arguments.files)
+    if len(sides) < 2 and not (by and sides):
+        remedy = "ablation compare A B ..., or A... --with B..., or FILE --by COLUMN, or --study FILE"
         raise ConfigError("compare", "", None, "two evaluations are needed, or a study", remedy)
-    groups = expand(arguments.files), expand(arguments.other)
-    return compare_evaluations(*groups, arguments.names, **{name: getattr(arguments, name) for name in _OPTIONS})
+    options = {name: getattr(arguments, name) for name in _OPTIONS}
+    return compare_evaluations(sides, arguments.names, by=by, all_pairs=arguments.all_pairs, **options)
 
 
 def _from_study(arguments: argparse.Namespace) -> ComparisonResult:
     from ablation.judge.compare.study_file import compare_study
 
     given = [
-        f"--{name.replace('_', '-')}" for name in ["names", *_OF_FILES] if getattr(arguments, name) not in (None, [])
+        f"--{name.replace('_', '-')}"
+        for name in ["names", "by", *_OF_FILES]
+        if getattr(arguments, name) not in (None, [])
     ]
     if arguments.files or arguments.other or given:
         problem = f"cannot be combined with {', '.join(given) or 'files on the command line'}"

@@ -4,6 +4,8 @@ A command's file is imported when the command is used: it has `add_arguments(par
 """
 
 import argparse
+import difflib
+import re
 import textwrap
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -83,7 +85,11 @@ class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong with the arguments, as for other bad input."""
 
     def error(self, message: str) -> NoReturn:
-        """End with status 2."""
+        """End with status 2; of a word that is nearly one of many, only that one is named."""
+        match = re.fullmatch(r"(.*invalid choice: '(.*)') \(choose from (.*)\)", message, re.DOTALL)
+        choices = re.findall(r"[\w-]+", match[3]) if match else []
+        if match and (close := difflib.get_close_matches(match[2][:200], choices, n=1)):
+            message = f"{match[1]}; did you mean {close[0]!r}?"
         self.exit(2, f"error: {self.prog}: {message}; see {self.prog} --help\n")
 
     def parse_known_args(self, *given: Any, **more: Any) -> Any:

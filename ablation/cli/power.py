@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table and the smallest plans."""
     request = Request(**{field.name: _given(arguments, field.name) for field in fields(Request)})
     _check(arguments)
-    source = None if request.seed_sd is not None else _source(arguments)
+    source = None if request.seed_sd is not None and not _two(arguments) else _source(arguments)
     search = search_sizes(request, source, arguments.comparisons)
     if search.cost:
         search = replace(search, price=price_per_hour())
@@ -97,6 +97,8 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.hours is not None and not 0 <= arguments.hours <= sys.float_info.max:
         raise ConfigError("power", "--hours", arguments.hours, "is not a valid number", "give one of at least 0")
     stated = [arguments.seed_sd is not None, arguments.item_sd is not None]
+    if stated == [True, False] and _two(arguments):  # the pilot tells the noise of the items
+        stated = [False, False]
     if any(stated) and not (all(stated) and arguments.items and not arguments.study and not arguments.pilot):
         remedy = "give both and --items, and neither STUDY nor --pilot"
         raise ConfigError("power", "--seed-sd, --item-sd", None, "state the noise by hand", remedy)

@@ -81,7 +81,8 @@ class Pilot:
         prior = self.prior_df if seeds >= FEWEST_SEEDS else 0.0
         item_df = self.clusters(items) - 1
         shared, unseen, residual = self.shared * fewer, self.unseen * fewer, sampling / seeds
-        return Noise(variance / seeds, self.groups * (seeds - 1) + prior, shared, item_df, unseen, residual)
+        df = self.groups * (seeds - 1) + prior if seeds > 1 else 1.0  # of one run each only the items are drawn
+        return Noise(variance / seeds, df, shared, item_df, unseen, residual)
 
     def power(self, effect: float, seeds: int, items: int, level: float) -> float:
         """The chance to find an effect, over all that the true variance may be."""

@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -112,11 +112,9 @@ def evaluations_source(baseline: Path, candidate: Path, metric: str | None = Non
     from ablation.judge.compare.groups import Options, expand
 
     a, b = (expand([str(path)]) for path in (baseline, candidate))
-    # Of one run each `compare` would judge these checkpoints, which say nothing of other seeds.
-    analysis = {"claim": "recipe"}
-    rules = Rules(weight="tasks", allow=frozenset({"prompt", "target", "task"}), changed_items=0, analysis=analysis)
+    rules = Rules(weight="tasks", allow=frozenset({"prompt", "target", "task"}), changed_items=0, errors="leave-out")
     wanted = Wanted(metric, None, (), None, item)
-    return Source(compare_files(a, b, None, Options(wanted), rules).measured, lambda *_: None)
+    return Source(compare_files([a, b], None, Options(wanted), rules).measured, lambda *_: None)
 
 
 class Smallest(NamedTuple):
@@ -142,6 +140,7 @@ class Search:
     evaluated: Sequence[Evaluated]
     cost: Cost | None = None
     price: float | None = None  # of a device-hour
+    one_run: bool = False  # of each side, which says nothing of the noise between seeds
 
     @property
     def middle(self) -> Pilot:
@@ -189,7 +188,7 @@ class Search:
     def smallest(self) -> Iterator[Smallest]:
         """The fewest seeds that detect the effect on each pilot."""
         items, *draws = self.first
-        for pilot in self.pilots:
+        for pilot in () if self.one_run else self.pilots:
             seeds = self._fewest_seeds(pilot, self.first)
             planned, power = pilot.at(*draws), self.request.power
             if seeds is None:
@@ -200,6 +199,19 @@ class Search:
                 low, high = detectable(planned, seeds, items, self.level(seeds), power)[1:]
                 hours = self.hours(seeds, self.first) if pilot is self.middle else None
                 yield Smallest(pilot.name, seeds, low, high, hours)
+
+    def enough_items(self) -> int | None:
+        """The fewest items on which one run each shows the effect between these two runs; None: not even a million."""
+        effect, level, power = self.request.effect, self.level(1), self.request.power
+        if self.middle.power(effect, 1, self.middle.items, level) >= power:
+            return self.middle.items
+        return fewest_items(self.middle, effect, 1, level, power)
+
+    def if_seeds_vary(self) -> list[tuple[float, int | None]]:
+        """(SD between seeds, of the difference of two runs; seeds of the most items that are enough), for some SDs."""
+        effect = self.request.effect
+        pilots = [(sd, with_seed_sd(self.middle, sd)) for sd in (effect / 2, effect, 2 * effect)]
+        return [(sd, self._fewest_seeds(pilot, self.evaluated[-1])) for sd, pilot in pilots]
 
     def _fewest_seeds(self, pilot: Pilot, evaluated: Evaluated) -> int | None:
         items, *draws = evaluated
@@ -214,17 +226,27 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
     """
     cost: Cost | None = None
     interims: Sequence[int] = ()
+    one_run = False
     if source is None:
         pilots, level, noise = [_stated(request)], 0.05 / request.family, f"stated noise, alpha 0.05 / {request.family}"
     else:
         study, judged = source.study, judge_comparisons(source.study)
         tried = _with_noise(chosen(judged, comparisons))
         pilots = [_pilot(source, comparison, request) for comparison in tried]
+        one_run = study.design.claim == "checkpoints" and pilots[0].seeds == 1
+        if request.seed_sd is not None:
+            if not one_run:
+                problem, remedy = f"the pilot has {pilots[0].seeds} seeds, which tell it", "leave --seed-sd out"
+                raise ConfigError("power", "--seed-sd", request.seed_sd, problem, remedy)
+            pilots, one_run = [with_seed_sd(pilot, request.seed_sd) for pilot in pilots], False
+        elif one_run and request.seeds:
+            problem, remedy = "one run each says nothing of the noise between seeds", "state it with --seed-sd"
+            raise ConfigError("power", "--seeds", request.seeds[0], problem, remedy)
         largest = max(pilots, key=lambda pilot: pilot.items)
         cost = source.cost(tried, (largest.items, largest.samples, largest.checkpoints))
         level, interims = Correction.of(study, judged).level, study.analysis.interim_analyses
         several = "1 comparison" if len(tried) == 1 else f"{len(tried)} comparisons"
-        noise = f"the noise of {several}, {pilots[0].seeds} seeds"
+        noise = f"the noise of {several}, {'1 run each' if pilots[0].seeds == 1 else f'{pilots[0].seeds} seeds'}"
         if study.analysis.protocol != LOGGED:
             noise += f" of {pilots[0].items:,} items"
         elif request.items:  # a value of each run
@@ -241,8 +263,14 @@ def search_sizes(request: Request, source: Source | None, comparisons: Sequence[
         request.samples or [typical.samples],
         request.checkpoints or [typical.checkpoints],
     )
-    seeds = request.seeds or interims or SEEDS
-    return Search(request, pilots, level_at(level, interims), noise, seeds, list(product(*sizes)), cost)
+    seeds = (1,) if one_run else request.seeds or interims or SEEDS
+    level_of = level_at(level, interims)
+    return Search(request, pilots, level_of, noise, seeds, list(product(*sizes)), cost, one_run=one_run)
+
+
+def with_seed_sd(pilot: Pilot, sd: float) -> Pilot:
+    """The pilot of one run each with a stated SD between seeds, of the difference of two runs."""
+    return replace(pilot, variance=sd**2, sampling=0.0, df=math.inf, prior_df=0.0)
 
 
 def middle(pilots: Sequence[Pilot]) -> Pilot:

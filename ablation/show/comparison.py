@@ -29,9 +29,30 @@ _FEWEST_DECIMALS = 4
 
 def in_words(result: ComparisonResult, width: int) -> str:
     """Return everything that the command prints."""
-    blocks = [_comparison(result, compared, width) for compared in result.compared]
+    if result.leaderboard:
+        blocks = [*_systems(result, width)]
+    else:
+        blocks = [_comparison(result, compared, width) for compared in result.compared]
     notes = [textwrap.fill(f"note: {note}", width, subsequent_indent="  ") for note in result.notes]
     return "\n\n".join([*blocks, *(["\n".join(notes)] if notes else [])])
+
+
+def _systems(result: ComparisonResult, width: int) -> Iterator[str]:
+    """Yield the leaderboard of several systems, and a line for each comparison."""
+    analysis, alpha = result.measured.analysis, f"{100 * (1 - result.measured.analysis.alpha):g}%"
+    rows = [["system", analysis.value, f"[{alpha}, all together]", "group"]]
+    for each in result.leaderboard:
+        interval = "not known" if math.isnan(each.low) else f"[{_number(each.low)}, {_number(each.high)}]"
+        rows.append([each.system, _number(each.mean), interval, each.groups])
+    yield "\n".join(aligned(rows, [False, True, False, False]))
+    yield textwrap.fill("Systems that share a letter cannot be told apart, corrected for all pairs.", width)
+    rows = [["", "against", "verdict", "effect", f"[{alpha}]", "p", "corrected"]]
+    for compared in result.compared:
+        of = compared.comparison
+        interval = f"[{_signed(of.low)}, {_signed(of.high)}]"
+        effect = [_signed(of.effect), interval, _p(of.p), _p(of.p_adjusted)]
+        rows.append([of.child, of.parent, of.verdict, *effect])
+    yield "\n".join(aligned(rows, [False, False, False, True, False, True, True]))
 
 
 def _comparison(result: ComparisonResult, compared: Compared, width: int) -> str:

@@ -47,6 +47,9 @@ def in_words(search: Search) -> str:
 
 def smallest(search: Search) -> Iterator[str]:
     """The seeds that detect the effect, for every comparison at the same items, and cheaper plans of other items."""
+    if search.one_run:
+        yield from _of_one_run(search)
+        return
     first, cheapest = search.first, search.cheapest
     for plan in search.smallest():
         if plan.seeds is None:
@@ -65,6 +68,19 @@ def smallest(search: Search) -> Iterator[str]:
         hours, seeds, evaluated = cheapest
         plan_size = f"{seeds} seeds{size(search, evaluated)}"
         yield f"{search.middle.name}: the cheapest plan is {plan_size}{_to_run(search, hours)}"
+
+
+def _of_one_run(search: Search) -> Iterator[str]:
+    """The items that decide between these two runs, and the seeds that other noise between seeds would ask for."""
+    items, name = search.enough_items(), search.middle.name
+    enough = "not even a million items" if items is None else f"{items:,} items"
+    yield f"{name}: {enough} detect {wanted(search)} between these two runs"
+    seeds = [
+        f"{count} seeds if it is {sd:g}" if count else f"not even {MOST_SEEDS} if it is {sd:g}"
+        for sd, count in search.if_seeds_vary()
+    ]
+    known = "one run each does not tell the SD of the difference between seeds"
+    yield f"{name}: {known}:{size(search, search.evaluated[-1])} it takes {', '.join(seeds)} (--seed-sd states it)"
 
 
 def wanted(search: Search) -> str:

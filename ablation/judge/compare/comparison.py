@@ -9,18 +9,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from ablation.config.names import known_direction
+from ablation.config.names import known_direction, suggest
 from ablation.config.study import Change
 from ablation.config.study_schema import Analysis, Target
 from ablation.config.variant_tree import compared
 from ablation.contract.errors import ConfigError
 from ablation.judge.changed_items import ChangedItem, ChangedItems, find_changed_items
 from ablation.judge.compare.groups import (
+    Evaluated,
     Files,
     Group,
     Options,
@@ -30,8 +32,10 @@ from ablation.judge.compare.groups import (
     common_items,
     name_groups,
     read_group,
+    sides_by,
     without_errors,
 )
+from ablation.judge.compare.leaderboard import Standing, standings
 from ablation.judge.compare.weights import ALL, pooled, task_groups_that_disagree
 from ablation.judge.comparisons import Comparison, judge_comparisons
 from ablation.judge.judged import NOT_COMPARED
@@ -41,7 +45,6 @@ from ablation.judge.scales import scale_doubts
 from ablation.judge.statistics import Group as JudgedGroup
 from ablation.judge.statistics import contrast_groups
 from ablation.plan.plan_file import PlannedVariant
-from ablation.readers.arrays import Values
 from ablation.readers.sheet import ANY, Errors, ItemText, Sheet, Wanted
 
 
@@ -154,6 +157,7 @@ class ComparisonResult:
     doubts: tuple[str, ...] = ()  # why no answer may rest on it
     unstated: tuple[ConfigError, ...] = ()  # what a requirement needs to be told, and was not
     turned: tuple[str, ...] = ()  # other choices, not made by the caller, that turn a sign or a verdict
+    leaderboard: tuple[Standing, ...] = ()  # of more than two systems
 
     @property
     def sheets(self) -> list[Sheet]:
@@ -283,28 +287,52 @@ def _declared(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, st
 
 
 def compare_files(
-    a: Files | Values, b: Files | Values, names: Sequence[str] | None, options: Options, rules: Rules
+    sides: Sequence[Evaluated], names: Sequence[str] | None, options: Options, rules: Rules, *, all_pairs: bool = False
 ) -> ComparisonResult:
-    """Compare the files, or arrays, of a baseline and a candidate. Raises as `compare`."""
-    places = {path.resolve(): path for path in a.paths}
-    for path in b.paths:
-        if (other := places.get(path.resolve())) or (other := next((p for p in a.paths if path.samefile(p)), None)):
-            problem = (
-                "is in baseline and candidate" if other == path else f"is in baseline and candidate, there as {other}"
-            )
-            raise ConfigError(path, "", None, problem, "compare it with another")
-    if options.at is not None and not at_place([*a.paths, *b.paths], options.at):
+    """Compare evaluations with the first of them, or each with each. Raises as `compare`."""
+    files = _all_files(sides)
+    if options.wanted.by:
+        by_name = sides_by(files, options)
+        if unknown := [name for name in names or () if name not in by_name]:
+            raise ConfigError("compare", "--names", unknown[0], "there is no such system", suggest(unknown[0], by_name))
+        names = list(names or by_name)
+        sides = [by_name[name] for name in names]
+    places: dict[Path, int] = {}
+    for at, side in enumerate(sides):
+        for path in side.paths:
+            if places.setdefault(path.resolve(), at) != at:
+                problem = "is in baseline and candidate" if len(sides) == 2 else "is given for two systems"
+                raise ConfigError(path, "", None, problem, "compare it with another")
+    every = [path for side in sides for path in side.paths]
+    if options.at is not None and not at_place(every, options.at):
         raise ConfigError("compare", "--at", options.at, "no file lies in a folder of this name", "name one of them")
-    parent, child = names or name_groups(a.paths, b.paths)
-    if parent == child:
-        raise ConfigError("compare", "--names", parent, "names both", "give two names")
-    variant_tree = {parent: TreeNode(None, "the baseline"), child: TreeNode(parent, "the candidate")}
+    names = list(names or name_groups(*(side.paths for side in sides)))
+    if len(names) != len(sides):
+        raise ConfigError("compare", "--names", " ".join(names), f"there are {len(sides)} systems", "name each")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError("compare", "--names", twice[0], "names two of them", "give each a name of its own")
+    first, *others = names
+    whys = ["the candidate"] if len(others) == 1 else ["compared with the first"] * len(others)
+    variant_tree = {first: TreeNode(None, "the baseline")}
+    variant_tree |= {name: TreeNode(first, why) for name, why in zip(others, whys, strict=True)}
+    pairs = [(child, parent) for at, parent in enumerate(names) for child in names[at + 1 :]]
+    if all_pairs:
+        rules = replace(rules, analysis={**rules.analysis, "comparisons": pairs})
+    title = f"{others[0]} against {first}" if len(others) == 1 else f"{len(names)} systems"
 
     def read_as(wanted: Wanted) -> list[Group]:
-        chosen = replace(options.wanted, metric=wanted.metric, filter=wanted.filter)
-        return [read_group(name, files, replace(options, wanted=chosen)) for name, files in ((parent, a), (child, b))]
+        chosen = replace(options, wanted=replace(options.wanted, metric=wanted.metric, filter=wanted.filter))
+        read = sides_by(files, chosen) if options.wanted.by else dict(zip(names, sides, strict=True))
+        return [read_group(name, read[name], chosen) for name in names]
 
-    return compare(f"{child} against {parent}", read_as(options.wanted), variant_tree, rules, read_as)
+    result = compare(title, read_as(options.wanted), variant_tree, rules, read_as)
+    if len(others) == 1:
+        return result
+    return replace(result, leaderboard=standings(result.measured, pairs))
+
+
+def _all_files(sides: Sequence[Evaluated]) -> Files:
+    return Files([path for side in sides for path in side.paths], [note for side in sides for note in side.notes])
 
 
 def _others(sheets: Sequence[Sheet], kind: str) -> list[str]:

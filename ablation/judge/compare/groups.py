@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ablation.config.names import suggest
 from ablation.config.variant_tree import natural
 from ablation.contract.display import counted, one_line
 from ablation.contract.errors import ConfigError
@@ -31,7 +32,7 @@ from ablation.readers.evaluation import (
     without_retried,
     without_unfinished,
 )
-from ablation.readers.seeds import seed_in
+from ablation.readers.seeds import seed_in, without_seed
 from ablation.readers.sheet import ANY, REPEATED, Errors, Sheet, Wanted, date_in, newer, short, some
 
 DEFAULT_NAMES = ("baseline", "candidate")
@@ -101,6 +102,56 @@ class Files:
     notes: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class Side:
+    """The sheets of one of several systems that the same files hold."""
+
+    read: Sequence[Sheet]
+    paths: Sequence[Path] = ()  # shared with the others
+    notes: Sequence[str] = ()
+
+    def sheets(self, name: str, wanted: Wanted) -> list[Sheet]:
+        """Return the sheets that were read."""
+        return list(self.read)
+
+
+Evaluated = Files | Values | Side
+
+
+def sides_by(files: Files, options: Options) -> dict[str, Side]:
+    """Return a side for each value of the columns of a table, or settings of an evaluation, that `wanted.by` names.
+
+    Raises ConfigError if a file has none of this name, or there is one value only.
+    """
+    by = options.wanted.by
+    sheets: dict[str, list[Sheet]] = {}
+    for sheet in _sheets(files.paths, options.wanted):
+        settings = sheet.facts.settings
+        if absent := [name for name in by if name not in settings]:
+            raise ConfigError(sheet.source, "--by", absent[0], "the file does not say it", suggest(absent[0], settings))
+        sheets.setdefault(" ".join(one_line(settings[name], 60) for name in by), []).append(sheet)
+    if len(sheets) < 2:
+        problem = f"names one system only, {next(iter(sheets), '')}"
+        raise ConfigError("compare", "--by", ",".join(by), problem, "give the files of others, too")
+    return {name: Side(read, (), files.notes if not at else ()) for at, (name, read) in enumerate(sheets.items())}
+
+
+def sides_of(words: Sequence[str]) -> list[Files]:
+    """Return a side for each path, or for each match of a pattern; none if they are runs of one system.
+
+    Raises ConfigError as `expand`, or if the paths differ in their seeds only.
+    """
+    places = [
+        place for word in words for place in ([word] if Path(word).exists() else sorted(glob.glob(word)) or [word])
+    ]
+    seeds = [seed_in(place) for place in places]
+    stems = {without_seed(place, said) for place, said in zip(places, seeds, strict=True)}
+    if len(places) > 1 and len(stems) == 1 and all(seeds):
+        problem = f"differ in their seed only: {some(places)}"
+        raise ConfigError("compare", "", None, problem, "give the runs of another system after --with")
+    return [expand([place]) for place in places]
+
+
 def expand(words: Iterable[str], base: Path = Path()) -> Files:
     """Return the files behind the arguments: each is a file, a folder with evaluations below it, or a pattern."""
     files: dict[Path, None] = {}
@@ -127,7 +178,7 @@ def expand(words: Iterable[str], base: Path = Path()) -> Files:
     return Files(list(files), notes)
 
 
-def read_group(name: str, files: Files | Values, options: Options) -> Group:
+def read_group(name: str, files: Evaluated, options: Options) -> Group:
     """Read one group's files, or array, and find which run each is.
 
     Raises:
@@ -144,7 +195,7 @@ def read_group(name: str, files: Files | Values, options: Options) -> Group:
     if options.latest:
         paths = without_unfinished(paths, notes.append, doubts.append)
     wanted = options.wanted
-    sheets = list(files.sheets(name, wanted) if isinstance(files, Values) else _sheets(paths, wanted))
+    sheets = list(_sheets(paths, wanted) if isinstance(files, Files) else files.sheets(name, wanted))
     if options.outcome is not None:
         sheets = [with_outcome(sheet, options.outcome) for sheet in sheets]
     if lacking := [task for task in options.wanted.tasks if task not in {sheet.subset for sheet in sheets}]:
@@ -156,6 +207,9 @@ def read_group(name: str, files: Files | Values, options: Options) -> Group:
         run_sheets = runs.setdefault(0 if seed is None else seed, {})
         other = run_sheets.get(sheet.subset)
         if other is not None and not (options.latest and other.source != sheet.source):
+            if other.source == sheet.source and (apart := _apart([s for s in sheets if s.source == sheet.source])):
+                problem = f"holds several systems, which differ in {', '.join(apart)}"
+                raise ConfigError(sheet.source, "", None, problem, f"make a side of each: --by {','.join(apart)}")
             which = "" if seed is None else f", seed {seed},"
             problem = f"{name}{which} was evaluated on {sheet.subset} in {other.source} too"
             remedy = _one_of([each.source for each, s in zip(sheets, seeds, strict=True) if s == seed])
@@ -168,6 +222,12 @@ def read_group(name: str, files: Files | Values, options: Options) -> Group:
             problem = f"seed {seed} was not evaluated on {', '.join(missing)}, other seeds were"
             raise ConfigError(name, "", None, problem, "evaluate it there, or leave the subset out of the files")
     return Group(name, dict(sorted(runs.items())), None not in seeds, tuple(notes), tuple(doubts))
+
+
+def _apart(sheets: Sequence[Sheet]) -> list[str]:
+    """The settings in which the systems of one file differ."""
+    settings = [sheet.facts.settings for sheet in sheets]
+    return [name for name in settings[0] if len({str(of.get(name)) for of in settings}) > 1]
 
 
 def at_place(paths: Sequence[Path], place: str | None) -> list[Path]:
@@ -280,14 +340,17 @@ def _by_other_words(sources: Sequence[Path]) -> dict[Path, int]:
     return seeds if len(seeds) == len(sources) and len(set(seeds.values())) > 1 else {}
 
 
-def name_groups(first: Sequence[Path], second: Sequence[Path]) -> tuple[str, str]:
-    """Names from the first part of the paths in which the groups differ; else `baseline` and `candidate`."""
-    for columns in zip(zip(*(p.parts for p in first)), zip(*(p.parts for p in second))):  # noqa: B905
-        a, b = map(set, columns)
-        if a.isdisjoint(b):
-            one, other = map(_common_name, (a, b))
-            return (one, other) if one and other and one != other else DEFAULT_NAMES
-    return DEFAULT_NAMES
+def name_groups(*sides: Sequence[Path]) -> list[str]:
+    """Names from the first part of the paths in which the sides differ; else `baseline` and `candidate`, or numbers."""
+    columns = [zip(*(path.parts for path in paths)) for paths in sides]  # noqa: B905
+    for parts in zip(*columns):  # noqa: B905
+        of = [set(part) for part in parts]
+        if sum(map(len, of)) == len(set().union(*of)):  # disjoint
+            names = [_common_name(part) for part in of]
+            if all(names) and len(set(names)) == len(names):
+                return names
+            break
+    return list(DEFAULT_NAMES) if len(sides) == 2 else [f"system {number}" for number in range(1, len(sides) + 1)]
 
 
 def _common_name(parts: Set[str]) -> str:

@@ -6,19 +6,19 @@ from typing import Literal, get_args
 from ablation.config.study_schema import read_direction
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.comparison import ComparisonResult, Rules, Weight, compare_files
-from ablation.judge.compare.groups import Files, Options
+from ablation.judge.compare.groups import Evaluated, Options
 from ablation.judge.design import Claim, Seeds
 from ablation.judge.measurements import runs_named
 from ablation.judge.outcomes import Outcome
-from ablation.readers.arrays import Values
 from ablation.readers.sheet import Errors, Wanted
 
 
 def compare_evaluations(
-    a: Files | Values,
-    b: Files | Values,
+    sides: Sequence[Evaluated],
     names: Sequence[str] | None = None,
     *,
+    by: Sequence[str] = (),
+    all_pairs: bool = False,
     metric: str | None = None,
     filter: str | None = None,
     tasks: Sequence[str] = (),
@@ -42,7 +42,7 @@ def compare_evaluations(
     all_at: int | None = None,
     errors: Errors | None = None,
 ) -> ComparisonResult:
-    """Judge `b` against `a`, by options as the command has them.
+    """Judge evaluations against the first of them, by options as the command has them.
 
     Raises:
         ConfigError: an option that is not valid, evaluations that cannot be read or paired, or no way to judge them.
@@ -62,7 +62,7 @@ def compare_evaluations(
         if given is not None and given not in choices:
             raise ConfigError("compare", name, given, "is not known", f"give {' or '.join(choices)}")
     options = Options(
-        Wanted(metric, filter, tuple(tasks), cluster, item, errors=errors or "refuse"),
+        Wanted(metric, filter, tuple(tasks), cluster, item, tuple(by), errors or "refuse"),
         seed_from,
         latest,
         at,
@@ -81,7 +81,7 @@ def compare_evaluations(
         chosen=options.wanted,
         analysis={"alpha": alpha, "seeds": seeds, "claim": claim},
     )
-    return compare_files(a, b, names, options, rules)
+    return compare_files(sides, names, options, rules, all_pairs=all_pairs)
 
 
 def _outcome(pass_at: int | None, cons_at: int | None, all_at: int | None) -> Outcome | None:

@@ -13,7 +13,7 @@ from ablation.cli.main import main
 from ablation.judge.planning import Pilot
 from ablation.judge.power import minimal_detectable_effect
 from ablation.store.collect import collect
-from tests.ablation.readers.samples import write_group
+from tests.ablation.readers.samples import hits, write_group
 from tests.ablation.typed import output, refused
 from tests.repository import ROOT
 from tests.simulate import Study, editing, simulate
@@ -71,10 +71,25 @@ def test_two_groups_of_another_tool_are_a_pilot(tmp_path, capsys):
     assert "there is none of this name" in refused(capsys, *words)
 
 
-def test_one_run_of_each_group_is_no_pilot(tmp_path, capsys):
+def test_one_run_of_each_group_tells_the_noise_of_items(tmp_path, capsys):
     groups = [write_group(tmp_path / name, seeds=1, gain=gain) for name, gain in (("base", 0.0), ("new", 0.1))]
-    assert main(["power", "--effect", "0.1", "--pilot", *groups]) == 2
-    assert "has one seed" in capsys.readouterr().err
+    words = ("power", "--effect", "0.1", "--pilot", *groups)
+    said = output(capsys, *words)
+    assert "from the noise of 1 comparison, 1 run each of 60 items" in said
+    known, between = said.splitlines()[-2:]
+    enough = int(
+        re.search(r": ([\d,]+) items detect an effect of 0.1 .* between these two runs", known)[1].replace(",", "")
+    )
+    differences = hits(0, 0.1) - hits(0)
+    rough = (1.96 + 0.84) ** 2 * differences.var(ddof=1) / 0.1**2
+    assert 0.95 * rough < enough < 1.3 * rough  # which is of a known variance
+    counts = [int(count) for count in re.findall(r"(\d+) seeds if it is", between)]
+    assert counts == sorted(counts)
+    assert "seeds of 60 items detect" in output(capsys, *words, "--seed-sd", "0.02", "--items", "60", "5000")
+    assert "--seed-sd" in refused(capsys, *words, "--seeds", "5")
+    several = [write_group(tmp_path / name) for name in ("base3", "new3")]
+    said = refused(capsys, "power", "--effect", "0.1", "--pilot", *several, "--seed-sd", "1")
+    assert "the pilot has 3 seeds, which tell it" in said
 
 
 def rows_of(capsys, *words):

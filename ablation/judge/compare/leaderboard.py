@@ -1,0 +1,74 @@
+"""Several systems in the order of their means: simultaneous intervals, and which of them cannot be told apart."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from ablation.judge.comparisons import judge_comparisons
+from ablation.judge.measurements import Measurements, comparable
+from ablation.judge.significance import half_width
+from ablation.judge.statistics import contrast_groups
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One system: its mean, the interval that holds together with all others', and the groups that it is in.
+
+    Two systems that share a letter cannot be told apart: none is shown to be better than the other, corrected for all
+    pairs.
+    """
+
+    system: str
+    mean: float
+    low: float  # NaN where the noise is not known
+    high: float
+    groups: str
+
+
+def standings(study: Measurements, pairs: Sequence[tuple[str, str]]) -> tuple[Standing, ...]:
+    """Return the systems, the best first; `pairs`: (child, parent), each of two systems once.
+
+    Intervals are at 1 - alpha / n for n systems (Bonferroni). Pairs are judged by the rules of the study, and corrected
+    for all of them.
+    """
+    judged = judge_comparisons(replace(study, analysis=study.analysis.model_copy(update={"comparisons": list(pairs)})))
+    apart = {frozenset((each.child, each.parent)) for each in judged if each.verdict in ("better", "worse")}
+    names = list(dict.fromkeys(name for child, parent in pairs for name in (parent, child)))
+    smaller = study.analysis.direction == "min"
+    alone = comparable(study, names).groups
+    rows = []
+    for name, group in zip(names, alone, strict=True):
+        mean = float(np.mean([subset.mean() for subset in group.values]))
+        of = contrast_groups([group], (1.0,), design=study.design)
+        known = of.noise.seeds_known and not of.items_only
+        half = half_width(of.noise, study.analysis.alpha / len(names)) if known else float("nan")
+        bounds = (0.0, 1.0) if of.bounded else (-np.inf, np.inf)
+        low, high = np.clip([mean - half, mean + half], *bounds).tolist()
+        rows.append((name, mean, low, high))
+    rows.sort(key=lambda row: row[1], reverse=not smaller)
+    letters = letters_of([name for name, *_ in rows], apart)
+    return tuple(Standing(name, mean, low, high, letters[name]) for name, mean, low, high in rows)
+
+
+def letters_of(names: Sequence[str], apart: set[frozenset[str]]) -> dict[str, str]:
+    """Return the letters of each name: two names share one if and only if they are not apart.
+
+    Insert and absorb (Piepho, 2004, Journal of Computational and Graphical Statistics 13, 456-466).
+    """
+    columns = [frozenset(names)]
+    for one, other in combinations(names, 2):
+        if frozenset((one, other)) in apart:
+            cut = [part for of in columns for part in ((of - {one}, of - {other}) if {one, other} <= of else (of,))]
+            columns = [
+                of
+                for at, of in enumerate(cut)
+                if not any(of < each or (of == each and at > n) for n, each in enumerate(cut))
+            ]
+    columns.sort(key=lambda of: [names.index(name) for name in names if name in of])
+    return {name: "".join(_letter(at) for at, of in enumerate(columns) if name in of) for name in names}
+
+
+def _letter(number: int) -> str:
+    return chr(ord("a") + number) if number < 26 else f"({number + 1})"

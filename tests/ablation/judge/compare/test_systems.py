@@ -1,0 +1,122 @@
+"""Several systems at once: `--by`, paths without --with, the leaderboard, and who cannot be told apart."""
+
+import itertools
+import json
+import random
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ablation.judge.compare.leaderboard import letters_of
+from tests.ablation.readers.command import read, refused, told
+from tests.ablation.readers.test_agents import promptfoo, successes
+
+LEVELS = {"best": 0.9, "same": 0.88, "worst": 0.3}
+
+
+def systems(folder, items=80, **more):
+    """A file for each, and one long table of all."""
+    rng, paths, frames = np.random.default_rng(0), [], []
+    for name, level in LEVELS.items():
+        values = (rng.random(items) < level).astype(int)
+        frame = pd.DataFrame({"question_id": [f"q{at}" for at in range(items)], "correct": values}).assign(**more)
+        (folder / name).mkdir()
+        frame.to_csv(folder / name / "items.csv", index=False)
+        paths.append(folder / name / "items.csv")
+        frames.append(frame.assign(model=name, prompt_style="p"))
+    pd.concat(frames).to_csv(folder / "long.csv", index=False)
+    return paths
+
+
+def rows(capsys, *words):
+    printed = json.loads(told(capsys, *words, "--json"))
+    return printed["rows"], printed["leaderboard"]
+
+
+def test_every_path_is_a_system_and_is_compared_with_the_first(tmp_path, capsys):
+    paths = systems(tmp_path)
+    found, board = rows(capsys, *paths)
+    assert [(row["parent"], row["child"]) for row in found] == [("best", "same"), ("best", "worst")]
+    alone = [read(capsys, paths[0], "--with", path) for path in paths[1:]]
+    assert [row["effect"] for row in found] == [row["effect"] for row in alone]
+    assert [row["p"] for row in found] == pytest.approx([row["p"] for row in alone])
+    assert all(row["p_adjusted"] >= row["p"] for row in found)
+    means = {path.parent.name: pd.read_csv(path)["correct"].mean() for path in paths}
+    assert {row["system"]: row["mean"] for row in board} == pytest.approx(means)
+    assert [row["system"] for row in board] == sorted(means, key=lambda name: -means[name])
+    groups = {row["system"]: row["groups"] for row in board}
+    assert groups["best"] == groups["same"] == "a"
+    assert groups["worst"] == "b"
+    every, _ = rows(capsys, f"{tmp_path}/*/items.csv", "--all-pairs")
+    assert {(row["parent"], row["child"]) for row in every} == {("best", "same"), ("best", "worst"), ("same", "worst")}
+    text = told(capsys, *paths)
+    assert "Systems that share a letter cannot be told apart" in text
+    smaller = rows(capsys, *paths, "--direction", "min")[1]
+    assert [row["system"] for row in smaller] == [row["system"] for row in board][::-1]
+
+
+def test_two_paths_are_baseline_and_candidate(tmp_path, capsys):
+    paths = systems(tmp_path)
+    assert read(capsys, *paths[:2]) == read(capsys, paths[0], "--with", paths[1])
+    for seed in range(2):
+        (tmp_path / f"base-s{seed}.csv").write_text("item,value\na,1\n")
+    seeds = [tmp_path / f"base-s{seed}.csv" for seed in range(2)]
+    assert "differ in their seed only" in refused(capsys, *seeds)
+    assert "two evaluations are needed" in refused(capsys, paths[0])
+
+
+def test_simultaneous_intervals_by_hand(tmp_path, capsys):
+    from scipy import stats
+
+    paths = systems(tmp_path)
+    board = {row["system"]: row for row in rows(capsys, *paths)[1]}
+    values = pd.read_csv(paths[2])["correct"].to_numpy(float)
+    half = stats.t.ppf(1 - 0.05 / 3 / 2, 79) * values.std(ddof=1) / np.sqrt(80)
+    assert board["worst"]["low"] == pytest.approx(values.mean() - half, abs=0.02)
+    assert board["worst"]["high"] == pytest.approx(values.mean() + half, abs=0.02)
+
+
+def test_a_side_for_each_value_of_a_column(tmp_path, capsys):
+    paths = systems(tmp_path)
+    found, board = rows(capsys, tmp_path / "long.csv", "--by", "model")
+    same, same_board = rows(capsys, *paths)
+    assert [row["effect"] for row in found] == [row["effect"] for row in same]
+    assert board == same_board
+    one = read(capsys, tmp_path / "long.csv", "--by", "model", "--names", "worst", "best")
+    assert (one["parent"], one["child"]) == ("worst", "best")
+    words = (tmp_path / "long.csv", "--by")
+    assert "there is no such system; did you mean 'best'?" in refused(
+        capsys, *words, "model", "--names", "bestt", "same"
+    )
+    assert "there is no such column; did you mean 'model'?" in refused(capsys, *words, "mode")
+    one = pd.read_csv(tmp_path / "long.csv").query("model == 'best'")
+    one.to_csv(tmp_path / "one.csv", index=False)
+    assert "names one system only, best" in refused(capsys, tmp_path / "one.csv", "--by", "model")
+    assert "cannot be combined with --with" in refused(capsys, *words, "model", "--with", paths[0])
+    assert "there are 3 systems; name each" in refused(capsys, *paths, "--names", "a", "b")
+
+
+def test_providers_and_prompts_of_one_output_are_sides(tmp_path, capsys):
+    output = promptfoo(tmp_path / "output.json", successes(3, 5, 6, 9))
+    said = refused(capsys, output, "--with", tmp_path)
+    assert "no evaluation" in said or "is given" in said or "is in" in said
+    other = promptfoo(tmp_path / "other.json", successes(3, 5, 6, 9))
+    assert "make a side of each: --by provider,prompt" in refused(capsys, output, other)
+    found, board = rows(capsys, output, "--by", "provider,prompt")
+    assert len(found) == 3
+    assert [row["system"] for row in board] == ["large long", "large short", "small long", "small short"]
+    assert "the file does not say it; did you mean 'provider'" in refused(capsys, output, "--by", "providers")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_systems_share_a_letter_if_and_only_if_they_are_not_apart(seed):
+    draw = random.Random(seed)
+    names = [f"s{at}" for at in range(draw.randint(2, 8))]
+    pairs = [frozenset(pair) for pair in itertools.combinations(names, 2)]
+    apart = {pair for pair in pairs if draw.random() < draw.choice([0.1, 0.5, 0.9])}
+    letters = letters_of(names, apart)
+    assert all(letters.values())
+    for pair in pairs:
+        one, other = pair
+        assert (pair in apart) == set(letters[one]).isdisjoint(letters[other])
