@@ -7,7 +7,6 @@ The evaluation is the job; an item is a task, and its attempts are samples. A tr
 even if the agent ran out of time; one without a reward, or without a result, was not judged.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,32 +54,39 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     done = {file.parent for file, _ in trials}
     begun = {file.parent for file in path.glob("*/config.json")} - done
     samples += [_unfinished(folder, samples) for folder in sorted(begun)]
-    agents = {json.dumps(of, sort_keys=True) for of in (content.get("agent_info") for _, content in trials) if of}
-    agent = json.loads(agents.pop()) if len(agents) == 1 else {}
-    settings = {"agent": agent.get("name"), "model": (agent.get("model_info") or {}).get("name")}
-    facts = Facts(
-        tool="Harbor", larger_is_better=True, settings={name: value for name, value in settings.items() if value}
-    )
+    agents = [_agent(content) for _, content in trials]
+    settings = agents[0] if all(agent == agents[0] for agent in agents) else {}
+    facts = Facts(tool="Harbor", larger_is_better=True, settings=settings)
     yield from sample_sheets(path, wanted, samples, lambda _, items: no_texts(items), lambda *_: facts)
 
 
 def _sample(trial: dict[str, Any]) -> Sample:
     if "is_resolved" in trial:
         resolved = trial["is_resolved"]
-        values = {} if resolved is None else {"resolved": float(resolved)}
+        values = {} if resolved is None else {"resolved": resolved}
         error = f"failure mode {trial.get('failure_mode')}"
-        return Sample("all", trial["task_id"], values, repeat=trial["trial_name"], error=None if values else error)
+        return Sample(
+            "all", str(trial["task_id"]), values, repeat=str(trial["trial_name"]), error=None if values else error
+        )
     rewards = (trial.get("verifier_result") or {}).get("rewards") or {}
     values = {name: rewards[name] for name in sorted(rewards, key=lambda name: name != "reward")}
     broken = trial.get("exception_info") or {}
-    error = broken.get("exception_type", "the verifier gave no reward")
-    subset = trial.get("source") or "all"
-    return Sample(subset, trial["task_name"], values, repeat=trial["trial_name"], error=None if values else error)
+    error = None if values else str(broken.get("exception_type", "the verifier gave no reward"))
+    subset = str(trial.get("source") or "all")
+    return Sample(subset, str(trial["task_name"]), values, repeat=str(trial["trial_name"]), error=error)
+
+
+def _agent(trial: dict[str, Any]) -> dict[str, str]:
+    """Return the names of agent and model, as far as a trial says them."""
+    agent = trial.get("agent_info")
+    model = agent.get("model_info") if isinstance(agent, dict) else None
+    named = {"agent": agent, "model": model}
+    return {key: str(of["name"]) for key, of in named.items() if isinstance(of, dict) and of.get("name")}
 
 
 def _unfinished(folder: Path, samples: list[Sample]) -> Sample:
     """Return the sample of a trial without a result; its folder begins with the name of the task, which may be cut."""
     task = folder.name.rpartition("__")[0]
-    known = [sample for sample in samples if sample.item.startswith(task) and sample.item[: len(task)] == task]
+    known = [sample for sample in samples if task and sample.item.startswith(task)]
     subset, item = (known[0].subset, known[0].item) if known else ("all", task or folder.name)
     return Sample(subset, item, {}, repeat=folder.name, error="the trial has no result.json")

@@ -24,7 +24,7 @@ from ablation.contract.display import listed, one_line
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json, read_text
 from ablation.contract.rows import LARGEST
-from ablation.readers.run import ITEM_ROWS
+from ablation.readers.run import ITEM_ROWS, as_number
 from ablation.readers.tabular import rows_of
 
 Array = NDArray[np.float64]
@@ -289,7 +289,8 @@ class _Gathered:
         if not isinstance(value, int | float):
             problem = f"item {short(sample.item)} has no number of its own"
             raise ConfigError(path, metric, str(value), problem, "name another with --metric")
-        add_value(path, self.values.setdefault(sample.item, {}), sample.item, sample.repeat, float(value))
+        number = as_number(value) or 0.0
+        add_value(path, self.values.setdefault(sample.item, {}), sample.item, sample.repeat, number)
         if sample.cluster is not None:
             self.clusters[sample.item] = sample.cluster
         if sample.words != ItemText():

@@ -16,6 +16,7 @@ from typing import Any
 
 from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError
+from ablation.readers.run import as_number
 from ablation.readers.sheet import (
     Facts,
     Sample,
@@ -82,7 +83,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     def samples() -> Iterator[Sample]:
         for item, outcome in outcomes.items():
             error = outcome if isinstance(outcome, str) else None
-            values = {} if error is not None else {"resolved" if named else "value": float(outcome)}
+            values = {} if error is not None else {"resolved" if named else "value": as_number(outcome)}
             cluster = named[item] if repositories > 1 else None
             yield Sample("all", item, values, error=error, cluster=cluster)
 

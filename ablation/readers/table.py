@@ -88,7 +88,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     _check(path, names, frame)
     frame["failed"] = frame["value"].isna() & (wanted.errors == "fail")
     frame.loc[frame["failed"], "value"] = 0.0
-    for column in ("item", "subset", "cluster"):
+    for column in ("item", "subset", "cluster", *names.samples, *names.by):
         if column in frame:
             frame[column] = frame[column].astype(str)
     keys = [*(column for column in ("seed", "subset") if column in names.others), *names.by]
@@ -165,9 +165,7 @@ def _values(path: Path, value: str, columns: Mapping[str, Sequence[Any]]) -> lis
 
 def _check(path: Path, names: _Names, frame: pd.DataFrame) -> None:
     def first(column: str, wrong: Callable[[Any], bool]) -> int | None:
-        """Return the first row with a wrong cell; each cell is checked once."""
-        bad = {cell for cell in set(frame[column]) if wrong(cell)}
-        return next(place for place, cell in enumerate(frame[column]) if cell in bad) if bad else None
+        return next((place for place, cell in enumerate(frame[column]) if wrong(cell)), None)
 
     if (place := first("item", lambda item: _is_missing(item) or not str(item).strip())) is not None:
         raise ConfigError(path, names.item, None, f"row {place + 1} has none", "name every item")

@@ -115,8 +115,13 @@ def rows_of(file: Path, wanted: Callable[[str], bool] | None = None) -> Iterator
 
 
 def parquet_names(file: Path) -> list[str]:
-    """Return the columns of a Parquet file; none of another."""
-    return pq.read_schema(regular(file)).names if file.suffix == ".parquet" else []
+    """Return the columns of a Parquet file; none of another. Raises ConfigError where it cannot be read."""
+    if file.suffix != ".parquet":
+        return []
+    try:
+        return list(pq.read_schema(regular(file)).names)
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigError(file, "", None, f"cannot be read ({one_line(error, 200)})", _WHOLE) from None
 
 
 def parquet_batches(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

@@ -49,4 +49,6 @@ def _sample(domain: str, row: dict[str, Any]) -> Sample:
     reward = row["reward"] if "reward" in row else (row.get("reward_info") or {}).get("reward")
     reason = row.get("termination_reason")
     error = str(reason or "it has no reward") if reward is None or reason in _NOT_JUDGED else None
-    return Sample(domain, str(row["task_id"]), {} if error else {"reward": reward}, repeat=row["trial"], error=error)
+    return Sample(
+        domain, str(row["task_id"]), {} if error else {"reward": reward}, repeat=str(row["trial"]), error=error
+    )

@@ -35,13 +35,15 @@ from ablation.contract.display import printable
 from ablation.contract.errors import TrackerError
 from ablation.contract.reading import read_json, read_text
 from ablation.contract.status import left_files
-from ablation.judge.compare.groups import Options, expand, read_group
+from ablation.judge.compare.groups import Options, expand, read_group, sides_by, without_errors
 from ablation.plan.build import build_plan
 from ablation.readers.run import Reader, as_text, load_reader, read_settings
+from ablation.readers.sheet import Wanted
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
 from ablation.store.imports.importing import Request, import_runs
 from ablation.store.progress import describe
+from tests.ablation.readers import test_agents as agents
 from tests.ablation.readers.samples import write_group
 from tests.ablation.readers.stored import HERE as STORED
 from tests.ablation.readers.stored import make
@@ -220,10 +222,36 @@ def same(ours: Numbers, theirs: Numbers | None) -> None:
 def read_compared(folder: Path, path: Path) -> None:
     """Read evaluations as `compare` does; of a plain table the numbers are those of the standard library."""
     plain = path.name.startswith("items")
-    sheets = read_group("a", expand([str(path if plain else folder)]), Options()).sheets
+    group = read_group("a", expand([str(path if plain else folder)]), Options())
+    without_errors([group], "refuse", common_items=False)
+    sheets = group.sheets
     if plain and path.suffix != ".parquet":
         ours = {(i, s.subset): v for s in sheets for i, v in zip(s.items, s.values, strict=True)}
         same(ours, plainly(path))
+
+
+def write_agents(folder: Path) -> None:
+    """A result of each benchmark of agents."""
+    for name in ("pro", "jobs"):
+        (folder / name).mkdir()
+    agents.report(folder / "model.run.json", agents.A)
+    (folder / "pro/eval_results.json").write_text(json.dumps(dict.fromkeys(agents.A, True)))
+    (folder / "pro/infra_errors.json").write_text("{}")
+    agents.instances(folder / "run/model", agents.B)
+    agents.tau2(folder / "tau2.json", agents.TRIALS[:5])
+    agents.harbor(folder / "jobs/a", dict(list(agents.TASKS.items())[:4]))
+    agents.promptfoo(folder / "output.json", agents.successes(3, 5, 6, 9))
+
+
+def read_agents(folder: Path, path: Path) -> None:
+    """Read the evaluation that a file is a part of, for each of its systems; the numbers may be others'."""
+    by = ("provider", "prompt") if path.name == "output.json" else ()
+    options = Options(Wanted(by=by))
+    place = next((each for each in path.parents if each.parent.name in ("run", "jobs")), path)
+    files = expand([str(folder / "pro" if place.parent.name == "pro" else place)])
+    sides = sides_by(files, options) if by else {"a": files}
+    for name, side in sides.items():
+        assert all(np.isfinite(sheet.values).all() for sheet in read_group(name, side, options).sheets)
 
 
 def write_lm_eval(folder: Path) -> None:
@@ -316,6 +344,7 @@ TARGETS = {
     "plain": Target(write_plain, read_plain),
     "compare": Target(write_plain, read_compared, "items.*"),
     "lm_eval": Target(write_lm_eval, read_compared),
+    "agents": Target(write_agents, read_agents, "**/*.json"),
     "stages": Target(write_stages, read_stages, "results/[ps]*/**/*.*"),
     **{name: Target(written(name), read_imported(name)) for name in LOGGERS},
     "trainer": Target(written("trainer"), read_imported("trainer_state")),

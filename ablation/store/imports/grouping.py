@@ -12,6 +12,7 @@ from ablation.config import dotted
 from ablation.config.import_file import ImportFile, NamedVariant
 from ablation.config.names import is_safe_name
 from ablation.config.variant_tree import natural
+from ablation.contract.display import counted
 from ablation.contract.errors import ConfigError
 from ablation.readers.seeds import seed_in, without_seed
 from ablation.store.imports.stored import Record
@@ -248,9 +249,8 @@ def _seeds_of(
         return [order.index(place) for place in group.runs]
     if silent := [runs[place] for place in group.runs if seeds[place] is None]:
         remedy = "--map seed=KEY of its configuration, seed=name:REGEX, or seed=number to count them in order"
-        more = f" and {len(silent) - 1} more of {group.name or 'its variant'}" if len(silent) > 1 else ""
-        verb = "do" if more else "does"
-        problem = f"run {silent[0].name} ({silent[0].source}){more} {verb} not tell its seed"
+        more = f", nor do {counted(len(silent) - 1, 'other run')} of the variant" if len(silent) > 1 else ""
+        problem = f"run {silent[0].name} ({silent[0].source}) does not tell its seed{more}"
         raise ConfigError(where, "seed", None, problem, remedy)
     return [seed for place in group.runs if (seed := seeds[place]) is not None]
 
@@ -278,20 +278,50 @@ def continued(runs: Sequence[Record], study: ImportFile, where: str) -> list[tup
     they follow each other.
     """
     seeds = [_seed(run, study.runs.seed, where) for run in runs]
+    continuations = _versions_continued(runs, seeds, study, where)
+    joined = {place for pair in continuations for place in pair}
     alike: dict[tuple[str, int | None, str], list[int]] = {}
     for number, group in enumerate(_named(runs, seeds, study, where)):
-        for place in group.runs:
+        for place in set(group.runs) - joined:
             settings, seed = _leaves(runs[place], study), seeds[place]
             if settings and runs[place].first_step is not None:
                 key = f"{number} {runs[place].format}", seed, json.dumps(settings, sort_keys=True)
                 alike.setdefault(key, []).append(place)
-    continuations = []
     for places in alike.values():
         known_seed = seeds[places[0]] is not None
         neighbours = list(pairwise(sorted(places, key=lambda place: runs[place].first_step or 0)))
         pairs = [(a, b) for a, b in neighbours if _goes_on(runs[a], runs[b], same_seed=known_seed)]
         if known_seed or pairs == neighbours:  # else nobody knows which of several seeds goes on
             continuations += pairs
+    return continuations
+
+
+def _versions_continued(
+    runs: Sequence[Record], seeds: Sequence[int | None], study: ImportFile, where: str
+) -> list[tuple[int, int]]:
+    """Return pairs (earlier, later) of Lightning's folders `version_0`, `version_1` of one run that was resumed.
+
+    Raises ConfigError where nothing tells whether they are parts of one run: no settings, and steps that do not go on.
+    """
+    if study.runs.variant or any(variant.where or variant.runs for variant in study.variants.values()):
+        return []
+    alike: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
+    for place, run in enumerate(runs):
+        said = re.search(r"(?:^|[/_.-])version_(\d+)$", run.name)
+        if said and seeds[place] is None and run.first_step is not None:
+            key = run.format, run.name[: said.start()], json.dumps(_leaves(run, study), sort_keys=True)
+            alike.setdefault(key, []).append((int(said[1]), place))
+    continuations = []
+    for (_, _, settings), numbered in alike.items():
+        pairs = list(pairwise(place for _, place in sorted(numbered)))
+        goes_on = [_goes_on(runs[a], runs[b], same_seed=True) for a, b in pairs]
+        if goes_on and all(goes_on):
+            continuations += pairs
+        elif any(goes_on) or (pairs and settings == "{}"):
+            first, second = (runs[place] for place in pairs[goes_on.index(False)])
+            problem = f"{first.name} and {second.name} have the same settings, and {second.name} does not go on"
+            remedy = r"--map seed=name:version_(\d+) if they are runs of one variant, variant=name:(version_\d+) if not"
+            raise ConfigError(where, "version", second.source, problem, remedy)
     return continuations
 
 

@@ -466,7 +466,7 @@ def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
         ([*HF, *EVAL[:2], "--direction", "up", "--margin", "1"], "--direction = 'up': is not a valid direction"),
         ([*HF, *EVAL[:4], "--margin", "-1"], "analysis.margin = -1.0"),
         ([*HF, "--map", "sed=x"], "is not KEY=VALUE of a known key; did you mean 'seed'?"),
-        ([*HF, "--map", "seed=nothing"], "does not tell its seed; --map seed=KEY"),
+        ([*HF, "--map", "seed=nothing"], "does not tell its seed, nor do "),
         ([*HF, "--map", "parents.fast=bas"], "no run is of bas; did you mean 'base'?"),
         ([*HF, "--map", "variant=per_device_train_batch_size"], "are both seed 0 of one variant"),
         ([*HF[:3], "a/b"], "is not a valid study name"),

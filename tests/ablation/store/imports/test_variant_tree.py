@@ -8,7 +8,7 @@ import pytest
 from ablation.config.import_file import ImportFile, with_options
 from ablation.contract.errors import ConfigError
 from ablation.readers.run import item_table, metric_table
-from ablation.store.imports.grouping import Group
+from ablation.store.imports.grouping import Group, continued
 from ablation.store.imports.stored import Record, merged_items, merged_metrics
 from ablation.store.imports.variant_tree import _differs, _nearest, derive
 
@@ -109,8 +109,33 @@ def test_the_seed_is_where_it_is_said_to_be():
     runs = [record(f"r{i}", {"lr": 1}, started=f"2026-01-0{3 - i}") for i in range(3)]
     assert [seed for _, seed in place(runs, "seed=number")[1]] == [2, 1, 0]
     runs[1] = record("r1", {"lr": 1, "seed": 4})
-    with pytest.raises(ConfigError, match=r"run r0 \(/runs/r0\) does not tell its seed; --map seed=KEY"):
+    with pytest.raises(ConfigError, match=r"run r0 \(/runs/r0\) does not tell its seed, nor do 1 other run of"):
         place(runs)
+
+
+def test_versions_of_a_resumed_run_of_lightning_are_one_run():
+    """Folders `version_0`, `version_1`: parts of one run where steps go on; else one has to say what they are."""
+
+    def version(number, first, last, config=None):
+        run = record(f"lr/version_{number}", config, kind="tensorboard")
+        return run.model_copy(update={"first_step": first, "last_step": last})
+
+    study = ImportFile()
+    for config in (None, {"lr": 0.1}):
+        runs = [version(0, 0, 100, config), version(1, 90, 200, config), version(2, 201, 300, config)]
+        assert continued(runs, study, "study s") == [(0, 1), (1, 2)]
+        stopped = [version(0, 0, 100, config), version(1, 90, 200, config), version(2, 0, 300, config)]
+        with pytest.raises(ConfigError, match=r"version_1 and lr/version_2 have the same settings") as told:
+            continued(stopped, study, "study s")
+        assert "--map seed=name:version_" in str(told.value)
+        assert "variant=name:(version_" in str(told.value)
+        mapped = with_options(study, [r"seed=name:version_(\d+)"], {})
+        assert continued(stopped, mapped, "study s") == []
+    again = [version(number, 0, 100, {"lr": 0.1}) for number in range(2)]  # repeats, from the first step each
+    assert continued(again, study, "study s") == []
+    assert continued([version(0, 0, 100, {"lr": 1}), version(1, 0, 100, {"lr": 2})], study, "study s") == []
+    with pytest.raises(ConfigError, match="does not go on"):
+        continued([version(0, 0, 100), version(1, 0, 100)], study, "study s")
 
 
 def test_runs_that_share_a_name_keep_their_own_configuration():
