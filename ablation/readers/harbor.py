@@ -64,10 +64,8 @@ def _sample(trial: dict[str, Any]) -> Sample:
     if "is_resolved" in trial:
         resolved = trial["is_resolved"]
         values = {} if resolved is None else {"resolved": resolved}
-        error = f"failure mode {trial.get('failure_mode')}"
-        return Sample(
-            "all", str(trial["task_id"]), values, repeat=str(trial["trial_name"]), error=None if values else error
-        )
+        error = None if values else f"failure mode {trial.get('failure_mode')}"
+        return Sample("all", str(trial["task_id"]), values, repeat=str(trial["trial_name"]), error=error)
     rewards = (trial.get("verifier_result") or {}).get("rewards") or {}
     values = {name: rewards[name] for name in sorted(rewards, key=lambda name: name != "reward")}
     broken = trial.get("exception_info") or {}
