@@ -59,7 +59,7 @@ def load_or_collect(results: Path, *, strict: bool = False) -> Path:
 def holds(database: Path, sources: Sources) -> bool:
     """Whether a database that can be read was made from these sources: it may have been put back since."""
     with Store(database) as store:
-        return store.meta().get("sources") == sources.digest
+        return store.rows("SELECT value FROM meta WHERE key = 'sources'")[1] == [(sources.digest,)]
 
 
 def collect_beside(results: Path, folder: Path) -> Path:
