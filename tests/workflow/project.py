@@ -77,9 +77,7 @@ class ToyConfig(BaseModel):
 """,
     "parts": """
 def parts(config, stage):
-    from trainers.objectives import first, second
-
-    return {"objective": {"first": first, "second": second}[config.objective].loss} if stage == "train" else {}
+    return {"objective": f"trainers.objectives.{config.objective}.loss"} if stage == "train" else {}
 """,
     "prepare": """
 from ablation.contract.atomic import write_json
