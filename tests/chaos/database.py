@@ -30,7 +30,6 @@ def content(path):
         found = {
             table: connection.execute(SELECT.get(table, f"SELECT * FROM {table} ORDER BY rowid")).fetchall()
             for table in tables
-            if table != "loaded"
         }
     found["provenance"] = [(key, _provenance(json.loads(data))) for key, data in found["provenance"]]
     found["studies"] = [tuple(map(_without_times, row)) for row in found["studies"]]
