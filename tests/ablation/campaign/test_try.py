@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tests.ablation.campaign.conftest import git
+from tests.repository import ROOT
 
 
 def test_a_gain_is_kept_and_verified_and_a_loss_is_reset(loop):
@@ -380,3 +381,22 @@ def test_a_baseline_is_a_commit(loop):
     assert (
         "there are uncommitted changes (gain)" in loop.say("campaign", "init", "--run", "x", "--metric", "score:max")[2]
     )
+
+
+@pytest.mark.slow
+def test_the_examples_loop_around_a_proposer(loop, monkeypatch):
+    """As its README says it; one gain of the first trials is so large that it is verified."""
+    for path in (ROOT / "examples/campaign").glob("*.py"):
+        loop.write(path.name, path.read_text(encoding="utf-8"))
+    loop.commit("toy")
+    words = ("--run", f"{sys.executable} train.py", "--metric", "val_loss", "--seed-arg", "--seed {seed}")
+    assert loop.say("campaign", "init", *words)[0] == 0
+    shim = loop.folder.parent / "bin/ablation"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m ablation "$@"\n')
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shim.parent}:{os.environ['PATH']}")
+    done = subprocess.run([sys.executable, "propose.py", "2"], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "step 1: verified, " in done.stdout
+    assert git(loop.folder, "log", "--format=%s").splitlines()[-2:] == ["toy", "baseline"]
