@@ -5,6 +5,7 @@ runs that were recorded.
 """
 
 import math
+import shutil
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -165,13 +166,14 @@ class Campaign:
         settings = self.settings
         width = max(1, len(visible_devices()) // max(1, settings.gpus))
         slots = list(range(width))
+        for verify, code, seed in runs:
+            if self.log((verify, code, seed)).exists():  # a program that sees its values and kills this one draws anew
+                self.ledger.add({"event": "interrupted", "code": code, "seed": seed, "verify": verify})
 
         def one(run: tuple[bool, str, int]) -> tuple[tuple[bool, str, int], Outcome]:
             verify, code, seed = run
             slot = slots.pop()
             devices = lease(settings.gpus)
-            if self.log(run).exists():  # a program that sees its values and kills this one draws anew
-                self.ledger.add({"event": "interrupted", "code": code, "seed": seed, "verify": verify})
             try:
                 return run, run_once(
                     self.repository,
@@ -321,6 +323,7 @@ def begin_campaign(repository: Repository, settings: Settings, rules: Rules) -> 
         path.rename(kept)
     repository.folder.mkdir(parents=True, exist_ok=True)
     seal.unlink(missing_ok=True)
+    shutil.rmtree(repository.folder / "logs", ignore_errors=True)  # of an earlier campaign
     path.touch()
     Ledger(path, seal).add(start)
     return Campaign(repository)

@@ -4,18 +4,14 @@ import json
 import math
 import re
 import shlex
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from ablation.contract.display import one_line
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import read_text
+from ablation.runner.devices import visible_devices
 
 SETTINGS, LEDGER = "campaign.toml", "campaign.jsonl"
-POLICIES = ("steps", "confirm")
 _HEAD = "# What this campaign measures, and how. `ablation try` refuses to go on after an edit: begin anew with init.\n"
 _SHELL = re.compile(r"&&|\|\||[|<>;`]|\$\(")
 
@@ -94,6 +90,9 @@ def checked(settings: Settings) -> Settings:
             refuse(option, value, "is not a number above 0", "correct it")
     if settings.time_limit is not None and not 0 < settings.time_limit < math.inf:
         refuse("--time-limit", settings.time_limit, "is not a number of minutes above 0", "correct it")
+    pool = len(visible_devices())
+    if not 0 <= settings.gpus <= (pool or settings.gpus):
+        refuse("--gpus", settings.gpus, f"is not a number of devices from 0 to {pool}", "correct it")
     return settings
 
 
@@ -117,12 +116,3 @@ def from_values(values: Mapping[str, Any]) -> Settings:
     """Return settings from JSON or TOML. Raises TypeError for a key that there is not."""
     given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return Settings(**given)
-
-
-def read_settings(path: Path) -> Settings:
-    """Return the settings in a `campaign.toml`. Raises ConfigError."""
-    remedy = "restore it, or begin anew: ablation campaign init"
-    try:
-        return from_values(tomllib.loads(read_text(path)))
-    except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(path, "", None, f"cannot be read ({one_line(error, 200)})", remedy) from None

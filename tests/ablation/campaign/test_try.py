@@ -360,6 +360,7 @@ def test_verify_on_request_and_the_report(loop):
             ("--run", "sh train.sh", "--metric", "score:max", "--locked", "none.py"),
             "--locked = 'none.py': is not a file",
         ),
+        (("--run", "sh train.sh", "--metric", "score:max", "--gpus=-1"), "--gpus = -1: is not a number of devices"),
         (("--run", "sh 'train", "--metric", "score:max"), "is not a command (No closing quotation)"),
     ],
 )
@@ -374,6 +375,14 @@ def test_no_repository_no_campaign_no_commit(loop, tmp_path_factory, monkeypatch
     assert "is not in a git repository" in loop.say("try", "--why", "x")[2]
     subprocess.run(["git", "init", "-q"], check=True)
     assert "make a first commit" in loop.say("try", "--why", "x")[2]
+
+
+def test_a_campaign_that_begins_anew_keeps_the_old_ledger(loop):
+    loop.begin()
+    old = loop.ledger()
+    assert "began again" not in loop.begin("--locked", "evaluate.py")
+    assert (loop.folder / "campaign-1.jsonl").read_text().splitlines() == old
+    assert len(loop.ledger()) == 4
 
 
 def test_a_baseline_is_a_commit(loop):
@@ -400,3 +409,19 @@ def test_the_examples_loop_around_a_proposer(loop, monkeypatch):
     assert done.returncode == 0, done.stderr
     assert "step 1: verified, " in done.stdout
     assert git(loop.folder, "log", "--format=%s").splitlines()[-2:] == ["toy", "baseline"]
+
+
+def test_with_two_devices_two_runs_are_made_at_once(loop, monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("ABLATION_FAKE_GPUS", "2")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("ABLATION_LEASES", str(tmp_path_factory.mktemp("leases")))
+    seen = tmp_path_factory.mktemp("seen")
+    loop.write(
+        "train.sh",
+        f"echo $CUDA_VISIBLE_DEVICES > {seen}/$2\nsleep 0.5\n" + loop.folder.joinpath("train.sh").read_text(),
+    )
+    loop.commit()
+    loop.begin()
+    assert loop.attempt(5)[0] == 0
+    assert {path.read_text().strip() for path in seen.iterdir()} == {"0", "1"}
+    assert loop.say("campaign")[0] == 0
