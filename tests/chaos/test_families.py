@@ -312,6 +312,10 @@ def planted(number: int) -> Case:
     if chance.random() < 0.4:
         notation, other = chance.choice(TOLD_BY_MEANS if means else TOLD_BY_ITEMS)
     seeds, items, drop = chance.randint(2, 8), chance.choice([20, 60, 200]), chance.uniform(0.1, 0.5)
+    if door_of(number) == "nightly":  # less is within what noisy runs predict
+        items, drop = 200, max(drop, 0.3)
+    if {notation, other} & {*RATINGS} and {notation, other} & {*PERCENT}:  # else 10 percent could be a rating
+        drop = min(drop, 0.3)
     easy = np.clip(rng.normal(chance.uniform(0.5, 0.85), 0.05, (1, items)), 0, 1).repeat(seeds, axis=0)
     sides = NOTATIONS[notation](rng, easy), NOTATIONS[other](rng, np.clip(easy - drop, 0, 1))
     margin = round(chance.uniform(0.02, 0.3) * drop * UNITS.get(notation, 1), 6) if chance.random() < 0.8 else None

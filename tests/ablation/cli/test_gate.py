@@ -1,11 +1,13 @@
 """The command gate: each answer has an exit status of its own, and none but `passed` is 0."""
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -126,6 +128,26 @@ def test_a_comment_has_what_a_reviewer_asks(results, capsys, monkeypatch, tmp_pa
     (tmp_path / "configs/config.yaml").write_text("cost_per_device_hour: much\n")
     said = refused(capsys, "gate", "known", "--results", results)
     assert "cost_per_device_hour = 'much': input should be a valid number" in said
+
+
+@pytest.mark.parametrize(("margin", "said"), [("0.5", "is as wide as the scale"), ("null", "is not stated")])
+def test_a_plan_whose_margin_lets_everything_pass_is_refused(tmp_path, capsys, margin, said):
+    plan = simulate(tmp_path, [Study("known", variants=2, seeds=5, distances={"v1": 0.4})])
+    plan.write_text(plan.read_text().replace('"margin": 0.02', f'"margin": {margin}'))
+    collect(tmp_path)
+    line = refused(capsys, "gate", "known", "--results", tmp_path)
+    assert "known: analysis.margin" in line
+    assert said in line
+    assert "equivalent" not in output(capsys, "verdicts", "known", "--results", tmp_path) or margin != "null"
+
+
+def test_validate_names_a_margin_that_may_be_the_whole_scale(tmp_path, capsys, monkeypatch):
+    output(capsys, "init", tmp_path / "my")
+    monkeypatch.chdir(tmp_path / "my")
+    assert "note:" not in output(capsys, "validate")
+    [file] = Path().glob("configs/studies/*/_study.yaml")
+    file.write_text(re.sub("margin: [0-9.]+", "margin: 1", file.read_text()))
+    assert "margin 1 is as wide as the scale if values are shares (0 to 1)" in output(capsys, "validate")
 
 
 def _worse(results, **more):
