@@ -13,6 +13,7 @@ from ablation.config.scale import Scale
 from ablation.config.study import Change, Study, Variant, diff
 from ablation.config.validation import validate
 from ablation.config.variants import VariantFile, resolve
+from ablation.contract.display import joined
 from ablation.contract.errors import ConfigError
 
 _LONG = 60  # characters of a name
@@ -66,7 +67,7 @@ class Between:
         """
         if not chosen or len(chosen) == len(self.changes):
             return self.study.variants[self.b if chosen else self.a]
-        name, words = self._name(chosen), _listed([self.factors[index] for index in sorted(chosen)])
+        name, words = self._name(chosen), joined([self.factors[index] for index in sorted(chosen)])
         try:
             values = self._values(chosen)
             idle: Mapping[str, str] = getattr(self._config(values), "without_effect", dict)()
@@ -119,7 +120,3 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         nested = dotted.merge(nested, reduce(lambda below, part: {part: below}, reversed(key.split(".")), value))
     return nested
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

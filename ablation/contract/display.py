@@ -52,6 +52,11 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
+def joined(names: Sequence[str]) -> str:
+    """Return all of the names: `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
 def counted(number: int, noun: str) -> str:
     """Return `1 run` or `2 runs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

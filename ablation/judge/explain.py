@@ -11,8 +11,9 @@ from math import isnan, nan
 
 import numpy as np
 
+from ablation.contract.display import joined
 from ablation.contract.errors import TrackerError
-from ablation.judge.factorial import FULL, Run, joint_effects, shapley_weights
+from ablation.judge.factorial import FULL, Corner, joint_effects, shapley_weights
 from ablation.judge.measure import moderated
 from ablation.judge.measurements import Measurements, comparable
 from ablation.judge.power import seeds_needed
@@ -26,7 +27,7 @@ _WIDEST = 8.0  # a share further than so many times the effect from the estimate
 class Part:
     """What some factors do: effect in units of the statistic, positive is an improvement."""
 
-    sets: tuple[Run, ...]  # one factor; a group; an interaction; interactions that cannot be told apart
+    sets: tuple[Corner, ...]  # one factor; a group; an interaction; interactions that cannot be told apart
     effect: float
     low: float  # for this part alone, at 1 - alpha
     high: float
@@ -65,13 +66,13 @@ class Explanation:
         if not self.total.shown:
             answer = "no effect is shown, neither of all changes together nor of one of them"
             if carriers:
-                answer = f"no effect is shown of all changes together, but of {_listed(named)}"
+                answer = f"no effect is shown of all changes together, but of {joined(named)}"
         elif not carriers:
             answer = "the effect is spread, or seeds are too few: no change is shown to carry a part of it"
         elif 2 * len(carriers) > len(factors) and len(carriers) > 2 and max(abs(part.share) for part in carriers) < 0.5:
-            answer = f"the effect is spread over {_listed(named)}"
+            answer = f"the effect is spread over {joined(named)}"
         else:
-            answer = f"{_listed(named)} {'carries' if len(carriers) == 1 else 'carry'} the effect"
+            answer = f"{joined(named)} {'carries' if len(carriers) == 1 else 'carry'} the effect"
             if self.rest is not None and self.rest.shown:
                 answer += f"; {_shares(self.rest)} is spread over the others"
         for part in self.joint:
@@ -104,10 +105,6 @@ def _shares(part: Part) -> str:
     return f"{part.share:.0%} [{', '.join(bounds)}]"
 
 
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 class _Contrasts:
     """Contrasts of some variants' runs, which are paired once."""
 
@@ -120,7 +117,7 @@ class _Contrasts:
             raise TrackerError(f"{study.name}: {problem.text or 'one seed tells nothing of the noise between seeds'}")
         self.items = sum(subset.shape[2] for subset in self.groups[0].values)
 
-    def part(self, sets: Sequence[Run], weights: Array, level: float = 0.0) -> Part:
+    def part(self, sets: Sequence[Corner], weights: Array, level: float = 0.0) -> Part:
         """Return the weighted sum of the runs, with the seeds needed to reach `level` if it is given."""
         estimate = self._estimate(weights)
         p, interval = estimate.p, estimate.interval(self.alpha)
@@ -161,7 +158,7 @@ class _Contrasts:
         return share + sign * outside
 
 
-def explain(study: Measurements, runs: Mapping[Run, str], n: int) -> Explanation:
+def explain(study: Measurements, runs: Mapping[Corner, str], n: int) -> Explanation:
     """Explain the effect by the variants {factors as in B: variant} of a design.
 
     The chance that any factor is named which does nothing, alone or together with others, is at most alpha, and so is

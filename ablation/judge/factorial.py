@@ -21,12 +21,12 @@ import numpy as np
 from ablation.contract.display import device_time
 from ablation.judge.significance import Array
 
-Run = frozenset[int]
+Corner = frozenset[int]  # a run of a factorial design: the factors that are changed in it
 FULL, FRACTION = 4, 8  # most factors of which all runs are made, and 16 of them
 _GENERATORS = ((0, 1, 2), (1, 2, 3), (0, 2, 3), (0, 1, 3))  # of the fifth to the eighth factor
 
 
-def design(n: int) -> list[Run]:
+def design(n: int) -> list[Corner]:
     """Return the runs for two to eight factors, A first and B last."""
     runs = []
     for signs in product((-1, 1), repeat=min(n, FULL)):
@@ -48,7 +48,7 @@ def offer(study: str, parent: str, child: str, n: int, hours: float) -> str:
     return f"`ablation explain {study}/{parent} {child}` tells its {n} factors apart: {least} {new} variants{cost}"
 
 
-def shapley_weights(n: int, runs: Sequence[Run]) -> Array:
+def shapley_weights(n: int, runs: Sequence[Corner]) -> Array:
     """Return the weights of each factor's Shapley value [factors, runs].
 
     The mean, over all orders of the factors, of what a factor adds to those before it (Shapley 1953).
@@ -64,7 +64,7 @@ def shapley_weights(n: int, runs: Sequence[Run]) -> Array:
     return weights
 
 
-def joint_effects(n: int, runs: Sequence[Run]) -> dict[tuple[Run, ...], Array]:
+def joint_effects(n: int, runs: Sequence[Corner]) -> dict[tuple[Corner, ...], Array]:
     """Return the weights of main effects and interactions, those together that the runs cannot tell apart.
 
     An interaction of two factors is what one adds where the other is as in B, minus what it adds where that is as in A,
@@ -72,12 +72,12 @@ def joint_effects(n: int, runs: Sequence[Run]) -> dict[tuple[Run, ...], Array]:
     """
     most = n if n <= FULL else 2
     sets = [frozenset(chosen) for size in range(1, most + 1) for chosen in combinations(range(n), size)]
-    alike: dict[tuple[float, ...], list[Run]] = {}
+    alike: dict[tuple[float, ...], list[Corner]] = {}
     for chosen in sets:
         alike.setdefault(tuple(_effect(chosen, runs).tolist()), []).append(chosen)
     return {tuple(of): np.array(weights) for weights, of in alike.items()}
 
 
-def _effect(chosen: Run, runs: Sequence[Run]) -> Array:
+def _effect(chosen: Corner, runs: Sequence[Corner]) -> Array:
     signs = np.array([[1.0 if factor in run else -1.0 for factor in chosen] for run in runs])
     return np.asarray(signs.prod(axis=1) * 2 ** len(chosen) / len(runs))

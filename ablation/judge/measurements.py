@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ablation.config.study_schema import Analysis, Target
-from ablation.contract.display import one_line
+from ablation.contract.display import listed, one_line
 from ablation.contract.errors import ConfigError
 from ablation.contract.rows import LARGEST
 from ablation.contract.status import TO_COME
@@ -491,8 +491,7 @@ class Warned:
 
     def __str__(self) -> str:
         """The phrase of a reason."""
-        more = f" and {len(self.runs) - 3} more" if len(self.runs) > 3 else ""
-        return f"unhealthy (warn): {self.rule} ({', '.join(self.runs[:3])}{more})"
+        return f"unhealthy (warn): {self.rule} ({listed(self.runs)})"
 
 
 def warnings(study: Measurements, variants: Sequence[str]) -> tuple[Warned, ...]:

@@ -11,6 +11,7 @@ from itertools import combinations
 import numpy as np
 
 from ablation.config.study import Change
+from ablation.contract.display import joined
 from ablation.judge.measurements import PACKAGES, Environment, Measurements, Run, Weights
 from ablation.judge.scales import unlike_units
 from ablation.store.analysis_history import seeds_added
@@ -153,14 +154,10 @@ def _environments(
                 if one and other and one != other:
                     differing[seed, stage] = one, other
         if differing:
-            one, other = (_listed(values) for values in zip(*differing.values(), strict=True))
+            one, other = (joined(list(dict.fromkeys(values))) for values in zip(*differing.values(), strict=True))
             in_seeds = f"in {len({seed for seed, _ in differing})} of {len(seeds)} seeds"
-            stages = _listed([stage for _, stage in differing])
+            stages = joined(list(dict.fromkeys(stage for _, stage in differing)))
             yield f"{stages} ran {words} {in_seeds}: {other} for {parent}, {one} for {child}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(dict.fromkeys(names))
 
 
 def _added(study: Measurements, child: str, parent: str) -> Iterator[str]:

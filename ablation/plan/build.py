@@ -10,6 +10,7 @@ from ablation.config.settings import Settings
 from ablation.config.study import Study, Variant
 from ablation.config.study_schema import ASSET_MODEL, StageDefinition, StudyDefinition
 from ablation.config.variants import load_studies
+from ablation.contract.display import joined, listed
 from ablation.plan.keys import ASSET_STAGE, Asset, Finder, Ingredients, key_of
 from ablation.plan.plan_file import (
     ASSETS,
@@ -226,9 +227,9 @@ def stage_label(variants: Sequence[str], n_variants: int, seed: int | None) -> s
     if len(variants) == n_variants:
         shown = "all variants"
     elif len(variants) <= 3:
-        shown = f"{', '.join(variants[:-1])} and {variants[-1]}"
+        shown = joined(variants)
     else:
-        shown = f"{variants[0]}, {variants[1]} and {len(variants) - 2} more"
+        shown = listed(variants, 2)
     return f"{shown}, {with_seed}" if with_seed else shown
 
 

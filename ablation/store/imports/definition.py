@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from ablation.config.import_file import ImportFile, analysis_of, with_known_direction
 from ablation.config.names import suggest
 from ablation.config.study_schema import Analysis, CurveDefinition, TableDefinition
+from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError
 from ablation.contract.rows import LOGGED, OF_THE_MACHINE
 from ablation.plan.keys import key_of
@@ -77,7 +78,8 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
     lacking = [name for name in wanted if name not in stated]
     if lacking:
         kinds = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
-        shown = f"logged: {_some(sorted(metrics, key=_rank))}" + (f"; items: {_some(kinds)}" if kinds else "")
+        logged = listed(sorted(metrics, key=_rank), 12) or "nothing"
+        shown = f"logged: {logged}" + (f"; items: {listed(kinds, 12)}" if kinds else "")
         remedy = f"pass {'; '.join(wanted[name] for name in lacking)}; or write it in a study.yaml ({shown})"
         raise ConfigError(where, "analysis", None, f"not stated: {', '.join(lacking)}", remedy)
     analysis = analysis_of(values, where)
@@ -93,10 +95,6 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
             asked_for = f"{analysis.protocol}/{subset}/{analysis.value}"
             raise ConfigError(where, "analysis", asked_for, "no run has such items", suggest(asked_for, available))
     return analysis
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") or "nothing"
 
 
 def _rank(name: str) -> int:

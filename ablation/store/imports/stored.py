@@ -31,6 +31,7 @@ from pydantic import Field, ValidationError
 from ablation.config.import_file import ImportFile
 from ablation.config.names import Strict
 from ablation.contract.atomic import write_json, write_text
+from ablation.contract.display import listed
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import read_text, sha256
 from ablation.contract.rows import LOGGED, LOGGED_VALUE
@@ -253,8 +254,7 @@ def steps_judged(runs: Sequence[PlacedRun]) -> list[str]:
 
 
 def _at_steps(runs: Sequence[PlacedRun]) -> str:
-    more = f" and {len(runs) - 5} more" if len(runs) > 5 else ""
-    return ", ".join(f"{run.variant} seed {run.seed} at {run.judged_at}" for run in runs[:5]) + more
+    return listed([f"{run.variant} seed {run.seed} at {run.judged_at}" for run in runs], 5)
 
 
 def merged_metrics(earlier: pa.Table, logged: pa.Table) -> pa.Table:
